@@ -1,0 +1,1 @@
+"""Lark grammars, one language a file; read them with importlib.resources."""

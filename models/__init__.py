@@ -1,0 +1,1 @@
+"""Reference programs, one a file, each readable as a lesson in its own parallelism."""

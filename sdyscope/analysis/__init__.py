@@ -1,0 +1,1 @@
+"""Questions asked about an inspection: one module a question."""

@@ -1,0 +1,138 @@
+"""The errors that sdyscope raises on purpose.
+
+Each one is a clear sentence and says what to do. The command line prints ``str(error)`` on standard
+error and ends with status 2, without a traceback; anything else that is raised is a bug.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+#: How many characters of a long line stand in a caret snippet.
+SNIPPET_WIDTH = 76
+
+
+class SdyscopeError(Exception):
+    """Something that the user can put right, told in one sentence.
+
+    ``str(error)`` is ``file:line:column: message``, with as much of the position as is known, then
+    the lines of ``snippet`` (the text with a caret under it), then ``hint``.
+
+    Args:
+      message: what is wrong, one sentence.
+      file: the file that it is in, if any.
+      line: line number, counted from 1.
+      column: column number, counted from 1, in characters.
+      hint: what to do about it.
+      snippet: lines that show the place, as from ``caret_snippet``.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        file: str | Path | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        hint: str | None = None,
+        snippet: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.file = None if file is None else str(file)
+        self.line = line
+        self.column = column
+        self.hint = hint
+        self.snippet = snippet
+
+    @property
+    def position(self) -> str:
+        """``file:line:column``, the part of it that is known; empty when nothing is."""
+        if self.line is None:
+            return self.file or ""
+        known = [str(self.line)] if self.column is None else [str(self.line), str(self.column)]
+        return ":".join([self.file, *known] if self.file else known)
+
+    def __str__(self) -> str:
+        if self.file is None and self.line is not None:
+            column = "" if self.column is None else f", column {self.column}"
+            first = f"line {self.line}{column}: {self.message}"
+        else:
+            first = f"{self.position}: {self.message}" if self.position else self.message
+        return "\n".join(part for part in (first, self.snippet, self.hint) if part)
+
+
+class SyntaxTextError(SdyscopeError):
+    """A text does not follow its grammar.
+
+    Args:
+      message: what is wrong, one sentence.
+      text: the whole text that was read.
+      line: line of the first character that does not fit, counted from 1.
+      column: its column, counted from 1.
+      expected: what could have stood there, in words or as literal text, best first.
+      file: the file that the text came from, if any.
+      hint: what to do about it.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        text: str,
+        line: int,
+        column: int,
+        expected: Sequence[str] = (),
+        file: str | Path | None = None,
+        hint: str | None = None,
+    ) -> None:
+        self.text = text
+        self.expected = tuple(expected)
+        super().__init__(
+            message,
+            file=file,
+            line=line,
+            column=column,
+            hint=hint,
+            snippet=caret_snippet(text, line, column),
+        )
+
+    def __str__(self) -> str:
+        if not self.expected:
+            return super().__str__()
+        return f"{super().__str__()}\nExpected {one_of(self.expected)}."
+
+
+class ConversionError(SdyscopeError):
+    """A value has no form in the other language (a sub-axis as a PartitionSpec, for instance)."""
+
+
+class TargetError(SdyscopeError):
+    """A word on the command line, or the file or object it names, cannot be used."""
+
+
+class CompilerError(SdyscopeError):
+    """JAX or XLA refused the program, or aborted on it."""
+
+
+def one_of(choices: Sequence[str]) -> str:
+    """``a``, ``a or b``, ``a, b or c``."""
+    *most, last = choices
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+def caret_snippet(text: str, line: int, column: int, width: int = SNIPPET_WIDTH) -> str:
+    """The given line of ``text`` with a caret under ``column``, both counted from 1.
+
+    Of a line longer than ``width`` the part around the caret is shown, with ``...`` for the rest.
+    Control characters are shown as ``?``, so that a binary file cannot disturb the terminal.
+    """
+    lines = text.split("\n")
+    source = lines[line - 1] if 0 < line <= len(lines) else ""
+    at = min(max(column - 1, 0), len(source))
+    start = 0 if len(source) <= width else min(max(at - width // 2, 0), len(source) - width)
+    end = min(start + width, len(source))
+    before, after = "..." if start else "", "..." if end < len(source) else ""
+    shown = "".join(c if c.isprintable() else " " if c == "\t" else "?" for c in source[start:end])
+    return f"  {before}{shown}{after}\n  {' ' * (len(before) + at - start)}^"

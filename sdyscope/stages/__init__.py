@@ -1,0 +1,1 @@
+"""The stages that a program goes through; only these modules import jax."""
