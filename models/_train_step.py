@@ -90,9 +90,7 @@ def initial(rng: np.random.Generator, parameters: Any, dtype: str) -> Any:
     return jax.tree.map(value, parameters)
 
 
-def optimizer_state(
-    mesh: AnyMesh, optimizer: optax.GradientTransformation, params: Any
-) -> Any:
+def optimizer_state(mesh: AnyMesh, optimizer: optax.GradientTransformation, params: Any) -> Any:
     """The optimizer's abstract state, each moment placed like the parameter it is of.
 
     What belongs to no parameter (Adam's step count) is replicated.

@@ -16,39 +16,42 @@ only (parameters are copies along it: hybrid sharding, say one copy a pod).
     gate, up    [embed, ff]                       ('fsdp', 'model')
     down        [ff, embed]                       ('model', 'fsdp')
     unembedding [embed, vocab]                    ('fsdp', 'model')
-    scales      [embed]                           (None)
+    scale       [embed]                           (None)
 
 **Why this is FSDP.** In `residual @ wq` the axis `fsdp` shards the batch of one operand
 and the summed dimension of the other; both cannot stay. The residual stream is pinned, so
-it is the weight that moves: an all-gather of each matrix over `fsdp` just before its use,
-in the compute dtype (that is why `loss` casts first). The weight's gradient is a sum over
-the batch which is wanted in shards: a reduce-scatter over `fsdp`, which a backend without
-that pass (the CPU) writes as an all-reduce and a slice. The optimizer then
-touches only the shards a device owns and sends nothing. The scales are small: every
-device keeps them whole, and their gradients take an all-reduce.
+it is the weight that moves: an all-gather of each matrix over `fsdp` before its use, of
+values already cast to the compute dtype (CPUs compute in f32 all the same). The weight's
+gradient is a sum over the batch that is wanted in shards: a reduce-scatter over `fsdp`,
+which the CPU backend writes as an all-reduce and a slice. The optimizer then touches only
+the shards a device owns and sends nothing. The scale of the last norm (the layers' norms
+have none) is small: every device keeps it whole, and its gradient takes an all-reduce.
 
-**What `model` adds.** Attention and the MLP are each a matmul split by columns (wq, wk,
-wv; gate, up), work within a head or a hidden feature, and a matmul split by rows (wo;
-down) whose sum crosses devices: an all-reduce over `model` after each, forward, and one
-for the gradient of each one's input, backward. The loss needs the maximum and the sum
-over a vocabulary in pieces: two more, of one number a token. It picks the
-target's logit by a product with a one-hot vector, since indexing into a sharded
-dimension would gather the logits.
+**What `model` adds.** Attention and the MLP are each matmuls split by columns (wq, wk, wv;
+gate, up), work within a head or a hidden feature, and a matmul split by rows (wo; down),
+whose sum crosses devices: one all-reduce over `model` each, forward. Backward, each of the
+matmuls split by columns has such a sum in the gradient of its input, and XLA reduces them
+before it adds them up: three tensors for attention, two for the MLP, where one would do.
+The loss needs the maximum and the sum over a vocabulary in pieces: two more, of one number
+a token. It picks the target's logit by a product with a one-hot vector, since indexing
+into a sharded dimension would gather the logits.
 
 **What the constraints are for.** The only tensors not fixed by an argument or a result
 are activations. With `constrained=false` the partitioner must choose what happens to
 `embedding[tokens]`: the table says `fsdp` is on the features, the tokens say it is on the
 batch. GSPMD follows the tokens. Shardy follows the table, and from there on the residual
-stream has its features on `fsdp`: the matmuls become partial sums, and all-reduces of
-activations replace all-gathers of weights. Nothing is wrong, and it can cost several times
-the memory and traffic: one constraint right after the lookup decides it.
+stream has its features on `fsdp` and its batch whole: the matmuls become partial sums, and
+all-reduces of activations replace all-gathers of weights. Nothing is wrong, and it costs
+more than twice the memory even at the default sizes: the constraint after the lookup
+decides it. (It takes an all-to-all there, from features to batch.)
 
 **Options.** `scan` stacks the layers' parameters along a leading, unsharded dimension and
 runs one layer in a loop: the program no longer grows with `layers`. `remat` keeps only
-each layer's input for the backward pass, so weights are gathered once more in it.
+each layer's input for the backward pass. It undoes something easily missed: without it XLA
+gathers each weight once and keeps it whole until the backward pass has used it too.
 
-Unknown mesh axes stay unused. JAX refuses sharded argument dimensions that do not divide:
-`batch` by data x fsdp, `d_model` by fsdp, `heads`, `d_ff` and `vocab` by model.
+Other mesh axes stay unused. JAX refuses arguments whose sharded dimensions do not divide:
+`batch` by data x fsdp, `d_model` by fsdp; `heads`, `d_ff` and `vocab` by model.
 """
 
 from collections.abc import Callable
@@ -171,23 +174,20 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
 def parameters(settings: Settings) -> dict[str, Any]:
     """Every array that is trained; `fsdp` is on the residual stream's width throughout."""
     embed, heads, head, ff = settings.d_model, settings.heads, settings.head_dim, settings.d_ff
-    scale = Parameter((embed,), (None,), fan_in=None)
     project = Parameter((embed, heads, head), ("fsdp", "model", None), fan_in=embed)
     expand = Parameter((embed, ff), ("fsdp", "model"), fan_in=embed)
     layer = {
-        "attention_norm": scale,
         "wq": project,
         "wk": project,
         "wv": project,
         "wo": Parameter((heads, head, embed), ("model", None, "fsdp"), fan_in=heads * head),
-        "mlp_norm": scale,
         "gate": expand,
         "up": expand,
         "down": Parameter((ff, embed), ("model", "fsdp"), fan_in=ff),
     }
     tree: dict[str, Any] = {
         "embedding": Parameter((settings.vocab, embed), ("model", "fsdp"), fan_in=embed),
-        "final_norm": scale,
+        "scale": Parameter((embed,), (None,), fan_in=None),
     }
     if not settings.tied:
         tree["unembedding"] = Parameter((embed, settings.vocab), ("fsdp", "model"), fan_in=embed)
@@ -202,10 +202,11 @@ def forward(params: Any, tokens: jax.Array, settings: Settings, layout: Layout) 
     """Logits [batch, sequence, vocab] (f32) of the next token at each position."""
     with jax.named_scope("embed"):
         x = layout.constrain(params["embedding"][tokens], layout.residual)
-        angles = rotary_angles(settings.sequence, settings.head_dim)
+    with jax.named_scope("positions"):
+        positions = Positions.of(settings.sequence, settings.head_dim)
 
     def decode(x: jax.Array, layer: Any) -> jax.Array:
-        return decoder_layer(x, layer, angles, layout)
+        return decoder_layer(x, layer, positions, layout)
 
     if settings.remat:
         decode = jax.checkpoint(decode)
@@ -218,62 +219,70 @@ def forward(params: Any, tokens: jax.Array, settings: Settings, layout: Layout) 
                 x = decode(x, layer)
 
     with jax.named_scope("unembed"):
-        x = rms_norm(x, params["final_norm"])
+        x = rms_norm(x) * params["scale"]
         unembedding = params["embedding"].T if settings.tied else params["unembedding"]
         logits = jnp.einsum("bse,ev->bsv", x, unembedding, preferred_element_type=jnp.float32)
         return layout.constrain(logits, layout.logits)
 
 
-def decoder_layer(x: jax.Array, layer: Any, angles: jax.Array, layout: Layout) -> jax.Array:
+def decoder_layer(x: jax.Array, layer: Any, positions: "Positions", layout: Layout) -> jax.Array:
     """Attention and a SwiGLU MLP, each added to the residual stream x [batch, sequence, embed]."""
     with jax.named_scope("attention"):
-        normed = rms_norm(x, layer["attention_norm"])
+        normed = rms_norm(x)
         query, key, value = (
             layout.constrain(jnp.einsum("bse,ehd->bshd", normed, layer[name]), layout.heads)
             for name in ("wq", "wk", "wv")
         )
-        mixed = causal_attention(rotate(query, angles), rotate(key, angles), value)
-        mixed = layout.constrain(mixed, layout.heads)
-        x = x + layout.constrain(
-            jnp.einsum("bshd,hde->bse", mixed, layer["wo"]), layout.residual
-        )
+        query, key = positions.rotate(query), positions.rotate(key)
+        mixed = layout.constrain(attend(query, key, value, positions.mask), layout.heads)
+        x = x + layout.constrain(jnp.einsum("bshd,hde->bse", mixed, layer["wo"]), layout.residual)
     with jax.named_scope("mlp"):
-        normed = rms_norm(x, layer["mlp_norm"])
+        normed = rms_norm(x)
         gate = jnp.einsum("bse,ef->bsf", normed, layer["gate"])
         up = jnp.einsum("bse,ef->bsf", normed, layer["up"])
         hidden = layout.constrain(jax.nn.silu(gate) * up, layout.hidden)
-        x = x + layout.constrain(
-            jnp.einsum("bsf,fe->bse", hidden, layer["down"]), layout.residual
+        down = jnp.einsum("bsf,fe->bse", hidden, layer["down"])
+        return x + layout.constrain(down, layout.residual)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True)
+class Positions:
+    """What depends on positions alone, computed once for all layers; every device has it whole."""
+
+    cos: jax.Array  # [sequence, 1, head_dim]
+    sin: jax.Array  # [sequence, 1, head_dim], negative in the first half
+    mask: jax.Array  # [sequence, sequence], 0 where a query may look and -1e30 elsewhere
+
+    @staticmethod
+    def of(sequence: int, head_dim: int) -> "Positions":
+        """Rotary angles (position times a frequency that falls along the head), causal mask."""
+        position = jnp.arange(sequence)
+        frequency = 10_000.0 ** -(jnp.arange(0, head_dim, 2) / head_dim)
+        angle = position[:, None, None] * frequency
+        visible = position[:, None] >= position[None, :]
+        return Positions(
+            cos=jnp.concatenate([jnp.cos(angle), jnp.cos(angle)], axis=-1),
+            sin=jnp.concatenate([-jnp.sin(angle), jnp.sin(angle)], axis=-1),
+            mask=jnp.where(visible, 0.0, -1e30).astype(jnp.float32),
         )
-    return x
+
+    def rotate(self, x: jax.Array) -> jax.Array:
+        """Turns each pair (x[..., i], x[..., i + head_dim / 2]) by its position's angle."""
+        wide = x.astype(jnp.float32)
+        swapped = jnp.roll(wide, x.shape[-1] // 2, axis=-1)
+        return (wide * self.cos + swapped * self.sin).astype(x.dtype)
 
 
-def causal_attention(query: jax.Array, key: jax.Array, value: jax.Array) -> jax.Array:
-    """Softmax attention of [batch, sequence, heads, head_dim]; no position sees a later one."""
-    sequence, head_dim = query.shape[1], query.shape[3]
+def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array) -> jax.Array:
+    """Softmax attention of arrays [batch, sequence, heads, head_dim]."""
     scores = jnp.einsum("bshd,bthd->bhst", query, key, preferred_element_type=jnp.float32)
-    position = jnp.arange(sequence)
-    visible = position[:, None] >= position[None, :]
-    weights = jax.nn.softmax(jnp.where(visible, scores * head_dim**-0.5, -1e30), axis=-1)
+    weights = jax.nn.softmax(scores * query.shape[-1] ** -0.5 + mask, axis=-1)
     return jnp.einsum("bhst,bthd->bshd", weights.astype(value.dtype), value)
 
 
-def rotary_angles(sequence: int, head_dim: int) -> jax.Array:
-    """[sequence, head_dim / 2]: position times a frequency that falls along the head."""
-    frequency = 10_000.0 ** -(jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
-    return jnp.arange(sequence, dtype=jnp.float32)[:, None] * frequency
-
-
-def rotate(x: jax.Array, angles: jax.Array) -> jax.Array:
-    """Turns the pairs (x[..., i], x[..., i + head_dim / 2]) by their position's angles."""
-    cos, sin = jnp.cos(angles)[:, None, :], jnp.sin(angles)[:, None, :]
-    first, second = jnp.split(x.astype(jnp.float32), 2, axis=-1)
-    turned = (first * cos - second * sin, second * cos + first * sin)
-    return jnp.concatenate(turned, axis=-1).astype(x.dtype)
-
-
-def rms_norm(x: jax.Array, scale: jax.Array) -> jax.Array:
-    """x over its root mean square along the last dimension, in f32, times a learned scale."""
+def rms_norm(x: jax.Array) -> jax.Array:
+    """Divides x by its root mean square along the last dimension, in f32."""
     wide = x.astype(jnp.float32)
-    rms = jnp.sqrt(jnp.mean(jnp.square(wide), axis=-1, keepdims=True) + 1e-6)
-    return (wide / rms).astype(x.dtype) * scale
+    power = jnp.mean(jnp.square(wide), axis=-1, keepdims=True)
+    return (wide * jax.lax.rsqrt(power + 1e-6)).astype(x.dtype)

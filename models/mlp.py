@@ -21,7 +21,8 @@ and w2 by rows: then `x @ w1` needs nothing from other devices, its result alrea
 the way `@ w2` wants it, and only the sum over `hidden` inside that second matmul crosses
 devices: one all-reduce over `model` a block. The backward pass is the mirror image: the
 gradient of a block's input is a sum over `hidden` too, one all-reduce over `model` a
-block, except for the first, whose input nobody differentiates.
+block, except for the first, whose input nobody differentiates. (XLA combines small
+all-reduces over the same axis that are ready together into one op with many operands.)
 
 Where the constraints stand: on each of the activations above. Here they only say what
 propagation finds on its own from the arguments (`constrained=false` shows that), which
