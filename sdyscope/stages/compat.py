@@ -1,0 +1,393 @@
+"""The only module that knows how versions of JAX differ.
+
+JAX has public names for what a program *is* (`jax.stages`, `jax.sharding`, `jax.extend.mlir`), and
+none for some of what it *was asked*: the flat arguments with their shardings, the jaxpr after
+unused parts are dropped, the MLIR context with every dialect. These come from `jax._src` here, and
+nowhere else. Works with JAX 0.7.2, 0.9.2, 0.10.2 and 0.12.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax._src import config, core, source_info_util
+from jax._src import pjit as jit_internals
+from jax._src.interpreters import mlir, pxla
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import func, sdy, stablehlo
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jaxlib import _jax
+
+from sdyscope.errors import CompilerError
+from sdyscope.mesh import Mesh, MeshAxis
+from sdyscope.program import Partitioner
+from sdyscope.source import SourceLocation
+
+try:  # from JAX 0.10
+    from jaxlib import _hlo as hlo
+except ImportError:
+    hlo = _jax
+
+__all__ = [
+    "Argument",
+    "Result",
+    "ShardMap",
+    "abstract_mesh",
+    "arguments",
+    "constant_shardings",
+    "device_mesh",
+    "dtype_name",
+    "element_shape",
+    "func",
+    "hlo",
+    "hlo_to_stablehlo",
+    "ir",
+    "is_explicit",
+    "kept_jaxpr",
+    "lowering_arguments",
+    "mesh_of",
+    "new_context",
+    "partitioner",
+    "results",
+    "scan_body_is_inlined",
+    "sdy",
+    "shard_map_parameters",
+    "specified",
+    "stablehlo",
+    "sub_jaxprs",
+    "tested_version",
+    "user_frame",
+    "version",
+    "version_tuple",
+]
+
+#: The JAX versions that the tests run on.
+TESTED = ("0.7.2", "0.9.2", "0.10.2", "0.12.0")
+
+
+def version() -> str:
+    """JAX's version."""
+    return jax.__version__
+
+
+def version_tuple() -> tuple[int, ...]:
+    """JAX's version as numbers, for comparing."""
+    return jax.__version_info__
+
+
+def tested_version() -> bool:
+    """Whether the tests run on this minor version of JAX."""
+    minor = version().split(".")[:2]
+    return any(known.split(".")[:2] == minor for known in TESTED)
+
+
+# --- MLIR and HLO bindings ------------------------------------------------------------------------
+
+
+def new_context() -> Any:
+    """An MLIR context in which every dialect that JAX's bindings know is loaded."""
+    return mlir.make_ir_context()
+
+
+def hlo_to_stablehlo(proto: bytes) -> bytes:
+    """A serialized HloModuleProto as StableHLO bytecode; V3 shardings and post-SPMD HLO included.
+
+    Raises:
+      Exception: XLA's error, when the proto is none or has ops without a StableHLO form.
+    """
+    module = _jax.mlir.hlo_to_stablehlo(proto)
+    return module if isinstance(module, bytes) else module.encode()
+
+
+def dtype_name(dtype: Any) -> str:
+    """MLIR's name of the element type that JAX lowers `dtype` to: `f32`, `bf16`, `i1`, `ui32`."""
+    dtype = np.dtype(dtype)
+    if dtype.name == "float0":  # the tangents of integers
+        return "i1"
+    with new_context(), ir.Location.unknown():
+        return str(mlir.dtype_to_ir_type(dtype))
+
+
+def element_shape(aval: Any) -> tuple[tuple[int, ...], Any]:
+    """Shape and dtype of an abstract value in the IR: a PRNG key is an array of `ui32` there."""
+    physical = core.physical_aval(aval)
+    return tuple(physical.shape), physical.dtype
+
+
+# --- partitioners and meshes ----------------------------------------------------------------------
+
+
+@contextmanager
+def partitioner(name: Partitioner) -> Iterator[None]:
+    """Lowers and compiles with the named partitioner inside the block, in this thread.
+
+    The flag is part of the keys of JAX's caches, so lowering the same `Traced` under both
+    partitioners gives two modules.
+
+    Raises:
+      CompilerError: this JAX does not let one choose.
+    """
+    flag = getattr(config, "use_shardy_partitioner", None)
+    if flag is None:
+        if name == "shardy":
+            yield
+            return
+        raise CompilerError(
+            f"JAX {version()} has no GSPMD partitioner any more.",
+            hint="Use --partitioner shardy, or an older JAX.",
+        )
+    with flag(name == "shardy"):
+        yield
+
+
+def abstract_mesh(mesh: Mesh) -> AbstractMesh:
+    """A JAX mesh of any size without devices; the partitioner is free on every axis (Auto).
+
+    From JAX 0.12 on an AbstractMesh is Explicit unless told otherwise.
+    """
+    sizes, names = tuple(axis.size for axis in mesh.axes), tuple(axis.name for axis in mesh.axes)
+    return AbstractMesh(sizes, names, axis_types=(AxisType.Auto,) * len(names))
+
+
+def device_mesh(mesh: Mesh, devices: Sequence[Any]) -> jax.sharding.Mesh:
+    """A JAX mesh over real devices, in the order that `mesh` gives them.
+
+    Raises:
+      CompilerError: there are fewer devices than the mesh has.
+    """
+    if len(devices) < mesh.size:
+        raise CompilerError(
+            f"The mesh has {mesh.size} devices, and there are {len(devices)}.",
+            hint="Give a smaller --mesh, or more virtual CPU devices (--on cpu:N).",
+        )
+    grid = np.empty(mesh.size, dtype=object)
+    grid[:] = [devices[number] for number in mesh.devices()]
+    return jax.sharding.Mesh(
+        grid.reshape([axis.size for axis in mesh.axes]),
+        tuple(axis.name for axis in mesh.axes),
+        axis_types=(AxisType.Auto,) * len(mesh.axes),
+    )
+
+
+def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:
+    """JAX's Mesh or AbstractMesh as ours.
+
+    Devices are counted by their position in the program's device assignment, as in the IR, so a
+    mesh's own order never shows; `logical_devices` is the order where a second mesh of the same
+    program differs from the first.
+    """
+    return Mesh(
+        tuple(MeshAxis(str(name), size) for name, size in mesh.shape.items()),
+        None if logical_devices is None else tuple(logical_devices),
+    )
+
+
+def is_explicit(mesh: Any) -> bool:
+    """Whether some axis of JAX's mesh is Explicit: shardings on it are part of the types."""
+    return any(kind == AxisType.Explicit for kind in getattr(mesh, "axis_types", ()) or ())
+
+
+# --- what jit was given ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One flat argument of a jitted function.
+
+    Attributes:
+      name: JAX's own name for it, as in the IR: `params['w'][0]`; empty when it has none.
+      aval: JAX's abstract value.
+      given: The sharding of the array or `ShapeDtypeStruct`, None when it has none or is free.
+      asked: The entry of jit's `in_shardings`, None when unspecified.
+      layout: A layout was asked for.
+      donated: Its buffer may be reused.
+    """
+
+    name: str
+    aval: Any
+    given: Any
+    asked: Any
+    layout: bool
+    donated: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """One flat result of a jitted function: its name in the IR, and its `out_shardings` entry."""
+
+    name: str
+    aval: Any
+    asked: Any
+    layout: bool
+
+
+def specified(value: Any) -> Any:
+    return None if type(value).__name__ in ("UnspecifiedValue", "AutoLayoutSingleton") else value
+
+
+def _debug_info(jaxpr: Any) -> Any:
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    return getattr(jaxpr, "debug_info", None) or jaxpr._debug_info
+
+
+def _names(names: Sequence[str | None] | None, count: int) -> list[str]:
+    known = list(names or ())
+    return [str(name or "") for name in known] if len(known) == count else [""] * count
+
+
+def arguments(traced: Any) -> list[Argument]:
+    """The flat arguments that a `jax.stages.Traced` was made for, static ones left out."""
+    params, avals = traced._params, traced.jaxpr.in_avals
+    # An array and its ShapeDtypeStruct here; only what jit keeps of them from 0.9.
+    flat = getattr(traced, "_meta_tys_flat", None)
+    flat = traced._args_flat if flat is None else flat
+    names = _names(_debug_info(traced.jaxpr).arg_names, len(avals))
+    found = []
+    for name, aval, value, asked, layout, donated in zip(
+        names,
+        avals,
+        flat,
+        params["in_shardings"],
+        params["in_layouts"],
+        params["donated_invars"],
+        strict=True,
+    ):
+        committed = getattr(value, "committed", getattr(value, "_committed", True))
+        given = getattr(value, "sharding", None) if committed else None
+        found.append(
+            Argument(name, aval, given, specified(asked), specified(layout) is not None, donated)
+        )
+    return found
+
+
+def results(traced: Any) -> list[Result]:
+    """The flat results of a `jax.stages.Traced`."""
+    params, avals = traced._params, traced.jaxpr.out_avals
+    names = _names(_debug_info(traced.jaxpr).result_paths, len(avals))
+    return [
+        Result(name, aval, specified(asked), specified(layout) is not None)
+        for name, aval, asked, layout in zip(
+            names, avals, params["out_shardings"], params["out_layouts"], strict=True
+        )
+    ]
+
+
+def kept_jaxpr(traced: Any) -> tuple[Any, frozenset[int]]:
+    """The jaxpr as it will be lowered, and the flat arguments that it still uses.
+
+    jit drops what no result depends on, constraints included, unless `keep_unused` is set. This
+    calls (and so shares the cache of) the very function that lowering calls.
+    """
+    params = traced._params
+    given = [traced.jaxpr, params["keep_unused"], tuple(params["donated_invars"])]
+    if version_tuple() < (0, 10):
+        given.append(False)  # auto_spmd_lowering
+    kept = pxla._dce_jaxpr(*given)
+    return kept[0], frozenset(kept[2])
+
+
+@dataclass(frozen=True)
+class LoweringArguments:
+    """What became of the flat arguments in the module.
+
+    Attributes:
+      constants: How many constants come before the arguments in `main`, hoisted by newer JAX.
+      kept: Flat index of each further argument of `main`, in order.
+      donated: The kept ones that are donated.
+      num_devices: How many devices the module is partitioned for.
+    """
+
+    constants: int
+    kept: tuple[int, ...]
+    donated: tuple[int, ...]
+    num_devices: int
+
+
+def lowering_arguments(lowered: Any) -> LoweringArguments:
+    """Reads it off a `jax.stages.Lowered`."""
+    lowering = lowered._lowering
+    constants = len(getattr(lowering, "const_args", None) or ())
+    indices = sorted(lowering.compile_args["kept_var_idx"])
+    donated = tuple(lowering._donated_invars)
+    # With hoisted constants both lists begin with them.
+    kept = tuple(index - constants for index in indices[constants:])
+    return LoweringArguments(
+        constants,
+        kept,
+        tuple(i for i, flag in zip(kept, donated[constants:], strict=True) if flag),
+        int(lowering.compile_args["num_devices"]),
+    )
+
+
+def constant_shardings(jaxpr: Any) -> list[tuple[Any, Any]]:
+    """(abstract value, sharding) of the constants that become arguments of a nested function.
+
+    Only with `jax_use_simplified_jaxpr_constants`; None where a constant is free.
+    """
+    constants = core.jaxpr_const_args(getattr(jaxpr, "jaxpr", jaxpr))
+    shardings = jit_internals.const_args_shardings([value for value, _ in constants])
+    return [
+        (aval, specified(sharding))
+        for (_, aval), sharding in zip(constants, shardings, strict=True)
+    ]
+
+
+# --- jaxprs ---------------------------------------------------------------------------------------
+
+
+def scan_body_is_inlined() -> bool:
+    """Whether a scan's body is lowered into the loop (0.12) or as a function `closed_call`."""
+    return hasattr(core, "eval_jaxpr_p")
+
+
+def sub_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
+    """The jaxprs among an equation's parameters, directly or in a list."""
+    for value in params.values():
+        for item in value if isinstance(value, tuple | list) else (value,):
+            if hasattr(getattr(item, "jaxpr", item), "eqns"):
+                yield item
+
+
+@dataclass(frozen=True)
+class ShardMap:
+    """A shard_map equation: the mesh, a spec for each operand and result, and its manual axes."""
+
+    mesh: Any
+    in_specs: tuple[PartitionSpec, ...]
+    out_specs: tuple[PartitionSpec, ...]
+    manual_axes: tuple[str, ...]
+    jaxpr: Any
+
+    @property
+    def is_written(self) -> bool:
+        """JAX writes no boundary into the IR when every manual axis has size 1."""
+        return math.prod(self.mesh.shape[axis] for axis in self.manual_axes) > 1
+
+
+def shard_map_parameters(params: Mapping[str, Any]) -> ShardMap:
+    """Reads the parameters of a shard_map equation; manual axes in the order of the mesh."""
+    mesh = params["mesh"]
+    manual = params.get("newly_manual_axes", params.get("manual_axes", frozenset()))
+    return ShardMap(
+        mesh=mesh,
+        in_specs=tuple(params["in_specs"]),
+        out_specs=tuple(params["out_specs"]),
+        manual_axes=tuple(name for name in mesh.axis_names if name in manual),
+        jaxpr=params["jaxpr"],
+    )
+
+
+def user_frame(equation: Any) -> SourceLocation | None:
+    """The innermost line of an equation's traceback that is not JAX's own."""
+    frame = source_info_util.user_frame(equation.source_info.traceback)
+    if frame is None:
+        return None
+    # The column as JAX writes it into the IR, where it is counted from 0.
+    column = max(frame.start_column, 0)
+    return SourceLocation(frame.file_name, frame.start_line, column, frame.function_name)
