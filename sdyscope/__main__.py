@@ -1,0 +1,90 @@
+"""The entry point: `sdyscope` and `python -m sdyscope`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+from collections.abc import Sequence
+
+import click
+
+from sdyscope import child
+from sdyscope.commands import cli
+from sdyscope.errors import SdyscopeError
+
+#: Exit status of bad usage, bad input and everything else that left no answer.
+FAILED = 2
+
+#: With this variable set to 1, an error that nobody foresaw shows its traceback.
+DEBUG = "SDYSCOPE_DEBUG"
+
+
+def main() -> None:
+    """Runs the command line that this process was started with, and ends the process."""
+    try:
+        status = run_here(sys.argv[1:])
+    except child.Stopped as stopped:
+        # Ends by the same signal, so that a shell or make knows.
+        signal.signal(stopped.signum, signal.SIG_DFL)
+        os.kill(os.getpid(), stopped.signum)
+        status = 128 + stopped.signum
+    sys.exit(status)
+
+
+def run_here(arguments: Sequence[str]) -> int:
+    """Runs a command line in this process.
+
+    Args:
+      arguments: the command line, without the name of the program.
+
+    Returns:
+      The exit status: 0 all well, 1 findings or differences, 2 bad usage, bad input or a bug; what
+      went wrong has then been said on standard error, in one sentence.
+    """
+    words = tuple(arguments)
+    try:
+        return int(cli.main(words, prog_name="sdyscope", standalone_mode=False, obj=words) or 0)
+    except SdyscopeError as error:
+        return _fail(str(error))
+    except click.exceptions.NoArgsIsHelpError as error:
+        click.echo(error.format_message(), err=True)
+        return FAILED
+    except click.UsageError as error:
+        about = f"\nTry '{error.ctx.command_path} --help'." if error.ctx else ""
+        return _fail(error.format_message() + about)
+    except click.ClickException as error:
+        return _fail(error.format_message())
+    except click.Abort:
+        return 128 + signal.SIGINT
+    except MemoryError:
+        return _fail("memory ran out.")
+    except child.Stopped:
+        raise
+    except Exception as error:
+        if os.environ.get(DEBUG) == "1":
+            traceback.print_exc()
+        return _fail(
+            f"internal error: {_describe(error)}\n"
+            f"This is a bug in sdyscope: please report it, with what {DEBUG}=1 shows."
+        )
+
+
+def _fail(text: str) -> int:
+    click.echo(f"error: {text}", err=True)
+    return FAILED
+
+
+def _describe(error: Exception) -> str:
+    """The kind of an exception, its first line and the place it was raised at."""
+    lines = str(error).splitlines()
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames:
+        return text
+    return f"{text} ({os.path.basename(frames[-1].filename)}:{frames[-1].lineno})"
+
+
+if __name__ == "__main__":
+    main()

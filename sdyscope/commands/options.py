@@ -1,0 +1,123 @@
+"""The options that commands share, each one a decorator with the same words everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import click
+
+from sdyscope import child
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+#: What --partitioner stands for.
+PARTITIONERS: Mapping[str, tuple[str, ...]] = {
+    "shardy": ("shardy",),
+    "gspmd": ("gspmd",),
+    "both": ("shardy", "gspmd"),
+}
+
+
+def command(
+    environment: Mapping[str, str] | Callable[..., Mapping[str, str]] = child.LOWERING,
+) -> Callable[[Callable[..., int]], click.Command]:
+    """Makes a subcommand of a function that returns the exit status; it runs in a child process.
+
+    The first line of the function's docstring is its line in `sdyscope --help`.
+
+    Args:
+      environment: variables that the child gets unless the user has set them, or a function of the
+        command's parameters that makes them. By default no accelerator is started.
+    """
+
+    def decorate(function: Callable[..., int]) -> click.Command:
+        verbose = click.option(
+            "--verbose", is_flag=True, help="Pass on what the compiler logs, on standard error."
+        )
+        return click.command()(verbose(child.in_child(environment)(function)))
+
+    return decorate
+
+
+def target(function: _Function) -> _Function:
+    """The TARGET argument; the parameter `target` is the word as it was typed."""
+    return click.argument("target", metavar="TARGET")(function)
+
+
+def mesh(function: _Function) -> _Function:
+    """`--mesh data=4,model=2`; the parameter `mesh` is a dict of axis sizes in order, or None."""
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, int] | None:
+        return None if value is None else _axes(value)
+
+    return click.option(
+        "--mesh",
+        metavar="AXIS=SIZE,...",
+        callback=read,
+        help="The mesh to use, such as data=4,model=2. By default the target's own.",
+    )(function)
+
+
+def partitioner(default: str = "both") -> Callable[[_Function], _Function]:
+    """`--partitioner shardy|gspmd|both`; the parameter `partitioners` is a tuple of one or two."""
+
+    def read(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+        return PARTITIONERS[value]
+
+    return click.option(
+        "--partitioner",
+        "partitioners",
+        type=click.Choice(list(PARTITIONERS)),
+        default=default,
+        show_default=True,
+        callback=read,
+        help="Whose annotations and decisions to look at.",
+    )
+
+
+def settings(function: _Function) -> _Function:
+    """`--set key=value`, repeatable; the parameter `settings` is a dict of text values."""
+
+    def read(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, str]:
+        return dict(_pair(word, "key=value") for word in words)
+
+    return click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=read,
+        help="Configure the target, such as layers=80. Can be repeated.",
+    )(function)
+
+
+def json(function: _Function) -> _Function:
+    """`--json`; the parameter `as_json` is whether it was given."""
+    return click.option(
+        "--json",
+        "as_json",
+        is_flag=True,
+        help="Print one JSON document (docs/schema describes it) instead of tables.",
+    )(function)
+
+
+def _pair(word: str, form: str) -> tuple[str, str]:
+    key, equals, value = (part.strip() for part in word.partition("="))
+    if not (key and equals and value):
+        raise click.BadParameter(f"{word!r} does not have the form {form}.")
+    return key, value
+
+
+def _axes(text: str) -> dict[str, int]:
+    axes: dict[str, int] = {}
+    for word in text.split(","):
+        axis, size = _pair(word, "axis=size, such as data=4,model=2")
+        if not (size.isascii() and size.isdecimal() and int(size) > 0):
+            raise click.BadParameter(
+                f"the size of mesh axis {axis!r} is {size!r}, not a whole number from 1."
+            )
+        if axis in axes:
+            raise click.BadParameter(f"mesh axis {axis!r} is named twice.")
+        axes[axis] = int(size)
+    return axes

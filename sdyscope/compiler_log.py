@@ -1,0 +1,67 @@
+"""What XLA and MLIR write to standard error: which lines matter, and which are always there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+#: glog's and absl's prefix: level, date, time, thread, file and line.
+_PREFIX = re.compile(r"^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ (?P<place>[^\s\]]+)\] (?P<text>.*)$")
+
+#: Without a prefix: LLVM, MLIR, the C library, the C++ runtime and Python, when they give up.
+_GIVING_UP = re.compile(
+    r"Check fail(ed|ure)|LLVM ERROR|\berror: |Assertion .*failed|terminate called|what\(\):"
+    r"|Fatal Python error|stack overflow|bad_alloc|std::length_error"
+)
+
+#: Lines that say nothing about the program, whatever their level.
+_NOISE = re.compile(
+    "|".join(
+        (
+            "All log messages before absl::InitializeLog",
+            "Unable to register cu(FFT|DNN|BLAS) factory",
+            "computation placer already registered",
+            "TfrtCpuClient",
+            "successful NUMA node read from SysFS",
+            "could not open file to read NUMA node",
+            "Could not find cuda drivers",
+            "An NVIDIA GPU may be present on this machine",
+            "This TensorFlow binary is optimized",
+            "Failed to get (TPU|global TPU) (metadata|topology)",
+            "Assume version compatibility. PjRt-IFRT does not track",
+            r"PjRt-IFRT device does not track",
+        )
+    )
+)
+
+#: How much of one line is worth repeating in a sentence.
+_LONGEST = 400
+
+
+def last_words(log: str) -> str:
+    """Why the process gave up: its last fatal line, without the prefix; empty when none is there.
+
+    Args:
+      log: everything that was written to file descriptor 2.
+    """
+    fatal = ""
+    for line in log.splitlines():
+        prefix = _PREFIX.match(line)
+        if prefix is not None and prefix["level"] == "F":
+            fatal = f"{prefix['text'].strip()} ({prefix['place']})"
+        elif _GIVING_UP.search(line):
+            fatal = line.strip()
+    return fatal if len(fatal) <= _LONGEST else fatal[:_LONGEST] + "..."
+
+
+def noteworthy(log: str) -> Iterator[str]:
+    """The lines of a log that may matter to a person: warnings, errors and whatever has no level.
+
+    Args:
+      log: everything that was written to file descriptor 2.
+    """
+    for line in log.splitlines():
+        prefix = _PREFIX.match(line)
+        informs = prefix is not None and prefix["level"] == "I"
+        if line.strip() and not informs and not _NOISE.search(line):
+            yield line.rstrip()

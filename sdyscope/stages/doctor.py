@@ -1,0 +1,218 @@
+"""What this JAX, this machine and the plugins that are installed allow.
+
+Everything is tried, not assumed: jax is imported inside the functions, so that its absence, too, is
+a finding.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Any, Literal, TypeAlias
+
+from sdyscope.program import Partitioner
+
+Area: TypeAlias = Literal["versions", "partitioners", "bindings", "devices", "optional"]
+
+State: TypeAlias = Literal["ok", "warning", "missing"]
+
+#: XLA runs a program on at most so many virtual CPU devices (seen with JAX 0.7.2 to 0.12).
+MOST_CPU_DEVICES = 2048
+
+#: Distribution, what it is needed for, and how it is installed.
+_OPTIONAL = (
+    ("libtpu", "compiling for TPUs", "pip install libtpu"),
+    ("jax-cuda13-plugin", "CUDA 13 devices", 'pip install "jax[cuda13]"'),
+    ("jax-cuda12-plugin", "CUDA 12 devices", 'pip install "jax[cuda12]"'),
+    ("ai-edge-model-explorer", "looking at `sdyscope graph`", "pip install ai-edge-model-explorer"),
+    ("xdsl", "the benchmark of the op graph", "pip install xdsl"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """One thing that this environment can or cannot do.
+
+    Attributes:
+      area: the group that it is listed under.
+      name: what it is.
+      state: `ok`; `warning` when it is there but not as tested; `missing` when it is not there.
+      needed: whether commands other than `run` fail without it.
+      found: the version, the devices or the error that was met.
+      advice: what to do about it; empty when there is nothing to do.
+    """
+
+    area: Area
+    name: str
+    state: State
+    needed: bool
+    found: str
+    advice: str = ""
+
+
+def examine() -> tuple[Capability, ...]:
+    """Looks at everything, in the order in which it is worth reading.
+
+    This starts the JAX backends that are installed, accelerators included.
+    """
+    return (*_versions(), *_partitioners(), *_bindings(), *_devices(), *_optional_packages())
+
+
+def _versions() -> Iterator[Capability]:
+    yield Capability("versions", "Python", "ok", True, platform.python_version())
+    for name in ("jax", "jaxlib"):
+        yield _jax_version(name)
+
+
+def _jax_version(name: str) -> Capability:
+    try:
+        version = metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return Capability("versions", name, "missing", True, "not installed", "pip install jax")
+    try:
+        from sdyscope.stages import compat
+    except ImportError as error:
+        return Capability(
+            "versions",
+            name,
+            "missing",
+            True,
+            f"{version}, which this sdyscope cannot use: {_first_line(error)}",
+            "Install a tested version of JAX.",
+        )
+    if compat.tested_version():
+        return Capability("versions", name, "ok", True, version)
+    return Capability(
+        "versions",
+        name,
+        "warning",
+        True,
+        f"{version}, not tested",
+        f"Tested: {', '.join(compat.TESTED)}. Most things work on versions in between.",
+    )
+
+
+def _partitioners() -> Iterator[Capability]:
+    yield _partitioner("Shardy", "shardy", "sdy.sharding")
+    yield _partitioner("GSPMD", "gspmd", "mhlo.sharding")
+
+
+def _partitioner(name: str, partitioner: Partitioner, attribute: str) -> Capability:
+    """Lowers one line under the partitioner and looks for its annotation."""
+    needed = partitioner == "shardy"
+    try:
+        text = _lower_one_line(partitioner)
+    except Exception as error:
+        # Whatever it raises is the finding.
+        advice = "" if needed else "Use --partitioner shardy, or a JAX that still has GSPMD."
+        return Capability("partitioners", name, "missing", needed, _first_line(error), advice)
+    if attribute in text:
+        return Capability("partitioners", name, "ok", needed, "lowers")
+    return Capability(
+        "partitioners",
+        name,
+        "missing",
+        needed,
+        f"JAX lowers, but writes no {attribute}",
+        "Is JAX_USE_SHARDY_PARTITIONER set?" if needed else "Use --partitioner shardy.",
+    )
+
+
+def _lower_one_line(partitioner: Partitioner) -> str:
+    import jax
+    import numpy as np
+
+    from sdyscope.mesh import Mesh, MeshAxis
+    from sdyscope.stages import compat
+
+    mesh = compat.abstract_mesh(Mesh((MeshAxis("data", 2),)))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
+    argument = jax.ShapeDtypeStruct((8,), np.float32, sharding=sharding)
+    with compat.partitioner(partitioner):
+        traced = jax.jit(lambda x: x + 1).trace(argument)
+        return str(traced.lower(lowering_platforms=("cpu",)).as_text())
+
+
+def _bindings() -> Iterator[Capability]:
+    update = "Install a tested version of JAX."
+    try:
+        from jax.extend.mlir import ir
+        from jax.extend.mlir.dialects import func, sdy, stablehlo
+    except ImportError as error:
+        yield Capability("bindings", "MLIR", "missing", True, _first_line(error), update)
+    else:
+        modules = (ir, func, sdy, stablehlo)
+        names = ", ".join(module.__name__.rpartition(".")[2] for module in modules)
+        yield Capability("bindings", "MLIR", "ok", True, names)
+    try:
+        from sdyscope.stages import compat
+
+        compat.hlo.HloSharding.from_string("{devices=[2]<=[2]}")
+    except (ImportError, AttributeError) as error:
+        yield Capability("bindings", "HLO", "missing", False, _first_line(error), update)
+    else:
+        yield Capability("bindings", "HLO", "ok", False, "HloSharding")
+
+
+def _devices() -> Iterator[Capability]:
+    try:
+        import jax
+
+        first = jax.devices()
+        by_kind = Counter((device.platform, device.device_kind) for device in first)
+        for name, client in _backends().items():
+            if name != first[0].platform:
+                by_kind.update((d.platform, d.device_kind) for d in client.devices())
+    except (ImportError, RuntimeError) as error:
+        yield Capability(
+            "devices",
+            "any",
+            "missing",
+            False,
+            _first_line(error),
+            "`run` needs devices; JAX_PLATFORMS=cpu gives it virtual CPU devices.",
+        )
+        return
+    for (platform_name, kind), count in by_kind.items():
+        words = f"{count}" if kind == platform_name else f"{count} × {kind}"
+        yield Capability("devices", platform_name, "ok", False, words)
+    limited = os.environ.get("JAX_PLATFORMS", "")
+    if limited:
+        yield Capability(
+            "devices",
+            "JAX_PLATFORMS",
+            "ok",
+            False,
+            limited,
+            "Other devices are not looked for while it is set.",
+        )
+    yield Capability(
+        "devices", "virtual CPU devices", "ok", False, f"up to {MOST_CPU_DEVICES:,} in one process"
+    )
+
+
+def _backends() -> dict[str, Any]:
+    from jax.extend import backend
+
+    return dict(backend.backends())
+
+
+def _optional_packages() -> Iterator[Capability]:
+    for name, purpose, install in _OPTIONAL:
+        try:
+            found = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            yield Capability(
+                "optional", name, "missing", False, "not installed", f"For {purpose}: {install}"
+            )
+        else:
+            yield Capability("optional", name, "ok", False, found)
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).splitlines()
+    return lines[0] if lines else type(error).__name__

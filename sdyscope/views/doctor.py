@@ -1,0 +1,65 @@
+"""What `doctor` found, as a table and as a document."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from sdyscope.stages.doctor import Capability, State
+from sdyscope.views.table import Cell, Column, Table, Tone
+
+_TONES: dict[State, Tone] = {"ok": "good", "warning": "warning", "missing": "bad"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Doctor:
+    """The document of `sdyscope doctor --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      well: whether everything that is needed is there.
+      capabilities: what was looked at.
+    """
+
+    schema: Literal["sdyscope.doctor/1"] = "sdyscope.doctor/1"
+    well: bool
+    capabilities: tuple[Capability, ...]
+
+
+def document(capabilities: tuple[Capability, ...]) -> Doctor:
+    """The document of what `sdyscope.stages.doctor.examine` found."""
+    well = not any(found.needed and found.state == "missing" for found in capabilities)
+    return Doctor(well=well, capabilities=capabilities)
+
+
+def table(doctor: Doctor) -> Table:
+    """One row a capability; the name of an area stands in its first row."""
+    rows = []
+    area = ""
+    for found in doctor.capabilities:
+        rows.append(
+            (
+                Cell(found.area if found.area != area else "", "muted"),
+                found.name,
+                # What is optional and absent is no alarm.
+                Cell(
+                    found.state,
+                    "muted"
+                    if found.state == "missing" and not found.needed
+                    else _TONES[found.state],
+                ),
+                found.found,
+                found.advice,
+            )
+        )
+        area = found.area
+    return Table(
+        columns=(
+            Column("", fold=False),
+            Column("what"),
+            Column("state", fold=False),
+            Column("found"),
+            Column("what to do"),
+        ),
+        rows=tuple(rows),
+    )
