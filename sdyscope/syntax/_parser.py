@@ -142,7 +142,7 @@ class Language:
 
 def rule_name(rule: str) -> str:
     """A rule in words: ``a tensor sharding``, ``an axis ref``."""
-    words = rule.strip("_").replace("_", " ")
+    words = rule.removesuffix("_text").replace("_", " ")
     return f"{'an' if words[0] in 'aeio' else 'a'} {words}"
 
 
