@@ -132,7 +132,8 @@ def run(
         # chance, which may hold somebody else's files.
         start = (
             f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from sdyscope import child; child.serve(**{asdict(errand)!r})"
+            f"from sdyscope import __main__, child; "
+            f"child.serve(__main__.run_here, **{asdict(errand)!r})"
         )
         code = _supervise(
             [sys.executable, "-P", "-c", start], answer, {**environment, **os.environ}
@@ -239,15 +240,18 @@ def _pass_on(answer: BinaryIO, here: output.Output) -> None:
         raise TargetError(f"cannot write to standard output: {error.strerror}") from error
 
 
-def serve(**errand: Any) -> NoReturn:
-    """Runs one command in this process, which the parent started for it, and ends the process."""
+def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
+    """Runs one command in this process, which the parent started for it, and ends the process.
+
+    Args:
+      run_here: runs a command line in this process and returns its exit status.
+      errand: the attributes of an `Errand`.
+    """
     task = Errand(**errand)
     _serving.append(task)
     # Told to stop, it unwinds, so that temporary files go away.
     signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
     answer_stream = _keep_streams_apart(task)
-    from sdyscope.__main__ import run_here
-
     status = run_here(task.arguments)
     answer_stream.flush()
     Path(task.status).write_text(str(status))
