@@ -41,6 +41,7 @@ class Boundary:
       shard_map: The parameters of a shard_map.
       out_avals: Abstract values of a shard_map's results.
       unconstrained: Dimensions that the partitioner may shard as it likes.
+      manual_axes: Mesh axes over which the surrounding code is manual (its shapes are local).
       index: Which argument or result of a nested jit this is.
     """
 
@@ -52,6 +53,7 @@ class Boundary:
     shard_map: compat.ShardMap | None = None
     out_avals: tuple[Any, ...] = ()
     unconstrained: frozenset[int] = frozenset()
+    manual_axes: tuple[str, ...] = ()
     index: int | None = None
 
 
@@ -65,6 +67,7 @@ class _Walk:
 
     def __init__(self) -> None:
         self.lowered: set[Hashable] = set()
+        self.manual_axes: tuple[str, ...] = ()
 
     def jaxpr(self, jaxpr: Any, scope: str) -> Iterator[Boundary]:
         for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
@@ -88,6 +91,7 @@ class _Walk:
                     (equation.outvars[0].aval,),
                     (params["sharding"],),
                     unconstrained=frozenset(params["unconstrained_dims"] or ()),
+                    manual_axes=self.manual_axes,
                 )
             case "reshard":
                 yield from self.reshard(equation, scope)
@@ -122,7 +126,12 @@ class _Walk:
         aval = equation.outvars[0].aval
         if compat.is_explicit(aval.sharding.mesh):  # else nothing is written
             yield Boundary(
-                "reshard", scope, compat.user_frame(equation), (aval,), (aval.sharding,)
+                "reshard",
+                scope,
+                compat.user_frame(equation),
+                (aval,),
+                (aval.sharding,),
+                manual_axes=self.manual_axes,
             )
 
     def shard_map(self, equation: Any, scope: str) -> Iterator[Boundary]:
@@ -134,8 +143,11 @@ class _Walk:
             tuple(atom.aval for atom in equation.invars),
             shard_map=found,
             out_avals=tuple(variable.aval for variable in equation.outvars),
+            manual_axes=self.manual_axes,
         )
+        outside, self.manual_axes = self.manual_axes, self.manual_axes + found.manual_axes
         yield from self.jaxpr(found.jaxpr, scope)
+        self.manual_axes = outside
 
     def jit(self, equation: Any, scope: str) -> Iterator[Boundary]:
         params = equation.params
@@ -154,8 +166,8 @@ class _Walk:
         outputs = list(zip(jaxpr.out_avals, shardings[1], strict=True))
         yield from self.jit_values("jit output", outputs, scope, source, 0)
 
-    @staticmethod
     def jit_values(
+        self,
         role: Role,
         values: list[tuple[Any, Any]],
         scope: str,
@@ -164,7 +176,15 @@ class _Walk:
     ) -> Iterator[Boundary]:
         for index, (aval, sharding) in enumerate(values, first):
             if compat.specified(sharding) is not None and hasattr(aval, "shape"):
-                yield Boundary(role, scope, source, (aval,), (sharding,), index=index)
+                yield Boundary(
+                    role,
+                    scope,
+                    source,
+                    (aval,),
+                    (sharding,),
+                    manual_axes=self.manual_axes,
+                    index=index,
+                )
 
     def while_loop(self, params: Any, scope: str) -> Iterator[Boundary]:
         condition = params["cond_jaxpr"]

@@ -8,7 +8,9 @@ nowhere else. Works with JAX 0.7.2, 0.9.2, 0.10.2 and 0.12.
 
 from __future__ import annotations
 
+import functools
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -39,17 +41,20 @@ __all__ = [
     "Result",
     "ShardMap",
     "abstract_mesh",
+    "all_explicit",
     "arguments",
     "constant_shardings",
     "device_mesh",
     "dtype_name",
     "element_shape",
     "func",
+    "function_name",
     "hlo",
     "hlo_to_stablehlo",
     "ir",
     "is_explicit",
     "kept_jaxpr",
+    "lowered_signature",
     "lowering_arguments",
     "mesh_of",
     "new_context",
@@ -107,7 +112,11 @@ def hlo_to_stablehlo(proto: bytes) -> bytes:
 
 def dtype_name(dtype: Any) -> str:
     """MLIR's name of the element type that JAX lowers `dtype` to: `f32`, `bf16`, `i1`, `ui32`."""
-    dtype = np.dtype(dtype)
+    return _dtype_name(np.dtype(dtype))
+
+
+@functools.cache
+def _dtype_name(dtype: np.dtype[Any]) -> str:
     if dtype.name == "float0":  # the tangents of integers
         return "i1"
     with new_context(), ir.Location.unknown():
@@ -191,6 +200,11 @@ def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:
 def is_explicit(mesh: Any) -> bool:
     """Whether some axis of JAX's mesh is Explicit: shardings on it are part of the types."""
     return any(kind == AxisType.Explicit for kind in getattr(mesh, "axis_types", ()) or ())
+
+
+def all_explicit(mesh: Any) -> bool:
+    """Whether every axis of JAX's mesh is Explicit (or Manual): no partitioner has a say."""
+    return not any(kind == AxisType.Auto for kind in getattr(mesh, "axis_types", ()) or ())
 
 
 # --- what jit was given ---------------------------------------------------------------------------
@@ -292,6 +306,28 @@ def kept_jaxpr(traced: Any) -> tuple[Any, frozenset[int]]:
     return kept[0], frozenset(kept[2])
 
 
+def lowered_signature(lowered: Any) -> tuple[list[Argument], list[Result]]:
+    """The flat arguments and results of a `jax.stages.Lowered`, which has no jaxpr any more."""
+    compile_args = lowered._lowering.compile_args
+    info, found = compile_args["all_args_info"], lowering_arguments(lowered)
+    shardings = dict(
+        zip(found.kept, compile_args["in_shardings"][found.constants :], strict=True)
+    )
+    count = len(info.in_avals)
+    avals = info.in_avals[count - lowered.in_tree.num_leaves :]
+    names = _names(info.debug_info.arg_names, len(avals))
+    given = [
+        Argument(name, aval, None, specified(shardings.get(i)), False, i in found.donated)
+        for i, (name, aval) in enumerate(zip(names, avals, strict=True))
+    ]
+    avals = compile_args["global_out_avals"]
+    names = _names(info.debug_info.result_paths, len(avals))
+    return given, [
+        Result(name, aval, specified(sharding), False)
+        for name, aval, sharding in zip(names, avals, compile_args["out_shardings"], strict=True)
+    ]
+
+
 @dataclass(frozen=True)
 class LoweringArguments:
     """What became of the flat arguments in the module.
@@ -301,12 +337,14 @@ class LoweringArguments:
       kept: Flat index of each further argument of `main`, in order.
       donated: The kept ones that are donated.
       num_devices: How many devices the module is partitioned for.
+      platforms: What it was lowered for.
     """
 
     constants: int
     kept: tuple[int, ...]
     donated: tuple[int, ...]
     num_devices: int
+    platforms: tuple[str, ...]
 
 
 def lowering_arguments(lowered: Any) -> LoweringArguments:
@@ -322,7 +360,16 @@ def lowering_arguments(lowered: Any) -> LoweringArguments:
         kept,
         tuple(i for i, flag in zip(kept, donated[constants:], strict=True) if flag),
         int(lowering.compile_args["num_devices"]),
+        tuple(lowering._platforms),
     )
+
+
+def function_name(stage: Any) -> str:
+    """The name of the function that a `jax.stages.Traced` or `Lowered` was made from."""
+    if isinstance(stage, jax.stages.Lowered):
+        name = str(stage._lowering._name)
+        return re.sub(r"^jit[_(](.*?)\)?$", r"\1", name)
+    return str(stage.fun_name)
 
 
 def constant_shardings(jaxpr: Any) -> list[tuple[Any, Any]]:

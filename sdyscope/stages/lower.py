@@ -1,0 +1,280 @@
+"""From a program to the module that JAX hands to XLA, under either partitioner.
+
+No devices are needed: arguments whose shardings are on an `AbstractMesh` lower for a mesh of any
+size.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+import jax
+
+from sdyscope.errors import CompilerError, TargetError
+from sdyscope.mesh import Mesh, MeshAxis
+from sdyscope.program import Partitioner, Program
+from sdyscope.stages import compat
+from sdyscope.stages.stderr import captured_stderr
+
+__all__ = ["Found", "LoweredModule", "NotLowerable", "lower", "trace"]
+
+Found = Literal["shardy", "gspmd", "both", "none"]
+"""Whose shardings a module carries: `both` makes jaxlib up to 0.10 fall back to GSPMD silently."""
+
+_GSPMD = re.compile(r"\bmhlo\.sharding\s*=")
+# `xla.sdy.sharding` is the same as a frontend attribute: what XLA makes of it on the way through HLO.
+_SHARDY = re.compile(r"\bsdy\.(mesh|sharding|sharding_constraint|manual_computation)\b")
+
+
+class NotLowerable(CompilerError):
+    """JAX refuses to lower a program under a partitioner; a result, not a crash.
+
+    Attributes:
+      partitioner: Which partitioner was asked for; None when tracing failed already.
+      reason: JAX's own words.
+      stderr: What C++ wrote to standard error on the way.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        reason: str = "",
+        partitioner: Partitioner | None = None,
+        stderr: str = "",
+        file: str | None = None,
+        line: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, file=file, line=line, hint=hint)
+        self.reason = reason or message
+        self.partitioner = partitioner
+        self.stderr = stderr
+
+
+@dataclass(frozen=True, eq=False)
+class LoweredModule:
+    """A module in MLIR, and what is known about where it comes from.
+
+    Attributes:
+      name: The program's name, or the module's where it was read from a file.
+      module: `ir.Module` of MLIR's Python bindings; None when they cannot read the text.
+      context: The MLIR context that the module lives in; None likewise.
+      partitioner: Which partitioner was asked for; None for a file.
+      kept_arguments: Flat index, among the arguments that jit was given, of each argument of
+        `main` after the hoisted constants; None for a file, where all that is left is there.
+      donated_arguments: Those of them that are donated, as flat indices.
+      constants: How many hoisted constants come first among the arguments of `main`.
+      num_devices: Devices that the module is partitioned for; 0 when unknown.
+      platforms: What it was lowered for.
+      jax_version: Version of the JAX that lowered or read it.
+      stderr: What C++ wrote to standard error while it was made.
+      lowered: The `jax.stages.Lowered`, to be compiled; None for a file.
+      path: The file it was read from.
+      source_text: The file's text, when only that is there.
+      notes: What else is worth knowing, one sentence each.
+    """
+
+    name: str
+    module: Any
+    context: Any
+    partitioner: Partitioner | None = None
+    kept_arguments: tuple[int, ...] | None = None
+    donated_arguments: tuple[int, ...] = ()
+    constants: int = 0
+    num_devices: int = 0
+    platforms: tuple[str, ...] = ()
+    jax_version: str = field(default_factory=compat.version)
+    stderr: str = ""
+    lowered: Any = None
+    path: Path | None = None
+    source_text: str | None = None
+    notes: tuple[str, ...] = ()
+
+    def text(self, debug_info: bool = True) -> str:
+        """StableHLO in MLIR's text form, with source locations unless told otherwise."""
+        if self.module is None:
+            return self.source_text or ""
+        return str(self.module.operation.get_asm(enable_debug_info=debug_info))
+
+    def bytecode(self) -> bytes:
+        """The module in MLIR's bytecode, of the version that the installed jaxlib writes.
+
+        Raises:
+          CompilerError: the bindings could not read the module in the first place.
+        """
+        if self.module is None:
+            raise CompilerError(
+                "There is no bytecode of a module that MLIR's bindings could not read.",
+                file=self.path and str(self.path),
+            )
+        file = io.BytesIO()
+        self.module.operation.write_bytecode(file)
+        return file.getvalue()
+
+    @cached_property
+    def found(self) -> Found:
+        """Whose shardings the module really carries, whatever was asked for."""
+        text = self.text(debug_info=False)
+        shardy, gspmd = _SHARDY.search(text) is not None, _GSPMD.search(text) is not None
+        if shardy and gspmd:
+            return "both"
+        return "shardy" if shardy else "gspmd" if gspmd else "none"
+
+    @cached_property
+    def meshes(self) -> dict[str, Mesh]:
+        """The module's `sdy.mesh` ops, by name. Empty under GSPMD, which has no meshes."""
+        if self.module is None:
+            return {}
+        found = {}
+        for operation in self.module.body.operations:
+            if operation.operation.name == "sdy.mesh":
+                attributes = operation.operation.attributes
+                name = compat.ir.StringAttr(attributes["sym_name"]).value
+                mesh = compat.sdy.MeshAttr(attributes["mesh"])
+                typed = map(compat.sdy.MeshAxisAttr, mesh.axes)
+                axes = tuple(MeshAxis(axis.name, axis.size) for axis in typed)
+                found[name] = Mesh(axes, tuple(mesh.device_ids) or None)
+        return found
+
+    @cached_property
+    def num_partitions(self) -> int:
+        """The module's `mhlo.num_partitions`; 1 when it says nothing."""
+        if self.module is None:
+            return 1
+        attributes = self.module.operation.attributes
+        if "mhlo.num_partitions" not in attributes:
+            return 1
+        return int(compat.ir.IntegerAttr(attributes["mhlo.num_partitions"]).value)
+
+
+def trace(program: Program) -> Any:
+    """The program's `jax.stages.Traced`: its jaxpr, with everything jit was asked for.
+
+    Raises:
+      TargetError: `program.fun` is nothing that can be traced.
+      NotLowerable: tracing raised, which is an error in the program.
+    """
+    fun = program.fun
+    if isinstance(fun, jax.stages.Traced):
+        return fun
+    if isinstance(fun, jax.stages.Lowered):
+        raise TargetError(
+            f"{program.name} was lowered already, so what it was made from is not known.",
+            hint="Give `jitted.trace(...)` instead of `jitted.lower(...)`.",
+        )
+    if not hasattr(fun, "trace"):
+        raise TargetError(
+            f"The function of {program.name} is a {type(fun).__name__}, not a jitted one.",
+            hint="Give the result of jax.jit(...), before it is called.",
+        )
+    try:
+        return fun.trace(*program.args, **program.kwargs)
+    except Exception as error:  # the user's own code runs here: anything can come out
+        raise _not_lowerable(program.name, "traced", error) from error
+
+
+def lower(
+    program: Program | Any,
+    partitioner: Partitioner,
+    platforms: Sequence[str] | None = ("cpu",),
+) -> LoweredModule:
+    """Lowers a program under one partitioner.
+
+    Args:
+      program: A `Program`, a `jax.stages.Traced` (trace once, lower under both), or a
+        `jax.stages.Lowered`, which is taken as it is.
+      partitioner: Which one; JAX's configuration is as before afterwards.
+      platforms: What to lower for. None: the platform of the devices that the program names.
+
+    Raises:
+      NotLowerable: JAX refuses, or has no such partitioner.
+      TargetError: `program` is nothing that can be lowered.
+    """
+    name = program.name if isinstance(program, Program) else compat.function_name(program)
+    stage = program.fun if isinstance(program, Program) else program
+    if not isinstance(stage, jax.stages.Lowered | jax.stages.Traced):
+        stage = trace(program)
+    with captured_stderr() as written:
+        if isinstance(stage, jax.stages.Lowered):
+            lowered = stage
+        else:
+            lowered = _lower(stage, name, partitioner, platforms, written)
+        arguments = compat.lowering_arguments(lowered)
+        module = lowered.compiler_ir(dialect="stablehlo")
+    made = LoweredModule(
+        name=name,
+        module=module,
+        context=module.context,
+        partitioner=partitioner,
+        kept_arguments=arguments.kept,
+        donated_arguments=arguments.donated,
+        constants=arguments.constants,
+        num_devices=arguments.num_devices,
+        platforms=arguments.platforms,
+        stderr=written(),
+        lowered=lowered,
+    )
+    if lowered is stage and made.found not in (partitioner, "none"):
+        raise NotLowerable(
+            f"{name} was lowered already, under {made.found}, not under {partitioner}.",
+            partitioner=partitioner,
+            hint="Give `jitted.trace(...)` instead of `jitted.lower(...)` to have both.",
+        )
+    return made
+
+
+def _lower(
+    traced: Any, name: str, partitioner: Partitioner, platforms: Sequence[str] | None, written: Any
+) -> Any:
+    try:
+        with compat.partitioner(partitioner):
+            chosen = None if platforms is None else tuple(platforms)
+            return traced.lower(lowering_platforms=chosen)
+    except CompilerError as error:
+        raise NotLowerable(
+            error.message, partitioner=partitioner, stderr=written(), hint=error.hint
+        ) from error
+    except Exception as error:  # JAX raises every kind of error from here
+        raise _not_lowerable(
+            name, f"lowered under {partitioner}", error, partitioner, written()
+        ) from error
+
+
+def _not_lowerable(
+    name: str,
+    verb: str,
+    error: Exception,
+    partitioner: Partitioner | None = None,
+    stderr: str = "",
+) -> NotLowerable:
+    reason = str(error).split("\n--------------------\nFor simplicity")[0].strip()
+    first = next((line for line in reason.splitlines() if line.strip()), "no message")
+    frame = _user_line(error)
+    return NotLowerable(
+        f"{name} can't be {verb}: {type(error).__name__}: {first}",
+        reason=reason,
+        partitioner=partitioner,
+        stderr=stderr,
+        file=frame.filename if frame else None,
+        line=frame.lineno if frame else None,
+    )
+
+
+def _user_line(error: Exception) -> traceback.FrameSummary | None:
+    """The innermost line outside JAX and sdyscope, where the program's author can act."""
+    own = {str(Path(jax.__file__).parent), str(Path(__file__).parents[1])}
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not any(frame.filename.startswith(root) for root in own)
+        and not frame.filename.startswith("<")
+    ]
+    return frames[-1] if frames else None
