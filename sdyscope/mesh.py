@@ -303,3 +303,8 @@ class Mesh:
         if self.device_ids is None:
             return f"<[{axes}]>"
         return f"<[{axes}], device_ids=[{', '.join(map(str, self.devices()))}]>"
+
+    @property
+    def attribute(self) -> str:
+        """The MLIR attribute: ``#sdy.mesh<...>``."""
+        return f"#sdy.mesh{self}"

@@ -88,8 +88,19 @@ class TensorSharding:
 
 def symbol(name: str) -> str:
     """An MLIR symbol reference: ``@mesh``, ``@"my mesh"``."""
-    bare = name and name.isascii() and all(c.isalnum() or c in "_$.-" for c in name)
+    bare = name and name.isascii() and all(c.isalnum() or c in "_$." for c in name)
     return f"@{name}" if bare and (name[0].isalpha() or name[0] == "_") else f"@{quote(name)}"
+
+
+@dataclass(frozen=True, slots=True)
+class MeshOp:
+    """A mesh and its name in the module: ``sdy.mesh @mesh = <["a"=2]>``."""
+
+    sym_name: str
+    mesh: Mesh
+
+    def __str__(self) -> str:
+        return f"sdy.mesh {symbol(self.sym_name)} = {self.mesh}"
 
 
 @dataclass(frozen=True, slots=True)
