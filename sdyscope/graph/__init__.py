@@ -1,0 +1,16 @@
+"""The op graph of a StableHLO module, from MLIR's bindings or from its text."""
+
+from sdyscope.graph.build import build as build
+from sdyscope.graph.locations import Location as Location
+from sdyscope.graph.model import ARGUMENT as ARGUMENT
+from sdyscope.graph.model import Argument as Argument
+from sdyscope.graph.model import Edge as Edge
+from sdyscope.graph.model import EdgeKind as EdgeKind
+from sdyscope.graph.model import Function as Function
+from sdyscope.graph.model import NotUnderstood as NotUnderstood
+from sdyscope.graph.model import Op as Op
+from sdyscope.graph.model import OpGraph as OpGraph
+from sdyscope.graph.model import Result as Result
+from sdyscope.graph.model import Sharding as Sharding
+from sdyscope.graph.text import read_text as read_text
+from sdyscope.graph.types import TensorType as TensorType

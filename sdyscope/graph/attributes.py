@@ -1,0 +1,181 @@
+"""Attributes that the graph keeps, and how their texts become values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.graph.model import AttributeValue, NotUnderstood, Sharding
+from sdyscope.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.tiling import HloSharding, NamedHloSharding, TupleSharding
+
+__all__ = [
+    "Language",
+    "Parsers",
+    "ShardingTexts",
+    "default_parsers",
+    "is_wanted",
+    "result_shardings",
+]
+
+Language: TypeAlias = Literal[
+    "sharding",
+    "sharding_per_value",
+    "manual_axes",
+    "op_sharding_rule",
+    "mesh",
+    "hlo_sharding",
+]
+"""The sharding languages that attributes are written in."""
+
+Parsers: TypeAlias = Mapping[Language, Callable[[str], Any]]
+"""A parser a language: from text to value, or an `SdyscopeError`."""
+
+#: What MLIR prints in front of an attribute of each Shardy language.
+PREFIXES: dict[str, Language] = {
+    "#sdy.sharding": "sharding",
+    "#sdy.sharding_per_value": "sharding_per_value",
+    "#sdy": "manual_axes",
+    "#sdy.manual_axes": "manual_axes",
+    "#sdy.op_sharding_rule": "op_sharding_rule",
+    "#sdy.mesh": "mesh",
+}
+
+#: String attributes that hold an HLO sharding.
+HLO_SHARDING_NAMES = frozenset({"mhlo.sharding"})
+
+#: Attributes without a dialect prefix that say something about sharding, calls or communication.
+INHERENT_NAMES = frozenset(
+    {
+        "axes",
+        "backend_config",
+        "call_target_name",
+        "called_computations",
+        "callee",
+        "composite_attributes",
+        "decomposition",
+        "gathering_axes",
+        "group_id",
+        "in_shardings",
+        "manual_axes",
+        "mesh",
+        "out_sharding",
+        "out_shardings",
+        "params",
+        "reduction_axes",
+        "replica_groups",
+        "sharding",
+        "slicing_axes",
+        "source_target_pairs",
+        "sym_name",
+        "sym_visibility",
+    }
+)
+
+#: Attributes that give the shardings of an op's results, by how they are found on it.
+RESULT_SHARDING_NAMES = (
+    "sdy.sharding",
+    "mhlo.sharding",
+    "sharding",
+    "out_sharding",
+    "out_shardings",
+)
+
+
+def default_parsers() -> Parsers:
+    """sdyscope's own parsers."""
+    from sdyscope.syntax import hlo_sharding, shardy
+
+    return {
+        "sharding": shardy.parse_tensor_sharding,
+        "sharding_per_value": shardy.parse_tensor_sharding_per_value,
+        "manual_axes": shardy.parse_manual_axes,
+        "op_sharding_rule": shardy.parse_op_sharding_rule,
+        "mesh": shardy.parse_mesh,
+        "hlo_sharding": hlo_sharding.parse_hlo_sharding,
+    }
+
+
+def is_wanted(name: str) -> bool:
+    """Whether the graph keeps an op's attribute of that name."""
+    return "." in name or name in INHERENT_NAMES
+
+
+def language_of(name: str, text: str) -> Language | None:
+    """The sharding language of an attribute, from its name and how its text begins."""
+    if name in HLO_SHARDING_NAMES:
+        return "hlo_sharding"
+    if not text.startswith("#sdy"):
+        return None
+    return PREFIXES.get(text.partition("<")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class _Failed:
+    """What a text that did not parse is remembered as."""
+
+    text: str
+    error: str
+
+
+class ShardingTexts:
+    """Parses each distinct sharding text once, and lists the uses of those that do not parse.
+
+    Args:
+      parsers: A parser a language.
+      not_understood: The list that texts which do not parse are added to.
+    """
+
+    def __init__(self, parsers: Parsers, not_understood: list[NotUnderstood]) -> None:
+        self._parsers = parsers
+        self._not_understood = not_understood
+        self._known: dict[tuple[Language, str], Any] = {}
+
+    def read(self, language: Language, text: str, op: int, attribute: str) -> AttributeValue:
+        """The value of `text`; `text` itself when it cannot be parsed, which is then listed."""
+        key = (language, text)
+        if key not in self._known:
+            self._known[key] = self._parse(language, text)
+        value = self._known[key]
+        if isinstance(value, _Failed):
+            self._not_understood.append(NotUnderstood(op, attribute, value.text, value.error))
+            return value.text
+        return value
+
+    def _parse(self, language: Language, text: str) -> Any:
+        # The parsers take what is written inside: `<@mesh, [...]>`, `{"a"}`, `([i])->([i]) {i=8}`.
+        body = text
+        for prefix, of in PREFIXES.items():
+            if of == language and text.startswith(f"{prefix}<"):
+                body = text[len(prefix) :]
+        if language == "manual_axes":
+            body = body.removeprefix("<manual_axes").removesuffix(">")
+        try:
+            return self._parsers[language](body)
+        except SdyscopeError as error:
+            return _Failed(text, str(error).partition("\n")[0])
+
+
+def result_shardings(
+    attributes: Mapping[str, AttributeValue], count: int
+) -> tuple[Sharding | None, ...]:
+    """The sharding that an op's attributes give each of its `count` results.
+
+    A sharding that was not understood stands as its text for every result.
+    """
+    for name in RESULT_SHARDING_NAMES:
+        value = attributes.get(name)
+        if value is None:
+            continue
+        if isinstance(value, TensorShardingPerValue):
+            parts: tuple[Sharding, ...] = value.shardings
+        elif isinstance(value, TupleSharding) and count != 1:
+            parts = value.elements
+        elif isinstance(value, (TensorSharding, HloSharding, NamedHloSharding, TupleSharding, str)):
+            parts = (value,) * count
+        else:
+            continue
+        return parts if len(parts) == count else (None,) * count
+    return (None,) * count

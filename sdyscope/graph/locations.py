@@ -1,0 +1,128 @@
+"""MLIR locations, reduced to what JAX puts into them: a scope path and the call stack.
+
+JAX writes `loc("jit(step)/jvp()/dot_general"(callsite("f"("a.py":5:2 to :9) at "g"("b.py":7:1))))`:
+a name that is the scope, around frames of the call stack, innermost first, each frame a name that
+is the Python function around a place in a file. A tag such as `sid7` or `scatter-add:` may be one
+more name around it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sdyscope.source import SourceLocation
+
+__all__ = ["UNKNOWN", "Location", "LocationReader", "call_site", "file_place", "fused", "named"]
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """Where an op comes from.
+
+    Attributes:
+      scope: The scope path (`jit(step)/jvp(layer0)/dot_general`), a pytree path for arguments;
+        empty when there is none.
+      frames: The call stack, innermost frame of user code first.
+      names: All names around the frames, outermost first: the scope and any tags.
+    """
+
+    scope: str = ""
+    frames: tuple[SourceLocation, ...] = ()
+    names: tuple[str, ...] = ()
+
+    @property
+    def source(self) -> SourceLocation | None:
+        """The innermost frame."""
+        return self.frames[0] if self.frames else None
+
+
+UNKNOWN = Location()
+
+
+def file_place(file: str, line: int, column: int) -> Location:
+    """`"file":line:column`."""
+    return Location(frames=(SourceLocation(file, line, column),))
+
+
+def named(name: str, child: Location, *, frame: bool) -> Location:
+    """`"name"(child)`; with `frame`, the name is that of the Python function around a place."""
+    if frame and not _is_scope(name):
+        place = child.frames[0]
+        return Location(frames=(SourceLocation(place.file, place.line, place.column, name),))
+    # The innermost name is the scope: what is around it are tags (`sid7`, `scatter-add:`).
+    return Location(child.scope or name, child.frames, (name, *child.names))
+
+
+def call_site(callee: Location, caller: Location) -> Location:
+    """`callsite(callee at caller)`."""
+    return Location(
+        callee.scope or caller.scope, callee.frames + caller.frames, callee.names + caller.names
+    )
+
+
+def fused(parts: list[Location]) -> Location:
+    """`fused[parts]`; the stack is that of the first part that has one."""
+    return Location(
+        next((part.scope for part in parts if part.scope), ""),
+        next((part.frames for part in parts if part.frames), ()),
+        tuple(name for part in parts for name in part.names),
+    )
+
+
+def _is_scope(name: str) -> bool:
+    """Whether a name directly around a place in a file is a scope, not a Python function."""
+    return "/" in name or name.endswith(")")
+
+
+class LocationReader:
+    """Reads location objects of MLIR's Python bindings, each distinct one once.
+
+    Location objects hash by identity, their attributes by content, so the latter are the keys.
+    From JAX 0.10 on the bindings have a class a kind of location; before, one class with `is_a_*`.
+    """
+
+    def __init__(self) -> None:
+        self._whole: dict[Any, Location] = {}
+        self._parts: dict[Any, Location] = {}
+
+    def __call__(self, location: Any) -> Location:
+        """The value of an op's or block argument's location."""
+        attribute = location.attr
+        found = self._whole.get(attribute)
+        if found is None:
+            found = self._whole[attribute] = self._read(location, _kind(location), whole=True)
+        return found
+
+    def _part(self, location: Any) -> Location:
+        attribute = location.attr
+        found = self._parts.get(attribute)
+        if found is None:
+            found = self._parts[attribute] = self._read(location, _kind(location), whole=False)
+        return found
+
+    def _read(self, location: Any, kind: str, *, whole: bool) -> Location:
+        if kind == "NameLoc":
+            child = location.child_loc
+            frame = not whole and _kind(child) == "FileLineColLoc"
+            return named(location.name_str, self._part(child), frame=frame)
+        if kind == "CallSiteLoc":
+            return call_site(self._part(location.callee), self._part(location.caller))
+        if kind == "FileLineColLoc":
+            return file_place(location.filename, location.start_line, location.start_col)
+        if kind == "FusedLoc":
+            return fused([self._part(part) for part in location.locations])
+        return UNKNOWN
+
+
+def _kind(location: Any) -> str:
+    kind = type(location).__name__
+    if kind != "Location" or not hasattr(location, "is_a_name"):
+        return kind
+    if location.is_a_name():
+        return "NameLoc"
+    if location.is_a_callsite():
+        return "CallSiteLoc"
+    if location.is_a_file():
+        return "FileLineColLoc"
+    return "FusedLoc" if location.is_a_fused() else "UnknownLoc"

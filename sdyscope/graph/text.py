@@ -1,0 +1,179 @@
+"""Builds the op graph from MLIR text that MLIR's own parser does not accept.
+
+A newer dialect, an op that nobody registered, or a broken line must not hide the rest of a module:
+what this reader does not understand it lists, and goes on. Regions are found by their brackets,
+ops by how they begin.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import networkx
+
+from sdyscope.graph.attributes import (
+    Parsers,
+    ShardingTexts,
+    default_parsers,
+    is_wanted,
+    language_of,
+    result_shardings,
+)
+from sdyscope.graph.boundaries import add_boundary_edges
+from sdyscope.graph.functions import argument_of, result_of
+from sdyscope.graph.model import (
+    ARGUMENT,
+    NO_ATTRIBUTES,
+    AttributeValue,
+    Edge,
+    Function,
+    NotUnderstood,
+    Op,
+    OpGraph,
+)
+from sdyscope.graph.text_structure import Record, Structure
+from sdyscope.graph.text_values import LocationTexts, attribute_value
+from sdyscope.graph.types import TensorType, parse_type
+
+__all__ = ["read_text"]
+
+
+def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
+    """The op graph of a module given as MLIR text, pretty-printed or generic.
+
+    Never fails on what the text says: lines that are not understood are in
+    `graph.not_understood`, with their numbers. A text without a module is in one without a name.
+
+    Args:
+      text: The text.
+      parsers: Parsers of the sharding languages, to replace sdyscope's own.
+    """
+    structure = Structure(text)
+    structure.read()
+    assembly = _Assembly(structure, default_parsers() if parsers is None else parsers)
+    graph = assembly.graph()
+    add_boundary_edges(graph)
+    return graph
+
+
+@dataclass
+class _Assembly:
+    """Makes the graph's values of what was found in the text."""
+
+    structure: Structure
+    parsers: Parsers
+    types: dict[str, TensorType] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.not_understood: list[NotUnderstood] = list(self.structure.not_understood)
+        self.texts = ShardingTexts(self.parsers, self.not_understood)
+        self.locations = LocationTexts(self.structure.location_aliases)
+
+    def graph(self) -> OpGraph:
+        graph = OpGraph(
+            networkx.MultiDiGraph(), [], "", {}, {}, {}, self.not_understood, "text"
+        )
+        records = self.structure.records
+        for record in records:
+            op = self.op(record)
+            graph.ops.append(op)
+            graph.nx.add_node(op.id, op=op)
+        for record in records:
+            self.add_uses(graph, record)
+        for record in records:
+            if record.kind == "func.func":
+                function = self.function(graph, record)
+                graph.functions[function.name] = function
+            elif record.kind == "sdy.mesh":
+                attributes = graph.ops[record.id].attributes
+                if "mesh" in attributes:
+                    graph.meshes[attributes.get("sym_name", "")] = attributes["mesh"]
+        top = graph.ops[0].attributes
+        graph.name = top.get("sym_name", "")
+        graph.attributes = {key: value for key, value in top.items() if key != "sym_name"}
+        return graph
+
+    def op(self, record: Record) -> Op:
+        attributes = self.attributes(record.attributes, record.id)
+        location = self.locations(record.location)
+        if record.location in self.locations.failed:
+            self.not_understood.append(
+                NotUnderstood(record.id, "loc", record.location, "not a location", record.line)
+            )
+        return Op(
+            record.id,
+            record.kind,
+            record.name,
+            tuple(self.type_of(text) for text in record.types),
+            result_shardings(attributes, len(record.types)),
+            record.function,
+            record.parent,
+            record.region,
+            record.block,
+            location,
+            attributes,
+            record.argument,
+        )
+
+    def type_of(self, text: str) -> TensorType:
+        found = self.types.get(text)
+        if found is None:
+            found = self.types[text] = parse_type(text)
+        return found
+
+    def attributes(self, texts: Mapping[str, str], op: int) -> Mapping[str, AttributeValue]:
+        found: dict[str, AttributeValue] = {}
+        for name, text in texts.items():
+            if not is_wanted(name):
+                continue
+            value = attribute_value(text, self.structure.attribute_aliases)
+            language = language_of(name, value) if isinstance(value, str) else None
+            if language is not None:
+                value = self.texts.read(language, value, op, name)
+            found[name] = value
+        return found or NO_ATTRIBUTES
+
+    def add_uses(self, graph: OpGraph, record: Record) -> None:
+        for index, use in enumerate(record.operands):
+            if use is None:
+                continue
+            producer, result = use
+            source = graph.ops[producer]
+            if result >= len(source.types):
+                self.not_understood.append(
+                    NotUnderstood(
+                        record.id,
+                        "",
+                        f"{source.name}#{result}",
+                        f"{source.kind} has {len(source.types)} results",
+                        record.line,
+                    )
+                )
+                continue
+            same = self.structure.records[producer].place == record.place
+            edge = Edge(
+                "data" if same else "capture",
+                result,
+                index,
+                source.types[result],
+                source.shardings[result],
+            )
+            graph.nx.add_edge(producer, record.id, index, edge=edge)
+
+    def function(self, graph: OpGraph, record: Record) -> Function:
+        op = graph.ops[record.id]
+        arguments = [
+            child
+            for child in graph.ops[op.id + 1 : op.id + 1 + record.arguments]
+            if child.kind == ARGUMENT
+        ]
+        types = [self.type_of(text) for text, _ in record.function_results]
+        written = [self.attributes(dict(texts), op.id) for _, texts in record.function_results]
+        return Function(
+            op.function,
+            op.attributes.get("sym_visibility", ""),
+            op.id,
+            tuple(map(argument_of, arguments)),
+            tuple(map(result_of, range(len(types)), types, written)),
+        )

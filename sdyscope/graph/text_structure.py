@@ -1,0 +1,436 @@
+"""Finds the ops, regions and uses of values in MLIR text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from sdyscope.graph.model import ARGUMENT, NotUnderstood
+from sdyscope.graph.text_signatures import function_results, generic_argument_attributes
+from sdyscope.graph.text_statements import BlockArgument, Statement, is_op_start
+from sdyscope.graph.text_tokens import Token, TokenStream
+from sdyscope.graph.text_values import unescape
+
+__all__ = ["Record", "Structure"]
+
+_OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
+_CLOSE = frozenset(_OPEN.values())
+#: How much of a line that was not understood is kept.
+_KEPT = 200
+
+
+@dataclass(slots=True)
+class Record:
+    """What the text says of one op or block argument; see `Op` for most fields.
+
+    Attributes:
+      place: Number of the region that it is in, among all regions.
+      operands: Id of the producer and number of its result; None when nothing defines the name.
+      types: Texts of the results' types.
+      attributes: Texts of the attributes.
+      arguments: Of a function, how many arguments its body has.
+      function_results: Of a function, type and attribute texts of each result.
+    """
+
+    id: int
+    kind: str
+    function: str
+    parent: int | None
+    region: int
+    block: int
+    place: int
+    line: int
+    name: str = ""
+    argument: int = -1
+    location: str = ""
+    operands: list[tuple[int, int] | None] = field(default_factory=list)
+    types: list[str] = field(default_factory=list)
+    attributes: dict[str, str] = field(default_factory=dict)
+    arguments: int = 0
+    function_results: list[tuple[str, dict[str, str]]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Region:
+    """A region that is being read.
+
+    Attributes:
+      op: Id of the op that it is in.
+      values: Producer and result number of each value defined in it, by name (`%4`, `%2#1`).
+      waiting: Uses of values that are not defined yet: record, operand number, name.
+    """
+
+    op: int
+    function: str
+    number: int
+    place: int
+    isolated: bool = False
+    block: int = 0
+    values: dict[str, tuple[int, int]] = field(default_factory=dict)
+    waiting: list[tuple[Record, int, str]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Open:
+    """A statement that is being read."""
+
+    statement: Statement
+    brackets: list[str] = field(default_factory=list)
+    record: Record | None = None
+    regions: int = 0
+
+
+class Structure:
+    """Reads a text once, from its beginning to its end.
+
+    Attributes:
+      records: The ops and block arguments in program order; the first is the module.
+      location_aliases: `#loc3` -> `loc(...)`.
+      attribute_aliases: Other `#name` -> text.
+      not_understood: What made no sense.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.source = text
+        self.tokens = TokenStream(text)
+        self.records = [Record(0, "builtin.module", "", None, 0, 0, 0, 1)]
+        self.location_aliases: dict[str, str] = {}
+        self.attribute_aliases: dict[str, str] = {}
+        self.not_understood: list[NotUnderstood] = []
+        self.places = 1
+        self.regions = [_Region(0, "", 0, 1)]
+        self.open: list[_Open] = []
+        self.has_module = False
+
+    def read(self) -> None:
+        """Fills the attributes."""
+        current: _Open | None = None
+        while (token := self.tokens.next()) is not None:
+            if current is None:
+                current = self._between(token)
+            else:
+                current = self._inside(current, token)
+        if current is not None:
+            self._end_of_text(current)
+        while self.open:
+            self._end_of_text(self.open.pop())
+        while self.regions:
+            self._close_region()
+
+    # Between statements.
+
+    def _between(self, token: Token) -> _Open | None:
+        if token.kind == "newline":
+            return None
+        if token.text == "}" and self.open:
+            self._close_region()
+            current = self.open.pop()
+            current.statement.tokens.append(
+                Token("region", "}", token.start, token.end, token.line)
+            )
+            return self._maybe_finished(current)
+        if token.kind == "alias" and _is(self.tokens.peek(), "="):
+            self._alias(token)
+            return None
+        if token.kind == "block":
+            self._block(token)
+            return None
+        if token.kind == "type" and _is(self.tokens.peek(), "="):
+            self._rest_of_line()
+            return None
+        if is_op_start(token, self.tokens.peek()):
+            statement = Statement(self.source, [token])
+            current = _Open(statement)
+            return self._maybe_finished(current)
+        self._not_understood(token, self._rest_of_line(token), "no op begins like this")
+        return None
+
+    def _rest_of_line(self, last: Token | None = None) -> list[Token]:
+        """The tokens up to the end of the line, after the one given."""
+        found = [] if last is None else [last]
+        while (token := self.tokens.peek()) is not None and token.kind != "newline":
+            found.append(token)
+            self.tokens.next()
+        return found
+
+    def _alias(self, name: Token) -> None:
+        tokens = self._rest_of_line()[1:]
+        if not tokens:
+            self._not_understood(name, [name], "an alias without a value")
+            return
+        text = self.source[tokens[0].start : tokens[-1].end]
+        aliases = self.location_aliases if text.startswith("loc(") else self.attribute_aliases
+        aliases[name.text] = text
+
+    def _block(self, label: Token) -> None:
+        """`^bb0(%arg0: type loc(...), ...):`"""
+        region = self.regions[-1]
+        statement = Statement(self.source, [label, *self._rest_of_line()])
+        # The first label names the block that the region begins with.
+        first = len(self.records) - 1 == region.op
+        region.block = 0 if first else region.block + 1
+        tokens = statement.tokens
+        if len(tokens) > 1 and tokens[1].text == "(":
+            arguments = statement.block_arguments(1, statement.close(1))
+            self._add_arguments(region, arguments, label.line)
+
+    # Inside a statement.
+
+    def _inside(self, current: _Open, token: Token) -> _Open | None:
+        brackets = current.brackets
+        if token.kind == "newline":
+            return self._recovered(current) if brackets else self._maybe_finished(current)
+        if token.text == "{" and token.kind == "mark" and self._opens_region(current):
+            self._open_region(current)
+            return None
+        if token.kind == "mark":
+            if token.text in _OPEN:
+                brackets.append(_OPEN[token.text])
+            elif token.text in _CLOSE:
+                if brackets and brackets[-1] == token.text:
+                    brackets.pop()
+                elif token.text == "}" and not brackets:
+                    # `{ op }` on one line: the op ends here.
+                    self._finish(current)
+                    return self._between(token)
+                else:
+                    return self._broken(current, token)
+        current.statement.tokens.append(token)
+        return self._maybe_finished(current)
+
+    def _broken(self, current: _Open, token: Token) -> None:
+        tokens = current.statement.tokens
+        self._not_understood(tokens[0], [*tokens, *self._rest_of_line(token)], f"{token.text!r} closes nothing")
+
+    def _recovered(self, current: _Open) -> _Open | None:
+        """In brackets at the end of a line: a new op on the next one means they never close."""
+        first, second = self.tokens.peek(), self.tokens.peek(1)
+        starts = first is not None and first.kind == "value" and _is(second, "=")
+        if starts and current.record is None:
+            tokens = current.statement.tokens
+            self._not_understood(tokens[0], tokens, "a bracket is not closed")
+            return None
+        return current
+
+    def _opens_region(self, current: _Open) -> bool:
+        """Whether a `{` begins a region and not a dictionary."""
+        tokens, brackets = current.statement.tokens, current.brackets
+        if brackets not in ([], [")"]) or tokens[-1].text in ("=", "attributes"):
+            return False
+        if brackets and not (tokens[-1].text in ("(", ",") and current.statement.is_generic):
+            return False
+        first, second = self.tokens.peek(), self.tokens.peek(1)
+        if first is None:
+            return False
+        return (
+            first.kind in ("newline", "value", "block")
+            or (first.kind == "string" and _is(second, "("))
+            or (first.kind == "word" and not _is(second, "=", ",", "}") and second is not None)
+        )
+
+    def _maybe_finished(self, current: _Open) -> _Open | None:
+        """Ends the statement if what comes next is not a part of it."""
+        if current.brackets:
+            return current
+        newlines = self.tokens.after_newlines()
+        following = self.tokens.peek(newlines)
+        if following is not None:
+            if not newlines:
+                return current
+            if not (
+                following.text == "}"
+                or following.kind in ("block", "alias", "stray")
+                or is_op_start(following, self.tokens.peek(newlines + 1))
+            ):
+                return current
+        self._finish(current)
+        return None
+
+    # Regions.
+
+    def _open_region(self, current: _Open) -> None:
+        record = current.record
+        if record is None:
+            record = current.record = self._new_record(current.statement)
+        self.places += 1
+        isolated = record.kind in ("func.func", "builtin.module")
+        region = _Region(record.id, record.function, current.regions, self.places, isolated)
+        self.regions.append(region)
+        current.regions += 1
+        self.open.append(current)
+        arguments = current.statement.region_arguments()
+        before = len(self.records)
+        self._add_arguments(region, arguments, current.statement.line)
+        if record.kind == "func.func":
+            record.arguments = len(self.records) - before
+
+    def _close_region(self) -> None:
+        region = self.regions.pop()
+        for record, index, name in region.waiting:
+            found = region.values.get(name)
+            if found is not None:
+                record.operands[index] = found
+            elif self.regions and not region.isolated:
+                self.regions[-1].waiting.append((record, index, name))
+            else:
+                error = "a value that nothing defines"
+                self.not_understood.append(NotUnderstood(record.id, "", name, error, record.line))
+
+    def _add_arguments(self, region: _Region, arguments: list[BlockArgument], line: int) -> None:
+        owner = self.records[region.op]
+        if owner.kind == "func.func" and region.number == 0 and region.block == 0:
+            owner.arguments = len(arguments)
+            # The generic form writes the attributes of arguments on the function.
+            written = generic_argument_attributes(owner.attributes.get("arg_attrs", ""))
+        else:
+            written = []
+        for index, argument in enumerate(arguments):
+            record = Record(
+                len(self.records),
+                ARGUMENT,
+                region.function,
+                region.op,
+                region.number,
+                region.block,
+                region.place,
+                line,
+                argument.name,
+                index,
+                argument.location,
+                types=[argument.type],
+                attributes=dict(argument.attributes),
+            )
+            if index < len(written):
+                record.attributes.update(written[index])
+            self.records.append(record)
+            region.values[argument.name] = (record.id, 0)
+
+    # Ops.
+
+    def _new_record(self, statement: Statement) -> Record:
+        kind, region = statement.kind, self.regions[-1]
+        attributes = statement.attributes()
+        if kind == "builtin.module" and len(self.regions) == 1 and not self.has_module:
+            self.has_module = True
+            record = self.records[0]
+            record.line = statement.line
+        else:
+            record = Record(
+                len(self.records),
+                kind,
+                region.function,
+                region.op,
+                region.number,
+                region.block,
+                region.place,
+                statement.line,
+            )
+            self.records.append(record)
+        record.attributes = attributes
+        if kind == "func.func":
+            record.function = attributes.get("sym_name", "").removeprefix("@")
+            if record.function.startswith('"'):
+                record.function = unescape(record.function)
+        return record
+
+    def _finish(self, current: _Open) -> None:
+        statement = current.statement
+        record = current.record or self._new_record(statement)
+        record.attributes = statement.attributes()
+        record.location = statement.location()
+        self._add_operands(record, statement.operand_names())
+        self._add_results(record, statement)
+        if record.kind == "func.func":
+            record.function_results = function_results(statement)
+        if record.kind == "stablehlo.reduce" and current.record is None:
+            self._add_compact_body(record, statement)
+
+    def _add_operands(self, record: Record, names: list[str]) -> None:
+        for name in names:
+            for region in reversed(self.regions):
+                if name in region.values:
+                    record.operands.append(region.values[name])
+                    break
+                if region.isolated:
+                    self._wait(record, name)
+                    break
+            else:
+                self._wait(record, name)
+
+    def _wait(self, record: Record, name: str) -> None:
+        self.regions[-1].waiting.append((record, len(record.operands), name))
+        record.operands.append(None)
+
+    def _add_results(self, record: Record, statement: Statement) -> None:
+        results = statement.results()
+        if not results:
+            return
+        count = sum(number for _, number in results)
+        record.name = results[0][0]
+        types = statement.types()[1]
+        if len(types) == 1:
+            types = types * count
+        if len(types) < count:
+            self._not_understood(statement.tokens[0], statement.tokens, "its types are not given")
+            types = [*types, *["?"] * (count - len(types))]
+        record.types = types[-count:]
+        index = 0
+        values = self.regions[-1].values
+        for name, number in results:
+            for part in range(number):
+                values[f"{name}#{part}" if number > 1 else name] = (record.id, index)
+                if part == 0:
+                    values[f"{name}#0"] = (record.id, index)
+                    values[name] = (record.id, index)
+                index += 1
+
+    def _add_compact_body(self, record: Record, statement: Statement) -> None:
+        """`reduce(...) applies stablehlo.add` stands for a body of that one op."""
+        words = [token.text for token in statement.tokens]
+        if "applies" not in words:
+            return
+        inner = words[words.index("applies") + 1]
+        self.places += 1
+        region = _Region(record.id, record.function, 0, self.places, False)
+        elements = [
+            f"tensor<{text.removesuffix('>').rpartition('x')[2].removeprefix('tensor<')}>"
+            for text in record.types
+        ]
+        arguments = [BlockArgument("", text, (), record.location) for text in elements * 2]
+        self._add_arguments(region, arguments, record.line)
+        first = record.id + 1
+        for kind, operands, types in (
+            (inner, [(first, 0), (first + 1, 0)], elements),
+            ("stablehlo.return", [(first + 2, 0)], []),
+        ):
+            added = Record(
+                len(self.records),
+                kind,
+                record.function,
+                record.id,
+                0,
+                0,
+                region.place,
+                record.line,
+                location=record.location,
+                operands=list(operands),
+                types=list(types),
+            )
+            self.records.append(added)
+
+    # What was not understood.
+
+    def _not_understood(self, first: Token, tokens: list[Token], error: str) -> None:
+        text = self.source[first.start : tokens[-1].end]
+        self.not_understood.append(NotUnderstood(None, "", text[:_KEPT], error, first.line))
+
+    def _end_of_text(self, current: _Open) -> None:
+        first = current.statement.tokens[0]
+        self._not_understood(first, current.statement.tokens, "the text ends inside this op")
+        while len(self.regions) > len(self.open) + 1:
+            self._close_region()
+        if current.record is not None:
+            self._finish(current)
+
+
+def _is(token: Token | None, *texts: str) -> bool:
+    return token is not None and token.text in texts

@@ -1,0 +1,192 @@
+"""Attribute values, types and locations from the texts that MLIR prints for them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from sdyscope.graph.locations import UNKNOWN, Location, call_site, file_place, fused, named
+from sdyscope.graph.model import AttributeValue
+
+__all__ = ["LocationTexts", "attribute_value", "split", "unescape"]
+
+_ESCAPE = re.compile(r"\\(n|t|\\|\"|[0-9A-Fa-f]{2})")
+_INTEGER = re.compile(r"(-?\d+)(?:\s*:\s*(?:[su]?i\d+|index))?")
+_FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?:\s+to\s+(?:\d+)?:\d+)?')
+_OPEN, _CLOSE = "([{<", ")]}>"
+
+
+def unescape(text: str) -> str:
+    """What a string stands for, given with its quotes."""
+    body = text[1:-1]
+    if "\\" not in body:
+        return body
+    simple = {"n": "\n", "t": "\t", "\\": "\\", '"': '"'}
+    # An escape of two digits is a byte of UTF-8.
+    raw = _ESCAPE.sub(lambda m: simple.get(m[1]) or chr(int(m[1], 16)), body)
+    if any("\x80" <= c <= "\xff" for c in raw):
+        return raw.encode("latin-1", "replace").decode("utf-8", "replace")
+    return raw
+
+
+def split(text: str, separator: str = ",") -> list[str]:
+    """The parts between separators that stand outside of brackets and strings, stripped."""
+    parts: list[str] = []
+    depth, start, position = 0, 0, 0
+    while position < len(text):
+        character = text[position]
+        if character == '"':
+            position = _string_end(text, position)
+            continue
+        if character == "-" and text.startswith("->", position):
+            position += 2
+            continue
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+        elif character == separator and depth == 0:
+            parts.append(text[start:position].strip())
+            start = position + 1
+        position += 1
+    last = text[start:].strip()
+    return [*parts, last] if parts or last else []
+
+
+def _string_end(text: str, start: int) -> int:
+    position = start + 1
+    while position < len(text) and text[position] != '"':
+        position += 2 if text[position] == "\\" else 1
+    return position + 1
+
+
+def attribute_value(text: str, aliases: Mapping[str, str]) -> AttributeValue:
+    """The value of an attribute, as the bindings' reader gives it; of others the text."""
+    text = text.strip()
+    for _ in range(len(aliases)):
+        if text not in aliases:
+            break
+        text = aliases[text]
+    if text.startswith('"') and _string_end(text, 0) == len(text):
+        return unescape(text)
+    if text.startswith("@") and "::" not in text:
+        return unescape(text[1:]) if text[1:].startswith('"') else text[1:]
+    if text in ("true", "false"):
+        return text == "true"
+    if text in ("", "unit"):
+        return True
+    if match := _INTEGER.fullmatch(text):
+        return int(match[1])
+    if text.startswith("{") and text.endswith("}"):
+        pairs = (split(part, "=") for part in split(text[1:-1]))
+        return MappingProxyType(
+            {_key(pair[0]): attribute_value("=".join(pair[1:]), aliases) for pair in pairs}
+        )
+    if text.startswith("[") and text.endswith("]"):
+        return tuple(attribute_value(part, aliases) for part in split(text[1:-1]))
+    return text
+
+
+def _key(text: str) -> str:
+    return unescape(text) if text.startswith('"') else text
+
+
+class LocationTexts:
+    """Reads locations from their texts, each distinct one once.
+
+    Args:
+      aliases: What `#loc3` and the like stand for (`loc("a"(#loc2))`); may still grow before the
+        first location is read.
+    """
+
+    def __init__(self, aliases: Mapping[str, str]) -> None:
+        self._aliases = aliases
+        self._known: dict[tuple[str, bool], tuple[Location, bool]] = {}
+        self.failed: set[str] = set()
+
+    def __call__(self, text: str) -> Location:
+        """The value of `loc(...)`; unknown, and in `failed`, when it cannot be read."""
+        if not text:
+            return UNKNOWN
+        return self._read(text, whole=True)[0]
+
+    def _read(self, text: str, *, whole: bool) -> tuple[Location, bool]:
+        """The value, and whether it is just a place in a file."""
+        key = (text, whole)
+        if key not in self._known:
+            # Set first, so that an alias which names itself ends here.
+            self._known[key] = (UNKNOWN, False)
+            try:
+                self._known[key] = self._parse(text.strip(), whole=whole)
+            except (ValueError, IndexError):
+                self.failed.add(text)
+        return self._known[key]
+
+    def _parse(self, text: str, *, whole: bool) -> tuple[Location, bool]:
+        if text.startswith("loc(") and text.endswith(")"):
+            return self._read(text[4:-1], whole=whole)
+        if text.startswith("#"):
+            return self._read(self._alias(text), whole=whole)
+        if text in ("unknown", "?"):
+            return UNKNOWN, False
+        if match := _FILE.fullmatch(text):
+            return file_place(unescape(f'"{match[1]}"'), int(match[2]), int(match[3])), True
+        if text.startswith('"'):
+            end = _string_end(text, 0)
+            name, rest = unescape(text[:end]), text[end:].strip()
+            if not rest:
+                return named(name, UNKNOWN, frame=False), False
+            if not (rest.startswith("(") and rest.endswith(")")):
+                raise ValueError(text)
+            child, is_file = self._read(rest[1:-1], whole=False)
+            return named(name, child, frame=is_file and not whole), False
+        if text.startswith("callsite(") and text.endswith(")"):
+            callee, caller = _split_at(text[9:-1])
+            return call_site(
+                self._read(callee, whole=False)[0], self._read(caller, whole=False)[0]
+            ), False
+        if text.startswith("fused") and text.endswith("]"):
+            start = len("fused") + _metadata_length(text[len("fused") :])
+            parts = split(text[start + 1 : -1])
+            return fused([self._read(part, whole=False)[0] for part in parts]), False
+        raise ValueError(text)
+
+    def _alias(self, name: str) -> str:
+        if name not in self._aliases:
+            raise ValueError(name)
+        return self._aliases[name]
+
+
+def _split_at(text: str) -> tuple[str, str]:
+    """`callee at caller`, split where the `at` is outside of brackets and strings."""
+    depth, position = 0, 0
+    while position < len(text):
+        character = text[position]
+        if character == '"':
+            position = _string_end(text, position)
+            continue
+        if character in _OPEN:
+            depth += 1
+        elif character in _CLOSE:
+            depth -= 1
+        elif depth == 0 and text.startswith(" at ", position):
+            return text[:position].strip(), text[position + 4 :].strip()
+        position += 1
+    raise ValueError(text)
+
+
+def _metadata_length(text: str) -> int:
+    """Length of the `<...>` that a text begins with; 0 when it begins with none."""
+    if not text.startswith("<"):
+        return 0
+    depth, position = 0, 0
+    while position < len(text):
+        if text[position] == '"':
+            position = _string_end(text, position)
+            continue
+        depth += {"<": 1, ">": -1}.get(text[position], 0)
+        position += 1
+        if depth == 0:
+            return position
+    raise ValueError(text)

@@ -1,0 +1,65 @@
+"""Types of SSA values, read from the text that MLIR prints for them."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+__all__ = ["TensorType", "parse_type"]
+
+_TENSOR = re.compile(r"tensor<((?:(?:\d+|\?)x)*)(.+)>", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorType:
+    """The type of an SSA value.
+
+    Attributes:
+      text: The whole type as MLIR prints it: `tensor<16x8xf32>`, `!stablehlo.token`.
+      shape: Size of each dimension, None for a dynamic one; None when the value is not a
+        ranked tensor (a token, a tuple, a future).
+      dtype: Element type in MLIR's spelling (`f32`, `bf16`, `complex<f32>`, `ui32`); the whole
+        text when the value is not a ranked tensor.
+      encoding: What follows the element type (`#stablehlo.bounds<?, 8>`); empty when nothing does.
+    """
+
+    text: str
+    shape: tuple[int | None, ...] | None
+    dtype: str
+    encoding: str = ""
+
+    @property
+    def num_elements(self) -> int | None:
+        """Number of elements; None when it is not known before the program runs."""
+        if self.shape is None:
+            return None
+        sizes = [size for size in self.shape if size is not None]
+        return math.prod(sizes) if len(sizes) == len(self.shape) else None
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse_type(text: str) -> TensorType:
+    """The type that `text` spells; any text is a type, of unknown shape when it is no tensor."""
+    match = _TENSOR.fullmatch(text)
+    if match is None:
+        return TensorType(text, None, text)
+    sizes, rest = match.groups()
+    shape = tuple(None if size == "?" else int(size) for size in sizes.split("x")[:-1])
+    dtype, encoding = _split_encoding(rest)
+    return TensorType(text, shape, dtype, encoding)
+
+
+def _split_encoding(text: str) -> tuple[str, str]:
+    """Element type and encoding, which a comma outside of brackets separates."""
+    depth = 0
+    for position, character in enumerate(text):
+        if character in "<([{":
+            depth += 1
+        elif character in ">)]}":
+            depth -= 1
+        elif character == "," and depth == 0:
+            return text[:position].strip(), text[position + 1 :].strip()
+    return text, ""
