@@ -273,6 +273,15 @@ def check_disjoint(mesh: Mesh, refs: Iterable[AxisRef]) -> None:
             spans.setdefault(ref.name, []).append((pre, pre * size, ref))
 
 
+def axes_digits(mesh: Mesh, refs: Iterable[AxisRef]) -> Digits:
+    """The digits of these axes of ``mesh`` as a set: most significant first, neighbours merged.
+
+    Raises:
+        ConversionError: the mesh has no such axis, or two overlap.
+    """
+    return _place(mesh, [], manual=refs).manual
+
+
 def tensor_sharding_placement(sharding: TensorSharding, mesh: Mesh | None = None) -> Placement:
     """Placement of a Shardy sharding; ``mesh`` is what its symbol names, unless it is inlined.
 

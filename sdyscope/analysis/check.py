@@ -1,0 +1,344 @@
+"""check: what was requested against what is in each module, and the modules against each other.
+
+Everything is compared by placement, so two spellings of one sharding agree. What placement does
+not cover is compared beside it: which dimensions are open, which axes a ``shard_map`` is manual on,
+and what Shardy alone can say (axes pinned as replicated, priorities).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sdyscope.annotations import Annotation
+from sdyscope.convert import in_words, placement, unspecified_dims
+from sdyscope.errors import ConversionError
+from sdyscope.findings import Finding
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.placement import Placement, axes_digits
+from sdyscope.program import Partitioner, RequestedTensor
+from sdyscope.sharding import NamedSharding, TensorSharding
+from sdyscope.tensors import Tensor, TensorTable
+
+
+@dataclass(frozen=True)
+class Check:
+    """What ``check`` found.
+
+    Attributes:
+        findings: by tensor, in the order of the table.
+        tensors: how many tensors were looked at.
+        compared: how many comparisons of a requested sharding with a module's were made.
+        agreed: how many of those agree.
+    """
+
+    findings: tuple[Finding, ...]
+    tensors: int
+    compared: int
+    agreed: int
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is nothing worse than a note."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+def check(table: TensorTable, module_findings: Sequence[Finding] = ()) -> Check:
+    """Compares every row of the table.
+
+    Args:
+        table: the rows.
+        module_findings: what is already known about whole modules, listed first.
+    """
+    findings = list(module_findings)
+    for partitioner, sentence in table.unaligned:
+        findings.append(
+            Finding(
+                "not-aligned",
+                "error",
+                f"{sentence}, so it could not be compared.",
+                partitioner=partitioner,
+                hint="Please report this with the program: every constraint should be found.",
+            )
+        )
+    compared = agreed = 0
+    for tensor in table.tensors:
+        of_tensor: list[Finding] = []
+        for partitioner, annotation in tensor.lowered.items():
+            found = list(_compare(tensor, partitioner, annotation))
+            of_tensor += found
+            if tensor.requested is not None:
+                compared += 1
+                agreed += not any(finding.severity == "error" for finding in found)
+        if not any(finding.severity == "error" for finding in of_tensor):
+            of_tensor += _between_partitioners(tensor)
+        of_tensor += _about_tensor(tensor)
+        findings += of_tensor
+    return Check(tuple(findings), len(table.tensors), compared, agreed)
+
+
+def _finding(
+    tensor: Tensor,
+    rule: str,
+    message: str,
+    *,
+    partitioner: Partitioner | None = None,
+    severity: str = "error",
+    expected: str = "",
+    found: str = "",
+    hint: str = "",
+) -> Finding:
+    return Finding(
+        rule,
+        severity,  # type: ignore[arg-type]
+        message,
+        tensor.name,
+        tensor.kind,
+        tensor.source,
+        partitioner,
+        expected,
+        found,
+        hint,
+    )
+
+
+def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Iterator[Finding]:
+    asked = tensor.requested
+    if there.problem:
+        yield _finding(
+            tensor,
+            "no-placement",
+            f"{there.text} places nothing: {there.problem}.",
+            partitioner=partitioner,
+            found=there.text,
+        )
+        return
+    if asked is None:
+        return
+    if tensor.shape != there.shape or tensor.dtype != there.dtype:
+        yield _finding(
+            tensor,
+            "type-differs",
+            f"It is {_type(there.shape, there.dtype)} in the module, and was given as "
+            f"{_type(tensor.shape, tensor.dtype)}.",
+            partitioner=partitioner,
+        )
+        return
+    if asked.sharding is None:
+        if there.sharding is not None and tensor.kind in ("argument", "result"):
+            yield _finding(
+                tensor,
+                "not-requested",
+                "Nobody asked for a sharding, and the module has one.",
+                partitioner=partitioner,
+                expected="left to the compiler",
+                found=_words(there, None),
+            )
+        return
+    yield from _compare_sharding(tensor, asked, asked.sharding, partitioner, there)
+
+
+def _compare_sharding(
+    tensor: Tensor,
+    asked: RequestedTensor,
+    sharding: NamedSharding,
+    partitioner: Partitioner,
+    there: Annotation,
+) -> Iterator[Finding]:
+    mesh = sharding.mesh
+    try:
+        expected = placement(sharding, len(asked.shape))
+    except ConversionError as error:
+        yield _finding(tensor, "no-placement", f"{sharding} places nothing: {error.message}.")
+        return
+    words = in_words(expected, mesh)
+    if there.placement is None:
+        yield _finding(
+            tensor,
+            "sharding-dropped",
+            "A sharding was asked for, and the module has none.",
+            partitioner=partitioner,
+            expected=words,
+            found="left to the compiler",
+        )
+        return
+    if replace(there.placement, manual=()) != expected:
+        yield _finding(
+            tensor,
+            "lowered-differs",
+            "The module has another sharding than was asked for.",
+            partitioner=partitioner,
+            expected=words,
+            found=_words(there, mesh),
+        )
+        return
+    yield from _compare_open(tensor, asked, sharding, partitioner, there)
+    yield from _compare_manual(tensor, asked, mesh, partitioner, there)
+    if isinstance(there.sharding, TensorSharding):
+        pinned = there.sharding.replicated_axes
+        if pinned:
+            yield _finding(
+                tensor,
+                "lowered-differs",
+                "The module forbids axes that the request leaves free: "
+                f"{', '.join(map(str, pinned))}.",
+                partitioner=partitioner,
+                expected=words,
+                found=there.text,
+            )
+        if any(dim.priority for dim in there.sharding.dim_shardings):
+            yield _finding(
+                tensor,
+                "lowered-differs",
+                "The module gives dimensions a priority that was not asked for.",
+                partitioner=partitioner,
+                expected=words,
+                found=there.text,
+            )
+
+
+def _compare_open(
+    tensor: Tensor,
+    asked: RequestedTensor,
+    sharding: NamedSharding,
+    partitioner: Partitioner,
+    there: Annotation,
+) -> Iterator[Finding]:
+    rank = len(asked.shape)
+    expected = unspecified_dims(sharding, rank)
+    if asked.kind.startswith("shard_map") and _is_partly_manual(asked, sharding.mesh):
+        # The other axes stay the compiler's, so JAX leaves every dimension open to them.
+        expected = tuple(range(rank))
+    if there.open_dims != expected:
+        yield _finding(
+            tensor,
+            "open-dims-differ",
+            f"The request leaves {_dims(expected)} open, and the module {_dims(there.open_dims)}.",
+            partitioner=partitioner,
+            expected=f"{sharding} with {_dims(expected)} open",
+            found=f"{there.text} with {_dims(there.open_dims)} open",
+        )
+
+
+def _is_partly_manual(asked: RequestedTensor, mesh: Mesh) -> bool:
+    return any(axis.name not in asked.manual_axes for axis in mesh.axes)
+
+
+def _compare_manual(
+    tensor: Tensor,
+    asked: RequestedTensor,
+    mesh: Mesh,
+    partitioner: Partitioner,
+    there: Annotation,
+) -> Iterator[Finding]:
+    if asked.kind.startswith("shard_map"):
+        expected = axes_digits(mesh, map(AxisRef, asked.manual_axes))
+        if there.manual != expected:
+            yield _finding(
+                tensor,
+                "manual-axes-differ",
+                "The body is manual on other axes than was asked for.",
+                partitioner=partitioner,
+                expected=_manual_words(Placement(mesh.size, (), manual=expected), mesh),
+                found=_manual_words(Placement(mesh.size, (), manual=there.manual), mesh),
+            )
+    elif there.placement is not None and there.placement.manual not in ((), there.manual):
+        yield _finding(
+            tensor,
+            "manual-axes-differ",
+            "The constraint is manual on other axes than the shard_map that it is in.",
+            partitioner=partitioner,
+            expected=_manual_words(Placement(mesh.size, (), manual=there.manual), mesh),
+            found=_manual_words(there.placement, mesh),
+        )
+
+
+def _manual_words(place: Placement, mesh: Mesh) -> str:
+    if not place.manual:
+        return "no manual axes"
+    return in_words(Placement(place.num_devices, (), manual=place.manual), mesh).split("; ")[1]
+
+
+def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
+    if len(tensor.lowered) < 2 or any(there.problem for there in tensor.lowered.values()):
+        return
+    mesh = tensor.requested.sharding.mesh if _has_mesh(tensor.requested) else None  # type: ignore
+    (first, one), (second, two) = list(tensor.lowered.items())[:2]
+    if (one.placement is None) != (two.placement is None):
+        same = False
+    elif one.placement is None or two.placement is None:
+        same = True
+    else:
+        same = replace(one.placement, manual=()) == replace(two.placement, manual=())
+        same = same and one.open_dims == two.open_dims
+    if not same:
+        yield _finding(
+            tensor,
+            "partitioners-differ",
+            f"{first} and {second} are told different things.",
+            expected=f"{first}: {_words(one, mesh)}",
+            found=f"{second}: {_words(two, mesh)}",
+        )
+
+
+def _has_mesh(asked: RequestedTensor | None) -> bool:
+    return asked is not None and asked.sharding is not None
+
+
+def _about_tensor(tensor: Tensor) -> Iterator[Finding]:
+    asked = tensor.requested
+    if asked is None:
+        return
+    if asked.dropped:
+        yield _finding(
+            tensor,
+            "argument-dropped",
+            "The program does not use it, so jit drops it and the module has no such argument.",
+            severity="note",
+        )
+    for note in asked.notes:
+        yield _finding(tensor, "request-note", note, severity="note")
+    if asked.sharding is None or asked.dropped:
+        return
+    try:
+        place = placement(asked.sharding, len(asked.shape))
+    except ConversionError:
+        return
+    for dim, padding in enumerate(place.padding(asked.shape)):
+        if padding:
+            size, parts = asked.shape[dim], place.shards[dim]
+            yield _finding(
+                tensor,
+                "not-divisible",
+                f"Dimension {dim} of size {size} does not divide into {parts}: blocks of "
+                f"{-(-size // parts)} with {padding} padded, or no split at all, as the compiler "
+                "likes.",
+                severity="warning",
+                expected=in_words(place, asked.sharding.mesh),
+                hint=f"Make the size a multiple of {parts}, or shard the dimension less.",
+            )
+
+
+def _words(there: Annotation, mesh: Mesh | None) -> str:
+    if there.placement is None:
+        return there.text or "left to the compiler"
+    text = in_words(there.placement, mesh)
+    return f"{text} ({_dims(there.open_dims)} open)" if there.open_dims else text
+
+
+def _dims(dims: Sequence[int]) -> str:
+    if not dims:
+        return "no dimension"
+    return ("dimension " if len(dims) == 1 else "dimensions ") + ", ".join(map(str, dims))
+
+
+def _type(shape: tuple[int, ...] | None, dtype: str) -> str:
+    return f"{dtype}[{'?' if shape is None else ','.join(map(str, shape))}]"
+
+
+def by_severity(findings: Sequence[Finding]) -> Mapping[str, int]:
+    """How many findings of each severity."""
+    counts = {"error": 0, "warning": 0, "note": 0}
+    for finding in findings:
+        counts[finding.severity] += 1
+    return counts

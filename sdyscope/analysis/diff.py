@@ -1,0 +1,294 @@
+"""diff: two modules, tensor by tensor, matched by pytree path and scope.
+
+SSA numbers, the order of ops and line numbers never make a difference: tensors with the same path
+are matched by what is written on them first, and only what remains is reported.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from sdyscope.annotations import Annotation
+from sdyscope.convert import in_words
+from sdyscope.graph import OpGraph
+from sdyscope.mesh import Mesh
+from sdyscope.tensors import AUTHORED, tensor_name
+
+Change: TypeAlias = Literal["changed", "only in a", "only in b"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of the two modules.
+
+    Attributes:
+        label: what to call it: a partitioner, a file name.
+        graph: its op graph.
+        annotations: what is written in it.
+    """
+
+    label: str
+    graph: OpGraph
+    annotations: tuple[Annotation, ...]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One tensor that is not the same on both sides.
+
+    Attributes:
+        change: what happened to it.
+        what: which of placement, open dimensions, manual axes, type changed.
+        tensor: its name.
+        kind: what it is.
+        a: the annotation on the first side; None where only the second has it.
+        b: the annotation on the second side.
+        words_a: its sharding on the first side, in words.
+        words_b: its sharding on the second side, in words.
+    """
+
+    change: Change
+    what: tuple[str, ...]
+    tensor: str
+    kind: str
+    a: Annotation | None
+    b: Annotation | None
+    words_a: str
+    words_b: str
+
+
+@dataclass(frozen=True)
+class OpDifference:
+    """Ops of one kind in one scope, of which the sides have different numbers."""
+
+    scope: str
+    kind: str
+    type: str
+    count_a: int
+    count_b: int
+
+
+@dataclass(frozen=True)
+class Diff:
+    """All differences.
+
+    Attributes:
+        label_a: the first side.
+        label_b: the second side.
+        meshes: sentences on meshes that differ.
+        tensors: the tensors that differ.
+        ops: ops that differ in number; empty where ops were not compared.
+        same: how many tensors are the same.
+        notes: what was left out of the comparison, and why.
+    """
+
+    label_a: str
+    label_b: str
+    meshes: tuple[str, ...]
+    tensors: tuple[Difference, ...]
+    ops: tuple[OpDifference, ...]
+    same: int
+    notes: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether there is no difference."""
+        return not (self.meshes or self.tensors or self.ops)
+
+
+def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
+    """Compares two modules.
+
+    Args:
+        a: the first.
+        b: the second.
+        across_partitioners: the two are one program for Shardy and for GSPMD. Then ops are not
+            compared, because each partitioner has its own for constraints and ``shard_map``, nor
+            what JAX writes for one of them alone.
+    """
+    notes: list[str] = []
+    lists = []
+    for side in (a, b):
+        own = list(side.annotations)
+        if across_partitioners:
+            own = [x for x in own if x.ordinal < 0 or x.primitive in AUTHORED]
+            left_out = len(side.annotations) - len(own)
+            if left_out:
+                notes.append(
+                    f"{left_out} constraints that JAX writes on its own for {side.label} were "
+                    "left out."
+                )
+        lists.append(own)
+    pairs = match(lists[0], lists[1], _path_in(a.graph), _path_in(b.graph))
+    meshes = (_mesh(a.graph), _mesh(b.graph))
+    found = [_difference(one, two, meshes) for one, two in pairs]
+    tensors = tuple(difference for difference in found if difference is not None)
+    return Diff(
+        a.label,
+        b.label,
+        () if across_partitioners else tuple(_mesh_differences(a, b)),
+        tensors,
+        () if across_partitioners else tuple(_op_differences(a.graph, b.graph)),
+        len(found) - len(tensors),
+        tuple(notes),
+    )
+
+
+Pair: TypeAlias = tuple[Annotation | None, Annotation | None]
+
+
+def match(
+    a: Sequence[Annotation],
+    b: Sequence[Annotation],
+    path_a: Callable[[str], str],
+    path_b: Callable[[str], str],
+) -> list[Pair]:
+    """Pairs what has the same kind, path and operand number.
+
+    Where several do, equal ones are paired first, then those of the same source line, then the
+    rest in order; what is left has no partner.
+    """
+    groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
+    for side, (annotations, path) in enumerate(((a, path_a), (b, path_b))):
+        for annotation in annotations:
+            key = (annotation.kind, path(annotation.path), annotation.index)
+            groups.setdefault(key, ([], []))[side].append(annotation)
+    pairs: list[Pair] = []
+    for left, right in groups.values():
+        for same in (_written, _line, _anything):
+            left, right, made = _pair_by(left, right, same)
+            pairs += made
+        pairs += [(one, None) for one in left]
+        pairs += [(None, two) for two in right]
+    return pairs
+
+
+def _pair_by(
+    left: Iterable[Annotation], right: Iterable[Annotation], key: Callable[[Annotation], Hashable]
+) -> tuple[list[Annotation], list[Annotation], list[Pair]]:
+    waiting: dict[Hashable, list[Annotation]] = {}
+    for annotation in right:
+        waiting.setdefault(key(annotation), []).append(annotation)
+    pairs: list[Pair] = []
+    rest: list[Annotation] = []
+    for annotation in left:
+        candidates = waiting.get(key(annotation))
+        if candidates:
+            pairs.append((annotation, candidates.pop(0)))
+        else:
+            rest.append(annotation)
+    return rest, [x for candidates in waiting.values() for x in candidates], pairs
+
+
+def _written(annotation: Annotation) -> Hashable:
+    place = annotation.placement
+    return (
+        annotation.shape,
+        annotation.dtype,
+        annotation.problem,
+        None if place is None else replace(place, manual=()),
+        annotation.open_dims,
+        _boundary_manual(annotation),
+    )
+
+
+def _boundary_manual(annotation: Annotation) -> Hashable:
+    # A constraint inside a shard_map repeats the boundary's manual axes under GSPMD alone.
+    return annotation.manual if annotation.kind.startswith("shard_map") else ()
+
+
+def _line(annotation: Annotation) -> Hashable:
+    source = annotation.source
+    return None if source is None else (source.file, source.line)
+
+
+def _anything(_: Annotation) -> Hashable:
+    return None
+
+
+def _path_in(graph: OpGraph) -> Callable[[str], str]:
+    """Paths without the program's own name, so that renaming it changes nothing."""
+    prefix = f"jit({graph.name.removeprefix('jit_')})"
+
+    def path(text: str) -> str:
+        return text.removeprefix(prefix).lstrip("/")
+
+    return path
+
+
+def _difference(
+    a: Annotation | None, b: Annotation | None, meshes: tuple[Mesh | None, Mesh | None]
+) -> Difference | None:
+    one = a or b
+    assert one is not None
+    words_a, words_b = words(a, meshes[0]), words(b, meshes[1])
+    name = tensor_name(one.kind, one.path, one.index)
+    if a is None or b is None:
+        change: Change = "only in a" if b is None else "only in b"
+        return Difference(change, (), name, one.kind, a, b, words_a, words_b)
+    what = []
+    if (a.shape, a.dtype) != (b.shape, b.dtype):
+        what.append("type")
+    keys_a, keys_b = _written(a), _written(b)
+    assert isinstance(keys_a, tuple)
+    assert isinstance(keys_b, tuple)
+    if keys_a[2:4] != keys_b[2:4]:
+        what.append("placement")
+    if a.open_dims != b.open_dims:
+        what.append("open dimensions")
+    if keys_a[5] != keys_b[5]:
+        what.append("manual axes")
+    if not what:
+        return None
+    return Difference("changed", tuple(what), name, one.kind, a, b, words_a, words_b)
+
+
+def words(annotation: Annotation | None, mesh: Mesh | None) -> str:
+    """What is written on a tensor, in words."""
+    if annotation is None:
+        return ""
+    shape = "?" if annotation.shape is None else ",".join(map(str, annotation.shape))
+    text = annotation.text or "no sharding"
+    if annotation.placement is not None:
+        text = in_words(annotation.placement, mesh)
+    if annotation.open_dims:
+        text += f" (open: {', '.join(map(str, annotation.open_dims))})"
+    return f"{annotation.dtype}[{shape}] {text}"
+
+
+def _mesh(graph: OpGraph) -> Mesh | None:
+    """The module's only mesh, to name axes by."""
+    meshes = {mesh for mesh in graph.meshes.values() if isinstance(mesh, Mesh) and mesh.axes}
+    return meshes.pop() if len(meshes) == 1 else None
+
+
+def _mesh_differences(a: Side, b: Side) -> list[str]:
+    ours = Counter(str(mesh) for mesh in a.graph.meshes.values())
+    theirs = Counter(str(mesh) for mesh in b.graph.meshes.values())
+    return [
+        *(f"Only {a.label} has the mesh {mesh}." for mesh in (ours - theirs)),
+        *(f"Only {b.label} has the mesh {mesh}." for mesh in (theirs - ours)),
+    ]
+
+
+def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
+    counts = [_op_counts(a), _op_counts(b)]
+    return [
+        OpDifference(*key, counts[0][key], counts[1][key])
+        for key in dict.fromkeys([*counts[0], *counts[1]])
+        if counts[0][key] != counts[1][key]
+    ]
+
+
+def _op_counts(graph: OpGraph) -> Counter[tuple[str, str, str]]:
+    path = _path_in(graph)
+    counts: Counter[tuple[str, str, str]] = Counter()
+    for op in graph.operations():
+        if op.parent is None or op.kind in ("func.func", "sdy.mesh"):
+            continue
+        types = ", ".join(type_.text for type_ in op.types)
+        counts[path(op.scope), op.kind, types] += 1
+    return counts

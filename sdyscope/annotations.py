@@ -1,0 +1,441 @@
+"""The shardings that are written in a module, in one form for both partitioners.
+
+Shardy writes a constraint as ``sdy.sharding_constraint`` and a ``shard_map`` as
+``sdy.manual_computation``; GSPMD writes custom calls to ``@Sharding``, ``@SPMDFullToShardShape``
+and ``@SPMDShardToFullShape``. Either way they become the same ``Annotation`` here, in the order in
+which JAX lowered them: the main function from its first op, a called function where it is first
+called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from sdyscope.convert import placement, unspecified_dims
+from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.graph import Op, OpGraph, Sharding, TensorType
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.placement import Digits, Placement, axes_digits
+from sdyscope.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.source import SourceLocation
+from sdyscope.syntax.hlo_sharding import parse_unspecified_dims
+from sdyscope.tiling import TupleSharding
+
+AnnotationKind: TypeAlias = Literal[
+    "argument",
+    "result",
+    "constraint",
+    "shard_map input",
+    "shard_map output",
+    "inner argument",
+    "inner result",
+    "op",
+]
+"""Where a sharding is written: the requested kinds, arguments and results of inner functions
+(a nested ``jit`` with shardings), and any other op that carries one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A sharding written in a module, or an argument or result without one.
+
+    Attributes:
+        kind: what it is on.
+        path: pytree path of an argument or result, scope of an op: ``jit(step)/jvp(layer0)``.
+        primitive: what JAX lowered to this op, the last part of its location's name:
+            ``sharding_constraint``, ``shard_map``, ``dot_general``; empty where it names nothing.
+        shape: shape of the whole tensor; None for a dynamic or no tensor.
+        dtype: MLIR element type.
+        sharding: what is written; its text where it could not be parsed; None without any.
+        placement: where that puts every block; None where nothing says.
+        open_dims: dimensions that the compiler may shard further.
+        manual_axes: axes of a ``shard_map`` boundary that its body is manual on (Shardy).
+        manual: digits that the body is manual on.
+        problem: why a sharding has no placement; empty where it has one.
+        source: innermost line of user code.
+        index: which argument, result or operand.
+        ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
+        op: node in the op graph.
+        name: SSA name.
+        function: the function it is in.
+    """
+
+    kind: AnnotationKind
+    path: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    sharding: Sharding | None
+    placement: Placement | None = None
+    open_dims: tuple[int, ...] = ()
+    manual_axes: tuple[str, ...] = ()
+    manual: Digits = ()
+    problem: str = ""
+    source: SourceLocation | None = None
+    index: int | None = None
+    ordinal: int = -1
+    op: int = -1
+    name: str = ""
+    function: str = ""
+    primitive: str = ""
+
+    @property
+    def text(self) -> str:
+        """The sharding as it is written; empty without one."""
+        return "" if self.sharding is None else str(self.sharding)
+
+
+def annotations(graph: OpGraph) -> tuple[Annotation, ...]:
+    """Every argument and result of the main function, then every annotated op in lowering order.
+
+    Arguments and results of the main function are listed with or without a sharding, all else
+    only with one.
+    """
+    walk = _Walk(graph)
+    return tuple(walk.run())
+
+
+def num_partitions(graph: OpGraph) -> int:
+    """How many partitions the module is for: ``mhlo.num_partitions``, else its mesh's size."""
+    declared = graph.attributes.get("mhlo.num_partitions")
+    if isinstance(declared, int):
+        return declared
+    sizes = [mesh.size for mesh in graph.meshes.values() if isinstance(mesh, Mesh)]
+    return max(sizes, default=1)
+
+
+_Manual: TypeAlias = tuple[tuple[str, ...], Digits]
+
+
+class _Walk:
+    """One pass over a module, functions where they are first called."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self.num_partitions = num_partitions(graph)
+        self.seen: set[str] = set()
+        self.ordinal = -1
+
+    def run(self) -> Iterator[Annotation]:
+        main = self.graph.main
+        if main is None:
+            return
+        yield from self.signature(main.name, inner=False)
+        yield from self.body(main.op, ((), ()))
+        # What main never reaches is annotated all the same: nothing is skipped.
+        for name, function in self.graph.functions.items():
+            if name not in self.seen:
+                yield from self.signature(name, inner=True)
+                yield from self.body(function.op, ((), ()))
+
+    def signature(self, name: str, *, inner: bool) -> Iterator[Annotation]:
+        self.seen.add(name)
+        function = self.graph.functions[name]
+        for argument in function.arguments:
+            if inner and argument.sharding is None:
+                continue
+            yield self.made(
+                "inner argument" if inner else "argument",
+                argument.name or f"{name}({argument.index})",
+                argument.type,
+                argument.sharding,
+                source=argument.location.source,
+                index=argument.index,
+                op=argument.node,
+                name=f"%arg{argument.index}",
+                function=name,
+            )
+        for result in function.results:
+            if inner and result.sharding is None:
+                continue
+            yield self.made(
+                "inner result" if inner else "result",
+                result.name or f"{name}[{result.index}]",
+                result.type,
+                result.sharding,
+                index=result.index,
+                op=function.op,
+                function=name,
+            )
+
+    def body(self, container: int, manual: _Manual) -> Iterator[Annotation]:
+        for op in self.graph.children(container):
+            if op.is_argument:
+                continue
+            if op.kind == "sdy.manual_computation":
+                yield from self.manual_computation(op)
+                continue
+            if op.kind in ("sdy.sharding_constraint", "sdy.reshard"):
+                yield self.constraint(op, op.attributes.get("sharding"), manual)
+            elif op.kind == "stablehlo.custom_call" and op.call_target in _GSPMD:
+                yield from _GSPMD[op.call_target](self, op, manual)
+            elif any(sharding is not None for sharding in op.shardings):
+                yield from self.other(op)
+            callee = self.graph.callee(op)
+            if callee is not None and callee.name not in self.seen:
+                inside = self.call_manual(op) or manual
+                yield from self.signature(callee.name, inner=True)
+                yield from self.body(callee.op, inside)
+            yield from self.body(op.id, manual)
+
+    def constraint(self, op: Op, sharding: Sharding | None, manual: _Manual) -> Annotation:
+        self.ordinal += 1
+        open_dims = self.unspecified(op)
+        made = self.of_op("constraint", op, 0, sharding, open_dims=open_dims, ordinal=self.ordinal)
+        return replace(made, manual_axes=manual[0], manual=manual[1])
+
+    def other(self, op: Op) -> Iterator[Annotation]:
+        for index, sharding in enumerate(op.shardings):
+            if sharding is not None:
+                yield self.of_op("op", op, index, sharding, index=index)
+
+    # Shardy's shard_map.
+
+    def manual_computation(self, op: Op) -> Iterator[Annotation]:
+        self.ordinal += 1
+        ordinal = self.ordinal
+        axes = op.attributes.get("manual_axes")
+        names = axes.axes if isinstance(axes, ManualAxes) else ()
+        operands = [(producer.types[edge.result]) for producer, edge in self.graph.operands(op)]
+        sides = (
+            ("shard_map input", operands, _each(op.attributes.get("in_shardings"))),
+            ("shard_map output", list(op.types), _each(op.attributes.get("out_shardings"))),
+        )
+        digits: Digits = ()
+        rows: list[Annotation] = []
+        for kind, types, shardings in sides:
+            for index, (type_, sharding) in enumerate(zip(types, shardings, strict=False)):
+                mesh = self.mesh_of(sharding)
+                if mesh is not None:
+                    digits = self.manual_digits(mesh, names)
+                made = self.made(
+                    kind,  # type: ignore[arg-type]
+                    op.scope,
+                    type_,
+                    sharding,
+                    source=op.source,
+                    index=index,
+                    ordinal=ordinal,
+                    op=op.id,
+                    name=op.name,
+                    function=op.function,
+                )
+                rows.append(replace(made, manual_axes=names, manual=digits))
+        inputs = [row for row in rows if row.kind == "shard_map input"]
+        yield from inputs
+        yield from self.body(op.id, (names, digits))
+        yield from rows[len(inputs) :]
+
+    def manual_digits(self, mesh: Mesh, names: tuple[str, ...]) -> Digits:
+        try:
+            return axes_digits(mesh, map(AxisRef, names))
+        except ConversionError:
+            return ()
+
+    # GSPMD's.
+
+    def sharding_call(self, op: Op, manual: _Manual) -> Iterator[Annotation]:
+        targets = {user.call_target for user, _ in self.graph.uses(op)}
+        if targets & {"SPMDFullToShardShape", "SPMDShardToFullShape"}:
+            return  # Part of a shard_map's boundary, which is read as a whole.
+        yield self.constraint(op, op.shardings[0], manual)
+
+    def full_to_shard(self, op: Op, _: _Manual) -> Iterator[Annotation]:
+        (inner, _edge) = next(iter(self.graph.operands(op)), (None, None))
+        calls = [(user, edge) for user, edge in self.graph.uses(op)]
+        index = calls[0][1].operand if calls else 0
+        if self.is_first_operand(op, calls[0][0] if calls else None):
+            self.ordinal += 1
+        outer = inner.shardings[0] if inner is not None and inner.shardings else None
+        yield self.boundary("shard_map input", op, inner or op, index, outer, op.shardings[0])
+
+    def shard_to_full(self, op: Op, _: _Manual) -> Iterator[Annotation]:
+        (inner, _edge) = next(iter(self.graph.operands(op)), (None, None))
+        manual = inner.shardings[0] if inner is not None and inner.shardings else None
+        index = 0
+        if inner is not None:
+            sources = self.graph.operands(inner)
+            index = sources[0][1].result if sources else 0
+        yield self.boundary("shard_map output", op, op, index, op.shardings[0], manual)
+
+    def is_first_operand(self, op: Op, call: Op | None) -> bool:
+        if call is None:
+            return True
+        entries = [
+            producer.id
+            for producer, _ in self.graph.operands(call)
+            if producer.call_target == "SPMDFullToShardShape"
+        ]
+        return not entries or min(entries) == op.id
+
+    def boundary(
+        self,
+        kind: Literal["shard_map input", "shard_map output"],
+        op: Op,
+        typed: Op,
+        index: int,
+        outer: Sharding | None,
+        inner: Sharding | None,
+    ) -> Annotation:
+        type_ = typed.types[0]
+        made = self.made(
+            kind,
+            op.scope,
+            type_,
+            outer,
+            open_dims=self.unspecified(op),
+            source=op.source,
+            index=index,
+            ordinal=self.ordinal,
+            op=op.id,
+            name=op.name,
+            function=op.function,
+        )
+        within, problem = self.placed(inner, type_, ())[:2]
+        return replace(
+            made,
+            manual=within.manual if within else (),
+            problem=made.problem or (f"inside the shard_map: {problem}" if problem else ""),
+        )
+
+    def call_manual(self, call: Op) -> _Manual | None:
+        """What a called ``shard_map`` body is manual on, from what is passed to it."""
+        for producer, _ in self.graph.operands(call):
+            if producer.call_target == "SPMDFullToShardShape":
+                place = self.placed(producer.shardings[0], producer.types[0], ())[0]
+                return ((), place.manual if place else ())
+        return None
+
+    # Values.
+
+    def unspecified(self, op: Op) -> tuple[int, ...]:
+        config = op.backend_config
+        if not isinstance(config, str) or not config:
+            return ()
+        try:
+            return parse_unspecified_dims(config)
+        except SyntaxTextError:
+            return ()
+
+    def mesh_of(self, sharding: Sharding | None) -> Mesh | None:
+        if not isinstance(sharding, TensorSharding):
+            return None
+        mesh = (
+            sharding.mesh
+            if isinstance(sharding.mesh, Mesh)
+            else self.graph.meshes.get(sharding.mesh)
+        )
+        return mesh if isinstance(mesh, Mesh) else None
+
+    def of_op(
+        self,
+        kind: AnnotationKind,
+        op: Op,
+        result: int,
+        sharding: Sharding | None,
+        *,
+        open_dims: tuple[int, ...] = (),
+        index: int | None = None,
+        ordinal: int = -1,
+    ) -> Annotation:
+        return self.made(
+            kind,
+            op.scope,
+            op.types[result],
+            sharding,
+            open_dims=open_dims,
+            source=op.source,
+            index=index,
+            ordinal=ordinal,
+            op=op.id,
+            name=op.names[result],
+            function=op.function,
+        )
+
+    def made(
+        self,
+        kind: AnnotationKind,
+        path: str,
+        type_: TensorType,
+        sharding: Sharding | None,
+        *,
+        open_dims: tuple[int, ...] = (),
+        source: SourceLocation | None = None,
+        index: int | None = None,
+        ordinal: int = -1,
+        op: int = -1,
+        name: str = "",
+        function: str = "",
+    ) -> Annotation:
+        place, problem, opened = self.placed(sharding, type_, open_dims)
+        primitive = ""
+        if kind in _ON_OPS:
+            path, primitive = split_scope(path)
+        return Annotation(
+            kind=kind,
+            path=path,
+            primitive=primitive,
+            shape=_static(type_),
+            dtype=type_.dtype,
+            sharding=sharding,
+            placement=place,
+            open_dims=opened,
+            problem=problem,
+            source=source,
+            index=index,
+            ordinal=ordinal,
+            op=op,
+            name=name,
+            function=function,
+        )
+
+    def placed(
+        self, sharding: Sharding | None, type_: TensorType, open_dims: tuple[int, ...]
+    ) -> tuple[Placement | None, str, tuple[int, ...]]:
+        if sharding is None:
+            return None, "", ()
+        if isinstance(sharding, str):
+            return None, f"{sharding} could not be read", ()
+        if isinstance(sharding, TupleSharding):
+            if len(sharding.elements) != 1:
+                return None, f"{len(sharding.elements)} shardings are written on one value", ()
+            sharding = sharding.elements[0]
+        rank = len(type_.shape or ())
+        opened = tuple(sorted({*open_dims, *unspecified_dims(sharding, rank)}))
+        try:
+            mesh = self.mesh_of(sharding)
+            return placement(sharding, rank, mesh, self.num_partitions), "", opened
+        except ConversionError as error:
+            return None, error.message, opened
+
+
+_GSPMD: dict[str | None, Callable[[_Walk, Op, _Manual], Iterator[Annotation]]] = {
+    "Sharding": _Walk.sharding_call,
+    "SPMDFullToShardShape": _Walk.full_to_shard,
+    "SPMDShardToFullShape": _Walk.shard_to_full,
+}
+
+
+_ON_OPS = ("constraint", "shard_map input", "shard_map output", "op")
+
+
+def split_scope(scope: str) -> tuple[str, str]:
+    """``jit(f)/jvp(layer0)/dot_general`` as the scope and the primitive.
+
+    A last part with parentheses (``jit(f)``) is a scope: nothing names the primitive.
+    """
+    head, _, last = scope.rpartition("/")
+    return (scope, "") if last.endswith(")") else (head, last)
+
+
+def _static(type_: TensorType) -> tuple[int, ...] | None:
+    if type_.shape is None or None in type_.shape:
+        return None
+    return tuple(size for size in type_.shape if size is not None)
+
+
+def _each(value: object) -> tuple[Sharding | None, ...]:
+    if isinstance(value, TensorShardingPerValue):
+        return value.shardings
+    return ()
