@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
+from pathlib import Path
 
-__all__ = ["SourceLocation"]
+__all__ = ["SourceLocation", "innermost_line"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +17,7 @@ class SourceLocation:
     Attributes:
       file: Path of the file, as Python or MLIR gives it.
       line: Line, counted from 1; 0 when not known.
-      column: Column, counted from 1; 0 when not known.
+      column: Column, as Python and MLIR give it (JAX counts from 0); 0 when not known.
       function: Name of the function that contains the line; empty when not known.
     """
 
@@ -25,3 +28,18 @@ class SourceLocation:
 
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
+
+
+def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocation | None:
+    """The last line that `error` came through in a file outside all of the given folders.
+
+    That is where the author of a program can do something about it. Of a `SyntaxError` in such a
+    file, the line that Python could not read.
+    """
+    folders = tuple(f"{folder}/" for folder in outside)
+    if isinstance(error, SyntaxError) and error.filename and error.lineno:
+        return SourceLocation(error.filename, error.lineno, error.offset or 0)
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if not frame.filename.startswith((*folders, "<")):
+            return SourceLocation(frame.filename, frame.lineno or 0, frame.colno or 0, frame.name)
+    return None

@@ -9,6 +9,7 @@ nowhere else. Works with JAX 0.7.2, 0.9.2, 0.10.2 and 0.12.
 from __future__ import annotations
 
 import functools
+import importlib.util
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,10 +32,10 @@ from sdyscope.mesh import Mesh, MeshAxis
 from sdyscope.program import Partitioner
 from sdyscope.source import SourceLocation
 
-try:  # from JAX 0.10
-    from jaxlib import _hlo as hlo
-except ImportError:
-    hlo = _jax
+# A module of its own from JAX 0.10 on.
+hlo: Any = importlib.import_module(
+    "jaxlib._hlo" if importlib.util.find_spec("jaxlib._hlo") else "jaxlib._jax"
+)
 
 __all__ = [
     "Argument",
@@ -83,7 +84,7 @@ def version() -> str:
 
 def version_tuple() -> tuple[int, ...]:
     """JAX's version as numbers, for comparing."""
-    return jax.__version_info__
+    return tuple(jax.__version_info__)
 
 
 def tested_version() -> bool:
@@ -242,6 +243,7 @@ class Result:
 
 
 def specified(value: Any) -> Any:
+    """`value`, or None where JAX has a marker for what was not specified."""
     return None if type(value).__name__ in ("UnspecifiedValue", "AutoLayoutSingleton") else value
 
 
@@ -310,9 +312,7 @@ def lowered_signature(lowered: Any) -> tuple[list[Argument], list[Result]]:
     """The flat arguments and results of a `jax.stages.Lowered`, which has no jaxpr any more."""
     compile_args = lowered._lowering.compile_args
     info, found = compile_args["all_args_info"], lowering_arguments(lowered)
-    shardings = dict(
-        zip(found.kept, compile_args["in_shardings"][found.constants :], strict=True)
-    )
+    shardings = dict(zip(found.kept, compile_args["in_shardings"][found.constants :], strict=True))
     count = len(info.in_avals)
     avals = info.in_avals[count - lowered.in_tree.num_leaves :]
     names = _names(info.debug_info.arg_names, len(avals))
@@ -367,7 +367,8 @@ def lowering_arguments(lowered: Any) -> LoweringArguments:
 def function_name(stage: Any) -> str:
     """The name of the function that a `jax.stages.Traced` or `Lowered` was made from."""
     if isinstance(stage, jax.stages.Lowered):
-        name = str(stage._lowering._name)
+        lowering: Any = stage._lowering
+        name = str(lowering._name)
         return re.sub(r"^jit[_(](.*?)\)?$", r"\1", name)
     return str(stage.fun_name)
 
@@ -414,7 +415,7 @@ class ShardMap:
     @property
     def is_written(self) -> bool:
         """JAX writes no boundary into the IR when every manual axis has size 1."""
-        return math.prod(self.mesh.shape[axis] for axis in self.manual_axes) > 1
+        return bool(math.prod(self.mesh.shape[axis] for axis in self.manual_axes) > 1)
 
 
 def shard_map_parameters(params: Mapping[str, Any]) -> ShardMap:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import re
-import traceback
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -20,6 +19,7 @@ import jax
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.mesh import Mesh, MeshAxis
 from sdyscope.program import Partitioner, Program
+from sdyscope.source import innermost_line
 from sdyscope.stages import compat
 from sdyscope.stages.stderr import captured_stderr
 
@@ -29,11 +29,11 @@ Found = Literal["shardy", "gspmd", "both", "none"]
 """Whose shardings a module carries: `both` makes jaxlib up to 0.10 fall back to GSPMD silently."""
 
 _GSPMD = re.compile(r"\bmhlo\.sharding\s*=")
-# `xla.sdy.sharding` is the same as a frontend attribute: what XLA makes of it on the way through HLO.
+# Also matches `xla.sdy.sharding`, what XLA makes of it on the way through HLO.
 _SHARDY = re.compile(r"\bsdy\.(mesh|sharding|sharding_constraint|manual_computation)\b")
 
 
-class NotLowerable(CompilerError):
+class NotLowerable(CompilerError):  # noqa: N818 - a result, named for what it says
     """JAX refuses to lower a program under a partitioner; a result, not a crash.
 
     Attributes:
@@ -208,7 +208,7 @@ def lower(
         else:
             lowered = _lower(stage, name, partitioner, platforms, written)
         arguments = compat.lowering_arguments(lowered)
-        module = lowered.compiler_ir(dialect="stablehlo")
+        module: Any = lowered.compiler_ir(dialect="stablehlo")
     made = LoweredModule(
         name=name,
         module=module,
@@ -257,24 +257,12 @@ def _not_lowerable(
 ) -> NotLowerable:
     reason = str(error).split("\n--------------------\nFor simplicity")[0].strip()
     first = next((line for line in reason.splitlines() if line.strip()), "no message")
-    frame = _user_line(error)
+    line = innermost_line(error, (Path(jax.__file__).parent, Path(__file__).parents[1]))
     return NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first}",
         reason=reason,
         partitioner=partitioner,
         stderr=stderr,
-        file=frame.filename if frame else None,
-        line=frame.lineno if frame else None,
+        file=line.file if line else None,
+        line=line.line if line else None,
     )
-
-
-def _user_line(error: Exception) -> traceback.FrameSummary | None:
-    """The innermost line outside JAX and sdyscope, where the program's author can act."""
-    own = {str(Path(jax.__file__).parent), str(Path(__file__).parents[1])}
-    frames = [
-        frame
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not any(frame.filename.startswith(root) for root in own)
-        and not frame.filename.startswith("<")
-    ]
-    return frames[-1] if frames else None

@@ -14,12 +14,12 @@ from jax.sharding import NamedSharding as JaxNamedSharding
 from jax.sharding import PartitionSpec as JaxPartitionSpec
 
 from sdyscope.errors import ConversionError
-from sdyscope.program import Kind, RequestedTensor
+from sdyscope.program import Kind, Program, RequestedTensor
 from sdyscope.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
 from sdyscope.stages import compat
 from sdyscope.stages.boundaries import Boundary, boundaries
 
-__all__ = ["from_jax_sharding", "requested"]
+__all__ = ["argument_axes", "from_jax_sharding", "requested"]
 
 #: What nested jits and explicit axes are called in the notes.
 _ROLES = {
@@ -52,9 +52,9 @@ def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, t
         notes.append(f'Asked for in memory "{sharding.memory_kind}".')
     mesh = compat.mesh_of(sharding.mesh, getattr(sharding, "_logical_device_ids", None))
     spec = sharding.spec
-    kind = getattr(spec, "unreduced_kind", None)
-    if spec.unreduced and kind is not None and not _is_sum(kind):
-        notes.append(f"Unreduced by {kind}.")
+    reduction = getattr(spec, "unreduced_kind", None)
+    if spec.unreduced and reduction is not None and not _is_sum(reduction):
+        notes.append(f"Unreduced by {reduction}.")
     try:
         return NamedSharding(mesh, _spec(spec, ndim)), tuple(notes)
     except ConversionError as error:
@@ -116,6 +116,16 @@ def requested(stage: Any) -> tuple[RequestedTensor, ...]:
         *(_result(result, index) for index, result in enumerate(results)),
         *inner,
     )
+
+
+def argument_axes(program: Program) -> frozenset[str]:
+    """The mesh axes that the shardings of a program's arguments use. Nothing is traced for it."""
+    found: set[str] = set()
+    for leaf in jax.tree.leaves((program.args, dict(program.kwargs))):
+        spec = getattr(getattr(leaf, "sharding", None), "spec", None)
+        for entry in spec or ():
+            found.update(axis for axis in _axes(entry) if isinstance(axis, str))
+    return frozenset(found)
 
 
 def _paths(tree: Any, count: int) -> list[str]:

@@ -1,0 +1,351 @@
+"""What a word on the command line names: a reference model, an object in a Python file, or a file.
+
+Importing this module does not import jax; resolving a word that names Python code does.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import importlib
+import importlib.util
+import inspect
+import os
+import pkgutil
+import sys
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.mesh import Mesh
+from sdyscope.program import Program
+from sdyscope.settings import Setting, coerced, described
+from sdyscope.source import innermost_line
+
+__all__ = ["ReferenceModel", "reference_models", "resolve"]
+
+#: Endings of the files that the read stage takes; any other existing file is tried as well.
+MODULE_ENDINGS = (".mlir", ".mlirbc", ".bc", ".hlo", ".txt", ".pb")
+
+_WRITE_A_PROGRAM = (
+    "Name a sdyscope.Program, or a function that returns one: "
+    "def program(): return sdyscope.Program('step', jitted, args=(...))."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReferenceModel:
+    """A program that comes with sdyscope.
+
+    Attributes:
+      name: What to type.
+      summary: The first line of its docstring.
+      mesh: The mesh axes it is shown on unless told otherwise.
+      settings: What `--set` can change.
+    """
+
+    name: str
+    summary: str
+    mesh: Mapping[str, int]
+    settings: tuple[Setting, ...]
+
+
+def reference_models() -> tuple[ReferenceModel, ...]:
+    """The reference models, by name. Imports them, and so jax."""
+    return tuple(_reference_model(name) for name in _model_names())
+
+
+def _model_names() -> list[str]:
+    # By name: the folder is mapped into the package only when it is installed.
+    package = importlib.import_module("sdyscope.models")
+    names = (module.name for module in pkgutil.iter_modules(package.__path__))
+    return sorted(name.replace("_", "-") for name in names if not name.startswith("_"))
+
+
+def _model_module(name: str) -> ModuleType:
+    return importlib.import_module(f"sdyscope.models.{name.replace('-', '_')}")
+
+
+def _reference_model(name: str) -> ReferenceModel:
+    module = _model_module(name)
+    summary = (inspect.getdoc(module) or "").partition("\n")[0]
+    return ReferenceModel(name, summary, dict(module.MESH), described(module.Settings))
+
+
+def resolve(
+    word: str,
+    *,
+    mesh: Mesh | Mapping[str, int] | None = None,
+    settings: Mapping[str, object] | None = None,
+    devices: Sequence[Any] | None = None,
+) -> Program | Path:
+    """What `word` names.
+
+    Args:
+      word: A reference model (`fsdp-transformer`), `package.module:name`, `path/file.py:name`, a
+        file, or a directory of dumps. The name is that of a `Program`, of a `jax.stages.Traced` or
+        `Lowered`, or of a function that returns one of these and may take `mesh` and settings.
+      mesh: The mesh to build the program on, None for the target's own.
+      settings: Values by name, as text or as they are.
+      devices: Real devices to put the mesh on; without, the mesh is abstract.
+
+    Returns:
+      A `Program`, or the `Path` of a file or directory that the read stage takes.
+
+    Raises:
+      TargetError: there is no such thing, or it can't be built with this mesh and these settings.
+    """
+    axes = Mesh.of(mesh) if isinstance(mesh, Mapping) else mesh
+    asked = dict(settings or {})
+    path = Path(word)
+    if path.exists():
+        return _file(word, path, axes, asked)
+    place, colon, name = word.rpartition(":")
+    if colon and place:
+        return _python_object(_load(place, word), name, word, axes, asked, devices)
+    model = word.replace("_", "-")
+    if model in _model_names():
+        return _build(_model_module(model), "program", model, axes, asked, devices)
+    raise _unknown(word)
+
+
+def _unknown(word: str) -> TargetError:
+    if os.sep in word or word.endswith((*MODULE_ENDINGS, ".py")):
+        return TargetError("There is no such file or directory.", file=word)
+    names = _model_names()
+    close = difflib.get_close_matches(word.replace("_", "-"), names, n=1)
+    hint = f"Did you mean {close[0]}?" if close else f"The reference models are {one_of(names)}."
+    return TargetError(
+        f"{word!r} is no reference model, no file and no module:name.",
+        hint=f"{hint} Else give path/file.py:name, package.module:name or a file.",
+    )
+
+
+def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object]) -> Path:
+    if path.suffix == ".py":
+        raise TargetError(
+            "A Python file needs the name of what is meant in it.",
+            file=word,
+            hint=f"Write {word}:name. {_WRITE_A_PROGRAM}",
+        )
+    for option, given in (("--mesh", axes is not None), ("--set", bool(settings))):
+        if given:
+            raise TargetError(
+                f"{option} can't change a module that was lowered already.",
+                file=word,
+                hint=f"Leave {option} out, or name the program that the file was made from.",
+            )
+    return path
+
+
+# --- Python objects -------------------------------------------------------------------------------
+
+
+def _load(place: str, word: str) -> ModuleType:
+    """Imports `path/file.py` or `package.module`, as Python would from the current directory."""
+    try:
+        if not place.endswith(".py"):
+            if "" not in sys.path and os.getcwd() not in sys.path:
+                sys.path.insert(0, os.getcwd())
+            return importlib.import_module(place)
+        path = Path(place).resolve()
+        if not path.is_file():
+            raise TargetError("There is no such file.", file=place)
+        if str(path.parent) not in sys.path:
+            sys.path.insert(0, str(path.parent))
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise TargetError("Python can't import this file.", file=place)
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        return module
+    except SdyscopeError:
+        raise
+    except ModuleNotFoundError as error:
+        if error.name and (place == error.name or place.startswith(f"{error.name}.")):
+            raise TargetError(
+                f"There is no module {error.name!r} for {word!r}.",
+                hint="Give path/file.py:name, or a module that Python finds from here.",
+            ) from error
+        raise _failed(f"{place} can't be imported", error) from error
+    except (Exception, SystemExit) as error:  # a user's module can raise anything
+        raise _failed(f"{place} can't be imported", error) from error
+
+
+def _failed(what: str, error: BaseException) -> TargetError:
+    line = innermost_line(error, _own_folders())
+    message = str(error).strip().partition("\n")[0] or "no message"
+    return TargetError(
+        f"{what}: {type(error).__name__}: {message}",
+        file=line.file if line else None,
+        line=line.line if line else None,
+    )
+
+
+def _own_folders() -> list[Path]:
+    """Folders whose lines an error is not blamed on: ours, JAX's and the import machinery's."""
+    folders = [Path(__file__).parent, Path(inspect.__file__).parent / "importlib"]
+    jax = sys.modules.get("jax")
+    return [*folders, Path(jax.__file__).parent] if jax and jax.__file__ else folders
+
+
+def _python_object(
+    module: ModuleType,
+    name: str,
+    word: str,
+    axes: Mesh | None,
+    settings: dict[str, object],
+    devices: Sequence[Any] | None,
+) -> Program:
+    found: Any = module
+    for part in name.split("."):
+        if not hasattr(found, part):
+            names = [key for key in vars(module) if not key.startswith("_")]
+            close = difflib.get_close_matches(name, names, n=1)
+            raise TargetError(
+                f"{module.__name__} has no {name!r}.",
+                file=getattr(module, "__file__", None),
+                hint=f"Did you mean {close[0]}?" if close else _WRITE_A_PROGRAM,
+            )
+        found = getattr(found, part)
+    if inspect.isfunction(found) or inspect.ismethod(found):
+        return _build(module, name, word, axes, settings, devices, found)
+    program = _as_program(found, word, name)
+    for option, given in (("--mesh", axes is not None), ("--set", bool(settings))):
+        if given:
+            raise TargetError(
+                f"{word} is a finished {type(found).__name__}: {option} can't change it.",
+                hint="Name a function that takes mesh and the settings, and returns a Program.",
+            )
+    return program
+
+
+def _as_program(found: Any, word: str, name: str) -> Program:
+    if isinstance(found, Program):
+        return found
+    if hasattr(found, "as_text") or (hasattr(found, "jaxpr") and hasattr(found, "lower")):
+        return Program(name, found)  # jax.stages.Lowered, Traced
+    if hasattr(found, "trace") and hasattr(found, "lower"):
+        raise TargetError(
+            f"{word} is a jitted function, and what it is called with is not known.",
+            hint=_WRITE_A_PROGRAM,
+        )
+    raise TargetError(f"{word} is a {type(found).__name__}.", hint=_WRITE_A_PROGRAM)
+
+
+def _build(
+    module: ModuleType,
+    name: str,
+    word: str,
+    axes: Mesh | None,
+    settings: dict[str, object],
+    devices: Sequence[Any] | None,
+    function: Callable[..., Any] | None = None,
+) -> Program:
+    """Calls a function that returns a program, with the mesh and the settings that it takes."""
+    function = function or getattr(module, name)
+    parameters = inspect.signature(function).parameters
+    default_mesh: Mapping[str, int] = getattr(module, "MESH", {})
+    arguments: dict[str, Any] = {}
+    if "mesh" in parameters:
+        needed = parameters["mesh"].default is inspect.Parameter.empty
+        if axes is None and needed and default_mesh:
+            axes = Mesh.of(default_mesh)
+        if axes is None and needed:
+            raise TargetError(f"{word} needs a mesh.", hint="Give one: --mesh data=4,model=2.")
+        if axes is not None:
+            arguments["mesh"] = _jax_mesh(axes, devices)
+    elif axes is not None:
+        raise TargetError(
+            f"{word} takes no mesh, so --mesh can't change it.",
+            hint=f"Let {name} take a parameter `mesh`.",
+        )
+    arguments |= _settings(function, parameters, word, settings)
+    missing = [
+        key
+        for key, parameter in parameters.items()
+        if key not in arguments
+        and parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+    if missing:
+        raise TargetError(
+            f"{word} needs a value for {one_of(missing)}.",
+            hint=f"Give it with --set {missing[0]}=..., or give the parameter a default.",
+        )
+    try:
+        made = function(**arguments)
+    except SdyscopeError:
+        raise
+    except Exception as error:  # the user's own code: anything can come out
+        on = f" on the mesh {_axes_text(axes)}" if axes else ""
+        raise _failed(f"{word} can't be built{on}", error) from error
+    program = _as_program(made, f"What {word} returns", name)
+    if "mesh" in arguments:
+        _check_axes(program, word, axes, default_mesh)
+    return program
+
+
+def _jax_mesh(axes: Mesh | None, devices: Sequence[Any] | None) -> Any:
+    from sdyscope.stages import compat
+
+    assert axes is not None
+    if devices is None:
+        return compat.abstract_mesh(axes)
+    return compat.device_mesh(axes, devices)
+
+
+def _settings(
+    function: Callable[..., Any],
+    parameters: Mapping[str, inspect.Parameter],
+    word: str,
+    settings: dict[str, object],
+) -> dict[str, Any]:
+    """Arguments for the settings: one `settings` dataclass, or a parameter a setting."""
+    hints = typing.get_type_hints(function)
+    kind = hints.get("settings")
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        known = described(kind)
+        return {"settings": kind(**coerced(known, settings, word))}
+    known = tuple(
+        Setting(key, hints.get(key) or _type_of(parameter.default), parameter.default)
+        for key, parameter in parameters.items()
+        if key != "mesh"
+        and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
+    )
+    return coerced(known, settings, word)
+
+
+def _type_of(default: Any) -> Any:
+    return Any if default in (None, inspect.Parameter.empty) else type(default)
+
+
+def _check_axes(
+    program: Program, word: str, axes: Mesh | None, default_mesh: Mapping[str, int]
+) -> None:
+    """Finds a mesh whose axes the program does not know: a misspelt name shards nothing."""
+    from sdyscope.stages.request import argument_axes
+
+    used = argument_axes(program)
+    assert axes is not None
+    idle = [axis.name for axis in axes.axes if axis.size > 1 and axis.name not in used]
+    known = sorted(set(default_mesh) - set(axes.shape))
+    for name in idle:
+        if close := difflib.get_close_matches(name, known, n=1):
+            raise TargetError(
+                f"{word} does not use the mesh axis {name!r}.", hint=f"Did you mean {close[0]!r}?"
+            )
+    if idle and not used and default_mesh:
+        raise TargetError(
+            f"{word} uses none of the axes of the mesh {_axes_text(axes)}.",
+            hint=f"It knows {', '.join(default_mesh)}.",
+        )
+
+
+def _axes_text(axes: Mesh) -> str:
+    return ",".join(f"{axis.name}={axis.size}" for axis in axes.axes)
