@@ -221,7 +221,7 @@ def forward(params: Any, tokens: jax.Array, settings: Settings, layout: Layout) 
     with jax.named_scope("unembed"):
         x = rms_norm(x) * params["scale"]
         unembedding = params["embedding"].T if settings.tied else params["unembedding"]
-        logits = jnp.einsum("bse,ev->bsv", x, unembedding, preferred_element_type=jnp.float32)
+        logits = jnp.einsum("bse,ev->bsv", x, unembedding).astype(jnp.float32)
         return layout.constrain(logits, layout.logits)
 
 
@@ -276,7 +276,7 @@ class Positions:
 
 def attend(query: jax.Array, key: jax.Array, value: jax.Array, mask: jax.Array) -> jax.Array:
     """Softmax attention of arrays [batch, sequence, heads, head_dim]."""
-    scores = jnp.einsum("bshd,bthd->bhst", query, key, preferred_element_type=jnp.float32)
+    scores = jnp.einsum("bshd,bthd->bhst", query, key).astype(jnp.float32)
     weights = jax.nn.softmax(scores * query.shape[-1] ** -0.5 + mask, axis=-1)
     return jnp.einsum("bhst,bthd->bshd", weights.astype(value.dtype), value)
 
