@@ -8,6 +8,7 @@ text is read a second time into a tree that knows its positions, and the error g
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any, NoReturn
@@ -99,14 +100,14 @@ class Language:
         token = getattr(error, "token", None)
         if isinstance(error, UnexpectedCharacters):
             line, column = error.line, error.column
-            found = quoted(text[error.pos_in_stream or 0])
+            found = quoted(word_at(text, error.pos_in_stream or 0))
         elif token is None or token.type == "$END":
             # Lark places the end of a text at its last token.
             line, column = end_position(text)
             found = "end of the text"
         else:
             line, column = token.line, token.column
-            found = quoted(text[token.start_pos : token.end_pos])
+            found = quoted(max(str(token), word_at(text, token.start_pos), key=len))
         interactive = getattr(error, "interactive_parser", None)
         accepted = sorted(interactive.accepts()) if interactive is not None else []
         raise SyntaxTextError(
@@ -141,9 +142,17 @@ class Language:
 
 
 def rule_name(rule: str) -> str:
-    """A rule in words: ``a tensor sharding``, ``an axis ref``."""
+    """A rule in words: ``a tensor sharding``, ``an axis ref``, ``manual axes``."""
     words = rule.removesuffix("_text").replace("_", " ")
+    if words.endswith("s") and not words.endswith("axis"):
+        return words
     return f"{'an' if words[0] in 'aeio' else 'a'} {words}"
+
+
+def word_at(text: str, position: int) -> str:
+    """The word that starts at ``position``, or the one character there."""
+    match = re.compile(r"\w+").match(text, position)
+    return match[0] if match else text[position]
 
 
 def quoted(found: str, longest: int = 40) -> str:

@@ -132,7 +132,7 @@ class _Values(Transformer[Token, Any]):
 
     def dim_sharding(self, children: list[Any]) -> DimSharding:
         *items, priority = children
-        is_closed = items[-1] is not True
+        is_closed = not items or items[-1] is not True
         return DimSharding(_values(items if is_closed else items[:-1]), is_closed, priority)
 
     def replicated_axes(self, children: list[Any]) -> dict[str, Any]:
