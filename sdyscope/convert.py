@@ -105,7 +105,8 @@ def to_tensor_sharding(
                 for k, entry in enumerate(entries)
             )
             ordered = [axis.name for axis in sharding.mesh.axes if axis.name in spec.unreduced]
-            return TensorSharding(mesh_name, dims, (), tuple(map(AxisRef, ordered)))
+            unreduced = tuple(map(AxisRef, ordered))
+            return TensorSharding(mesh_name, dims, (), unreduced, spec.unreduced_kind)
         case NamedHloSharding():
             if sharding.manual_axes:
                 raise ConversionError(f"a Shardy sharding can't say manual axes: {sharding}")
@@ -226,7 +227,7 @@ def to_named_sharding(
 
     Raises:
         ConversionError: it needs what a ``PartitionSpec`` can't say: sub-axes, a priority, an open
-            dimension that has axes, explicitly replicated or manual axes, max or min reduction.
+            dimension that has axes, explicitly replicated or manual axes.
     """
     if isinstance(sharding, NamedSharding):
         return sharding
@@ -241,10 +242,9 @@ def to_named_sharding(
     entries = tuple(_spec_entry(dim, shardy) for dim in shardy.dim_shardings)
     if shardy.replicated_axes:
         raise ConversionError(f"a PartitionSpec can't say replicated axes: {shardy}")
-    if shardy.reduction != "sum":
-        raise ConversionError(f"a PartitionSpec can't say a {shardy.reduction} reduction: {shardy}")
     unreduced = frozenset(_full_axis(axis, shardy) for axis in shardy.unreduced_axes)
-    return NamedSharding(own, PartitionSpec(entries, unreduced))
+    spec = PartitionSpec(entries, unreduced, unreduced_kind=shardy.reduction)
+    return NamedSharding(own, spec)
 
 
 def _spec_entry(dim: DimSharding, whole: TensorSharding) -> SpecEntry:

@@ -310,7 +310,8 @@ def named_sharding_placement(sharding: NamedSharding, rank: int) -> Placement:
         )
     dims = [[AxisRef(name) for name in entry_axes(entry)] for entry in entries]
     dims += [[] for _ in range(rank - len(entries))]
-    return _place(sharding.mesh, dims, map(AxisRef, sorted(sharding.spec.unreduced)))
+    unreduced = map(AxisRef, sorted(sharding.spec.unreduced))
+    return _place(sharding.mesh, dims, unreduced, sharding.spec.unreduced_kind)
 
 
 def named_hlo_sharding_placement(sharding: NamedHloSharding, rank: int | None = None) -> Placement:

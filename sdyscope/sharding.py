@@ -152,19 +152,26 @@ class PartitionSpec:
     """JAX's ``PartitionSpec``: an entry a dimension, trailing dimensions unsharded.
 
     An entry is None, an axis name, a tuple of axis names (major to minor) or ``UNCONSTRAINED``.
-    A tuple of one is that one, an empty tuple is None, as in JAX.
+    A tuple of one is that one, an empty tuple is None, as in JAX. ``unreduced_kind`` says how
+    ``unreduced`` is to be reduced (in JAX from 0.12 on; ``sum`` before).
+
+    Raises:
+        ConversionError: an axis is used twice.
     """
 
     entries: tuple[SpecEntry, ...] = ()
     unreduced: frozenset[str] = frozenset()
     reduced: frozenset[str] = frozenset()
+    unreduced_kind: ReductionKind = "sum"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "entries", tuple(map(_canonical_entry, self.entries)))
         object.__setattr__(self, "unreduced", frozenset(self.unreduced))
         object.__setattr__(self, "reduced", frozenset(self.reduced))
         seen: set[str] = set()
-        for name in (*self.axis_names(), *sorted(self.unreduced)):
+        if not self.unreduced:
+            object.__setattr__(self, "unreduced_kind", "sum")
+        for name in (*self.axis_names(), *sorted(self.unreduced), *sorted(self.reduced)):
             if name in seen:
                 raise ConversionError(f"axis {name!r} is used twice in {self}")
             seen.add(name)
@@ -188,6 +195,8 @@ class PartitionSpec:
             for name, axes in (("unreduced", self.unreduced), ("reduced", self.reduced))
             if axes
         ]
+        if self.unreduced_kind != "sum":
+            parts.append(f"unreduced_kind={self.unreduced_kind}")
         return f"P({', '.join(parts)})"
 
 

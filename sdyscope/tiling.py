@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from sdyscope.errors import ConversionError
-from sdyscope.mesh import AxisRef, IotaTile, Mesh, device_order, quote
+from sdyscope.hlo_text import c_string, check_axis_lists, hlo_axis, hlo_mesh, in_mesh_order
+from sdyscope.mesh import AxisRef, IotaTile, Mesh, device_order
 from sdyscope.sharding import DimSharding, ReductionKind
 
 SubgroupType = Literal["replicated", "manual", "unreduced"]
@@ -31,6 +33,8 @@ class TileAssignment:
     devices: IotaTile | tuple[int, ...]
 
     def __post_init__(self) -> None:
+        if any(dim < 1 for dim in self.dims):
+            raise ConversionError(f"tile dimensions must be positive: {list(self.dims)}")
         size = math.prod(self.dims)
         devices = self.devices
         count = devices.num_devices if isinstance(devices, IotaTile) else len(devices)
@@ -51,11 +55,62 @@ class TileAssignment:
         devices = self.devices
         return devices.devices() if isinstance(devices, IotaTile) else list(devices)
 
+    def transposed(self, perm: Sequence[int]) -> TileAssignment:
+        """The same tiles with dimension ``perm[k]`` in place ``k``.
+
+        Lists the devices only where no iota describes the result.
+        """
+        dims = tuple(self.dims[k] for k in perm)
+        parts = None
+        if isinstance(self.devices, IotaTile):
+            parts = split_digits(self.devices.digits, self.dims)
+        if parts is not None:
+            return TileAssignment(dims, iota_of_digits([d for k in perm for d in parts[k]]))
+        listed = self.listed()
+        strides = [math.prod(self.dims[k + 1 :]) for k in perm]
+        positions = [0]
+        for dim, stride in zip(dims, strides, strict=True):
+            positions = [at + step * stride for at in positions for step in range(dim)]
+        return TileAssignment(dims, tuple(listed[at] for at in positions))
+
     def __str__(self) -> str:
         dims = ",".join(map(str, self.dims))
         if isinstance(self.devices, IotaTile):
             return f"[{dims}]<={self.devices}"
         return f"[{dims}]{','.join(map(str, self.devices))}"
+
+
+def split_digits(
+    digits: Sequence[tuple[int, int]], sizes: Sequence[int]
+) -> list[list[tuple[int, int]]] | None:
+    """The (size, stride) digits of a number, dealt out to dimensions of these sizes.
+
+    Both are most significant first, and as many numbers in all. None when a dimension begins in
+    the middle of a digit that it does not divide.
+    """
+    parts: list[list[tuple[int, int]]] = []
+    rest = list(digits)
+    for size in reversed(sizes):
+        part: list[tuple[int, int]] = []
+        while size > 1:
+            digit, stride = rest.pop()
+            taken = math.gcd(digit, size)
+            if taken != digit and taken != size:
+                return None
+            part.insert(0, (taken, stride))
+            size //= taken
+            if digit > taken:
+                rest.append((digit // taken, stride * taken))
+        parts.insert(0, part)
+    return parts
+
+
+def iota_of_digits(digits: Sequence[tuple[int, int]]) -> IotaTile:
+    """The device order whose positions have these (size, device stride) digits."""
+    by_stride = sorted(digits, key=lambda digit: -digit[1])
+    return IotaTile(
+        tuple(size for size, _ in by_stride), tuple(by_stride.index(digit) for digit in digits)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,25 +126,28 @@ class ShardGroup:
 
 @dataclass(frozen=True, slots=True)
 class OpMetadata:
-    """Where a sharding came from: ``{op_name="..." source_line=3}``; values as written."""
+    """Where a sharding came from: ``{op_name="..." source_line=3}``; fields as written.
 
-    fields: tuple[tuple[str, str | int], ...]
+    Raises:
+        ConversionError: a field is given twice.
+    """
+
+    fields: tuple[tuple[str, str | int | tuple[int, ...]], ...] = ()
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.fields]
+        for name in names:
+            if names.count(name) > 1:
+                raise ConversionError(f"metadata gives {name} twice")
 
     def __str__(self) -> str:
-        return (
-            "{"
-            + " ".join(
-                f"{key}={value}" if isinstance(value, int) else f"{key}={_c_string(value)}"
-                for key, value in self.fields
-            )
-            + "}"
-        )
+        return "{" + " ".join(f"{name}={_field_text(value)}" for name, value in self.fields) + "}"
 
 
-def _c_string(text: str) -> str:
-    # XLA's lexer undoes C escapes (absl::CUnescape), not MLIR's.
-    out = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{out}"'
+def _field_text(value: str | int | tuple[int, ...]) -> str:
+    if isinstance(value, str):
+        return c_string(value)
+    return str(value) if isinstance(value, int) else "{" + ",".join(map(str, value)) + "}"
 
 
 @dataclass(frozen=True)
@@ -127,6 +185,40 @@ class HloSharding:
         dims = self.tile_assignment.dims
         return dims[: len(dims) - len(self.subgroup_types)]
 
+    def canonical(self) -> HloSharding:
+        """The form that XLA makes of it when it reads it (``HloSharding::Subgroup``).
+
+        Subgroups of the same type become one, in the order manual, unreduced, replicated; those
+        of size 1 go; what is manual, unreduced or replicated throughout has no tiles. In an
+        explicit device list, devices that hold the same are sorted.
+        """
+        tile, types = self.tile_assignment, self.subgroup_types
+        if tile is None or not types:
+            return self
+        data, sizes = self.data_dims, tile.dims[len(tile.dims) - len(types) :]
+        whole = math.prod(data) == 1
+        if whole and len(set(types)) == 1:
+            return replace(self, type=types[0], tile_assignment=None, subgroup_types=())
+        kept = [k for k in range(len(types)) if sizes[k] > 1]
+        kinds = [kind for kind in _SUBGROUP_ORDER if any(types[k] == kind for k in kept)]
+        if whole and len(kinds) == 1 and kinds[0] != "unreduced":
+            return replace(self, type=kinds[0], tile_assignment=None, subgroup_types=())
+        order = [k for kind in kinds for k in kept if types[k] == kind]
+        dropped = [k for k in range(len(types)) if k not in order]
+        perm = [*range(len(data)), *(len(data) + k for k in (*order, *dropped))]
+        dims = [
+            *data,
+            *(math.prod(sizes[k] for k in kept if types[k] == kind) for kind in kinds),
+        ]
+        devices = tile.transposed(perm).devices
+        if kinds[-1:] == ["replicated"] and isinstance(devices, tuple):
+            devices = _sorted_groups(devices, dims[-1])
+        return replace(
+            self,
+            tile_assignment=TileAssignment(tuple(dims), devices),
+            subgroup_types=tuple(kinds),
+        )
+
     def __str__(self) -> str:
         parts: list[str] = []
         if self.type == "maximal":
@@ -146,6 +238,15 @@ class HloSharding:
         return "{" + " ".join(parts) + "}"
 
 
+#: XLA sorts subgroups by the number of their type in xla_data.proto, replicated last.
+_SUBGROUP_ORDER: tuple[SubgroupType, ...] = ("manual", "unreduced", "replicated")
+
+
+def _sorted_groups(devices: tuple[int, ...], size: int) -> tuple[int, ...]:
+    groups = (devices[at : at + size] for at in range(0, len(devices), size))
+    return tuple(device for group in groups for device in sorted(group))
+
+
 def _metadata_text(metadata: tuple[OpMetadata, ...]) -> str:
     if len(metadata) == 1:
         return f"metadata={metadata[0]}"
@@ -156,7 +257,12 @@ def _metadata_text(metadata: tuple[OpMetadata, ...]) -> str:
 class NamedHloSharding:
     """A sharding in HLO's named form: ``{mesh['a'=4,'b'=2], [{'a'}, {}], unreduced={'b'}}``.
 
-    ``dim_shardings`` empty together with no other axes prints as ``replicated``.
+    Without dimensions it is for a tensor of any rank. The axes that are not of a dimension are
+    kept in the order of the mesh. Over a maximal mesh, it has nothing but metadata.
+
+    Raises:
+        ConversionError: axes that the mesh does not have or that overlap, a dimension's priority,
+            which HLO can't say.
     """
 
     mesh: Mesh
@@ -167,48 +273,57 @@ class NamedHloSharding:
     reduction: ReductionKind = "sum"
     metadata: tuple[OpMetadata, ...] = ()
 
-    def __str__(self) -> str:
+    def __post_init__(self) -> None:
+        if any(dim.priority is not None for dim in self.dim_shardings):
+            raise ConversionError("an HLO sharding can't say the priority of a dimension")
+        for field in ("replicated_axes", "unreduced_axes", "manual_axes"):
+            object.__setattr__(self, field, in_mesh_order(self.mesh, getattr(self, field)))
+        check_axis_lists(
+            self.mesh,
+            *(dim.axes for dim in self.dim_shardings),
+            self.replicated_axes,
+            self.unreduced_axes,
+            self.manual_axes,
+        )
+        if not self.unreduced_axes:
+            object.__setattr__(self, "reduction", "sum")
         if self.mesh.is_maximal:
-            return "{" + f"maximal_mesh[device_id={self.mesh.devices()[0]}]" + "}"
-        axes = ",".join(f"{_hlo_name(axis.name)}={axis.size}" for axis in self.mesh.axes)
-        parts = [f"mesh[{axes}]"]
-        order = self.mesh.device_ids
-        if isinstance(order, IotaTile):
-            parts.append(f"device_ids=({order})")
-        elif order is not None:
-            parts.append(f"device_ids=({','.join(map(str, order))})")
-        others = self.replicated_axes or self.unreduced_axes or self.manual_axes
-        if not self.dim_shardings and not others:
-            parts.append("replicated")
-        else:
-            parts.append("[" + ", ".join(map(_hlo_dim, self.dim_shardings)) + "]")
-        if self.replicated_axes:
-            parts.append(f"replicated={_hlo_axes(self.replicated_axes)}")
-        if self.unreduced_axes:
-            kind = "" if self.reduction == "sum" else self.reduction
-            parts.append(f"unreduced={kind}{_hlo_axes(self.unreduced_axes)}")
-        if self.manual_axes:
-            parts.append(f"manual={_hlo_axes(self.manual_axes)}")
+            object.__setattr__(self, "dim_shardings", ())
+
+    def __str__(self) -> str:
+        parts = [hlo_mesh(self.mesh)]
+        if not self.mesh.is_maximal:
+            parts += self._axes_parts()
         if self.metadata:
             parts.append(_metadata_text(self.metadata))
         return "{" + ", ".join(parts) + "}"
 
-
-def _hlo_name(name: str) -> str:
-    return quote(name, "'")
-
-
-def _hlo_axis(axis: AxisRef) -> str:
-    info = "" if axis.sub_axis_info is None else f":{axis.sub_axis_info}"
-    return _hlo_name(axis.name) + info
+    def _axes_parts(self) -> list[str]:
+        kind = "" if self.reduction == "sum" else self.reduction
+        everything = tuple(AxisRef(axis.name) for axis in self.mesh.axes)
+        if not self.dim_shardings:
+            if everything and self.manual_axes == everything:
+                return ["manual"]
+            if everything and self.unreduced_axes == everything:
+                return [f"unreduced={kind}" if kind else "unreduced"]
+            if not (self.replicated_axes or self.unreduced_axes or self.manual_axes):
+                return ["replicated"]
+        parts = ["[" + ", ".join(map(_hlo_dim, self.dim_shardings)) + "]"]
+        if self.replicated_axes:
+            parts.append(f"replicated={_hlo_axes(self.replicated_axes)}")
+        if self.unreduced_axes:
+            parts.append(f"unreduced={kind}{_hlo_axes(self.unreduced_axes)}")
+        if self.manual_axes:
+            parts.append(f"manual={_hlo_axes(self.manual_axes)}")
+        return parts
 
 
 def _hlo_axes(axes: tuple[AxisRef, ...]) -> str:
-    return "{" + ", ".join(map(_hlo_axis, axes)) + "}"
+    return "{" + ", ".join(map(hlo_axis, axes)) + "}"
 
 
 def _hlo_dim(dim: DimSharding) -> str:
-    items = [_hlo_axis(axis) for axis in dim.axes]
+    items = [hlo_axis(axis) for axis in dim.axes]
     if not dim.is_closed:
         items.append("?")
     return "{" + ", ".join(items) + "}"
@@ -221,7 +336,12 @@ class TupleSharding:
     elements: tuple[HloSharding | NamedHloSharding, ...]
 
     def __str__(self) -> str:
-        return "{" + ", ".join(map(str, self.elements)) + "}"
+        # XLA numbers every fifth element.
+        marked = (
+            f"/*index={k}*/{element}" if k and k % 5 == 0 else str(element)
+            for k, element in enumerate(self.elements)
+        )
+        return "{" + ", ".join(marked) + "}"
 
 
 AnyHloSharding = HloSharding | NamedHloSharding | TupleSharding

@@ -1,0 +1,122 @@
+"""What the languages of HLO share: strings, meshes, axes, device orders.
+
+The grammar is ``grammars/hlo_mesh.lark``, which the grammars of those languages import.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from lark import Token, Transformer
+
+from sdyscope.errors import ConversionError
+from sdyscope.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo
+
+#: How errors call the terminals of ``hlo_mesh.lark``.
+TERMINAL_NAMES = {
+    "STRING": "a string in quotes",
+    "INTEGER": "an integer",
+    "_DEVICE_IDS": "', device_ids='",
+}
+
+_ESCAPE = re.compile(
+    rb"\\(?:([abfnrtv\\?'\"])|([0-7]{1,3})|[xX]([0-9A-Fa-f]+)|u([0-9A-Fa-f]{4})"
+    rb"|U([0-9A-Fa-f]{8})|)",
+    re.DOTALL,
+)
+_NAMED = dict(zip(b"abfnrtv\\?'\"", b"\a\b\f\n\r\t\v\\?'\"", strict=True))
+_AXIS_NUMBER = re.compile(r"[ \t\r\n\f\v]*[+-]?[0-9]+[ \t\r\n\f\v]*")
+
+
+class HloMeshTransformer(Transformer[Token, Any]):
+    """A method a rule, named as it; and the terminals whose text needs work."""
+
+    def STRING(self, token: Token) -> str:  # noqa: N802
+        return c_unescape(token[1:-1])
+
+    def INTEGER(self, token: Token) -> int:  # noqa: N802
+        number = int(token)
+        if not -(1 << 63) <= number < 1 << 63:
+            raise ConversionError(f"{token} does not fit in 64 bits")
+        return number
+
+    def integers(self, children: list[int]) -> tuple[int, ...]:
+        return tuple(children)
+
+    def mesh(self, children: list[Any]) -> Mesh:
+        *axes, device_ids = children
+        return Mesh(items(axes), device_ids)
+
+    def mesh_axis(self, children: list[Any]) -> MeshAxis:
+        return MeshAxis(*children)
+
+    def single_device(self, children: list[int]) -> Mesh:
+        return Mesh((), tuple(children))
+
+    def axis_refs(self, children: list[Any]) -> tuple[AxisRef, ...]:
+        return items(children)
+
+    def axis_ref(self, children: list[Any]) -> AxisRef:
+        return AxisRef(*children)
+
+    def sub_axis_info(self, children: list[int]) -> SubAxisInfo:
+        return SubAxisInfo(*children)
+
+    def iota_tile(self, children: list[Any]) -> IotaTile:
+        reshape, transpose = children
+        if transpose is None:
+            if len(reshape) > 1:
+                raise ConversionError("several reshape dimensions need a transpose: [2,4]T(1,0)")
+            transpose = (0,)
+        elif len(reshape) == 1:
+            raise ConversionError("one reshape dimension has no transpose")
+        return IotaTile(reshape, transpose)
+
+
+def items(children: list[Any]) -> tuple[Any, ...]:
+    """The items of a list in the grammar, which is one None when it is empty."""
+    return tuple(child for child in children if child is not None)
+
+
+def named_axes(mesh: Mesh, axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
+    """``axes`` with numbers that are not names, as XLA reads them: axes of the mesh by position."""
+    return tuple(
+        AxisRef(mesh.axes[int(axis.name)].name, axis.sub_axis_info)
+        if axis.name not in mesh.shape
+        and _AXIS_NUMBER.fullmatch(axis.name)
+        and 0 <= int(axis.name) < len(mesh.axes)
+        else axis
+        for axis in axes
+    )
+
+
+def c_unescape(text: str) -> str:
+    r"""The inside of a string literal as the text it means, as ``absl::CUnescape`` does.
+
+    Bytes that are not UTF-8 become surrogates, as in Python's ``surrogateescape``.
+
+    Raises:
+        ConversionError: an escape that there is not.
+    """
+    if "\\" not in text:
+        return text
+    raw = _ESCAPE.sub(_unescaped, text.encode("utf-8", "surrogateescape"))
+    return raw.decode("utf-8", "surrogateescape")
+
+
+def _unescaped(match: re.Match[bytes]) -> bytes:
+    named, octal, hexadecimal, short, long = match.groups()
+    if named is not None:
+        return bytes([_NAMED[named[0]]])
+    try:
+        if octal is not None:
+            return bytes([int(octal, 8)])
+        if hexadecimal is not None:
+            return bytes([int(hexadecimal, 16)])
+        if short is not None or long is not None:
+            return chr(int(short or long, 16)).encode()
+    except (ValueError, OverflowError):  # beyond a byte, or beyond Unicode
+        pass
+    shown = match[0].decode("ascii") if match[0] != b"\\" else "a backslash"
+    raise ConversionError(f"{shown} is no escape in a string")

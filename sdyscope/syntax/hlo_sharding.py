@@ -1,0 +1,203 @@
+"""Shardings of HLO instructions: text to values. The grammar is ``grammars/hlo_sharding.lark``.
+
+Read is what XLA's own parser reads, of JAX 0.7.2 to 0.12 together. Stricter than it is where a
+text contradicts itself and XLA takes one part of it (``{replicated manual}``, an attribute twice,
+a device list of another size than its tiles), and where it goes on with what has no meaning (sizes
+below 1, a permutation that is none). More is read where an axis list is in another order than the
+mesh, at which XLA ends the process, and metadata fields of other versions.
+The way back is ``str(value)``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from lark import Token
+
+from sdyscope.errors import ConversionError
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.sharding import DimSharding, ReductionKind
+from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, items, named_axes
+from sdyscope.syntax._parser import Language
+from sdyscope.tiling import (
+    AnyHloSharding,
+    HloSharding,
+    HloShardingType,
+    NamedHloSharding,
+    OpMetadata,
+    ShardGroup,
+    SubgroupType,
+    TileAssignment,
+    TupleSharding,
+)
+
+#: How many texts of each kind are remembered.
+REMEMBERED = 1 << 14
+
+#: A field of a sharding and its value.
+_Field = tuple[str, Any]
+
+
+class _Values(HloMeshTransformer):
+    def tuple_sharding(self, children: list[Any]) -> TupleSharding:
+        return TupleSharding(items(children))
+
+    # The classic form
+
+    def hlo_sharding(self, children: list[_Field]) -> HloSharding:
+        fields = _once(children)
+        tile = fields.get("tile_assignment")
+        if "type" not in fields and tile is None:
+            raise ConversionError("a sharding needs a type or devices")
+        if "type" in fields and tile is not None:
+            raise ConversionError(f"a sharding that is {fields['type']} has no tiles")
+        if tile is None and fields.get("subgroup_types"):
+            raise ConversionError("only a sharding with tiles has last_tile_dims")
+        return HloSharding(fields.pop("type", "tiled"), **fields)
+
+    def hlo_sharding_type(self, children: list[HloShardingType]) -> _Field:
+        return "type", str(children[0])
+
+    def device(self, children: list[int]) -> _Field:
+        return "device", children[0]
+
+    def tile_assignment(self, children: list[Any]) -> _Field:
+        return "tile_assignment", TileAssignment(*children)
+
+    def subgroup_types(self, children: list[SubgroupType | None]) -> _Field:
+        return "subgroup_types", items(children) if children else ("replicated",)
+
+    def subgroup_type(self, children: list[Token]) -> str:
+        return str(children[0])
+
+    def shard_group(self, children: list[Any]) -> _Field:
+        kind, group_id = children
+        return "shard_group", ShardGroup(kind.value, group_id)
+
+    # The named form
+
+    def named_hlo_sharding(self, children: list[Any]) -> NamedHloSharding:
+        mesh: Mesh = children[0]
+        fields = _once([field for field in children[1:] if field is not None])
+        everything = tuple(AxisRef(axis.name) for axis in mesh.axes)
+        for field in ("replicated_axes", "unreduced_axes", "manual_axes"):
+            axes = fields.get(field, ())
+            fields[field] = everything if axes is None else named_axes(mesh, axes)
+        fields["dim_shardings"] = tuple(
+            DimSharding(named_axes(mesh, dim.axes), dim.is_closed)
+            for dim in fields.get("dim_shardings", ())
+        )
+        fields["reduction"] = fields.get("reduction") or "sum"
+        return NamedHloSharding(mesh, **fields)
+
+    def all_replicated(self, children: list[Any]) -> _Field:
+        return "dim_shardings", ()
+
+    def all_manual(self, children: list[Any]) -> _Field:
+        return "manual_axes", None
+
+    def all_unreduced(self, children: list[ReductionKind | None]) -> _Field:
+        return "unreduced_axes", (children[0], None)
+
+    def unreduced_as(self, children: list[Any]) -> _Field:
+        return "unreduced_axes", tuple(children)
+
+    def dim_shardings(self, children: list[Any]) -> _Field:
+        return "dim_shardings", items(children)
+
+    def dim_sharding(self, children: list[Any]) -> DimSharding:
+        is_open = any(isinstance(child, Token) for child in children)
+        return DimSharding(
+            tuple(child for child in children if isinstance(child, AxisRef)), not is_open
+        )
+
+    def replicated_axes(self, children: list[Any]) -> _Field:
+        return "replicated_axes", children[0]
+
+    def unreduced_axes(self, children: list[Any]) -> _Field:
+        return "unreduced_axes", tuple(children)
+
+    def manual_axes(self, children: list[Any]) -> _Field:
+        return "manual_axes", children[0]
+
+    def reduction_kind(self, children: list[Token]) -> str:
+        return str(children[0])
+
+    # Metadata
+
+    def metadata(self, children: list[OpMetadata]) -> _Field:
+        return "metadata", tuple(children)
+
+    def op_metadata(self, children: list[Any]) -> OpMetadata:
+        return OpMetadata(items(children))
+
+    def metadata_field(self, children: list[Any]) -> tuple[str, Any]:
+        name, value = children
+        if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
+            raise ConversionError(f"{value} does not fit in 32 bits")
+        return name[:-1], value
+
+    def integer_list(self, children: list[Any]) -> tuple[int, ...]:
+        return children[0] or ()
+
+    def unspecified_dims(self, children: list[Any]) -> tuple[int, ...]:
+        return children[0] or ()
+
+
+def _once(given: list[_Field]) -> dict[str, Any]:
+    """The fields by name; the kind of a reduction, which comes with its axes, on its own.
+
+    Raises:
+        ConversionError: a field is given twice.
+    """
+    fields: dict[str, Any] = {}
+    for name, value in given:
+        if name in fields:
+            raise ConversionError(f"a sharding can't have two {_WORDS.get(name, name)}")
+        fields[name] = value
+    if "unreduced_axes" in fields:
+        fields["reduction"], fields["unreduced_axes"] = fields["unreduced_axes"]
+    return fields
+
+
+_WORDS = {
+    "type": "types",
+    "device": "device attributes",
+    "tile_assignment": "devices attributes",
+    "subgroup_types": "last_tile_dims",
+    "shard_group": "shard groups",
+    "replicated_axes": "lists of replicated axes",
+    "unreduced_axes": "lists of unreduced axes",
+    "manual_axes": "lists of manual axes",
+    "metadata": "metadata attributes",
+}
+
+LANGUAGE = Language(
+    "hlo_sharding.lark",
+    starts=("sharding", "unspecified_dims"),
+    transformer=_Values,
+    names={**TERMINAL_NAMES, "FIELD": "the name of a metadata field"},
+)
+
+
+@lru_cache(REMEMBERED)
+def parse_hlo_sharding(text: str) -> AnyHloSharding:
+    """A sharding in any form: ``{devices=[4,2]<=[8]}``, ``{mesh['a'=2], [{'a'}]}``, a tuple.
+
+    Raises:
+        SyntaxTextError: with line, column, a caret and what was expected.
+    """
+    value: AnyHloSharding = LANGUAGE.parse("sharding", text)
+    return value
+
+
+@lru_cache(REMEMBERED)
+def parse_unspecified_dims(text: str) -> tuple[int, ...]:
+    """The dimensions in the backend config of ``@Sharding``: ``unspecified_dims=[0,2]``.
+
+    Raises:
+        SyntaxTextError: with line, column, a caret and what was expected.
+    """
+    value: tuple[int, ...] = LANGUAGE.parse("unspecified_dims", text)
+    return value

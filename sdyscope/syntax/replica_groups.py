@@ -1,0 +1,60 @@
+"""Replica groups of HLO collectives: text to values. The grammar: ``grammars/replica_groups.lark``.
+
+Read is what XLA's own parser reads, of JAX 0.7.2 to 0.12 together, but for groups that hold
+another number of devices than their order has. The way back is ``str(value)``.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from sdyscope.mesh import AxisRef, IotaTile, Mesh
+from sdyscope.replica_groups import (
+    CollectiveDeviceList,
+    IotaReplicaGroupList,
+    MeshAxesReplicaGroupList,
+    ReplicaGroups,
+)
+from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, items, named_axes
+from sdyscope.syntax._parser import Language
+
+#: How many texts are remembered.
+REMEMBERED = 1 << 14
+
+
+class _Values(HloMeshTransformer):
+    def collective_device_list(self, children: list[Any]) -> CollectiveDeviceList:
+        return CollectiveDeviceList(items(children))
+
+    def no_devices(self, children: list[Any]) -> tuple[int, ...]:
+        return ()
+
+    def iota_replica_group_list(self, children: list[Any]) -> IotaReplicaGroupList:
+        num_groups, group_size, devices = children
+        assert isinstance(devices, IotaTile)
+        return IotaReplicaGroupList(num_groups, group_size, devices)
+
+    def mesh_axes_replica_group_list(self, children: list[Any]) -> MeshAxesReplicaGroupList:
+        mesh: Mesh = children[0]
+        axes: tuple[AxisRef, ...] = children[1]
+        return MeshAxesReplicaGroupList(mesh, named_axes(mesh, axes))
+
+
+LANGUAGE = Language(
+    "replica_groups.lark",
+    starts=("replica_groups",),
+    transformer=_Values,
+    names=TERMINAL_NAMES,
+)
+
+
+@lru_cache(REMEMBERED)
+def parse_replica_groups(text: str) -> ReplicaGroups:
+    """Replica groups in any form: ``{{0,1}}``, ``[2,4]<=[8]``, ``mesh['a'=2] {'a'}``.
+
+    Raises:
+        SyntaxTextError: with line, column, a caret and what was expected.
+    """
+    value: ReplicaGroups = LANGUAGE.parse("replica_groups", text)
+    return value
