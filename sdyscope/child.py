@@ -269,7 +269,8 @@ def _keep_streams_apart(task: Errand) -> io.TextIOWrapper:
     )
     output.keep_apart(output.Output(answer_stream, task.terminal, task.columns))
     messages = os.dup(2) if sys.stderr is not None else os.open(os.devnull, os.O_WRONLY)
-    log = os.open(task.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    # Readable as well, so that sdyscope.stages.stderr reads it in place.
+    log = os.open(task.log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 2)
     os.dup2(messages, 1)
     os.close(log)

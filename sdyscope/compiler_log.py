@@ -10,7 +10,7 @@ _PREFIX = re.compile(r"^(?P<level>[IWEF])\d{4} [\d:.]+ +\d+ (?P<place>[^\s\]]+)\
 
 #: Without a prefix: LLVM, MLIR, the C library, the C++ runtime and Python, when they give up.
 _GIVING_UP = re.compile(
-    r"Check fail(ed|ure)|LLVM ERROR|\berror: |Assertion .*failed|terminate called|what\(\):"
+    r"Check failed|LLVM ERROR|\berror: |Assertion .*failed|terminate called|what\(\):"
     r"|Fatal Python error|stack overflow|bad_alloc|std::length_error"
 )
 

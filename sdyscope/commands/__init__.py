@@ -11,7 +11,10 @@ import importlib
 import click
 
 #: The subcommands, in the order in which help lists them.
-COMMANDS = ("doctor",)
+COMMANDS = (
+    "models",
+    "doctor",
+)
 
 
 class _LazyGroup(click.Group):

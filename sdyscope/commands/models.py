@@ -1,0 +1,26 @@
+"""`sdyscope models`."""
+
+from __future__ import annotations
+
+from sdyscope.commands import options
+
+
+@options.command()
+@options.json
+def command(as_json: bool) -> int:
+    """List the reference models, which any TARGET can name.
+
+    With each model come the mesh that it is shown on and the settings that --set can change.
+    """
+    from sdyscope.targets import reference_models
+    from sdyscope.views import document, models, output, table
+
+    found = models.document(reference_models())
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+        return 0
+    table.print_table(models.table(found))
+    for model in found.models:
+        output.answers().write("")
+        table.print_table(models.settings_table(model))
+    return 0

@@ -1,0 +1,98 @@
+"""The package as it is shipped: its folders, its weight when imported, its schemas."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from sdyscope.commands import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+
+#: What must not be loaded by `import sdyscope` or `sdyscope --help`.
+HEAVY = ("jax", "jaxlib", "numpy", "networkx", "lark", "rich", "msgspec", "optax")
+
+
+def settings():
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+
+
+def test_every_package_folder_is_listed():
+    found = {
+        ".".join(init.parent.relative_to(ROOT).parts)
+        for init in (ROOT / "sdyscope").rglob("__init__.py")
+    }
+    mapped = {name: folder for name, folder in settings()["package-dir"].items() if "." in name}
+    for name, folder in mapped.items():
+        for init in (ROOT / folder).rglob("__init__.py"):
+            found.add(".".join((name, *init.parent.relative_to(ROOT / folder).parts)))
+    assert sorted(settings()["packages"]) == sorted(found)
+
+
+def test_every_data_file_is_shipped():
+    patterns = settings()["package-data"]
+    for name, folder in settings()["package-dir"].items():
+        data = {
+            file
+            for file in (ROOT / folder).iterdir()
+            if file.is_file() and file.suffix not in (".py", ".pyc")
+        }
+        shipped = {
+            file for pattern in patterns.get(name, ()) for file in (ROOT / folder).glob(pattern)
+        }
+        assert data == shipped, name
+
+
+def test_grammars_are_readable_as_package_data():
+    names = {file.name for file in files("sdyscope.grammars").iterdir()}
+    assert {file.name for file in (ROOT / "grammars").glob("*.lark")} <= names
+    assert any(name.endswith(".lark") for name in names)
+
+
+def loaded(code: str, *arguments: str) -> set[str]:
+    """Which of the heavy modules a fresh Python has loaded after running some code."""
+    report = f"import sys\nprint('LOADED', *[m for m in {HEAVY!r} if m in sys.modules])"
+    done = subprocess.run(
+        [sys.executable, "-c", f"{code}\n{report}", *arguments],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return set(done.stdout.splitlines()[-1].split()[1:])
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["--version"], ["doctor", "--help"], ["nope"]])
+def test_help_loads_nothing_heavy(arguments):
+    code = f"from sdyscope.__main__ import run_here\nrun_here({arguments!r})"
+    assert loaded(code) == set()
+
+
+def test_import_loads_nothing_heavy():
+    assert loaded("import sdyscope") == set()
+
+
+def test_every_command_is_a_file_and_the_other_way_round():
+    names = {path.stem for path in (ROOT / "sdyscope" / "commands").glob("*.py")}
+    assert names - {"__init__", "options"} == set(COMMANDS)
+
+
+def test_module_and_script_are_the_same():
+    def answer(*command: str) -> str:
+        environment = {**os.environ, "COLUMNS": "80"}
+        done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+        return done.stdout
+
+    script = Path(sys.executable).parent / "sdyscope"
+    assert answer(sys.executable, "-m", "sdyscope", "--help") == answer(str(script), "--help")
+
+
+def test_the_version_is_the_distribution_s():
+    done = subprocess.run(
+        [sys.executable, "-m", "sdyscope", "--version"], capture_output=True, text=True, check=True
+    )
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert done.stdout == f"sdyscope {project['version']}\n"

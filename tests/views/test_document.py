@@ -1,0 +1,81 @@
+"""Every document has a schema that is current, and what is encoded follows it."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import jsonschema
+import pytest
+
+from sdyscope.commands import COMMANDS
+from sdyscope.views.document import DOCUMENTS, document_type, encode, schema, schema_text
+
+SCHEMAS = Path(__file__).parent.parent.parent / "docs" / "schema"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    size: float
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    schema: Literal["sdyscope.whole/1"] = "sdyscope.whole/1"
+    parts: tuple[Part, ...]
+
+
+def test_schema_comes_first_and_names_its_version():
+    encoded = encode(Whole(parts=()))
+    assert encoded.startswith(b'{\n  "schema": "sdyscope.whole/1",\n')
+    assert encoded.endswith(b"}\n")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_float_that_is_not_finite_is_null(value):
+    document = json.loads(encode(Whole(parts=(Part(value),))))
+    assert document["parts"] == [{"size": None, "name": None}]
+    jsonschema.validate(document, schema(Whole))
+
+
+def test_schema_refuses_what_is_missing_or_of_another_version():
+    made = schema(Whole)
+    jsonschema.Draft202012Validator.check_schema(made)
+    good = json.loads(encode(Whole(parts=(Part(1.5, "a"),))))
+    jsonschema.validate(good, made)
+    for bad in (
+        {**good, "schema": "sdyscope.whole/2"},
+        {"parts": []},
+        {**good, "parts": [{"size": 1.0}]},
+        {**good, "parts": [{"size": "1", "name": None}]},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, made)
+
+
+def test_something_that_is_no_document_is_refused():
+    with pytest.raises(TypeError):
+        encode(object())
+
+
+def test_every_command_that_answers_has_a_document():
+    assert set(DOCUMENTS) == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", DOCUMENTS)
+def test_schema_files_are_current(command):
+    """`python -m sdyscope.views.document docs/schema` writes them."""
+    assert (SCHEMAS / f"{command}.json").read_text() == schema_text(command)
+
+
+@pytest.mark.parametrize("command", DOCUMENTS)
+def test_the_first_field_is_the_schema(command):
+    first = dataclasses.fields(document_type(command))[0]
+    assert (first.name, first.default.rpartition("/")[0]) == ("schema", f"sdyscope.{command}")
+
+
+def test_no_schema_file_is_left_over():
+    assert {path.stem for path in SCHEMAS.glob("*.json")} == set(DOCUMENTS)
