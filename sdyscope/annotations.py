@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.convert import placement, unspecified_dims
+from sdyscope.convert import to_placement, unspecified_dims
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.graph import Op, OpGraph, Sharding, TensorType
 from sdyscope.mesh import AxisRef, Mesh
@@ -116,6 +116,7 @@ class _Walk:
         self.num_partitions = num_partitions(graph)
         self.seen: set[str] = set()
         self.ordinal = -1
+        self.shard_maps: dict[int, int] = {}  # call of a body under GSPMD -> its ordinal
 
     def run(self) -> Iterator[Annotation]:
         main = self.graph.main
@@ -242,32 +243,37 @@ class _Walk:
         yield self.constraint(op, op.shardings[0], manual)
 
     def full_to_shard(self, op: Op, _: _Manual) -> Iterator[Annotation]:
-        (inner, _edge) = next(iter(self.graph.operands(op)), (None, None))
-        calls = [(user, edge) for user, edge in self.graph.uses(op)]
-        index = calls[0][1].operand if calls else 0
-        if self.is_first_operand(op, calls[0][0] if calls else None):
-            self.ordinal += 1
-        outer = inner.shardings[0] if inner is not None and inner.shardings else None
-        yield self.boundary("shard_map input", op, inner or op, index, outer, op.shardings[0])
+        full = self.producer(op)
+        body, index = next(((user, edge.operand) for user, edge in self.graph.uses(op)), (None, 0))
+        ordinal = self.shard_map_ordinal(body)
+        outer = full.shardings[0] if full is not None and full.shardings else None
+        yield self.boundary(
+            "shard_map input", op, full or op, index, ordinal, outer, op.shardings[0]
+        )
 
     def shard_to_full(self, op: Op, _: _Manual) -> Iterator[Annotation]:
-        (inner, _edge) = next(iter(self.graph.operands(op)), (None, None))
-        manual = inner.shardings[0] if inner is not None and inner.shardings else None
-        index = 0
-        if inner is not None:
-            sources = self.graph.operands(inner)
-            index = sources[0][1].result if sources else 0
-        yield self.boundary("shard_map output", op, op, index, op.shardings[0], manual)
+        local = self.producer(op)
+        inner = local.shardings[0] if local is not None and local.shardings else None
+        body, index = None, 0
+        if local is not None:
+            body, index = next(
+                ((call, edge.result) for call, edge in self.graph.operands(local)), (None, 0)
+            )
+        ordinal = self.shard_map_ordinal(body)
+        yield self.boundary("shard_map output", op, op, index, ordinal, op.shardings[0], inner)
 
-    def is_first_operand(self, op: Op, call: Op | None) -> bool:
-        if call is None:
-            return True
-        entries = [
-            producer.id
-            for producer, _ in self.graph.operands(call)
-            if producer.call_target == "SPMDFullToShardShape"
-        ]
-        return not entries or min(entries) == op.id
+    def producer(self, op: Op) -> Op | None:
+        """The op whose result is the first operand."""
+        return next((producer for producer, _ in self.graph.operands(op)), None)
+
+    def shard_map_ordinal(self, body: Op | None) -> int:
+        """One for all boundaries of the call of one body, in the order of first sight."""
+        if body is None or body.id not in self.shard_maps:
+            self.ordinal += 1
+            if body is None:
+                return self.ordinal
+            self.shard_maps[body.id] = self.ordinal
+        return self.shard_maps[body.id]
 
     def boundary(
         self,
@@ -275,6 +281,7 @@ class _Walk:
         op: Op,
         typed: Op,
         index: int,
+        ordinal: int,
         outer: Sharding | None,
         inner: Sharding | None,
     ) -> Annotation:
@@ -287,7 +294,7 @@ class _Walk:
             open_dims=self.unspecified(op),
             source=op.source,
             index=index,
-            ordinal=self.ordinal,
+            ordinal=ordinal,
             op=op.id,
             name=op.name,
             function=op.function,
@@ -405,7 +412,7 @@ class _Walk:
         opened = tuple(sorted({*open_dims, *unspecified_dims(sharding, rank)}))
         try:
             mesh = self.mesh_of(sharding)
-            return placement(sharding, rank, mesh, self.num_partitions), "", opened
+            return to_placement(sharding, rank, mesh, self.num_partitions), "", opened
         except ConversionError as error:
             return None, error.message, opened
 

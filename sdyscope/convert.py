@@ -1,7 +1,7 @@
 """From one way of writing a sharding to another, in every direction in which one exists.
 
 Where a form can't say what another says (``PartitionSpec`` has no sub-axes, the classic HLO form
-no axis names), the conversion raises rather than lose it; ``placement`` is what all forms share.
+no axis names), the conversion raises rather than lose it; ``to_placement`` gives what all forms share.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from sdyscope.tiling import HloSharding, NamedHloSharding, SubgroupType, TileAss
 AnySharding = NamedSharding | TensorSharding | NamedHloSharding | HloSharding
 
 
-def placement(
+def to_placement(
     sharding: AnySharding, rank: int, mesh: Mesh | None = None, num_devices: int | None = None
 ) -> Placement:
     """The placement of a sharding in any form, for a tensor of ``rank`` dimensions.
@@ -124,7 +124,7 @@ def to_tensor_sharding(
             return TensorSharding(Mesh((), (device,)), (DimSharding(),) * rank)
     if mesh is None:
         raise ConversionError(f"axes can't be named without a mesh: {sharding}")
-    place = sharding if isinstance(sharding, Placement) else placement(sharding, rank, mesh)
+    place = sharding if isinstance(sharding, Placement) else to_placement(sharding, rank, mesh)
     if place.manual:
         raise ConversionError(f"a Shardy sharding can't say manual axes: {sharding}")
     dims = tuple(
@@ -308,7 +308,7 @@ def to_hlo_sharding(
     """
     if isinstance(sharding, HloSharding):
         return sharding
-    place = sharding if isinstance(sharding, Placement) else placement(sharding, rank, mesh)
+    place = sharding if isinstance(sharding, Placement) else to_placement(sharding, rank, mesh)
     if place.device is not None:
         return HloSharding("maximal", device=place.device)
     if place.reduction != "sum":

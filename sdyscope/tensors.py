@@ -139,9 +139,7 @@ def _order(row: Tensor) -> int:
     return _KINDS.index(row.kind) if row.kind in _KINDS else len(_KINDS)
 
 
-def _match(
-    requested: Sequence[RequestedTensor], module: LoweredTensors
-) -> dict[int, Annotation]:
+def _match(requested: Sequence[RequestedTensor], module: LoweredTensors) -> dict[int, Annotation]:
     """Position in ``requested`` -> the annotation that is the same tensor."""
     if not requested:
         return {}
@@ -164,14 +162,11 @@ def _match(
             matched[position] = at[asked.index]
         elif asked.kind == "result" and asked.index is not None and asked.index < len(results):
             matched[position] = results[asked.index]
-    inside = [
-        (position, asked) for position, asked in enumerate(requested) if asked.kind not in _KINDS
-    ]
-    written = [
-        annotation
-        for annotation in module.annotations
-        if annotation.ordinal >= 0 and annotation.primitive in AUTHORED
-    ]
+    inside = [(k, asked) for k, asked in enumerate(requested) if asked.ordinal >= 0]
+    written = [x for x in module.annotations if x.ordinal >= 0 and x.primitive in AUTHORED]
+    # A shard_map's outputs come after its body in a module, and are requested with its inputs.
+    inside.sort(key=lambda entry: entry[1].ordinal)
+    written.sort(key=lambda annotation: annotation.ordinal)
     matched.update(_match_in_order(inside, written))
     return matched
 
@@ -207,11 +202,16 @@ def _missing(
 ) -> list[str]:
     notes = []
     for position, asked in enumerate(requested):
-        if position in matched or asked.dropped:
+        if position in matched or asked.dropped or _is_unwritten(asked):
             continue
         where = f" at {asked.source}" if asked.source else ""
         notes.append(f"the {asked.kind} {asked.path}{where} is not in the module")
     return notes
+
+
+def _is_unwritten(asked: RequestedTensor) -> bool:
+    """Whether JAX writes nothing for it, as its notes say."""
+    return asked.kind not in _KINDS and asked.ordinal < 0
 
 
 def _keyed(

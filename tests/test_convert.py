@@ -4,10 +4,10 @@ from hypothesis import strategies as st
 
 from sdyscope.convert import (
     in_words,
-    placement,
     to_hlo_sharding,
     to_named_hlo_sharding,
     to_named_sharding,
+    to_placement,
     to_tensor_sharding,
     unspecified_dims,
 )
@@ -72,12 +72,12 @@ def test_the_placement_survives_every_form(data):
     mesh = data.draw(meshes(max_devices=96))
     rank = data.draw(RANKS)
     sharding = data.draw(tensor_shardings(mesh, rank=rank, mesh_ref="mesh", priorities=False))
-    place = placement(sharding, rank, mesh)
+    place = to_placement(sharding, rank, mesh)
     classic = to_hlo_sharding(sharding, rank, mesh)
-    assert placement(classic, rank, num_devices=mesh.size) == place
+    assert to_placement(classic, rank, num_devices=mesh.size) == place
     assert to_hlo_sharding(place, rank) == classic
     named = to_named_hlo_sharding(sharding, rank, mesh)
-    assert placement(named, rank) == place
+    assert to_placement(named, rank) == place
 
 
 @given(st.data())
@@ -88,7 +88,7 @@ def test_axes_are_found_again_from_device_numbers_alone(data):
     sharding = data.draw(tensor_shardings(mesh, rank=rank, mesh_ref="mesh"))
     classic = to_hlo_sharding(sharding, rank, mesh)
     back = to_tensor_sharding(classic, rank, mesh)
-    assert placement(back, rank, mesh) == placement(sharding, rank, mesh)
+    assert to_placement(back, rank, mesh) == to_placement(sharding, rank, mesh)
     if all(axis.size > 1 for axis in mesh.axes):
         for ours, theirs in zip(back.dim_shardings, sharding.dim_shardings, strict=True):
             assert ours.axes == theirs.axes
@@ -105,7 +105,7 @@ def test_xla_reads_the_same_blocks_from_our_text(data):
     theirs = hlo.HloSharding.from_string(str(classic))
     assert theirs.is_tiled()
     assert tuple(theirs.tile_assignment_dimensions()) == classic.tile_assignment.dims
-    place = placement(sharding, rank, mesh)
+    place = to_placement(sharding, rank, mesh)
     dims = list(theirs.tile_assignment_dimensions())
     for position, device in enumerate(theirs.tile_assignment_devices()):
         block, rest = [], position
@@ -130,7 +130,6 @@ HALF = AxisRef("a", SubAxisInfo(1, 2))
             "can't leave open a sharded dimension",
         ),
         (TensorSharding(MESH, (), (AxisRef("a"),)), 0, "can't say replicated axes"),
-        (TensorSharding(MESH, (), (), (AxisRef("a"),), "max"), 0, "can't say a max reduction"),
         (NamedHloSharding(MESH, manual_axes=(AxisRef("a"),)), 0, "can't say manual axes"),
         (TensorSharding("mesh"), 0, "the mesh @mesh is not known"),
         (HloSharding("replicated"), 1, "axes can't be named without a mesh"),
@@ -171,18 +170,18 @@ def test_another_device_order_is_refused():
     ],
 )
 def test_in_words(sharding, words):
-    place = placement(NamedSharding(MESH, PartitionSpec(sharding)), 2)
+    place = to_placement(NamedSharding(MESH, PartitionSpec(sharding)), 2)
     assert in_words(place, MESH) == words
 
 
 def test_in_words_without_names():
-    place = placement(NamedSharding(MESH, PartitionSpec.of("b", unreduced={"a"})), 1)
+    place = to_placement(NamedSharding(MESH, PartitionSpec.of("b", unreduced={"a"})), 1)
     assert in_words(place, MESH) == "dim 0 in 2 over b; unreduced over a"
     assert in_words(place) == (
         "dim 0 in 2 over 2 (every 1 devices); unreduced over 4 (every 2 devices)"
     )
-    assert in_words(placement(HloSharding("maximal", device=3), 0)) == "whole, on device 3 alone"
+    assert in_words(to_placement(HloSharding("maximal", device=3), 0)) == "whole, on device 3 alone"
     halves = TensorSharding(MESH, (DimSharding((HALF,)),))
-    assert in_words(placement(halves, 1), MESH) == (
+    assert in_words(to_placement(halves, 1), MESH) == (
         "dim 0 in 2 over a:(1)2; 4 copies, over a:(2)2, b"
     )

@@ -9,7 +9,7 @@ from jax.sharding import Mesh as JaxMesh
 from jax.sharding import NamedSharding as JaxNamedSharding
 from jax.sharding import PartitionSpec as JaxPartitionSpec
 
-from sdyscope.convert import placement
+from sdyscope.convert import to_placement
 from sdyscope.errors import ConversionError
 from sdyscope.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo
 from sdyscope.placement import Digit, Placement, through_order
@@ -51,7 +51,7 @@ def test_named_shardings_place_as_jax_does(data):
     entries = sharding.spec.entries + (None,) * (rank - len(sharding.spec.entries))
     counts = [math.prod(mesh.shape[name] for name in entry_axes(entry)) for entry in entries]
     shape = data.draw(shapes(counts, divisible=True))
-    place = placement(sharding, rank)
+    place = to_placement(sharding, rank)
     theirs = jax_sharding(sharding)
     assert place.local_shape(shape) == theirs.shard_shape(shape)
     for device, slices in theirs.devices_indices_map(shape).items():
@@ -66,7 +66,7 @@ def test_blocks_are_those_of_a_walk_over_the_mesh(data):
     """Sub-axes, which JAX has no word for: coordinates are worked out device by device."""
     mesh = data.draw(meshes(max_devices=96))
     sharding = data.draw(tensor_shardings(mesh, mesh_ref="mesh"))
-    place = placement(sharding, sharding.rank, mesh)
+    place = to_placement(sharding, sharding.rank, mesh)
     for position, device in enumerate(mesh.devices()):
         for dim, block in zip(sharding.dim_shardings, place.block(device), strict=True):
             wanted = 0
@@ -94,7 +94,7 @@ def test_equal_exactly_when_every_device_holds_the_same(data):
     mesh = data.draw(meshes(max_devices=24, max_axes=3))
     rank = data.draw(st.integers(1, 2))
     made = [
-        placement(data.draw(tensor_shardings(other, rank=rank, unreduced=False)), rank)
+        to_placement(data.draw(tensor_shardings(other, rank=rank, unreduced=False)), rank)
         for other in (mesh, data.draw(st.sampled_from([mesh, _reordered(mesh, data)])))
     ]
     blocks = [[place.block(device) for device in range(mesh.size)] for place in made]
@@ -121,7 +121,7 @@ def test_renaming_and_splitting_axes_is_no_difference(data):
         for entry in sharding.spec.entries
     ]
     again = NamedSharding(finer, PartitionSpec(tuple(entries)))
-    assert placement(again, rank) == placement(sharding, rank)
+    assert to_placement(again, rank) == to_placement(sharding, rank)
 
 
 def _factors(number: int) -> list[int]:
@@ -136,7 +136,7 @@ def test_unreduced_axes_compare_by_who_shares_a_partial_result(data):
     mesh = data.draw(meshes(max_devices=24, max_axes=3))
     one = data.draw(tensor_shardings(mesh, rank=1))
     two = data.draw(tensor_shardings(mesh, rank=1))
-    places = [placement(sharding, 1) for sharding in (one, two)]
+    places = [to_placement(sharding, 1) for sharding in (one, two)]
 
     def groups(sharding: TensorSharding) -> list[tuple[object, ...]]:
         rows = [()] * mesh.size
@@ -150,7 +150,7 @@ def test_unreduced_axes_compare_by_who_shares_a_partial_result(data):
             )
         first: dict[object, int] = {}
         return [
-            (placement(sharding, 1).block(d), first.setdefault(rows[d][-1], d))
+            (to_placement(sharding, 1).block(d), first.setdefault(rows[d][-1], d))
             for d in range(mesh.size)
         ]
 
@@ -161,7 +161,7 @@ def test_unreduced_axes_compare_by_who_shares_a_partial_result(data):
 def test_thirty_two_thousand_devices_are_a_few_digits():
     sizes = {"pipeline": 1, "data": 16, "expert": 1, "fsdp": 256, "seq": 1, "track": 8, "model": 1}
     mesh = Mesh.of(sizes)
-    place = placement(NamedSharding(mesh, PartitionSpec.of(("data", "fsdp"), "track")), 2)
+    place = to_placement(NamedSharding(mesh, PartitionSpec.of(("data", "fsdp"), "track")), 2)
     assert place.dims == ((Digit(4096, 8),), (Digit(8, 1),))
     assert place.local_shape((8192, 4096)) == (2, 512)
     assert place.index(32767, (8192, 4096)) == (slice(8190, 8192), slice(3584, 4096))
@@ -169,7 +169,7 @@ def test_thirty_two_thousand_devices_are_a_few_digits():
 
 def test_an_order_that_no_digits_describe_is_listed():
     tile = TileAssignment((3, 2), IotaTile((3, 2), (1, 0)))
-    place = placement(HloSharding("tiled", tile), 2)
+    place = to_placement(HloSharding("tiled", tile), 2)
     assert through_order([(3, 2)], IotaTile((3, 2), (1, 0))) is None
     assert place.order == (0, 2, 4, 1, 3, 5)
     assert [place.block(d) for d in (0, 2, 4, 1, 3, 5)] == [
@@ -178,12 +178,12 @@ def test_an_order_that_no_digits_describe_is_listed():
 
 
 def test_maximal():
-    place = placement(HloSharding("maximal", device=2), 2)
+    place = to_placement(HloSharding("maximal", device=2), 2)
     assert place.index(2, (4, 4)) == (slice(0, 4), slice(0, 4))
     assert place.index(1, (4, 4)) is None
-    assert place == placement(TensorSharding(Mesh((), (2,)), (DimSharding(), DimSharding())), 2)
-    assert place != placement(HloSharding("maximal", device=1), 2)
-    assert place != placement(HloSharding("replicated"), 2, num_devices=8)
+    assert place == to_placement(TensorSharding(Mesh((), (2,)), (DimSharding(), DimSharding())), 2)
+    assert place != to_placement(HloSharding("maximal", device=1), 2)
+    assert place != to_placement(HloSharding("replicated"), 2, num_devices=8)
 
 
 MESH = Mesh.of({"a": 4, "b": 2})
@@ -192,33 +192,33 @@ MESH = Mesh.of({"a": 4, "b": 2})
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: placement(TensorSharding("m"), 0), "the mesh @m is not known"),
+        (lambda: to_placement(TensorSharding("m"), 0), "the mesh @m is not known"),
         (
-            lambda: placement(_over(AxisRef("a"), AxisRef("a", SubAxisInfo(2, 2))), 1),
+            lambda: to_placement(_over(AxisRef("a"), AxisRef("a", SubAxisInfo(2, 2))), 1),
             '"a":(2)2 overlaps "a" in one sharding',
         ),
-        (lambda: placement(_over(AxisRef("b"), AxisRef("b")), 1), 'axis "b" is used twice'),
-        (lambda: placement(HloSharding("unknown"), 1), "leaves the placement to the compiler"),
+        (lambda: to_placement(_over(AxisRef("b"), AxisRef("b")), 1), 'axis "b" is used twice'),
+        (lambda: to_placement(HloSharding("unknown"), 1), "leaves the placement to the compiler"),
         (
-            lambda: placement(NamedSharding(MESH, PartitionSpec.of("a", "b")), 1),
+            lambda: to_placement(NamedSharding(MESH, PartitionSpec.of("a", "b")), 1),
             "has 2 entries for a tensor of 1 dimensions",
         ),
         (
-            lambda: placement(HloSharding("tiled", TileAssignment((8,), (0,) * 8)), 1),
+            lambda: to_placement(HloSharding("tiled", TileAssignment((8,), (0,) * 8)), 1),
             "lists a device twice",
         ),
         (
-            lambda: placement(
+            lambda: to_placement(
                 HloSharding("tiled", TileAssignment((4,), IotaTile.identity(4))), 1, num_devices=8
             ),
             "is over 4 devices, not 8",
         ),
-        (lambda: placement(_over(AxisRef("a")), 2), "is for 1 dimensions; the tensor has 2"),
+        (lambda: to_placement(_over(AxisRef("a")), 2), "is for 1 dimensions; the tensor has 2"),
         (
-            lambda: placement(_over(AxisRef("a")), 1).local_shape((2, 3)),
+            lambda: to_placement(_over(AxisRef("a")), 1).local_shape((2, 3)),
             "can't place a tensor of 2",
         ),
-        (lambda: placement(_over(AxisRef("a")), 1).block(8), "there is no device 8 among 8"),
+        (lambda: to_placement(_over(AxisRef("a")), 1).block(8), "there is no device 8 among 8"),
     ],
 )
 def test_what_has_no_placement_is_refused(make, message):
@@ -246,7 +246,7 @@ def test_real_arrays_hold_what_the_placement_says(data):
         JaxMesh(grid, tuple(mesh.shape)), JaxPartitionSpec(*sharding.spec.entries)
     )
     array = jax.device_put(np.arange(math.prod(shape)).reshape(shape), theirs)
-    place = placement(sharding, 2)
+    place = to_placement(sharding, 2)
     number = {device: position for position, device in enumerate(jax.devices())}
     for shard in array.addressable_shards:
         slices = place.index(number[shard.device], shape)

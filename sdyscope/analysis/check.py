@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.annotations import Annotation
-from sdyscope.convert import in_words, placement, unspecified_dims
+from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError
 from sdyscope.findings import Finding
 from sdyscope.mesh import AxisRef, Mesh
@@ -147,12 +147,14 @@ def _compare_sharding(
 ) -> Iterator[Finding]:
     mesh = sharding.mesh
     try:
-        expected = placement(sharding, len(asked.shape))
+        expected = to_placement(sharding, len(asked.shape))
     except ConversionError as error:
         yield _finding(tensor, "no-placement", f"{sharding} places nothing: {error.message}.")
         return
     words = in_words(expected, mesh)
     if there.placement is None:
+        if not asked.shape and expected.is_replicated:
+            return  # A scalar can live nowhere else, and JAX before 0.9 writes nothing on it.
         yield _finding(
             tensor,
             "sharding-dropped",
@@ -301,7 +303,7 @@ def _about_tensor(tensor: Tensor) -> Iterator[Finding]:
     if asked.sharding is None or asked.dropped:
         return
     try:
-        place = placement(asked.sharding, len(asked.shape))
+        place = to_placement(asked.sharding, len(asked.shape))
     except ConversionError:
         return
     for dim, padding in enumerate(place.padding(asked.shape)):

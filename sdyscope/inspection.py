@@ -1,0 +1,287 @@
+"""Inspection: one program through the stages, each computed when it is first asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sdyscope.analysis import check as checking
+from sdyscope.analysis import diff as diffing
+from sdyscope.annotations import Annotation, annotations
+from sdyscope.errors import CompilerError, TargetError
+from sdyscope.findings import Finding
+from sdyscope.graph import OpGraph, build, read_text
+from sdyscope.program import Partitioner, Program, RequestedTensor
+from sdyscope.tensors import LoweredTensors, TensorTable, tensor_table
+
+if TYPE_CHECKING:
+    from sdyscope.stages.lower import LoweredModule
+
+PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
+
+
+class Inspection:
+    """Everything known about one program, or one module read from a file.
+
+    Args:
+        source: the program, or a module that was read from a file.
+        partitioners: which to lower under; of a file, the one that its shardings are for.
+
+    The stages import jax when they are first asked for, not before.
+    """
+
+    def __init__(
+        self,
+        source: Program | LoweredModule,
+        partitioners: Sequence[Partitioner] = PARTITIONERS,
+    ) -> None:
+        self.source = source
+        self._asked = tuple(partitioners)
+        self._graphs: dict[Partitioner, OpGraph] = {}
+        self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
+
+    def __repr__(self) -> str:
+        return f"<Inspection of {self.name} under {' and '.join(self.partitioners)}>"
+
+    @property
+    def name(self) -> str:
+        """The program's name, or the file's."""
+        return self.source.name
+
+    @property
+    def program(self) -> Program | None:
+        """The program; None for a file."""
+        return self.source if isinstance(self.source, Program) else None
+
+    @cached_property
+    def partitioners(self) -> tuple[Partitioner, ...]:
+        """What the program is lowered under, or what a file's shardings are written for."""
+        if isinstance(self.source, Program):
+            return self._asked
+        return ("gspmd",) if self.source.found == "gspmd" else ("shardy",)
+
+    @cached_property
+    def traced(self) -> Any:
+        """The ``jax.stages.Traced``; None for a file.
+
+        Raises:
+            CompilerError: tracing the program raised.
+        """
+        if self.program is None:
+            return None
+        from sdyscope.stages.lower import trace
+
+        return trace(self.program)
+
+    @cached_property
+    def requested(self) -> tuple[RequestedTensor, ...]:
+        """What the program's author asked for; nothing for a file, which does not say."""
+        if self.traced is None:
+            return ()
+        from sdyscope.stages.request import requested
+
+        return requested(self.traced)
+
+    @cached_property
+    def lowered(self) -> Mapping[Partitioner, LoweredModule]:
+        """The module under each partitioner that JAX can lower for; the rest in ``failures``."""
+        return self._lowered[0]
+
+    @cached_property
+    def failures(self) -> Mapping[Partitioner, CompilerError]:
+        """Why there is no module under a partitioner."""
+        return self._lowered[1]
+
+    @cached_property
+    def _lowered(
+        self,
+    ) -> tuple[dict[Partitioner, LoweredModule], dict[Partitioner, CompilerError]]:
+        if not isinstance(self.source, Program):
+            return {self.partitioners[0]: self.source}, {}
+        from sdyscope.stages.lower import lower
+
+        modules: dict[Partitioner, LoweredModule] = {}
+        failures: dict[Partitioner, CompilerError] = {}
+        stage = self.traced
+        for partitioner in self.partitioners:
+            try:
+                modules[partitioner] = lower(stage, partitioner)
+            except CompilerError as error:
+                failures[partitioner] = error
+        if not modules:
+            raise next(iter(failures.values()))
+        return modules, failures
+
+    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
+        """The op graph of the module under a partitioner (default: the first there is).
+
+        Raises:
+            CompilerError: JAX can't lower the program under it.
+        """
+        chosen = self._chosen(partitioner)
+        if chosen not in self._graphs:
+            lowered = self.lowered[chosen]
+            if lowered.module is None:
+                self._graphs[chosen] = read_text(lowered.source_text or "")
+            else:
+                self._graphs[chosen] = build(lowered.module)
+        return self._graphs[chosen]
+
+    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
+        """The shardings written in the module under a partitioner, in lowering order."""
+        chosen = self._chosen(partitioner)
+        if chosen not in self._annotations:
+            self._annotations[chosen] = annotations(self.graph(chosen))
+        return self._annotations[chosen]
+
+    def _chosen(self, partitioner: Partitioner | None) -> Partitioner:
+        if partitioner is None:
+            return next(iter(self.lowered))
+        if partitioner in self.failures:
+            raise self.failures[partitioner]
+        if partitioner not in self.lowered:
+            raise TargetError(f"{self.name} was not lowered under {partitioner}.")
+        return partitioner
+
+    @cached_property
+    def tensors(self) -> TensorTable:
+        """The table: a row a tensor, with what was requested and what each module says."""
+        modules = {
+            partitioner: LoweredTensors(
+                self.annotations(partitioner), lowered.kept_arguments, lowered.constants
+            )
+            for partitioner, lowered in self.lowered.items()
+        }
+        return tensor_table(self.requested, modules)
+
+    def check(self) -> checking.Check:
+        """Requested against lowered, and the partitioners against each other."""
+        return checking.check(self.tensors, self.module_findings())
+
+    def module_findings(self) -> tuple[Finding, ...]:
+        """What there is to say about whole modules, before any tensor is looked at."""
+        findings = [
+            Finding(
+                "not-lowerable",
+                "note" if self.lowered else "error",
+                f"There is nothing to compare under {partitioner}: {error.message}",
+                partitioner=partitioner,
+                hint=error.hint or "",
+            )
+            for partitioner, error in self.failures.items()
+        ]
+        for partitioner, lowered in self.lowered.items():
+            findings += _fallback(partitioner, lowered)
+            findings += [
+                Finding(
+                    "not-understood",
+                    "warning",
+                    f"{item.attribute or 'A piece of the module'} could not be read: {item.error}",
+                    kind="op",
+                    source=None if item.op is None else self.graph(partitioner).ops[item.op].source,
+                    partitioner=partitioner,
+                    found=item.text,
+                )
+                for item in self.graph(partitioner).not_understood
+            ]
+        return tuple(findings)
+
+    def diff(self, other: Inspection | None = None) -> diffing.Diff:
+        """This program under its two partitioners, or this program and another.
+
+        Two programs are compared under the first partitioner that both have.
+
+        Raises:
+            CompilerError: one of the modules can't be made.
+            TargetError: there is only one module and nothing to compare it with.
+        """
+        if other is None:
+            if self.program is None or len(self.partitioners) < 2:
+                raise TargetError(
+                    f"{self.name} is one module, so there is nothing to compare it with.",
+                    hint="Name a second target, or a program with --partitioner both.",
+                )
+            one, two = self.partitioners[:2]
+            return diffing.diff(
+                self._side(one, one), self._side(two, two), across_partitioners=True
+            )
+        shared = [p for p in self.lowered if p in other.lowered]
+        if shared:
+            one = two = shared[0]
+        else:
+            one, two = next(iter(self.lowered)), next(iter(other.lowered))
+        labels = (self.name, other.name)
+        if labels[0] == labels[1]:
+            labels = (f"{self.name} (a)", f"{other.name} (b)")
+        return diffing.diff(
+            self._side(one, labels[0]),
+            other._side(two, labels[1]),
+            across_partitioners=one != two,
+        )
+
+    def _side(self, partitioner: Partitioner, label: str) -> diffing.Side:
+        return diffing.Side(label, self.graph(partitioner), self.annotations(partitioner))
+
+
+def _fallback(partitioner: Partitioner, lowered: LoweredModule) -> list[Finding]:
+    found = lowered.found
+    if found == "both":
+        return [
+            Finding(
+                "mixed-attributes",
+                "error",
+                "The module has annotations of both partitioners; up to JAX 0.10 Shardy then "
+                "falls back to GSPMD without an error.",
+                partitioner=partitioner,
+                hint="Find what was lowered without Shardy: an exported function, a custom call.",
+            )
+        ]
+    if found not in ("none", partitioner):
+        return [
+            Finding(
+                "silent-fallback",
+                "error",
+                f"{partitioner} was asked for, and the module is written for {found}.",
+                partitioner=partitioner,
+                hint="Look for jax_use_shardy_partitioner being set by the program.",
+            )
+        ]
+    return []
+
+
+def inspect(
+    fun: Any,
+    *args: Any,
+    partitioners: Sequence[Partitioner] = PARTITIONERS,
+    name: str | None = None,
+    **kwargs: Any,
+) -> Inspection:
+    """Looks at a jitted function with these arguments. Nothing is run or compiled.
+
+    Args:
+        fun: the result of ``jax.jit``, a ``jax.stages.Traced``, or a ``Program``.
+        args: arrays or ``jax.ShapeDtypeStruct``s, with shardings; static arguments as they are.
+        partitioners: which to lower under.
+        name: what to call it; by default the function's name.
+        kwargs: keyword arguments of ``fun``.
+
+    Raises:
+        TargetError: ``fun`` is nothing that can be lowered.
+    """
+    if isinstance(fun, Program):
+        return Inspection(fun, partitioners)
+    called = name or getattr(fun, "__name__", None) or getattr(fun, "fun_name", "program")
+    return Inspection(Program(str(called), fun, args, kwargs), partitioners)
+
+
+def read(path: str | Path) -> Inspection:
+    """Looks at a module in a file: StableHLO or HLO, text or bytecode.
+
+    Raises:
+        SdyscopeError: the file can't be read as a module; says where and why.
+    """
+    from sdyscope.stages import read as reading
+
+    return Inspection(reading.read(Path(path)))
