@@ -58,6 +58,7 @@ __all__ = [
     "lowered_signature",
     "lowering_arguments",
     "mesh_of",
+    "mesh_of_attribute",
     "new_context",
     "partitioner",
     "results",
@@ -195,6 +196,15 @@ def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:
     return Mesh(
         tuple(MeshAxis(str(name), size) for name, size in mesh.shape.items()),
         None if logical_devices is None else tuple(logical_devices),
+    )
+
+
+def mesh_of_attribute(attribute: Any) -> Mesh:
+    """An MLIR `#sdy.mesh` attribute as ours."""
+    mesh = sdy.MeshAttr(attribute)
+    axes = [sdy.MeshAxisAttr(axis) for axis in mesh.axes]
+    return Mesh(
+        tuple(MeshAxis(axis.name, axis.size) for axis in axes), tuple(mesh.device_ids) or None
     )
 
 

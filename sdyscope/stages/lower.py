@@ -17,7 +17,7 @@ from typing import Any, Literal
 import jax
 
 from sdyscope.errors import CompilerError, TargetError
-from sdyscope.mesh import Mesh, MeshAxis
+from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner, Program
 from sdyscope.source import innermost_line
 from sdyscope.stages import compat
@@ -28,9 +28,14 @@ __all__ = ["Found", "LoweredModule", "NotLowerable", "lower", "trace"]
 Found = Literal["shardy", "gspmd", "both", "none"]
 """Whose shardings a module carries: `both` makes jaxlib up to 0.10 fall back to GSPMD silently."""
 
-_GSPMD = re.compile(r"\bmhlo\.sharding\s*=")
-# Also matches `xla.sdy.sharding`, what XLA makes of it on the way through HLO.
+# Shardy's attributes are never inside a string, except on their way through HLO, where they are
+# frontend attributes beside the HLO form of the same sharding, and are the ones that count.
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
 _SHARDY = re.compile(r"\bsdy\.(mesh|sharding|sharding_constraint|manual_computation)\b")
+_SHARDY_IN_HLO = re.compile(r"\bxla\.sdy\.")
+# HLO's newer named form, `{mesh['data'=4], ...}`, is Shardy's too.
+_NAMED = re.compile(r'\bmhlo\.sharding\s*=\s*"\{+mesh\[')
+_GSPMD = re.compile(r'\bmhlo\.sharding\s*=(?!\s*"\{+mesh\[)')
 
 
 class NotLowerable(CompilerError):  # noqa: N818 - a result, named for what it says
@@ -123,14 +128,16 @@ class LoweredModule:
     def found(self) -> Found:
         """Whose shardings the module really carries, whatever was asked for."""
         text = self.text(debug_info=False)
-        shardy, gspmd = _SHARDY.search(text) is not None, _GSPMD.search(text) is not None
-        if shardy and gspmd:
-            return "both"
-        return "shardy" if shardy else "gspmd" if gspmd else "none"
+        if _SHARDY_IN_HLO.search(text) or _NAMED.search(text):
+            return "shardy"
+        gspmd = _GSPMD.search(text) is not None
+        if _SHARDY.search(_STRING.sub('""', text)):
+            return "both" if gspmd else "shardy"
+        return "gspmd" if gspmd else "none"
 
     @cached_property
     def meshes(self) -> dict[str, Mesh]:
-        """The module's `sdy.mesh` ops, by name. Empty under GSPMD, which has no meshes."""
+        """The module's meshes, by name, also where they came through HLO. GSPMD has none."""
         if self.module is None:
             return {}
         found = {}
@@ -138,10 +145,14 @@ class LoweredModule:
             if operation.operation.name == "sdy.mesh":
                 attributes = operation.operation.attributes
                 name = compat.ir.StringAttr(attributes["sym_name"]).value
-                mesh = compat.sdy.MeshAttr(attributes["mesh"])
-                typed = map(compat.sdy.MeshAxisAttr, mesh.axes)
-                axes = tuple(MeshAxis(axis.name, axis.size) for axis in typed)
-                found[name] = Mesh(axes, tuple(mesh.device_ids) or None)
+                found[name] = compat.mesh_of_attribute(attributes["mesh"])
+        attributes = self.module.operation.attributes
+        if "mhlo.frontend_attributes" in attributes:
+            frontend = compat.ir.DictAttr(attributes["mhlo.frontend_attributes"])
+            if "xla.sdy.meshes" in frontend:
+                text = compat.ir.StringAttr(frontend["xla.sdy.meshes"]).value
+                for item in compat.ir.DictAttr(compat.ir.Attribute.parse(text, self.context)):
+                    found[item.name] = compat.mesh_of_attribute(item.attr)
         return found
 
     @cached_property
