@@ -22,6 +22,7 @@ from typing import Any, Literal
 
 from sdyscope.source import SourceLocation
 from sdyscope.stages import compat
+from sdyscope.stages.signature import ShardMap
 
 __all__ = ["Boundary", "boundaries"]
 
@@ -50,7 +51,7 @@ class Boundary:
     source: SourceLocation | None
     avals: tuple[Any, ...]
     shardings: tuple[Any, ...] = ()
-    shard_map: compat.ShardMap | None = None
+    shard_map: ShardMap | None = None
     out_avals: tuple[Any, ...] = ()
     unconstrained: frozenset[int] = frozenset()
     manual_axes: tuple[str, ...] = ()

@@ -10,11 +10,9 @@ from __future__ import annotations
 
 import functools
 import importlib.util
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -24,13 +22,14 @@ from jax._src import pjit as jit_internals
 from jax._src.interpreters import mlir, pxla
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _jax
 
 from sdyscope.errors import CompilerError
 from sdyscope.mesh import Mesh, MeshAxis
 from sdyscope.program import Partitioner
 from sdyscope.source import SourceLocation
+from sdyscope.stages.signature import Argument, LoweringArguments, Result, ShardMap
 
 # A module of its own from JAX 0.10 on.
 hlo: Any = importlib.import_module(
@@ -38,9 +37,6 @@ hlo: Any = importlib.import_module(
 )
 
 __all__ = [
-    "Argument",
-    "Result",
-    "ShardMap",
     "abstract_mesh",
     "all_explicit",
     "arguments",
@@ -221,37 +217,6 @@ def all_explicit(mesh: Any) -> bool:
 # --- what jit was given ---------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Argument:
-    """One flat argument of a jitted function.
-
-    Attributes:
-      name: JAX's own name for it, as in the IR: `params['w'][0]`; empty when it has none.
-      aval: JAX's abstract value.
-      given: The sharding of the array or `ShapeDtypeStruct`, None when it has none or is free.
-      asked: The entry of jit's `in_shardings`, None when unspecified.
-      layout: A layout was asked for.
-      donated: Its buffer may be reused.
-    """
-
-    name: str
-    aval: Any
-    given: Any
-    asked: Any
-    layout: bool
-    donated: bool
-
-
-@dataclass(frozen=True)
-class Result:
-    """One flat result of a jitted function: its name in the IR, and its `out_shardings` entry."""
-
-    name: str
-    aval: Any
-    asked: Any
-    layout: bool
-
-
 def specified(value: Any) -> Any:
     """`value`, or None where JAX has a marker for what was not specified."""
     return None if type(value).__name__ in ("UnspecifiedValue", "AutoLayoutSingleton") else value
@@ -338,25 +303,6 @@ def lowered_signature(lowered: Any) -> tuple[list[Argument], list[Result]]:
     ]
 
 
-@dataclass(frozen=True)
-class LoweringArguments:
-    """What became of the flat arguments in the module.
-
-    Attributes:
-      constants: How many constants come before the arguments in `main`, hoisted by newer JAX.
-      kept: Flat index of each further argument of `main`, in order.
-      donated: The kept ones that are donated.
-      num_devices: How many devices the module is partitioned for.
-      platforms: What it was lowered for.
-    """
-
-    constants: int
-    kept: tuple[int, ...]
-    donated: tuple[int, ...]
-    num_devices: int
-    platforms: tuple[str, ...]
-
-
 def lowering_arguments(lowered: Any) -> LoweringArguments:
     """Reads it off a `jax.stages.Lowered`."""
     lowering = lowered._lowering
@@ -410,22 +356,6 @@ def sub_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
         for item in value if isinstance(value, tuple | list) else (value,):
             if hasattr(getattr(item, "jaxpr", item), "eqns"):
                 yield item
-
-
-@dataclass(frozen=True)
-class ShardMap:
-    """A shard_map equation: the mesh, a spec for each operand and result, and its manual axes."""
-
-    mesh: Any
-    in_specs: tuple[PartitionSpec, ...]
-    out_specs: tuple[PartitionSpec, ...]
-    manual_axes: tuple[str, ...]
-    jaxpr: Any
-
-    @property
-    def is_written(self) -> bool:
-        """JAX writes no boundary into the IR when every manual axis has size 1."""
-        return bool(math.prod(self.mesh.shape[axis] for axis in self.manual_axes) > 1)
 
 
 def shard_map_parameters(params: Mapping[str, Any]) -> ShardMap:

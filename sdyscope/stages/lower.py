@@ -151,7 +151,8 @@ class LoweredModule:
             frontend = compat.ir.DictAttr(attributes["mhlo.frontend_attributes"])
             if "xla.sdy.meshes" in frontend:
                 text = compat.ir.StringAttr(frontend["xla.sdy.meshes"]).value
-                for item in compat.ir.DictAttr(compat.ir.Attribute.parse(text, self.context)):
+                meshes: Any = compat.ir.DictAttr(compat.ir.Attribute.parse(text, self.context))
+                for item in meshes:
                     found[item.name] = compat.mesh_of_attribute(item.attr)
         return found
 

@@ -1,4 +1,4 @@
-"""Modules from files: StableHLO as text or bytecode, HLO as text or proto, directories of dumps.
+"""Modules from files: StableHLO as text or bytecode, HLO as text or proto.
 
 What a file holds is seen from its content; its name is only believed where the content allows it.
 The parsers are MLIR's and XLA's own. Foreign input can make them abort the process: the command
@@ -21,7 +21,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
 
-__all__ = ["dumped_files", "probe", "read", "read_bytes", "read_directory"]
+__all__ = ["probe", "read", "read_bytes"]
 
 #: Larger files can't be addressed by MLIR's source locations.
 LARGEST = 2**31
@@ -40,8 +40,6 @@ _HLO_ERROR = re.compile(r"was parsing (\d+):(\d+): error: ([^\n]*)")
 _UNKNOWN = re.compile(
     r"Dialect `.*' not found|is unknown|unregistered|unknown (attribute|type)|custom op '.*' is"
 )
-#: How JAX names what JAX_DUMP_IR_TO makes it write: a counter, the function, the stage.
-_JAX_DUMP = re.compile(r"jax_ir(\d+)_(.*?)(?:_compile)?\.mlir")
 _OTHER_JAX = "If another version of JAX wrote it, read it with that one."
 
 
@@ -308,58 +306,6 @@ def _first_field(data: bytes) -> bytes | None:
             end = position + 1 + length
             return data[position + 1 : end] if end <= len(data) else None
     return None
-
-
-# --- directories ----------------------------------------------------------------------------------
-
-
-def dumped_files(folder: Path | str) -> list[Path]:
-    """The lowered modules in a directory of dumps, in the order in which they were written.
-
-    Of what JAX_DUMP_IR_TO wrote, every module. Of what xla_dump_to wrote, each module as Shardy got
-    it, or else as XLA did (`before_optimizations`). Else every file that ends like a module.
-
-    Raises:
-      TargetError: there are none, or no such directory.
-    """
-    folder = Path(folder)
-    if not folder.is_dir():
-        raise TargetError("There is no such directory.", file=folder)
-    jax_dumps = sorted(
-        (int(found[1]), path)
-        for path in folder.glob("jax_ir*.mlir")
-        if (found := _JAX_DUMP.fullmatch(path.name))
-    )
-    if jax_dumps:
-        return [path for _, path in jax_dumps]
-    patterns = ("shardy/*/00.input_module.mlir", "*before_optimizations.txt")
-    endings = ("*.mlir", "*.mlirbc", "*.hlo", "*.txt", "*.pb")
-    for pattern in patterns:
-        if found_files := sorted(folder.glob(pattern)):
-            return found_files
-    if found_files := sorted(path for ending in endings for path in folder.glob(ending)):
-        return found_files
-    raise TargetError(
-        "There are no modules in this directory.",
-        file=folder,
-        hint="Make some: JAX_DUMP_IR_TO=DIR JAX_DUMP_IR_MODES=stablehlo python train.py.",
-    )
-
-
-def read_directory(folder: Path | str) -> list[LoweredModule]:
-    """Every module of a directory of dumps; see `dumped_files`.
-
-    Raises:
-      TargetError: as `dumped_files` and `read`; the first file that can't be read ends it.
-    """
-    return [_named(read(path)) for path in dumped_files(folder)]
-
-
-def _named(module: LoweredModule) -> LoweredModule:
-    """A module of XLA's dumps is called as its folder: two programs can have one name."""
-    if module.path is not None and module.path.name == "00.input_module.mlir":
-        return replace(module, name=module.path.parent.name)
-    return module
 
 
 # --- in a process of its own ----------------------------------------------------------------------

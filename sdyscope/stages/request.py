@@ -18,6 +18,7 @@ from sdyscope.program import Kind, Program, RequestedTensor
 from sdyscope.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
 from sdyscope.stages import compat
 from sdyscope.stages.boundaries import Boundary, boundaries
+from sdyscope.stages.signature import Argument, Result, ShardMap
 
 __all__ = ["argument_axes", "from_jax_sharding", "requested"]
 
@@ -156,9 +157,7 @@ def _tensor(
     )
 
 
-def _argument(
-    argument: compat.Argument, index: int, fallback: str, dropped: bool
-) -> RequestedTensor:
+def _argument(argument: Argument, index: int, fallback: str, dropped: bool) -> RequestedTensor:
     notes = []
     given, asked = argument.given, argument.asked
     if argument.layout:
@@ -188,7 +187,7 @@ def _spec_of(sharding: Any) -> str:
     return str(getattr(sharding, "spec", sharding))
 
 
-def _result(result: compat.Result, index: int) -> RequestedTensor:
+def _result(result: Result, index: int) -> RequestedTensor:
     notes, sharding = [], result.asked
     if result.layout:
         notes.append("jit's out_shardings ask for a layout too.")
@@ -264,7 +263,7 @@ def _axes(entry: Any) -> tuple[str, ...]:
 
 
 def _shard_map(
-    boundary: Boundary, found: compat.ShardMap, ordinal: int, *notes: str
+    boundary: Boundary, found: ShardMap, ordinal: int, *notes: str
 ) -> Iterator[RequestedTensor]:
     sides: list[tuple[Kind, tuple[Any, ...], tuple[Any, ...]]] = [
         ("shard_map input", boundary.avals, found.in_specs),

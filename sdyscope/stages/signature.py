@@ -1,0 +1,77 @@
+"""What is read off JAX's objects: a jitted function's flat arguments and results, a shard_map."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from jax.sharding import PartitionSpec
+
+__all__ = ["Argument", "LoweringArguments", "Result", "ShardMap"]
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One flat argument of a jitted function.
+
+    Attributes:
+      name: JAX's own name for it, as in the IR: `params['w'][0]`; empty when it has none.
+      aval: JAX's abstract value.
+      given: The sharding of the array or `ShapeDtypeStruct`, None when it has none or is free.
+      asked: The entry of jit's `in_shardings`, None when unspecified.
+      layout: A layout was asked for.
+      donated: Its buffer may be reused.
+    """
+
+    name: str
+    aval: Any
+    given: Any
+    asked: Any
+    layout: bool
+    donated: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """One flat result of a jitted function: its name in the IR, and its `out_shardings` entry."""
+
+    name: str
+    aval: Any
+    asked: Any
+    layout: bool
+
+
+@dataclass(frozen=True)
+class LoweringArguments:
+    """What became of the flat arguments in the module.
+
+    Attributes:
+      constants: How many constants come before the arguments in `main`, hoisted by newer JAX.
+      kept: Flat index of each further argument of `main`, in order.
+      donated: The kept ones that are donated.
+      num_devices: How many devices the module is partitioned for.
+      platforms: What it was lowered for.
+    """
+
+    constants: int
+    kept: tuple[int, ...]
+    donated: tuple[int, ...]
+    num_devices: int
+    platforms: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ShardMap:
+    """A shard_map equation: the mesh, a spec for each operand and result, and its manual axes."""
+
+    mesh: Any
+    in_specs: tuple[PartitionSpec, ...]
+    out_specs: tuple[PartitionSpec, ...]
+    manual_axes: tuple[str, ...]
+    jaxpr: Any
+
+    @property
+    def is_written(self) -> bool:
+        """JAX writes no boundary into the IR when every manual axis has size 1."""
+        return bool(math.prod(self.mesh.shape[axis] for axis in self.manual_axes) > 1)
