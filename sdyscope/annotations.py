@@ -86,7 +86,7 @@ class Annotation:
         return "" if self.sharding is None else str(self.sharding)
 
 
-def annotations(graph: OpGraph) -> tuple[Annotation, ...]:
+def read_annotations(graph: OpGraph) -> tuple[Annotation, ...]:
     """Every argument and result of the main function, then every annotated op in lowering order.
 
     Arguments and results of the main function are listed with or without a sharding, all else

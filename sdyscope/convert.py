@@ -1,7 +1,7 @@
 """From one way of writing a sharding to another, in every direction in which one exists.
 
 Where a form can't say what another says (``PartitionSpec`` has no sub-axes, the classic HLO form
-no axis names), the conversion raises rather than lose it; ``to_placement`` gives what all forms share.
+no axis names), the conversion raises rather than lose it. All forms share their placement.
 """
 
 from __future__ import annotations

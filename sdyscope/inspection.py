@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis import check as checking
 from sdyscope.analysis import diff as diffing
-from sdyscope.annotations import Annotation, annotations
+from sdyscope.annotations import Annotation, read_annotations
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.findings import Finding
 from sdyscope.graph import OpGraph, build, read_text
@@ -133,7 +133,7 @@ class Inspection:
         """The shardings written in the module under a partitioner, in lowering order."""
         chosen = self._chosen(partitioner)
         if chosen not in self._annotations:
-            self._annotations[chosen] = annotations(self.graph(chosen))
+            self._annotations[chosen] = read_annotations(self.graph(chosen))
         return self._annotations[chosen]
 
     def _chosen(self, partitioner: Partitioner | None) -> Partitioner:

@@ -156,7 +156,7 @@ def _match(requested: Sequence[RequestedTensor], module: LoweredTensors) -> dict
     results = by_kind.get("result", [])
     count = sum(asked.kind == "result" for asked in requested)
     results = results[max(len(results) - count, 0) :]
-    at = {index: annotation for index, annotation in zip(kept, arguments, strict=True)}
+    at = dict(zip(kept, arguments, strict=True))
     for position, asked in enumerate(requested):
         if asked.kind == "argument" and not asked.dropped and asked.index in at:
             matched[position] = at[asked.index]
@@ -219,7 +219,7 @@ def _keyed(
 ) -> list[tuple[tuple[object, ...], Annotation]]:
     """Annotations with a key that is the same under both partitioners."""
     counts: dict[tuple[object, ...], int] = {}
-    keyed = []
+    keyed: list[tuple[tuple[object, ...], Annotation]] = []
     for annotation in annotations:
         base = (
             annotation.kind,

@@ -152,8 +152,8 @@ def match(
     rest in order; what is left has no partner.
     """
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
-    for side, (annotations, path) in enumerate(((a, path_a), (b, path_b))):
-        for annotation in annotations:
+    for side, (found, path) in enumerate(((a, path_a), (b, path_b))):
+        for annotation in found:
             key = (annotation.kind, path(annotation.path), annotation.index)
             groups.setdefault(key, ([], []))[side].append(annotation)
     pairs: list[Pair] = []
