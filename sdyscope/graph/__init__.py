@@ -1,6 +1,6 @@
 """The op graph of a StableHLO module, from MLIR's bindings or from its text."""
 
-from sdyscope.graph.build import build as build
+from sdyscope.graph.bindings import build as build
 from sdyscope.graph.locations import Location as Location
 from sdyscope.graph.model import ARGUMENT as ARGUMENT
 from sdyscope.graph.model import Argument as Argument

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
@@ -26,22 +27,30 @@ Language: TypeAlias = Literal[
     "manual_axes",
     "op_sharding_rule",
     "mesh",
+    "axis_ref_list",
+    "list_of_axis_ref_lists",
+    "all_to_all_param_list",
+    "propagation_edges",
     "hlo_sharding",
 ]
-"""The sharding languages that attributes are written in."""
+"""The languages that attributes about sharding are written in: Shardy's, by their names in its
+dialect (`#sdy.NAME<...>` or `#sdy<NAME...>`), and HLO's."""
 
 Parsers: TypeAlias = Mapping[Language, Callable[[str], Any]]
-"""A parser a language: from text to value, or an `SdyscopeError`."""
+"""A parser a language: from an attribute's text to its value, or an `SdyscopeError`."""
 
-#: What MLIR prints in front of an attribute of each Shardy language.
-PREFIXES: dict[str, Language] = {
-    "#sdy.sharding": "sharding",
-    "#sdy.sharding_per_value": "sharding_per_value",
-    "#sdy": "manual_axes",
-    "#sdy.manual_axes": "manual_axes",
-    "#sdy.op_sharding_rule": "op_sharding_rule",
-    "#sdy.mesh": "mesh",
+_SHARDY_LANGUAGES: dict[str, Language] = {
+    "sharding": "sharding",
+    "sharding_per_value": "sharding_per_value",
+    "manual_axes": "manual_axes",
+    "op_sharding_rule": "op_sharding_rule",
+    "mesh": "mesh",
+    "axis_ref_list": "axis_ref_list",
+    "list_of_axis_ref_lists": "list_of_axis_ref_lists",
+    "all_to_all_param_list": "all_to_all_param_list",
+    "propagation_edges": "propagation_edges",
 }
+_SHARDY_TEXT = re.compile(r"#sdy[.<]\s*(\w+)")
 
 #: String attributes that hold an HLO sharding.
 HLO_SHARDING_NAMES = frozenset({"mhlo.sharding"})
@@ -64,6 +73,7 @@ INHERENT_NAMES = frozenset(
         "out_sharding",
         "out_shardings",
         "params",
+        "reduce_scatter_axes",
         "reduction_axes",
         "replica_groups",
         "sharding",
@@ -85,7 +95,7 @@ RESULT_SHARDING_NAMES = (
 
 
 def default_parsers() -> Parsers:
-    """sdyscope's own parsers."""
+    """Sdyscope's own parsers."""
     from sdyscope.syntax import hlo_sharding, shardy
 
     return {
@@ -94,6 +104,10 @@ def default_parsers() -> Parsers:
         "manual_axes": shardy.parse_manual_axes,
         "op_sharding_rule": shardy.parse_op_sharding_rule,
         "mesh": shardy.parse_mesh,
+        "axis_ref_list": shardy.parse_axis_ref_list,
+        "list_of_axis_ref_lists": shardy.parse_list_of_axis_ref_lists,
+        "all_to_all_param_list": shardy.parse_all_to_all_param_list,
+        "propagation_edges": shardy.parse_propagation_edges,
         "hlo_sharding": hlo_sharding.parse_hlo_sharding,
     }
 
@@ -107,9 +121,8 @@ def language_of(name: str, text: str) -> Language | None:
     """The sharding language of an attribute, from its name and how its text begins."""
     if name in HLO_SHARDING_NAMES:
         return "hlo_sharding"
-    if not text.startswith("#sdy"):
-        return None
-    return PREFIXES.get(text.partition("<")[0])
+    match = _SHARDY_TEXT.match(text)
+    return None if match is None else _SHARDY_LANGUAGES.get(match[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,15 +158,8 @@ class ShardingTexts:
         return value
 
     def _parse(self, language: Language, text: str) -> Any:
-        # The parsers take what is written inside: `<@mesh, [...]>`, `{"a"}`, `([i])->([i]) {i=8}`.
-        body = text
-        for prefix, of in PREFIXES.items():
-            if of == language and text.startswith(f"{prefix}<"):
-                body = text[len(prefix) :]
-        if language == "manual_axes":
-            body = body.removeprefix("<manual_axes").removesuffix(">")
         try:
-            return self._parsers[language](body)
+            return self._parsers[language](text)
         except SdyscopeError as error:
             return _Failed(text, str(error).partition("\n")[0])
 

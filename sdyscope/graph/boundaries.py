@@ -76,9 +76,7 @@ def _call_edges(graph: OpGraph, call: Op, terminators: dict[tuple[int, int], Op]
     function = graph.callee(call)
     if function is None:
         return
-    for argument, (producer, use) in zip(
-        function.arguments, graph.operands(call), strict=False
-    ):
+    for argument, (producer, use) in zip(function.arguments, graph.operands(call), strict=False):
         target = graph.ops[argument.node]
         _add(graph, producer, target, "call", use.result, argument.index, call.id)
     end = terminators.get((function.op, 0))

@@ -80,18 +80,21 @@ class LocationReader:
 
     Location objects hash by identity, their attributes by content, so the latter are the keys.
     From JAX 0.10 on the bindings have a class a kind of location; before, one class with `is_a_*`.
+
+    Attributes:
+      known: The value of every location that was read, by its attribute.
     """
 
     def __init__(self) -> None:
-        self._whole: dict[Any, Location] = {}
+        self.known: dict[Any, Location] = {}
         self._parts: dict[Any, Location] = {}
 
     def __call__(self, location: Any) -> Location:
         """The value of an op's or block argument's location."""
         attribute = location.attr
-        found = self._whole.get(attribute)
+        found = self.known.get(attribute)
         if found is None:
-            found = self._whole[attribute] = self._read(location, _kind(location), whole=True)
+            found = self.known[attribute] = self._read(location, _kind(location), whole=True)
         return found
 
     def _part(self, location: Any) -> Location:

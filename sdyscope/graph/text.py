@@ -21,6 +21,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.boundaries import add_boundary_edges
+from sdyscope.graph.collection import no_collection
 from sdyscope.graph.functions import argument_of, result_of
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -49,11 +50,12 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
       text: The text.
       parsers: Parsers of the sharding languages, to replace sdyscope's own.
     """
-    structure = Structure(text)
-    structure.read()
-    assembly = _Assembly(structure, default_parsers() if parsers is None else parsers)
-    graph = assembly.graph()
-    add_boundary_edges(graph)
+    with no_collection():
+        structure = Structure(text)
+        structure.read()
+        assembly = _Assembly(structure, default_parsers() if parsers is None else parsers)
+        graph = assembly.graph()
+        add_boundary_edges(graph)
     return graph
 
 
@@ -71,9 +73,7 @@ class _Assembly:
         self.locations = LocationTexts(self.structure.location_aliases)
 
     def graph(self) -> OpGraph:
-        graph = OpGraph(
-            networkx.MultiDiGraph(), [], "", {}, {}, {}, self.not_understood, "text"
-        )
+        graph = OpGraph(networkx.MultiDiGraph(), [], "", {}, {}, {}, self.not_understood, "text")
         records = self.structure.records
         for record in records:
             op = self.op(record)

@@ -30,9 +30,9 @@ def function_results(statement: Statement) -> list[tuple[str, dict[str, str]]]:
         _, _, returned = (outputs[0] if outputs else "").rpartition("->")
         returned = returned.strip()
         types = split(returned[1:-1] if returned.startswith("(") else returned)
-        written = generic_argument_attributes(attributes.get("res_attrs", ""))
+        dictionaries = generic_argument_attributes(attributes.get("res_attrs", ""))
         return [
-            (text, written[index] if index < len(written) else {})
+            (text, dictionaries[index] if index < len(dictionaries) else {})
             for index, text in enumerate(types)
         ]
     tokens = statement.tokens
@@ -45,12 +45,14 @@ def function_results(statement: Statement) -> list[tuple[str, dict[str, str]]]:
             end = statement.close(end) + 1
         return [(statement.text(arrow + 1, end), {})]
     close = statement.close(arrow + 1)
-    results = []
+    results: list[tuple[str, dict[str, str]]] = []
     begin = arrow + 2
-    for position in [*(p for p in statement.top(arrow + 2) if p < close), close]:
+    for position in [*statement.top(arrow + 2, close), close]:
         if position == close or tokens[position].text == ",":
             if position > begin:
-                brace = next((p for p in statement.top(begin) if tokens[p].text == "{"), position)
+                brace = next(
+                    (p for p in statement.top(begin, position) if tokens[p].text == "{"), position
+                )
                 end = min(brace, position)
                 written = statement.dictionary(brace) if brace < position else {}
                 results.append((statement.text(begin, end), written))

@@ -25,6 +25,17 @@ SHORT_NAMES = {
     "unrealized_conversion_cast": "builtin.unrealized_conversion_cast",
 }
 
+#: Attributes that Shardy's ops print first and without their names, and the bracket they are in.
+UNNAMED = {
+    "sdy.sharding_constraint": ("sharding", "<"),
+    "sdy.reshard": ("sharding", "<"),
+    "sdy.all_gather": ("gathering_axes", "["),
+    "sdy.all_slice": ("slicing_axes", "["),
+    "sdy.reduce_scatter": ("reduce_scatter_axes", "["),
+    "sdy.all_reduce": ("reduction_axes", "{"),
+    "sdy.all_to_all": ("params", "["),
+}
+
 _PAIRS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _TYPE_WORDS = frozenset({"none", "index", "tuple", "complex", "tensor", "vector", "memref"})
 
@@ -46,7 +57,7 @@ def is_op_start(first: Token, second: Token | None) -> bool:
     if first.kind == "string":
         return second is not None and second.text == "("
     if first.kind == "word":
-        return "." in first.text and not first.text[0].isdigit() or first.text in SHORT_NAMES
+        return ("." in first.text and not first.text[0].isdigit()) or first.text in SHORT_NAMES
     return False
 
 
@@ -61,6 +72,7 @@ class Statement:
 
     source: str
     tokens: list[Token] = field(default_factory=list)
+    _op: int = -1
 
     @property
     def line(self) -> int:
@@ -69,7 +81,9 @@ class Statement:
 
     def text(self, start: int, end: int) -> str:
         """Source of the tokens from `start` up to but not including `end`."""
-        return self.source[self.tokens[start].start : self.tokens[end - 1].end] if end > start else ""
+        return (
+            self.source[self.tokens[start].start : self.tokens[end - 1].end] if end > start else ""
+        )
 
     # Structure.
 
@@ -87,10 +101,11 @@ class Statement:
                         return position
         return len(self.tokens) - 1
 
-    def top(self, start: int = 0) -> Iterator[int]:
+    def top(self, start: int = 0, end: int | None = None) -> Iterator[int]:
         """Positions of the tokens outside of brackets; of a bracket, where it opens."""
         position = start
-        while position < len(self.tokens):
+        end = len(self.tokens) if end is None else end
+        while position < end:
             yield position
             if self.tokens[position].kind == "mark" and self.tokens[position].text in _PAIRS:
                 position = self.close(position)
@@ -100,12 +115,12 @@ class Statement:
 
     def op_position(self) -> int:
         """Position of the op's name."""
-        if self.tokens[0].kind != "value":
-            return 0
-        for position, token in enumerate(self.tokens):
-            if token.text == "=" and token.kind == "mark":
-                return position + 1
-        return 0
+        if self._op < 0:
+            self._op = 0
+            if self.tokens[0].kind == "value":
+                marks = (p for p, token in enumerate(self.tokens) if token.text == "=")
+                self._op = next(marks, -1) + 1
+        return self._op
 
     def results(self) -> list[tuple[str, int]]:
         """Name and number of the results before the `=`."""
@@ -138,7 +153,7 @@ class Statement:
     def argument_lists(self, end: int) -> list[tuple[int, int]]:
         """The `(%a: type, ...)` lists that stand directly before position `end`, in order."""
         found: list[tuple[int, int]] = []
-        opens = [p for p in self.top(self.op_position() + 1) if p < end]
+        opens = list(self.top(self.op_position() + 1, end))
         expected = end - 1
         for position in reversed(opens):
             closing = self.close(position)
@@ -158,7 +173,7 @@ class Statement:
         """The arguments in the brackets from `start` to `end`."""
         arguments = []
         begin = start + 1
-        for position in [*(p for p in self.top(start + 1) if p < end), end]:
+        for position in [*self.top(start + 1, end), end]:
             if position == end or self.tokens[position].text == ",":
                 if position > begin:
                     arguments.append(self._block_argument(begin, position))
@@ -166,11 +181,10 @@ class Statement:
         return arguments
 
     def _block_argument(self, start: int, end: int) -> BlockArgument:
-        name, location, attributes = self.tokens[start].text, "", ()
+        name, location = self.tokens[start].text, ""
+        attributes: tuple[tuple[str, str], ...] = ()
         type_end = end
-        for position in self.top(start + 2):
-            if position >= end:
-                break
+        for position in self.top(start + 2, end):
             token = self.tokens[position]
             if token.kind == "location" or token.text == "loc":
                 location = self.text(position, end)
@@ -254,7 +268,9 @@ class Statement:
             token = tokens[position]
             is_type = token.kind == "type" or (
                 token.kind == "word"
-                and (token.text in _TYPE_WORDS or token.text[0] in "iufb" and token.text != "init")
+                and (
+                    token.text in _TYPE_WORDS or (token.text[0] in "iufb" and token.text != "init")
+                )
             )
             if not is_type:
                 break
@@ -275,7 +291,7 @@ class Statement:
         found: dict[str, str] = {}
         end = self.close(start)
         begin = start + 1
-        for position in [*(p for p in self.top(start + 1) if p < end), end]:
+        for position in [*self.top(start + 1, end), end]:
             if position == end or self.tokens[position].text == ",":
                 if position > begin:
                     name = self.tokens[begin].text
@@ -325,10 +341,11 @@ class Statement:
         elif kind == "stablehlo.custom_call" and symbol is not None:
             found["call_target_name"] = symbol
             found.setdefault("backend_config", '""')
-        elif kind in ("sdy.sharding_constraint", "sdy.reshard"):
-            position = next((p for p in self.top(start) if tokens[p].text == "<"), None)
+        elif kind in UNNAMED:
+            name, bracket = UNNAMED[kind]
+            position = next((p for p in self.top(start) if tokens[p].text == bracket), None)
             if position is not None:
-                found["sharding"] = self.text(position, self.close(position) + 1)
+                found[name] = self.text(position, self.close(position) + 1)
 
     # Location.
 
@@ -349,4 +366,10 @@ def _with_prefix(name: str, text: str) -> str:
         return f"#sdy.sharding{text}"
     if name == "manual_axes" and text.startswith("{"):
         return f"#sdy<manual_axes{text}>"
+    if name in ("gathering_axes", "slicing_axes", "reduce_scatter_axes") and text.startswith("["):
+        return f"#sdy<list_of_axis_ref_lists{text}>"
+    if name == "reduction_axes" and text.startswith("{"):
+        return f"#sdy<axis_ref_list{text}>"
+    if name == "params" and text.startswith("["):
+        return f"#sdy<all_to_all_param_list{text}>"
     return text

@@ -55,6 +55,7 @@ class _Region:
 
     Attributes:
       op: Id of the op that it is in.
+      begin: Id of the first op or argument in it.
       values: Producer and result number of each value defined in it, by name (`%4`, `%2#1`).
       waiting: Uses of values that are not defined yet: record, operand number, name.
     """
@@ -64,6 +65,7 @@ class _Region:
     number: int
     place: int
     isolated: bool = False
+    begin: int = 1
     block: int = 0
     values: dict[str, tuple[int, int]] = field(default_factory=dict)
     waiting: list[tuple[Record, int, str]] = field(default_factory=list)
@@ -162,12 +164,12 @@ class Structure:
         aliases[name.text] = text
 
     def _block(self, label: Token) -> None:
-        """`^bb0(%arg0: type loc(...), ...):`"""
+        """Reads `^bb0(%arg0: type loc(...), ...):`."""
         region = self.regions[-1]
         statement = Statement(self.source, [label, *self._rest_of_line()])
-        # The first label names the block that the region begins with.
-        first = len(self.records) - 1 == region.op
-        region.block = 0 if first else region.block + 1
+        # A label before anything else names the block that the region begins with.
+        if len(self.records) > region.begin:
+            region.block += 1
         tokens = statement.tokens
         if len(tokens) > 1 and tokens[1].text == "(":
             arguments = statement.block_arguments(1, statement.close(1))
@@ -193,13 +195,14 @@ class Structure:
                     self._finish(current)
                     return self._between(token)
                 else:
-                    return self._broken(current, token)
+                    self._broken(current, token)
+                    return None
         current.statement.tokens.append(token)
         return self._maybe_finished(current)
 
     def _broken(self, current: _Open, token: Token) -> None:
-        tokens = current.statement.tokens
-        self._not_understood(tokens[0], [*tokens, *self._rest_of_line(token)], f"{token.text!r} closes nothing")
+        tokens = [*current.statement.tokens, *self._rest_of_line(token)]
+        self._not_understood(tokens[0], tokens, f"{token.text!r} closes nothing")
 
     def _recovered(self, current: _Open) -> _Open | None:
         """In brackets at the end of a line: a new op on the next one means they never close."""
@@ -253,7 +256,9 @@ class Structure:
             record = current.record = self._new_record(current.statement)
         self.places += 1
         isolated = record.kind in ("func.func", "builtin.module")
-        region = _Region(record.id, record.function, current.regions, self.places, isolated)
+        region = _Region(
+            record.id, record.function, current.regions, self.places, isolated, len(self.records)
+        )
         self.regions.append(region)
         current.regions += 1
         self.open.append(current)
@@ -334,8 +339,11 @@ class Structure:
 
     def _finish(self, current: _Open) -> None:
         statement = current.statement
-        record = current.record or self._new_record(statement)
-        record.attributes = statement.attributes()
+        if current.record is None:
+            record = self._new_record(statement)
+        else:
+            record = current.record
+            record.attributes = statement.attributes()
         record.location = statement.location()
         self._add_operands(record, statement.operand_names())
         self._add_results(record, statement)

@@ -1,0 +1,347 @@
+"""Builds the op graph from MLIR's own Python bindings."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import networkx
+
+from sdyscope.graph.attributes import (
+    Parsers,
+    ShardingTexts,
+    default_parsers,
+    is_wanted,
+    language_of,
+    result_shardings,
+)
+from sdyscope.graph.boundaries import add_boundary_edges
+from sdyscope.graph.collection import no_collection
+from sdyscope.graph.functions import argument_of, result_of
+from sdyscope.graph.locations import LocationReader
+from sdyscope.graph.model import (
+    ARGUMENT,
+    NO_ATTRIBUTES,
+    AttributeValue,
+    Edge,
+    EdgeKind,
+    Function,
+    NotUnderstood,
+    Op,
+    OpGraph,
+    Sharding,
+)
+from sdyscope.graph.types import TensorType, parse_type
+
+__all__ = ["build"]
+
+#: A value that ops can use: id of its producer, number of the region it is in, and the edges from
+#: values like it, by the number of the consumer's operand (`~number` for captures).
+_Source = tuple[int, int, dict[int, Edge]]
+
+_NO_SHARDING = (None,)
+
+
+def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
+    """The op graph of a module.
+
+    Takes time and memory linear in the number of ops and operands.
+
+    Args:
+      module: An `ir.Module` of MLIR's Python bindings (`jax.extend.mlir.ir`), any dialects.
+      parsers: Parsers of the sharding languages, to replace sdyscope's own.
+    """
+    with no_collection(), module.context:
+        builder = _Builder(module, default_parsers() if parsers is None else parsers)
+        builder.visit_top(module.operation)
+        graph = builder.finish()
+        add_boundary_edges(graph)
+    return graph
+
+
+class _Builder:
+    def __init__(self, module: Any, parsers: Parsers) -> None:
+        # The bindings' module, without importing it (that would be importing jax).
+        bindings = sys.modules[type(module).__module__]
+        self.asm_state = bindings.AsmState(module.operation)
+        self.nx: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
+        self.ops: list[Op] = []
+        self.functions: dict[str, Function] = {}
+        self.not_understood: list[NotUnderstood] = []
+        self.texts = ShardingTexts(parsers, self.not_understood)
+        self.location = LocationReader()
+        self.values: dict[Any, _Source] = {}
+        self.waiting: list[tuple[Any, int, int, int]] = []
+        self.regions = 0
+        self.types: dict[Any, TensorType] = {}
+        self.wanted: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.plain: dict[Any, AttributeValue] = {}
+        self.tables: dict[tuple[int, int, int], dict[int, Edge]] = {}
+        # Before JAX 0.10 iterating gives (name, attribute) pairs, since then the names.
+        first = next(iter(module.operation.attributes), "")
+        self.names_of = tuple if isinstance(first, str) else _names_of_pairs
+        self.kinds: dict[str, str] = {}
+
+    def visit_top(self, operation: Any) -> None:
+        """Adds the module and all that is inside it."""
+        attributes = self.attributes(operation.attributes, 0)
+        location = self.location(operation.location)
+        top = Op(0, operation.name, "", (), (), "", None, 0, 0, location, attributes)
+        self.ops.append(top)
+        self.nx.add_node(0, op=top)
+        self.visit_regions(operation, top)
+
+    def visit_block(
+        self, block: Any, parent: int, region: int, number: int, function: str, place: int
+    ) -> None:
+        """Adds the ops of a block, the uses of their operands, and all that is inside them.
+
+        `place` numbers the region that the block is in, among all regions of the module. This
+        loop is nearly all of the time that a graph takes, hence the local names.
+        """
+        ops, values, types, kinds = self.ops, self.values, self.types, self.kinds
+        add_node, add_edge, asm_state = self.nx.add_node, self.nx.add_edge, self.asm_state
+        locations, wanted, names_of = self.location.known, self.wanted, self.names_of
+        tables = self.tables
+        for view in block.operations:
+            operation = view.operation
+            node = len(ops)
+            kind = operation.name
+            kind = kinds.get(kind) or kinds.setdefault(kind, kind)
+
+            attributes: Mapping[str, AttributeValue] = NO_ATTRIBUTES
+            written = operation.attributes
+            names = names_of(written)
+            if names and wanted.get(names, names):
+                attributes = self.attributes(written, node)
+            inside = attributes.get("sym_name", "") if kind == "func.func" else function
+
+            results = operation.results
+            count = len(results)
+            result_types: tuple[TensorType, ...] = ()
+            shardings: tuple[Sharding | None, ...] = ()
+            name = ""
+            if count == 1:
+                result = results[0]
+                name = result.get_name(state=asm_state)
+                type_of_result = result.type
+                type_ = types.get(type_of_result) or self.type_of(type_of_result)
+                result_types = (type_,)
+                shardings = result_shardings(attributes, 1) if attributes else _NO_SHARDING
+                key = (0, id(type_), id(shardings[0]))
+                table = tables.get(key) or self.table(0, type_, shardings[0])
+                values[result] = (node, place, table)
+            elif count:
+                name = results[0].get_name(state=asm_state).partition("#")[0]
+                result_types = tuple([self.type_of(result.type) for result in results])
+                shardings = result_shardings(attributes, count)
+                for index, result in enumerate(results):
+                    table = self.table(index, result_types[index], shardings[index])
+                    values[result] = (node, place, table)
+
+            location = operation.location
+            where = locations.get(location.attr) or self.location(location)
+            op = Op(
+                node,
+                kind,
+                name,
+                result_types,
+                shardings,
+                inside,
+                parent,
+                region,
+                number,
+                where,
+                attributes,
+            )
+            ops.append(op)
+            add_node(node, op=op)
+
+            for index, operand in enumerate(operation.operands):
+                source = values.get(operand)
+                if source is None:
+                    self.waiting.append((operand, node, index, place))
+                    continue
+                producer, home, table = source
+                slot = index if home == place else ~index
+                add_edge(producer, node, index, edge=table.get(slot) or self.edge(table, slot))
+
+            if len(operation.regions):
+                self.visit_regions(operation, op)
+
+    def visit_regions(self, operation: Any, op: Op) -> None:
+        """Adds what is inside an op, and a function to the table of functions."""
+        is_function = op.kind == "func.func"
+        function_arguments: list[Op] = []
+        for number, region in enumerate(operation.regions):
+            self.regions += 1
+            place = self.regions
+            for block_number, block in enumerate(region.blocks):
+                entry = is_function and block_number == 0
+                arguments = self.visit_arguments(operation, op, block, number, block_number, entry)
+                if entry:
+                    function_arguments = arguments
+                self.visit_block(block, op.id, number, block_number, op.function, place)
+        if is_function:
+            self.functions[op.function] = self.function(operation, op, function_arguments)
+
+    def visit_arguments(
+        self, operation: Any, owner: Op, block: Any, region: int, number: int, entry: bool
+    ) -> list[Op]:
+        """Adds the arguments of a block; `entry`: those of a function."""
+        arguments = block.arguments
+        written = self.dictionaries(operation, "arg_attrs", len(arguments)) if entry else []
+        added = []
+        for index, argument in enumerate(arguments):
+            type_ = self.type_of(argument.type)
+            attributes = written[index] if entry else NO_ATTRIBUTES
+            shardings = result_shardings(attributes, 1) if attributes else _NO_SHARDING
+            op = Op(
+                len(self.ops),
+                ARGUMENT,
+                argument.get_name(state=self.asm_state),
+                (type_,),
+                shardings,
+                owner.function,
+                owner.id,
+                region,
+                number,
+                self.location(argument.location),
+                attributes,
+                index,
+            )
+            self.ops.append(op)
+            self.nx.add_node(op.id, op=op)
+            self.values[argument] = (op.id, self.regions, self.table(0, type_, shardings[0]))
+            added.append(op)
+        return added
+
+    def table(self, result: int, type_: TensorType, sharding: Sharding | None) -> dict[int, Edge]:
+        """The edges from values alike (result number, type, sharding): see `_Source`.
+
+        There are few distinct ones, and equal edges are one object. Types and shardings are
+        each one object a distinct text, so their identity stands for them.
+        """
+        key = (result, id(type_), id(sharding))
+        found = self.tables.get(key)
+        if found is None:
+            found = self.tables[key] = {0: Edge("data", result, 0, type_, sharding)}
+        return found
+
+    @staticmethod
+    def edge(table: dict[int, Edge], slot: int) -> Edge:
+        """The edge of a table to operand number `slot`, or `~slot` when that is a capture."""
+        like = table[0]
+        kind: EdgeKind = "data" if slot >= 0 else "capture"
+        operand = slot if slot >= 0 else ~slot
+        edge = table[slot] = Edge(kind, like.result, operand, like.type, like.sharding)
+        return edge
+
+    def type_of(self, type_: Any) -> TensorType:
+        found = self.types.get(type_)
+        if found is None:
+            found = self.types[type_] = parse_type(str(type_))
+        return found
+
+    def attributes(self, attributes: Any, node: int) -> Mapping[str, AttributeValue]:
+        """The attributes that the graph keeps."""
+        names = self.names_of(attributes)
+        wanted = self.wanted.get(names)
+        if wanted is None:
+            wanted = self.wanted[names] = tuple(filter(is_wanted, names))
+        if not wanted:
+            return NO_ATTRIBUTES
+        return {name: self.value(name, attributes[name], node) for name in wanted}
+
+    def value(self, name: str, attribute: Any, node: int) -> AttributeValue:
+        """The value of an attribute; of a sharding that cannot be parsed the text."""
+        plain = self.plain.get(attribute)
+        if plain is None:
+            plain = self.plain[attribute] = self.plain_value(attribute)
+        if type(plain) is str:
+            language = language_of(name, plain)
+            if language is not None:
+                return self.texts.read(language, plain, node, name)
+        return plain
+
+    def plain_value(self, attribute: Any) -> AttributeValue:
+        kind = type(attribute).__name__
+        if kind in ("StringAttr", "FlatSymbolRefAttr", "IntegerAttr", "BoolAttr"):
+            return attribute.value
+        if kind == "UnitAttr":
+            return True
+        if kind == "DictAttr":
+            return MappingProxyType(
+                {name: self.plain_value(value) for name, value in _items(attribute)}
+            )
+        if kind == "ArrayAttr":
+            return tuple(self.plain_value(item) for item in attribute)
+        return str(attribute)
+
+    def dictionaries(
+        self, operation: Any, name: str, count: int, function: int | None = None
+    ) -> list[Mapping[str, AttributeValue]]:
+        """The attributes of each argument (`arg_attrs`) or result (`res_attrs`) of a function.
+
+        What is not understood is listed under the argument's node, the next to be made, or
+        under the `function` given.
+        """
+        attributes = operation.attributes
+        if name not in attributes:
+            return [NO_ATTRIBUTES] * count
+        first, step = (len(self.ops), 1) if function is None else (function, 0)
+        return [
+            {key: self.value(key, value, first + step * index) for key, value in _items(item)}
+            for index, item in enumerate(attributes[name])
+        ]
+
+    def function(self, operation: Any, op: Op, arguments: list[Op]) -> Function:
+        types = [self.type_of(t) for t in operation.attributes["function_type"].value.results]
+        results = self.dictionaries(operation, "res_attrs", len(types), op.id)
+        return Function(
+            op.function,
+            op.attributes.get("sym_visibility", ""),
+            op.id,
+            tuple(map(argument_of, arguments)),
+            tuple(map(result_of, range(len(types)), types, results)),
+        )
+
+    def finish(self) -> OpGraph:
+        for operand, node, index, place in self.waiting:
+            # Used before it is defined: in a graph region, or in a block printed earlier.
+            producer, home, table = self.values[operand]
+            slot = index if home == place else ~index
+            edge = table.get(slot) or self.edge(table, slot)
+            self.nx.add_edge(producer, node, index, edge=edge)
+        top = self.ops[0]
+        meshes = {
+            op.attributes["sym_name"]: op.attributes["mesh"]
+            for op in self.ops
+            if op.kind == "sdy.mesh"
+        }
+        name = top.attributes.get("sym_name", "")
+        attributes = {key: value for key, value in top.attributes.items() if key != "sym_name"}
+        return OpGraph(
+            self.nx,
+            self.ops,
+            name,
+            attributes,
+            meshes,
+            self.functions,
+            self.not_understood,
+            "bindings",
+        )
+
+
+def _names_of_pairs(attributes: Any) -> tuple[str, ...]:
+    return tuple([pair.name for pair in attributes])
+
+
+def _items(dictionary: Any) -> list[tuple[str, Any]]:
+    """Names and values of a DictAttr, which iterates over pairs or, since JAX 0.10, names."""
+    return [
+        (item, dictionary[item]) if type(item) is str else (item.name, item.attr)
+        for item in dictionary
+    ]
