@@ -73,6 +73,20 @@ class TileAssignment:
             positions = [at + step * stride for at in positions for step in range(dim)]
         return TileAssignment(dims, tuple(listed[at] for at in positions))
 
+    def sorted_in_last(self) -> TileAssignment:
+        """The same tiles with the devices along the last dimension in ascending order.
+
+        Lists the devices only where no iota describes the result.
+        """
+        if isinstance(self.devices, IotaTile):
+            parts = split_digits(self.devices.digits, self.dims)
+            if parts is not None:
+                parts[-1].sort(key=lambda digit: -digit[1])
+                return TileAssignment(self.dims, iota_of_digits([d for part in parts for d in part]))
+        listed, size = self.listed(), self.dims[-1]
+        groups = (sorted(listed[at : at + size]) for at in range(0, len(listed), size))
+        return TileAssignment(self.dims, tuple(device for group in groups for device in group))
+
     def __str__(self) -> str:
         dims = ",".join(map(str, self.dims))
         if isinstance(self.devices, IotaTile):
@@ -186,23 +200,24 @@ class HloSharding:
         return dims[: len(dims) - len(self.subgroup_types)]
 
     def canonical(self) -> HloSharding:
-        """The form that XLA makes of it when it reads it (``HloSharding::Subgroup``).
+        """The form that XLA gives it when it reads it (``HloSharding::Subgroup``).
 
         Subgroups of the same type become one, in the order manual, unreduced, replicated; those
-        of size 1 go; what is manual, unreduced or replicated throughout has no tiles. In an
-        explicit device list, devices that hold the same are sorted.
+        of size 1 go; what is one type throughout has no tiles; devices that hold the same are
+        sorted. XLA leaves out the third step where only a subgroup of size 1 is of another type
+        than unreduced.
         """
         tile, types = self.tile_assignment, self.subgroup_types
         if tile is None or not types:
             return self
         data, sizes = self.data_dims, tile.dims[len(tile.dims) - len(types) :]
-        whole = math.prod(data) == 1
-        if whole and len(set(types)) == 1:
-            return replace(self, type=types[0], tile_assignment=None, subgroup_types=())
         kept = [k for k in range(len(types)) if sizes[k] > 1]
         kinds = [kind for kind in _SUBGROUP_ORDER if any(types[k] == kind for k in kept)]
-        if whole and len(kinds) == 1 and kinds[0] != "unreduced":
-            return replace(self, type=kinds[0], tile_assignment=None, subgroup_types=())
+        whole = set(kinds) or set(types)
+        if math.prod(data) == 1 and len(whole) == 1:
+            return replace(self, type=whole.pop(), tile_assignment=None, subgroup_types=())
+        if not data and not kinds:
+            return replace(self, type="replicated", tile_assignment=None, subgroup_types=())
         order = [k for kind in kinds for k in kept if types[k] == kind]
         dropped = [k for k in range(len(types)) if k not in order]
         perm = [*range(len(data)), *(len(data) + k for k in (*order, *dropped))]
@@ -210,14 +225,10 @@ class HloSharding:
             *data,
             *(math.prod(sizes[k] for k in kept if types[k] == kind) for kind in kinds),
         ]
-        devices = tile.transposed(perm).devices
-        if kinds[-1:] == ["replicated"] and isinstance(devices, tuple):
-            devices = _sorted_groups(devices, dims[-1])
-        return replace(
-            self,
-            tile_assignment=TileAssignment(tuple(dims), devices),
-            subgroup_types=tuple(kinds),
-        )
+        made = TileAssignment(tuple(dims), tile.transposed(perm).devices)
+        if kinds[-1:] == ["replicated"]:
+            made = made.sorted_in_last()
+        return replace(self, tile_assignment=made, subgroup_types=tuple(kinds))
 
     def __str__(self) -> str:
         parts: list[str] = []
@@ -240,11 +251,6 @@ class HloSharding:
 
 #: XLA sorts subgroups by the number of their type in xla_data.proto, replicated last.
 _SUBGROUP_ORDER: tuple[SubgroupType, ...] = ("manual", "unreduced", "replicated")
-
-
-def _sorted_groups(devices: tuple[int, ...], size: int) -> tuple[int, ...]:
-    groups = (devices[at : at + size] for at in range(0, len(devices), size))
-    return tuple(device for group in groups for device in sorted(group))
 
 
 def _metadata_text(metadata: tuple[OpMetadata, ...]) -> str:

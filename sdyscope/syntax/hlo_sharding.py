@@ -133,10 +133,13 @@ class _Values(HloMeshTransformer):
         return OpMetadata(items(children))
 
     def metadata_field(self, children: list[Any]) -> tuple[str, Any]:
-        name, value = children
+        name, value = str(children[0][:-1]), children[1]
+        wanted = _FIELD_TYPES.get(name)
+        if wanted is not None and not isinstance(value, wanted):
+            raise ConversionError(f"{name} is {_TYPE_WORDS[wanted]}")
         if isinstance(value, int) and not -(1 << 31) <= value < 1 << 31:
             raise ConversionError(f"{value} does not fit in 32 bits")
-        return name[:-1], value
+        return name, value
 
     def integer_list(self, children: list[Any]) -> tuple[int, ...]:
         return children[0] or ()
@@ -160,6 +163,22 @@ def _once(given: list[_Field]) -> dict[str, Any]:
         fields["reduction"], fields["unreduced_axes"] = fields["unreduced_axes"]
     return fields
 
+
+#: What OpMetadata of xla_data.proto has; a field of another version may be anything.
+_FIELD_TYPES: dict[str, type] = {
+    "op_type": str,
+    "op_name": str,
+    "source_file": str,
+    "source_line": int,
+    "source_end_line": int,
+    "source_column": int,
+    "source_end_column": int,
+    "profile_type": tuple,
+    "deduplicated_name": str,
+    "scheduling_name": str,
+    "stack_frame_id": int,
+}
+_TYPE_WORDS = {str: "a string", int: "an integer", tuple: "a list of integers in braces"}
 
 _WORDS = {
     "type": "types",
