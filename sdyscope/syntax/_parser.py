@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from typing import Any, NoReturn
+from typing import Any
 
 from lark import Lark, Token, Transformer, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, VisitError
@@ -58,9 +58,9 @@ class Language:
         try:
             return self._parser.parse(text, start=rule)
         except UnexpectedInput as error:
-            self._raise_unexpected(rule, text, error)
-        except ConversionError:
-            self._raise_refused(rule, text)
+            raise self._unexpected(rule, text, error) from None
+        except ConversionError as error:
+            raise self._refused(rule, text) from error
 
     @cached_property
     def _parser(self) -> Lark:
@@ -96,7 +96,7 @@ class Language:
             return f"'{pattern.value}'"
         return terminal.lower().replace("_", " ")
 
-    def _raise_unexpected(self, rule: str, text: str, error: UnexpectedInput) -> NoReturn:
+    def _unexpected(self, rule: str, text: str, error: UnexpectedInput) -> SyntaxTextError:
         token = getattr(error, "token", None)
         if isinstance(error, UnexpectedCharacters):
             line, column = error.line, error.column
@@ -110,35 +110,39 @@ class Language:
             found = quoted(max(str(token), word_at(text, token.start_pos), key=len))
         interactive = getattr(error, "interactive_parser", None)
         accepted = sorted(interactive.accepts()) if interactive is not None else []
-        raise SyntaxTextError(
+        return SyntaxTextError(
             f"unexpected {found} in {rule_name(rule)}",
             text=text,
             line=line,
             column=column,
             expected=tuple(dict.fromkeys(map(self.terminal_name, accepted))),
-        ) from None
+        )
 
-    def _raise_refused(self, rule: str, text: str) -> NoReturn:
-        tree = self._tree_parser.parse(text, start=rule)
+    def _refused(self, rule: str, text: str) -> SyntaxTextError:
         try:
-            self.transformer().transform(tree)
-        except VisitError as visit:
-            if not isinstance(visit.orig_exc, ConversionError):
+            self.transformer().transform(self._tree_parser.parse(text, start=rule))
+        except UnexpectedInput as error:
+            # Further on the text is not even well formed.
+            return self._unexpected(rule, text, error)
+        except VisitError as error:
+            if not isinstance(error.orig_exc, ConversionError):
                 raise
-            place = visit.obj
-            line, column = 1, 1
-            if isinstance(place, Token):
-                line, column = place.line or 1, place.column or 1
-            elif isinstance(place, Tree) and not place.meta.empty:
-                line, column = place.meta.line, place.meta.column
-            raise SyntaxTextError(
-                visit.orig_exc.message,
+            line, column = position(error.obj)
+            return SyntaxTextError(
+                error.orig_exc.message,
                 text=text,
                 line=line,
                 column=column,
-                hint=visit.orig_exc.hint,
-            ) from visit.orig_exc
+                hint=error.orig_exc.hint,
+            )
         raise AssertionError(f"{rule}: refused once, accepted the second time: {text!r}")
+
+
+def position(place: Tree[Token] | Token) -> tuple[int, int]:
+    """Line and column of the first character of a tree or token, counted from 1."""
+    if isinstance(place, Token):
+        return place.line or 1, place.column or 1
+    return (1, 1) if place.meta.empty else (place.meta.line, place.meta.column)
 
 
 def rule_name(rule: str) -> str:
