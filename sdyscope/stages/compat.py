@@ -61,6 +61,7 @@ __all__ = [
     "scan_body_is_inlined",
     "sdy",
     "shard_map_parameters",
+    "spec_entries",
     "specified",
     "stablehlo",
     "sub_jaxprs",
@@ -202,6 +203,11 @@ def mesh_of_attribute(attribute: Any) -> Mesh:
     return Mesh(
         tuple(MeshAxis(axis.name, axis.size) for axis in axes), tuple(mesh.device_ids) or None
     )
+
+
+def spec_entries(spec: Any) -> tuple[Any, ...]:
+    """The entries of JAX's PartitionSpec, which refuses to be iterated when axes are unreduced."""
+    return tuple(spec._partitions)
 
 
 def is_explicit(mesh: Any) -> bool:

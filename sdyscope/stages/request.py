@@ -72,7 +72,7 @@ def _short(sharding: Any) -> str:
 
 
 def _spec(spec: JaxPartitionSpec, ndim: int) -> PartitionSpec:
-    entries = list(map(_entry, spec))
+    entries = list(map(_entry, compat.spec_entries(spec)))
     # A PRNG key has one more dimension in the IR than the key array had; it is never sharded.
     del entries[ndim:]
     return PartitionSpec(
@@ -124,7 +124,7 @@ def argument_axes(program: Program) -> frozenset[str]:
     found: set[str] = set()
     for leaf in jax.tree.leaves((program.args, dict(program.kwargs))):
         spec = getattr(getattr(leaf, "sharding", None), "spec", None)
-        for entry in spec or ():
+        for entry in () if spec is None else compat.spec_entries(spec):
             found.update(axis for axis in _axes(entry) if isinstance(axis, str))
     return frozenset(found)
 
@@ -204,7 +204,10 @@ def _with_free_dimensions(sharding: Any) -> Any:
     """A sharding that is part of a type: Auto axes may shard what no Explicit axis does."""
     if compat.all_explicit(sharding.mesh):
         return sharding
-    free = [JaxPartitionSpec.UNCONSTRAINED if e is None else e for e in sharding.spec]
+    free = [
+        JaxPartitionSpec.UNCONSTRAINED if entry is None else entry
+        for entry in compat.spec_entries(sharding.spec)
+    ]
     return sharding.update(spec=sharding.spec.update(partitions=tuple(free)))
 
 
@@ -248,14 +251,15 @@ def _constraint(boundary: Boundary, ordinal: int) -> RequestedTensor:
 
 def _lowered_spec(spec: JaxPartitionSpec, aval: Any, boundary: Boundary) -> JaxPartitionSpec:
     """The spec of a constraint, with free dimensions (vmap adds some) and Explicit axes put in."""
-    entries = [*spec, *[None] * (len(aval.shape) - len(spec))]
+    entries = list(compat.spec_entries(spec))
+    entries += [None] * (len(aval.shape) - len(entries))
     for dimension in boundary.unconstrained:
         entries[dimension] = JaxPartitionSpec.UNCONSTRAINED
-    for dimension, of_type in enumerate(aval.sharding.spec[: len(entries)]):
+    for dimension, of_type in enumerate(compat.spec_entries(aval.sharding.spec)[: len(entries)]):
         entry = entries[dimension]
         if of_type is not None and entry is not JaxPartitionSpec.UNCONSTRAINED:
             entries[dimension] = (*_axes(of_type), *_axes(entry))
-    return JaxPartitionSpec(*entries, unreduced=spec.unreduced, reduced=spec.reduced)
+    return spec.update(partitions=tuple(entries))
 
 
 def _axes(entry: Any) -> tuple[str, ...]:

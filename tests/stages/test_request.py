@@ -1,0 +1,400 @@
+"""What is requested is what JAX lowers: names, order, source lines, under both partitioners."""
+
+import re
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from programs import AUTO, EXPLICIT, PROGRAMS, array, on
+
+from sdyscope.mesh import Mesh
+from sdyscope.program import Program
+from sdyscope.sharding import UNCONSTRAINED, PartitionSpec
+from sdyscope.stages import compat
+from sdyscope.stages.lower import NotLowerable, lower, trace
+from sdyscope.stages.request import argument_axes, from_jax_sharding, requested
+from sdyscope.targets import resolve
+
+#: What this JAX refuses, whoever asks.
+REFUSED = {
+    (0, 7): {"shard_map_over_one_axis", "explicit"},
+}.get(compat.version_tuple()[:2], set())
+
+
+def traced(name):
+    fun, args = PROGRAMS[name]
+    return trace(Program(name, fun, args))
+
+
+def asm(attribute):
+    return str(attribute).strip('"')
+
+
+def constraints(module):
+    """(kind, scope, file and line) of what is in a module, each function where first called.
+
+    The scope is only known from the beginning of the function on.
+    """
+    functions = {
+        asm(op.operation.attributes["sym_name"]): op.operation
+        for op in module.body.operations
+        if op.operation.name == "func.func"
+    }
+    seen = {"main"}
+
+    def place(op):
+        text = str(op.location)
+        name = re.match(r'loc\("([^"]*)"\(', text)
+        line = re.search(r'"(/[^"]*)":(\d+)', text)
+        scope, _, last = (name[1] if name else "").rpartition("/")
+        return scope, last, line and (line[1], int(line[2]))
+
+    def visit(op):
+        scope, last, line = place(op)
+        kind = op.name
+        if kind == "stablehlo.custom_call":
+            kind = asm(op.attributes["call_target_name"])
+        if kind in ("sdy.sharding_constraint", "Sharding"):
+            if last in ("sharding_constraint", "reshard"):
+                yield "constraint", scope, line
+            elif last in ("", "jit:"):
+                yield "jit", None, None
+        elif kind == "sdy.manual_computation":
+            yield "shard_map", scope, line
+        elif kind in ("SPMDFullToShardShape", "SPMDShardToFullShape"):
+            yield kind, scope, line
+        elif kind == "func.call":
+            callee = asm(op.attributes["callee"]).lstrip("@")
+            if callee not in seen:
+                seen.add(callee)
+                yield from within(functions[callee])
+        yield from within(op)
+
+    def within(op):
+        for region in op.regions:
+            for block in region:
+                for inner in block:
+                    yield from visit(inner.operation)
+
+    return list(within(functions["main"]))
+
+
+def expected(tensors, partitioner):
+    """The same list, of what was requested. GSPMD has an op for each input and output."""
+    found, by_ordinal = [], {}
+    for tensor in tensors:
+        if tensor.ordinal >= 0:
+            by_ordinal.setdefault(tensor.ordinal, []).append(tensor)
+    for group in by_ordinal.values():
+        first = group[0]
+        line = (first.source.file, first.source.line)
+        if first.kind == "constraint":
+            nested_jit = any("nested jit" in note for note in first.notes)
+            found.append(("jit", None, None) if nested_jit else ("constraint", first.path, line))
+        elif partitioner == "shardy":
+            found.append(("shard_map", first.path, line))
+        else:
+            kinds = {
+                "shard_map input": "SPMDFullToShardShape",
+                "shard_map output": "SPMDShardToFullShape",
+            }
+            found += [(kinds[tensor.kind], tensor.path, line) for tensor in group]
+    return found
+
+
+def without_outputs(found):
+    """Under GSPMD an output comes after the body; the inputs keep the order."""
+    return [item for item in found if item[0] != "SPMDShardToFullShape"]
+
+
+def assert_same_order(stage, partitioner):
+    """The requested constraints are the module's: as many, in order, from the same lines."""
+    module = lower(stage, partitioner).module
+    asked = [t for t in requested(stage) if t.kind not in ("argument", "result")]
+    lowered, wanted = constraints(module), expected(asked, partitioner)
+    outputs = [sum(item[0] == "SPMDShardToFullShape" for item in x) for x in (lowered, wanted)]
+    assert outputs[0] == outputs[1]
+    lowered, wanted = without_outputs(lowered), without_outputs(wanted)
+    assert [item[0] for item in lowered] == [item[0] for item in wanted]
+    for (_, scope, line), (_, full_scope, asked_line) in zip(lowered, wanted, strict=True):
+        if scope is not None:
+            assert f"/{full_scope}".endswith(f"/{scope}" if scope else "")
+        if compat.version_tuple() >= (0, 9):  # before, the line of the loop or the call
+            assert line in (None, asked_line)
+    return len(wanted)
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_constraints_are_those_of_the_module_in_order(name, partitioner):
+    if name in REFUSED:
+        with pytest.raises(NotLowerable):
+            lower(traced(name), partitioner)
+    else:
+        assert_same_order(traced(name), partitioner)
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+@pytest.mark.parametrize(
+    ("word", "settings"),
+    [
+        ("mlp", {"layers": 3}),
+        ("fsdp-transformer", {}),
+        ("fsdp-transformer", {"scan": True, "remat": True}),
+        ("fsdp-transformer", {"remat": True, "donate": True, "optimizer": "sgd"}),
+    ],
+)
+def test_constraints_of_the_reference_models(word, settings, partitioner):
+    stage = trace(resolve(word, settings=settings))
+    assert assert_same_order(stage, partitioner) > 5
+    module = lower(stage, partitioner)
+    names, results = main_arguments(module)
+    tensors = requested(stage)
+    assert names == [t.path for t in tensors if t.kind == "argument" and not t.dropped]
+    assert results == [t.path for t in tensors if t.kind == "result"]
+
+
+@pytest.mark.parametrize(
+    ("name", "constraint_count", "shard_map_count"),
+    [
+        ("dead_code", 0, 0),
+        ("kept_dead_code", 1, 0),
+        ("jit_twice", 1, 0),
+        ("jit_with_shardings", 2, 0),
+        ("while_loop_batched", 3, 0),
+        ("linear_solve", 1, 0),
+        ("shard_map", 1, 1),
+        ("shard_map_grad", 0, 4),
+        ("shard_map_over_nothing", 1, 0),
+    ],
+)
+def test_counts(name, constraint_count, shard_map_count):
+    tensors = [t for t in requested(traced(name)) if t.ordinal >= 0]
+    constraint_ordinals = {t.ordinal for t in tensors if t.kind == "constraint"}
+    ordinals = {t.ordinal for t in tensors}
+    assert len(constraint_ordinals) == constraint_count
+    assert len(ordinals - constraint_ordinals) == shard_map_count
+    assert ordinals == set(range(len(ordinals)))
+
+
+def of_kind(name, kind):
+    return [tensor for tensor in requested(traced(name)) if tensor.kind == kind]
+
+
+def test_specs_of_constraints():
+    first, second = of_kind("straight", "constraint")
+    assert first.sharding.mesh == Mesh.of({"data": 4, "model": 2})
+    assert first.sharding.spec == PartitionSpec.of("data", "model")
+    assert second.sharding.spec == PartitionSpec.of("data", UNCONSTRAINED)
+    assert (first.shape, first.dtype) == ((16, 32), "f32")
+    assert first.source.function == "straight"
+
+
+def test_vmap_adds_a_free_dimension():
+    (tensor,) = of_kind("vmap", "constraint")
+    assert tensor.sharding.spec == PartitionSpec.of(UNCONSTRAINED, "model")
+    (tensor,) = of_kind("vmap_over_axis", "constraint")
+    assert tensor.sharding.spec == PartitionSpec.of("data", "model")
+
+
+def test_shard_map_boundary():
+    inputs = of_kind("shard_map", "shard_map input")
+    (output,) = of_kind("shard_map", "shard_map output")
+    assert [str(tensor.sharding.spec) for tensor in inputs] == ["P('data')", "P(None, 'model')"]
+    assert [tensor.index for tensor in inputs] == [0, 1]
+    assert {tensor.ordinal for tensor in (*inputs, output)} == {0}
+    assert output.manual_axes == ("data", "model")
+    assert output.shape == (4, 32)  # global: the sum over `data` leaves one block of it
+
+
+def test_shard_map_that_jax_does_not_write():
+    (output,) = of_kind("shard_map_over_nothing", "shard_map output")
+    assert output.ordinal == -1
+    assert "size 1" in output.notes[0]
+
+
+def test_explicit_axes():
+    (constraint,) = of_kind("explicit", "constraint")
+    assert constraint.sharding.spec == PartitionSpec.of(None, "model")
+    (result,) = of_kind("explicit", "result")
+    assert result.sharding.spec == PartitionSpec.of(None, "model")
+    assert result.notes == ("By its type: the mesh has Explicit axes.",)
+
+
+# --- arguments and results ------------------------------------------------------------------------
+
+TABLE = np.arange(640.0, dtype=np.float32).reshape(10, 64)
+DEVICE_TABLE = jnp.asarray(TABLE)
+
+
+@partial(
+    jax.jit,
+    static_argnums=(2,),
+    static_argnames=("flag",),
+    donate_argnums=(0,),
+    donate_argnames=("kw",),
+)
+def awkward(params, x, n, *rest, unused=None, kw=None, flag=True, **more):
+    y = x @ params["w"] + n + TABLE.sum() + DEVICE_TABLE[:1] * flag
+    return {"a": y, "none": None, "b": [kw["z"] * 2, kw["z"]]}, rest[1]["q"] + more["m"]
+
+
+def awkward_arguments():
+    args = (
+        {"w": array((64, 64), None, "model"), "v": None},
+        array((16, 64), "data"),
+        3,
+        array((2,)),
+        {"q": array((2,))},
+    )
+    kwargs = {"kw": {"z": array((8,))}, "flag": False, "m": array((2,)), "unused": array((5,))}
+    return args, kwargs
+
+
+def main_arguments(module):
+    line = next(line for line in module.text().splitlines() if "@main(" in line)
+    head, _, tail = line.partition(") -> ")
+    return re.findall(r'%arg\d+:.*?loc\("([^"]*)"\)', head), re.findall(
+        r'jax.result_info = "([^"]*)"', tail
+    )
+
+
+@pytest.mark.parametrize("simplified", [False, True])
+def test_arguments_keep_their_names(simplified):
+    args, kwargs = awkward_arguments()
+    with jax.enable_checks(False):
+        old = jax.config.jax_use_simplified_jaxpr_constants
+        jax.config.update("jax_use_simplified_jaxpr_constants", simplified)
+        jax.clear_caches()
+        try:
+            stage = trace(Program("awkward", awkward, args, kwargs))
+            modules = [lower(stage, name) for name in ("shardy", "gspmd")]
+        finally:
+            jax.config.update("jax_use_simplified_jaxpr_constants", old)
+            jax.clear_caches()
+    tensors = requested(stage)
+    arguments = [tensor for tensor in tensors if tensor.kind == "argument"]
+    assert [(t.path, t.dropped, t.donated, t.index) for t in arguments] == [
+        ("params['w']", False, True, 0),
+        ("x", False, False, 1),
+        ("rest[0]", True, False, 2),
+        ("rest[1]['q']", False, False, 3),
+        ("kw['z']", False, True, 4),
+        ("more['m']", False, False, 5),
+        ("unused", True, False, 6),
+    ]
+    results = [tensor for tensor in tensors if tensor.kind == "result"]
+    assert [t.path for t in results] == [
+        "result[0]['a']",
+        "result[0]['b'][0]",
+        "result[0]['b'][1]",
+        "result[1]",
+    ]
+    for module in modules:
+        assert module.kept_arguments == tuple(t.index for t in arguments if not t.dropped)
+        assert module.donated_arguments == (0, 4)
+        names, result_names = main_arguments(module)
+        assert names[-len(module.kept_arguments) :] == [t.path for t in arguments if not t.dropped]
+        assert result_names == [t.path for t in results]
+
+
+def test_arguments_of_a_lowered_stage():
+    args, kwargs = awkward_arguments()
+    stage = awkward.trace(*args, **kwargs)
+    of_traced = [t for t in requested(stage) if t.kind in ("argument", "result")]
+    of_lowered = requested(stage.lower(lowering_platforms=("cpu",)))
+    assert [(t.path, t.shape, t.dropped, t.donated) for t in of_lowered] == [
+        (t.path, t.shape, t.dropped, t.donated) for t in of_traced
+    ]
+    assert [t.sharding for t in of_lowered if not t.dropped] == [
+        t.sharding for t in of_traced if not t.dropped
+    ]
+
+
+def test_shardings_given_to_jit():
+    jitted = jax.jit(
+        lambda a, b: (a + 1, b),
+        in_shardings=(on("data"), None),
+        out_shardings=(on("model"), None),
+    )
+    shape = jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    a, b, first, second = requested(jitted.trace(shape, array((8, 4), "model")))
+    assert a.sharding.spec == PartitionSpec.of("data")
+    assert b.sharding.spec == PartitionSpec.of("model")
+    assert first.sharding.spec == PartitionSpec.of("model")
+    assert second.sharding is None
+
+
+def test_two_minds_about_an_argument_are_noted():
+    jitted = jax.jit(lambda a: a + 1, in_shardings=on("data"))
+    argument, _ = requested(jitted.trace(array((8, 4), "model")))
+    assert argument.sharding.spec == PartitionSpec.of("data")
+    assert "in_shardings say" in argument.notes[0]
+
+
+def test_arrays_on_devices():
+    mesh = compat.device_mesh(Mesh.of({"data": 4, "model": 2}), jax.devices())
+    committed = jax.device_put(np.zeros((8, 4)), NamedSharding(mesh, P("data", "model")))
+    plain = jnp.zeros((3,))
+    on_one = jax.device_put(np.zeros((3,)), jax.devices()[1])
+    a, b, _ = requested(jax.jit(lambda a, b: a.sum() + b.sum()).trace(committed, plain))
+    assert a.sharding.spec == PartitionSpec.of("data", "model")
+    assert a.sharding.mesh == Mesh.of({"data": 4, "model": 2})
+    assert b.sharding is None
+    assert b.notes == ()
+    (c, _) = requested(jax.jit(lambda c: c + 1).trace(on_one))
+    assert c.sharding is None
+    assert "SingleDeviceSharding" in c.notes[0]
+
+
+def test_a_mesh_in_another_order_is_counted_by_position():
+    mesh = compat.device_mesh(Mesh.of({"data": 8}, tuple(range(8))[::-1]), jax.devices())
+    assert [device.id for device in mesh.devices.flat] == list(range(8))[::-1]
+    found, _ = from_jax_sharding(NamedSharding(mesh, P("data")), 1)
+    assert found.mesh == Mesh.of({"data": 8})
+
+
+def test_random_keys_have_one_more_dimension():
+    keys = jax.eval_shape(lambda: jax.random.split(jax.random.key(0), 8))
+    keys = jax.ShapeDtypeStruct(keys.shape, keys.dtype, sharding=on("data"))
+    argument, _ = requested(jax.jit(lambda k: jax.random.key_data(k)).trace(keys))
+    assert (argument.shape, argument.dtype) == ((8, 2), "ui32")
+    assert argument.sharding.spec == PartitionSpec.of("data")
+    assert "PRNG key" in argument.notes[0]
+
+
+def test_functions_without_a_readable_signature():
+    jitted = jax.jit(partial(jax.tree.map, jnp.sin))
+    argument, result = requested(jitted.trace({"w": array((8,))}))
+    assert argument.path.endswith("['w']")
+    assert result.path == "result['w']"
+
+
+def test_what_is_no_named_sharding():
+    assert from_jax_sharding(None, 2) == (None, ())
+    single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    found, (note,) = from_jax_sharding(single, 2)
+    assert found is None
+    assert note.startswith("Given as SingleDeviceSharding")
+
+
+def test_unreduced_and_reduced_axes():
+    found, _ = from_jax_sharding(NamedSharding(EXPLICIT, P("data", unreduced={"model"})), 2)
+    assert found.spec == PartitionSpec.of("data", unreduced={"model"})
+    found, _ = from_jax_sharding(NamedSharding(EXPLICIT, P("data", reduced={"model"})), 2)
+    assert found.spec == PartitionSpec.of("data", reduced={"model"})
+
+
+def test_argument_axes_need_no_tracing():
+    assert argument_axes(Program("p", None, (array((8, 8), ("data", "model")), 3))) == {
+        "data",
+        "model",
+    }
+    assert argument_axes(Program("p", None, (array((8, 8)),), {"k": array((4,), "data")})) == {
+        "data"
+    }
+    assert AUTO.size == 8
