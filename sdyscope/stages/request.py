@@ -188,15 +188,15 @@ def _spec_of(sharding: Any) -> str:
 
 
 def _result(result: Result, index: int) -> RequestedTensor:
-    notes, sharding = [], result.asked
+    notes = []
     if result.layout:
         notes.append("jit's out_shardings ask for a layout too.")
     of_type = getattr(result.aval, "sharding", None)
-    if sharding is None and of_type is not None and compat.is_explicit(of_type.mesh):
-        sharding = _with_free_dimensions(of_type)
-        notes.append("By its type: the mesh has Explicit axes.")
+    if result.asked is None and of_type is not None and compat.is_explicit(of_type.mesh):
+        # No attribute of the result says so: JAX puts a constraint on the op that makes it.
+        notes.append(f"By its type, on Explicit axes, it is {of_type.spec}.")
     return _tensor(
-        "result", result.name or f"result[{index}]", result.aval, sharding, notes, index=index
+        "result", result.name or f"result[{index}]", result.aval, result.asked, notes, index=index
     )
 
 

@@ -1,0 +1,225 @@
+"""Lowering: both partitioners, no devices, any size of mesh, and what JAX refuses."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from programs import EXPLICIT, PROGRAMS, array
+
+from sdyscope.errors import CompilerError, TargetError
+from sdyscope.mesh import Mesh
+from sdyscope.program import Program
+from sdyscope.stages import compat
+from sdyscope.stages.lower import LoweredModule, NotLowerable, lower, trace
+
+BOTH = ("shardy", "gspmd")
+
+
+def program(name="straight"):
+    return Program(name, *PROGRAMS[name])
+
+
+def test_one_trace_lowers_under_both():
+    stage = trace(program())
+    first, second, again = (lower(stage, name) for name in ("shardy", "gspmd", "shardy"))
+    assert (first.found, second.found, again.found) == ("shardy", "gspmd", "shardy")
+    assert first.text() == again.text() != second.text()
+    assert "sdy.sharding_constraint" in first.text()
+    assert "@Sharding" in second.text()
+
+
+@pytest.mark.parametrize("partitioner", BOTH)
+@pytest.mark.parametrize("name", ["straight", "scan_grad", "shard_map", "jit_with_shardings"])
+def test_the_text_is_jaxs_own(name, partitioner):
+    stage = trace(program(name))
+    made = lower(stage, partitioner)
+    with compat.partitioner(partitioner):
+        assert made.text() == stage.lower(lowering_platforms=("cpu",)).as_text(debug_info=True)
+        jax.clear_caches()
+        # Traced anew under this partitioner, as by a user who sets the flag first.
+        fun, args = PROGRAMS[name]
+        text = fun.trace(*args).lower(lowering_platforms=("cpu",)).as_text()
+    assert made.text(debug_info=False) == text
+
+
+def test_the_configuration_is_as_before():
+    before = jax.config.jax_use_shardy_partitioner
+    for name in BOTH:
+        lower(program(), name)
+    with pytest.raises(NotLowerable):
+        lower(Program("broken", jax.jit(lambda x: x @ x), (array((2, 3)),)), "gspmd")
+    assert jax.config.jax_use_shardy_partitioner == before
+
+
+def test_what_is_known_of_a_module():
+    made = lower(program(), "shardy")
+    assert made.meshes == {"mesh": Mesh.of({"data": 4, "model": 2})}
+    assert (made.num_partitions, made.num_devices) == (8, 8)
+    assert made.kept_arguments == (0, 1)
+    assert made.platforms == ("cpu",)
+    assert made.jax_version == jax.__version__
+    assert made.bytecode().startswith(b"ML\xefR")
+    assert lower(program(), "gspmd").meshes == {}
+
+
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_any_size_of_mesh_without_devices(partitioner):
+    sizes = dict(zip("abcdefg", (1, 16, 1, 256, 1, 8, 1), strict=True))
+    mesh = compat.abstract_mesh(Mesh.of(sizes))
+    shape = jax.ShapeDtypeStruct(
+        (256, 2048), jnp.float32, sharding=NamedSharding(mesh, P("b", "d"))
+    )
+    made = lower(Program("big", jax.jit(lambda x: x * 2), (shape,)), partitioner)
+    assert made.num_devices == 32768
+    assert made.found == partitioner
+    assert len(made.text()) < 10_000
+
+
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_on_the_devices_that_are_there(partitioner):
+    mesh = compat.device_mesh(Mesh.of({"data": 4, "model": 2}), jax.devices())
+    value = jax.device_put(np.ones((8, 4), np.float32), NamedSharding(mesh, P("data", "model")))
+    made = lower(Program("real", jax.jit(lambda x: x * 2), (value,)), partitioner, platforms=None)
+    assert made.found == partitioner
+    assert made.num_devices == 8
+    assert made.platforms == ("cpu",)
+
+
+def test_other_platforms():
+    assert lower(program(), "shardy", platforms=("tpu",)).platforms == ("tpu",)
+
+
+def test_a_mesh_larger_than_the_machine():
+    with pytest.raises(CompilerError, match="16 devices, and there are 8"):
+        compat.device_mesh(Mesh.of({"data": 16}), jax.devices())
+
+
+def test_a_program_without_shardings():
+    made = lower(Program("plain", jax.jit(jnp.sin), (jnp.ones(3),)), "shardy")
+    assert made.found == "none"
+    assert made.num_devices == 1
+
+
+def test_hoisted_constants_are_counted():
+    table = jnp.arange(1000.0)
+    old = jax.config.jax_use_simplified_jaxpr_constants
+    jax.config.update("jax_use_simplified_jaxpr_constants", True)
+    try:
+        made = lower(
+            Program("f", jax.jit(lambda x, y: y + table), (array((3,)), array((1000,), "data"))),
+            "shardy",
+        )
+    finally:
+        jax.config.update("jax_use_simplified_jaxpr_constants", old)
+        jax.clear_caches()
+    assert made.kept_arguments == (1,)
+    arguments = made.text(debug_info=False).split("@main(")[1].split(")")[0].count("%arg")
+    assert arguments == made.constants + 1
+
+
+def test_not_lowerable_names_the_line_and_keeps_jaxs_words():
+    def wrong(x):
+        return x @ jnp.ones((7, 7))
+
+    with pytest.raises(NotLowerable) as caught:
+        trace(Program("wrong", jax.jit(wrong), (array((4, 4)),)))
+    assert caught.value.file == __file__
+    assert caught.value.line == wrong.__code__.co_firstlineno + 1
+    assert "wrong can't be traced: TypeError: " in str(caught.value)
+    assert "For simplicity, JAX has removed" not in caught.value.reason
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_unreduced_results_are_not_for_gspmd():
+    sharding = NamedSharding(EXPLICIT, P(None, unreduced={"data"}))
+
+    def unreduced(x, y):
+        return jnp.einsum("ab,bc->ac", x, y, out_sharding=sharding)
+
+    args = (array((4, 8), None, "data", mesh=EXPLICIT), array((8, 4), "data", mesh=EXPLICIT))
+    one = Program("unreduced", jax.jit(unreduced), args)
+    if compat.version_tuple()[:2] == (0, 9):  # it had a form for them
+        assert "last_tile_dims={unreduced, replicated}" in lower(one, "gspmd").text()
+        return
+    with pytest.raises(NotLowerable) as caught:
+        lower(one, "gspmd")
+    assert caught.value.partitioner == "gspmd"
+    assert caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("fun", "message"),
+    [(len, "is a builtin_function_or_method"), (lambda x: x, "is a function, not a jitted one")],
+)
+def test_what_can_not_be_traced(fun, message):
+    with pytest.raises(TargetError, match=message):
+        trace(Program("f", fun, ()))
+
+
+def test_what_was_traced_or_lowered_already():
+    fun, args = PROGRAMS["straight"]
+    stage = fun.trace(*args)
+    assert trace(Program("t", stage)) is stage
+    with compat.partitioner("shardy"):
+        lowered = stage.lower(lowering_platforms=("cpu",))
+    assert lower(lowered, "shardy").name == "straight"
+    assert lower(Program("mine", lowered), "shardy").name == "mine"
+    with pytest.raises(NotLowerable, match="lowered already, under shardy, not under gspmd"):
+        lower(lowered, "gspmd")
+    with pytest.raises(TargetError, match="lowered already"):
+        trace(Program("l", lowered))
+
+
+def test_mixed_attributes_are_found():
+    text = """
+    module @mixed {
+      sdy.mesh @mesh = <["a"=2]>
+      func.func @main(%x: tensor<4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>})
+          -> (tensor<4xf32> {mhlo.sharding = "{devices=[2]<=[2]}"}) {
+        return %x : tensor<4xf32>
+      }
+    }"""
+    context = compat.new_context()
+    module = compat.ir.Module.parse(text, context)
+    assert LoweredModule("mixed", module, context).found == "both"
+
+
+def test_standard_error_of_the_compiler_is_kept():
+    fun, args = PROGRAMS["straight"]
+    stage = fun.trace(*args)
+
+    class Noisy(jax.stages.Traced):
+        fun_name = "noisy"
+
+        def __init__(self):
+            pass
+
+        def lower(self, **options):
+            os.write(2, b"W0000 something from C++\n")
+            return stage.lower(**options)
+
+    assert lower(Noisy(), "shardy").stderr == "W0000 something from C++\n"
+
+
+def test_a_jax_without_gspmd(monkeypatch):
+    monkeypatch.setattr(compat, "config", SimpleNamespace())
+    with pytest.raises(NotLowerable, match="no GSPMD partitioner any more"):
+        lower(program(), "gspmd")
+    assert lower(program(), "shardy").found == "shardy"
+
+
+def test_importing_the_package_and_targets_leaves_jax_out():
+    code = """
+    import sys
+    import sdyscope, sdyscope.program, sdyscope.targets, sdyscope.settings, sdyscope.source
+    assert "jax" not in sys.modules
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
