@@ -8,6 +8,7 @@ it. `python -m sdyscope.views.document docs/schema` writes the schemas again.
 from __future__ import annotations
 
 import importlib
+import inspect
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,11 @@ from sdyscope.views.output import write_atomically
 #: The document of each command, as `module:class`.
 DOCUMENTS: Mapping[str, str] = {
     "models": "sdyscope.views.models:Models",
+    "lower": "sdyscope.views.lower:Lower",
+    "show": "sdyscope.views.show:Show",
+    "graph": "sdyscope.views.graph:Graph",
+    "check": "sdyscope.views.check:Check",
+    "diff": "sdyscope.views.diff:Diff",
     "doctor": "sdyscope.views.doctor:Doctor",
 }
 
@@ -53,13 +59,18 @@ def schema_text(command: str) -> str:
 
 
 def _state_what_encode_does(node: Any) -> None:
-    """Every field is always there, default or not; a float that is not finite is null."""
+    """Every field is always there, default or not; a float that is not finite is null.
+
+    Python 3.13 takes the indentation off docstrings; here it is taken off for all.
+    """
     if isinstance(node, list):
         for item in node:
             _state_what_encode_does(item)
     elif isinstance(node, dict):
         if node.get("type") == "number":
             node["type"] = ["number", "null"]
+        if isinstance(node.get("description"), str):
+            node["description"] = inspect.cleandoc(node["description"])
         if isinstance(node.get("properties"), dict):
             node["required"] = list(node["properties"])
         for item in node.values():

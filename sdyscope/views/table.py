@@ -1,6 +1,6 @@
 """Tables as data, and how they are shown: on a terminal of any width, in a pipe, without colour.
 
-Views build a `Table` of plain text; only `print_table` knows rich, which draws it.
+Views build a `Table` of plain text; how wide, in which colours it is shown is decided here.
 """
 
 from __future__ import annotations
@@ -8,14 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from itertools import zip_longest
+from typing import Literal, TypeAlias
 
 from sdyscope.views.output import Output, answers
-
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
 
 Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
@@ -118,80 +114,70 @@ def print_table(table: Table, output: Output | None = None) -> None:
     output's encoding has it.
     """
     output = output or answers()
+    rows = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
+    texts = [[cell.text for cell in row] for row in rows]
+    widths = column_widths(table.columns, texts, output.columns)
+    headers = [Cell(column.header, "heading") for column in table.columns]
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if _has_lines(output.stream.encoding) else "-"
+    lines: list[Sequence[Cell]] = []
     if table.title:
-        print_text(table.title, "heading", output)
-    console = _console(output)
-    with console.capture() as drawn:
-        console.print(_rich_table(table, output))
-    # rich fills the last column with spaces.
-    output.write("\n".join(line.rstrip() for line in drawn.get().splitlines()))
+        lines += [[line] for line in _folded(Cell(table.title, "heading"), output.columns)]
+    lines += _row(table.columns, headers, widths)
+    lines.append([Cell(rule * (sum(widths) + _GAP * (len(widths) - 1)))])
+    for row in rows:
+        lines += _row(table.columns, row, widths)
+    _print(lines, output)
 
 
 def print_text(text: str, tone: Tone = "plain", output: Output | None = None) -> None:
     """Prints a paragraph, folded like a cell where the width is known."""
     output = output or answers()
-    console = _console(output)
-    for line in fold(text, output.columns or _UNLIMITED):
-        console.print(_text(line, tone), soft_wrap=True)
+    _print([[line] for line in _folded(Cell(text, tone), output.columns)], output)
 
 
-#: A width that no row reaches.
-_UNLIMITED = 1_000_000
+def _has_lines(encoding: str) -> bool:
+    return encoding.lower().startswith("utf")
 
 
-def _console(output: Output) -> Console:
+def _folded(cell: Cell, width: int | None) -> list[Cell]:
+    lines = cell.text.split("\n") if width is None else fold(cell.text, width)
+    return [Cell(line, cell.tone) for line in lines]
+
+
+def _row(
+    columns: Sequence[Column], cells: Sequence[Cell], widths: Sequence[int]
+) -> Iterator[list[Cell]]:
+    """The lines of one row, each cell filled to its column's width and the gap after it."""
+    stacks = (_folded(cell, width) for cell, width in zip(cells, widths, strict=True))
+    for line in zip_longest(*stacks, fillvalue=Cell("")):
+        filled = []
+        for cell, column, width in zip(line, columns, widths, strict=True):
+            right = column.align == "right"
+            text = cell.text.rjust(width) if right else cell.text.ljust(width)
+            filled.append(Cell(text + " " * _GAP, cell.tone))
+        yield filled
+
+
+def _without_the_end(line: Sequence[Cell]) -> Sequence[Cell]:
+    """A line up to its last cell that shows something."""
+    shown = [index for index, cell in enumerate(line) if cell.text.strip()]
+    return line[: shown[-1] + 1] if shown else [Cell("")]
+
+
+def _print(lines: Sequence[Sequence[Cell]], output: Output) -> None:
+    """Prints lines of cells; rich knows which colours the output can show."""
     from rich.console import Console
-
-    return Console(
-        file=output.stream,
-        width=output.columns or _UNLIMITED,
-        # None leaves the decision to rich, which honours FORCE_COLOR.
-        force_terminal=True if output.terminal else None,
-        highlight=False,
-        markup=False,
-        emoji=False,
-    )
-
-
-def _text(text: str, tone: Tone) -> Text:
     from rich.text import Text
 
-    return Text(text, style=_STYLES[tone])
-
-
-def _rich_table(table: Table, output: Output) -> RichTable:
-    from rich.box import Box
-    from rich.table import Table as RichTable
-
-    unicode = output.stream.encoding.lower().startswith("utf")
-    line = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if unicode else "-"
-    # Eight lines of left, fill, divider and right: only the rule under the header is drawn.
-    blank, rule = " " * 4, f" {line}{line} "
-    box = Box("\n".join((blank, blank, rule, *[blank] * 5)) + "\n", ascii=not unicode)
-    drawing = RichTable(
-        # The divider of the box is the other half of the gap.
-        box=box,
-        padding=(0, _GAP - 1, 0, 0),
-        pad_edge=False,
-        show_edge=False,
-        header_style="bold",
-    )
-    rows = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
-    widths = column_widths(
-        table.columns, [[cell.text for cell in row] for row in rows], output.columns
-    )
-    for column, width in zip(table.columns, widths, strict=True):
-        drawing.add_column(
-            "\n".join(fold(column.header, width)), justify=column.align, width=width, no_wrap=True
-        )
-    for row in rows:
-        drawing.add_row(
-            *(
-                _text("\n".join(fold(cell.text, width)), cell.tone)
-                for cell, width in zip(row, widths, strict=True)
-            )
-        )
-    return drawing
+    # None leaves the decision to rich, which honours FORCE_COLOR and NO_COLOR.
+    console = Console(file=output.stream, force_terminal=True if output.terminal else None)
+    text = Text()
+    for line in lines:
+        *before, last = _without_the_end(line)
+        for cell in before:
+            text.append(cell.text, _STYLES[cell.tone])
+        text.append(last.text.rstrip() + "\n", _STYLES[last.tone])
+    console.print(text, soft_wrap=True, end="")
 
 
 def column_widths(
