@@ -152,7 +152,7 @@ class PartitionSpec:
     """JAX's ``PartitionSpec``: an entry a dimension, trailing dimensions unsharded.
 
     An entry is None, an axis name, a tuple of axis names (major to minor) or ``UNCONSTRAINED``.
-    A tuple of one is that one, an empty tuple is None, as in JAX. ``unreduced_kind`` says how
+    A tuple of one is that one, an empty tuple or name is None, as in JAX. ``unreduced_kind`` says how
     ``unreduced`` is to be reduced (in JAX from 0.12 on; ``sum`` before).
 
     Raises:
@@ -203,7 +203,7 @@ class PartitionSpec:
 def _canonical_entry(entry: SpecEntry) -> SpecEntry:
     if isinstance(entry, tuple):
         return entry if len(entry) > 1 else entry[0] if entry else None
-    return entry
+    return entry or None
 
 
 def entry_axes(entry: SpecEntry) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ ENTRY e {
 def answer(kind, text, other):
     if kind == "groups":
         printed = hlo.hlo_module_from_text(MODULE % text).to_string()
-        return [re.search(r"replica_groups=(.*), to_apply", printed)[1]]
+        return [re.search(r"replica_groups=(.*), to_apply", printed, re.DOTALL)[1]]
     sharding = hlo.HloSharding.from_string(text)
     if kind == "equal":
         return [sharding == hlo.HloSharding.from_string(other)]

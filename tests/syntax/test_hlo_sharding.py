@@ -41,9 +41,7 @@ def reductions() -> tuple[str, ...]:
 def leaves(draw: st.DrawFn, *, metadata: bool = True) -> HloSharding | NamedHloSharding:
     """A sharding that the installed XLA can read."""
     if reads_named_form() and draw(st.booleans()):
-        return draw(
-            hlo_strategies.named_hlo_shardings(metadata=metadata, reductions=reductions())
-        )
+        return draw(hlo_strategies.named_hlo_shardings(metadata=metadata, reductions=reductions()))
     return draw(hlo_strategies.hlo_shardings(metadata=metadata).filter(settled))
 
 
@@ -313,9 +311,7 @@ AB = Mesh.of({"a": 4, "b": 2})
         ),
         (
             "{last_tile_dim_replicate devices=[4,1,2]<=[8]}",
-            HloSharding(
-                "tiled", TileAssignment((4, 1, 2), IotaTile.identity(8)), ("replicated",)
-            ),
+            HloSharding("tiled", TileAssignment((4, 1, 2), IotaTile.identity(8)), ("replicated",)),
         ),
         (
             '{ devices=[ 4, 2 ]/* two rows */ 7,6,5,4,3,2,1,0 metadata={op_name="a\\"\\303\\251"}}',
