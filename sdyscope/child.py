@@ -41,7 +41,7 @@ from sdyscope.views import output
 LOWERING: Mapping[str, str] = {"JAX_PLATFORMS": "cpu"}
 
 #: Seconds that a child has to end by itself once it was told to stop.
-GRACE = 2.0
+GRACE = 3.0
 
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
