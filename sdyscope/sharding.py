@@ -152,8 +152,8 @@ class PartitionSpec:
     """JAX's ``PartitionSpec``: an entry a dimension, trailing dimensions unsharded.
 
     An entry is None, an axis name, a tuple of axis names (major to minor) or ``UNCONSTRAINED``.
-    A tuple of one is that one, an empty tuple or name is None, as in JAX. ``unreduced_kind`` says how
-    ``unreduced`` is to be reduced (in JAX from 0.12 on; ``sum`` before).
+    A tuple of one is that one, an empty tuple or name is None, as in JAX. ``unreduced_kind`` says
+    how ``unreduced`` is to be reduced (in JAX from 0.12 on; ``sum`` before).
 
     Raises:
         ConversionError: an axis is used twice.

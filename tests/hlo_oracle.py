@@ -123,8 +123,20 @@ def xla_groups(text: str) -> str | type[Aborted] | None:
 
 @cache
 def reads_named_form() -> bool:
-    """Whether the installed XLA has the named form of shardings (JAX 0.10 and later)."""
+    """Whether the installed XLA has the named form of shardings (JAX 0.9 and later)."""
     return xla_sharding("{mesh['a'=2], [{'a'}]}") is not None
+
+
+@cache
+def reads_number_names() -> bool:
+    """Whether an axis may be called ``'0'``: XLA of JAX 0.9 aborts."""
+    return isinstance(xla_sharding("{mesh['0'=2], [{'0'}]}"), Read)
+
+
+@cache
+def reads_mesh_groups() -> bool:
+    """Whether the installed XLA has replica groups along mesh axes (JAX 0.10 and later)."""
+    return xla_groups("mesh['a'=2] {'a'}") is not None
 
 
 @cache

@@ -9,6 +9,7 @@ import pytest
 from hlo_oracle import (
     Aborted,
     reads_named_form,
+    reads_number_names,
     reads_single_device,
     xla_equal,
     xla_sharding,
@@ -41,8 +42,13 @@ def reductions() -> tuple[str, ...]:
 def leaves(draw: st.DrawFn, *, metadata: bool = True) -> HloSharding | NamedHloSharding:
     """A sharding that the installed XLA can read."""
     if reads_named_form() and draw(st.booleans()):
-        return draw(hlo_strategies.named_hlo_shardings(metadata=metadata, reductions=reductions()))
+        named = hlo_strategies.named_hlo_shardings(metadata=metadata, reductions=reductions())
+        return draw(named if reads_number_names() else named.filter(has_no_number_names))
     return draw(hlo_strategies.hlo_shardings(metadata=metadata).filter(settled))
+
+
+def has_no_number_names(value: NamedHloSharding) -> bool:
+    return not any(re.fullmatch(r"\s*[+-]?[0-9]+\s*", axis.name) for axis in value.mesh.axes)
 
 
 def any_sharding(*, metadata: bool = True) -> st.SearchStrategy[AnyHloSharding]:

@@ -6,7 +6,7 @@ import re
 import hlo_strategies
 import pytest
 import strategies
-from hlo_oracle import Aborted, reads_named_form, reads_single_device, xla_groups
+from hlo_oracle import Aborted, reads_mesh_groups, reads_single_device, xla_groups
 from hypothesis import given
 from hypothesis import strategies as st
 from mangling import mangled
@@ -32,7 +32,7 @@ FORMS = (
 @st.composite
 def readable(draw: st.DrawFn) -> ReplicaGroups:
     """Groups that the installed XLA can read."""
-    if not reads_named_form() or draw(st.integers(0, 2)):
+    if not reads_mesh_groups() or draw(st.integers(0, 2)):
         return draw(hlo_strategies.device_lists() | hlo_strategies.iota_groups())
     made = draw(hlo_strategies.mesh_axes_groups())
     # XLA of JAX 0.10 does not read groups of one device.
@@ -108,7 +108,7 @@ def looser_on_purpose(value: ReplicaGroups, text: str) -> bool:
     return value.group_size == 1 and not reads_single_device()
 
 
-@given(st.deferred(lambda: mangled(SEEDS + (MESH_SEEDS if reads_named_form() else []), PIECES)))
+@given(st.deferred(lambda: mangled(SEEDS + (MESH_SEEDS if reads_mesh_groups() else []), PIECES)))
 def test_reads_exactly_what_xla_reads(text: str) -> None:
     ours, theirs = read(text), xla_groups(text)
     if isinstance(ours, SyntaxTextError):
@@ -266,7 +266,7 @@ ENTRY e {{
 )
 def test_an_all_gather_gathers_our_groups(text: str) -> None:
     groups = parse_replica_groups(text)
-    if isinstance(groups, MeshAxesReplicaGroupList) and not reads_named_form():
+    if isinstance(groups, MeshAxesReplicaGroupList) and not reads_mesh_groups():
         return
     size = groups.group_size
     assert size is not None
