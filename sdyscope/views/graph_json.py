@@ -1,0 +1,258 @@
+"""The op graph as a JSON document that NetworkX reads back.
+
+The document is what `networkx.node_link_data(graph, edges="edges")` gives for a directed
+multigraph, and around it what belongs to the module: `networkx.node_link_graph(document,
+edges="edges")` takes it as it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from sdyscope.graph import Argument, OpGraph, Result
+from sdyscope.graph.model import EdgeKind
+from sdyscope.source import SourceLocation
+from sdyscope.views.graph_values import attribute_texts, sharding_texts
+
+__all__ = ["Graph", "document"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """An op or block argument; the fields are those of `sdyscope.graph.Op`.
+
+    Attributes:
+      id: its number in program order.
+      kind: name of the operation, or `argument`.
+      name: SSA name as printed, empty without results.
+      types: MLIR type of each result.
+      shapes: size of each dimension (null: dynamic) of each result; null for what is no tensor.
+      dtypes: MLIR element type of each result.
+      shardings: sharding written for each result, in Shardy's or HLO's syntax; null without one.
+      function: symbol name of the function it is in.
+      parent: id of the op whose region it is in; null for the module.
+      region: which region of the parent.
+      block: which block of the region.
+      argument: which argument of the block; -1 for an operation.
+      scope: scope path.
+      stack: index in the document's `stacks` of the call stack that it comes from.
+      attributes: attributes as texts, by name.
+    """
+
+    id: int
+    kind: str
+    name: str
+    types: tuple[str, ...]
+    shapes: tuple[tuple[int | None, ...] | None, ...]
+    dtypes: tuple[str, ...]
+    shardings: tuple[str | None, ...]
+    function: str
+    parent: int | None
+    region: int
+    block: int
+    argument: int
+    scope: str
+    stack: int
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Link:
+    """An edge; the fields are those of `sdyscope.graph.Edge`.
+
+    Attributes:
+      source: id of the producer.
+      target: id of the consumer.
+      key: tells edges between the same two nodes apart.
+      kind: `data`, `capture`, `region`, `loop`, `yield`, `call` or `return`.
+      result: which result of the producer (operand, when that is a terminator).
+      operand: which operand of the consumer (argument or result, by kind).
+      type: MLIR type of the value.
+      sharding: sharding that the producer has written for the value.
+      via: id of the op with the region, or of the call.
+    """
+
+    source: int
+    target: int
+    key: int | str
+    kind: EdgeKind
+    result: int
+    operand: int
+    type: str
+    sharding: str | None
+    via: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionArgument:
+    """An argument of a function: its node and index, pytree path, type, sharding, attributes."""
+
+    node: int
+    index: int
+    name: str
+    type: str
+    sharding: str | None
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionResult:
+    """A result of a function: its index, pytree path, type, sharding, attributes."""
+
+    index: int
+    name: str
+    type: str
+    sharding: str | None
+    attributes: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionEntry:
+    """A function: its symbol name, visibility, node, arguments and results."""
+
+    name: str
+    visibility: str
+    op: int
+    arguments: tuple[FunctionArgument, ...]
+    results: tuple[FunctionResult, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """Something that could not be read: the op's id, attribute, text, reason, line in the file."""
+
+    op: int | None
+    attribute: str
+    text: str
+    error: str
+    line: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Graph:
+    """The document of `sdyscope graph --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      module: symbol name of the module.
+      reader: `bindings` when MLIR's own parser read the module, `text` when only sdyscope's did.
+      attributes: the module's attributes as texts.
+      meshes: the module's meshes in Shardy's syntax, by name.
+      functions: the module's functions.
+      not_understood: what could not be read, and is kept as text.
+      stacks: the distinct call stacks, innermost frame first.
+      directed: always true (NetworkX).
+      multigraph: always true (NetworkX).
+      graph: always empty (NetworkX).
+      nodes: ops and block arguments.
+      edges: where values go.
+    """
+
+    schema: Literal["sdyscope.graph/1"] = "sdyscope.graph/1"
+    module: str
+    reader: Literal["bindings", "text"]
+    attributes: dict[str, str]
+    meshes: dict[str, str]
+    functions: tuple[FunctionEntry, ...]
+    not_understood: tuple[Unread, ...]
+    stacks: tuple[tuple[SourceLocation, ...], ...]
+    directed: bool = True
+    multigraph: bool = True
+    graph: dict[str, str] = field(default_factory=dict)
+    nodes: tuple[Node, ...]
+    edges: tuple[Link, ...]
+
+
+def document(graph: OpGraph) -> Graph:
+    """The document of an op graph."""
+    stacks: dict[tuple[SourceLocation, ...], int] = {}
+    nodes = tuple(
+        Node(
+            id=op.id,
+            kind=op.kind,
+            name=op.name,
+            types=tuple(type_.text for type_ in op.types),
+            shapes=tuple(type_.shape for type_ in op.types),
+            dtypes=tuple(type_.dtype for type_ in op.types),
+            shardings=tuple(sharding_texts(op)),
+            function=op.function,
+            parent=op.parent,
+            region=op.region,
+            block=op.block,
+            argument=op.argument,
+            scope=op.scope,
+            stack=stacks.setdefault(op.location.frames, len(stacks)),
+            attributes=attribute_texts(op.attributes),
+        )
+        for op in graph.ops
+    )
+    edges = tuple(
+        Link(
+            source=producer,
+            target=consumer,
+            key=key,
+            kind=edge.kind,
+            result=edge.result,
+            operand=edge.operand,
+            type=edge.type.text,
+            sharding=_text(edge.sharding),
+            via=edge.via,
+        )
+        for producer, consumer, key, edge in graph.nx.edges(keys=True, data="edge")
+    )
+    functions = tuple(
+        FunctionEntry(
+            name=function.name,
+            visibility=function.visibility,
+            op=function.op,
+            arguments=tuple(map(_argument, function.arguments)),
+            results=tuple(map(_result, function.results)),
+        )
+        for function in graph.functions.values()
+    )
+    return Graph(
+        module=graph.name,
+        reader=graph.reader,
+        attributes=attribute_texts(graph.attributes),
+        meshes={name: str(mesh) for name, mesh in graph.meshes.items()},
+        functions=functions,
+        not_understood=tuple(
+            Unread(
+                op=item.op,
+                attribute=item.attribute,
+                text=item.text,
+                error=item.error,
+                line=item.line,
+            )
+            for item in graph.not_understood
+        ),
+        stacks=tuple(stacks),
+        nodes=nodes,
+        edges=edges,
+    )
+
+
+def _argument(argument: Argument) -> FunctionArgument:
+    return FunctionArgument(
+        node=argument.node,
+        index=argument.index,
+        name=argument.name,
+        type=argument.type.text,
+        sharding=_text(argument.sharding),
+        attributes=attribute_texts(argument.attributes),
+    )
+
+
+def _result(result: Result) -> FunctionResult:
+    return FunctionResult(
+        index=result.index,
+        name=result.name,
+        type=result.type.text,
+        sharding=_text(result.sharding),
+        attributes=attribute_texts(result.attributes),
+    )
+
+
+def _text(value: object | None) -> str | None:
+    return None if value is None else str(value)

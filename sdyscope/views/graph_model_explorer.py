@@ -1,0 +1,168 @@
+"""The op graph as a JSON file that Google's Model Explorer opens.
+
+The form is Model Explorer's `GraphCollection` (`model_explorer/graph_builder.py` of the package
+`ai-edge-model-explorer`): a graph a function, groups of nodes from the scope paths, calls linked
+to the graphs of what they call.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sdyscope.graph import Edge, Function, Op, OpGraph
+from sdyscope.views.graph_values import (
+    attribute_text,
+    attribute_texts,
+    frame_text,
+    sharding_texts,
+    type_text,
+)
+
+__all__ = ["graph_collection"]
+
+#: Edges drawn as inputs. Those of loops are an overlay, as the layout wants no cycles.
+_INPUTS = frozenset({"data", "capture", "region", "yield"})
+
+
+def graph_collection(graph: OpGraph) -> dict[str, Any]:
+    """The `GraphCollection` of a module, ready for `json.dumps`."""
+    groups = _Groups(graph)
+    return {
+        "label": graph.name or "module",
+        "graphs": [_graph(graph, function, groups) for function in graph.functions.values()],
+        "graphSorting": "node_count_desc",
+    }
+
+
+def _graph(graph: OpGraph, function: Function, groups: _Groups) -> dict[str, Any]:
+    inside = [op for op in graph.ops if op.function == function.name and op.id != function.op]
+    names = {argument.node: argument.name for argument in function.arguments}
+    results = {
+        f"result {result.index} {result.name}".rstrip(): (
+            f"{type_text(result.type)} {result.sharding or ''}".rstrip()
+        )
+        for result in function.results
+    }
+    meshes = {f"mesh @{name}": str(mesh) for name, mesh in graph.meshes.items()}
+    made: dict[str, Any] = {
+        "id": function.name,
+        "nodes": [_node(graph, op, groups, names.get(op.id, "")) for op in inside],
+        "groupNodeAttributes": {"": {**attribute_texts(graph.attributes), **meshes, **results}},
+    }
+    loops = [
+        {"sourceNodeId": str(producer), "targetNodeId": str(op.id), "label": str(edge.operand)}
+        for op in inside
+        for producer, _, edge in graph.nx.in_edges(op.id, data="edge")
+        if edge.kind == "loop"
+    ]
+    if loops:
+        overlay = {"name": "next iteration", "edgeColor": "#b8860b", "edges": loops}
+        made["tasksData"] = {
+            "edgeOverlaysDataListLeftPane": [
+                {"name": "loops", "type": "edge_overlays", "overlays": [overlay]}
+            ]
+        }
+    return made
+
+
+def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
+    incoming = [
+        (producer, edge)
+        for producer, _, edge in graph.nx.in_edges(op.id, data="edge")
+        if edge.kind in _INPUTS
+    ]
+    incoming.sort(key=lambda item: (item[1].kind, item[1].operand))
+    attributes = {
+        "op": op.kind,
+        "name": op.name,
+        "path": path,
+        "scope": op.scope,
+        "source": "" if op.source is None else frame_text(op.source),
+        "called from": ", ".join(map(frame_text, op.location.frames[1:])),
+        **attribute_texts(op.attributes),
+    }
+    callee = graph.callee(op)
+    made: dict[str, Any] = {
+        "id": str(op.id),
+        "label": path or op.kind.partition(".")[2] or op.kind,
+        "namespace": groups.of(op),
+        "attrs": _pairs(attributes),
+        "incomingEdges": [
+            {
+                "sourceNodeId": str(producer),
+                "sourceNodeOutputId": str(edge.result),
+                "targetNodeInputId": _input_id(edge),
+            }
+            for producer, edge in incoming
+        ],
+        "inputsMetadata": [
+            {
+                "id": _input_id(edge),
+                "attrs": _pairs(
+                    {
+                        "kind": edge.kind,
+                        "tensor_shape": type_text(edge.type),
+                        "sharding": "" if edge.sharding is None else str(edge.sharding),
+                    }
+                ),
+            }
+            for _, edge in incoming
+        ],
+        "outputsMetadata": [
+            {
+                "id": str(index),
+                "attrs": _pairs(
+                    {
+                        "__tensor_tag": name,
+                        "tensor_shape": type_text(type_),
+                        "sharding": sharding or "",
+                    }
+                ),
+            }
+            for index, (name, type_, sharding) in enumerate(
+                zip(op.names, op.types, sharding_texts(op), strict=True)
+            )
+        ],
+    }
+    if callee is not None:
+        made["subgraphIds"] = [callee.name]
+    return made
+
+
+def _input_id(edge: Edge) -> str:
+    if edge.kind in ("data", "capture"):
+        return str(edge.operand)
+    return f"{edge.kind} {edge.operand}"
+
+
+def _pairs(values: dict[str, str]) -> list[dict[str, str]]:
+    return [{"key": key, "value": attribute_text(value)} for key, value in values.items() if value]
+
+
+class _Groups:
+    """The namespace of each op: the groups it is in, outermost first, joined with `/`."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self._graph = graph
+        self._known: dict[int, str] = {}
+
+    def of(self, op: Op) -> str:
+        """Its scope without its own name; inside a region, below the op that has the region."""
+        if op.id not in self._known:
+            self._known[op.id] = self._find(op)
+        return self._known[op.id]
+
+    def _find(self, op: Op) -> str:
+        outer = None if op.parent is None else self._graph.ops[op.parent]
+        groups = [] if op.is_argument else op.scope.split("/")[:-1]
+        if outer is None or outer.kind in ("func.func", "builtin.module"):
+            return "/".join(groups)
+        above = outer.scope.split("/")
+        if groups[: len(above)] == above:
+            groups = groups[len(above) :]
+        else:
+            groups = []
+        own = f"{outer.kind} {outer.name}".rstrip()
+        several = self._graph.children(outer)[-1].region > 0
+        region = [f"region {op.region}"] if several else []
+        return "/".join(filter(None, [self.of(outer), own, *region, *groups]))

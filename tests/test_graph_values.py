@@ -1,0 +1,86 @@
+"""Types, attribute values and names that the graph's readers share."""
+
+import pytest
+
+from sdyscope.graph import TensorType
+from sdyscope.graph.attributes import is_wanted, result_shardings
+from sdyscope.graph.text_values import attribute_value, split, unescape
+from sdyscope.graph.types import parse_type
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.syntax.shardy import parse_tensor_sharding_per_value
+
+
+@pytest.mark.parametrize(
+    "text, shape, dtype, encoding, elements",
+    [
+        ("tensor<16x8xf32>", (16, 8), "f32", "", 128),
+        ("tensor<bf16>", (), "bf16", "", 1),
+        ("tensor<?x8xi1>", (None, 8), "i1", "", None),
+        ("tensor<2xcomplex<f32>>", (2,), "complex<f32>", "", 2),
+        ("tensor<0x3xui32>", (0, 3), "ui32", "", 0),
+        ("tensor<?x4xf32, #stablehlo.bounds<8, ?>>", (None, 4), "f32", "#stablehlo.bounds<8, ?>", None),
+        ("tensor<4x!quant.uniform<i8:f32, 0.5>>", (4,), "!quant.uniform<i8:f32, 0.5>", "", 4),
+        ("!stablehlo.token", None, "!stablehlo.token", "", None),
+        ("tuple<tensor<2xf32>, tensor<3xf32>>", None, "tuple<tensor<2xf32>, tensor<3xf32>>", "", None),
+        ("tensor<*xf32>", None, "*xf32", "", None),
+    ],
+)
+def test_types(text, shape, dtype, encoding, elements):
+    if text == "tensor<*xf32>":
+        dtype = text
+    found = parse_type(text)
+    assert found == TensorType(text, shape, dtype, encoding)
+    assert found.num_elements == elements
+    assert str(found) == text
+
+
+@pytest.mark.parametrize(
+    "text, value",
+    [
+        ('"a\\22b"', 'a"b'),
+        ("@main", "main"),
+        ('@"odd name"', "odd name"),
+        ("true", True),
+        ("unit", True),
+        ("-3 : i64", -3),
+        ("7", 7),
+        ("1.5 : f32", "1.5 : f32"),
+        ("[1, 2 : i32]", (1, 2)),
+        ('{a = "x", b = {c = 1}, d}', {"a": "x", "b": {"c": 1}, "d": True}),
+        ("dense<[1, 2]> : tensor<2xi64>", "dense<[1, 2]> : tensor<2xi64>"),
+        ("#alias", "#what<it>"),
+    ],
+)
+def test_attribute_values(text, value):
+    assert attribute_value(text, {"#alias": "#what<it>"}) == value
+
+
+def test_an_alias_of_itself_ends():
+    assert attribute_value("#a", {"#a": "#b", "#b": "#a"}) in ("#a", "#b")
+
+
+def test_split_keeps_brackets_and_strings_whole():
+    assert split('a<b, c>, (d, e), "f, g", h -> i') == ["a<b, c>", "(d, e)", '"f, g"', "h -> i"]
+    assert split("") == []
+
+
+def test_strings_of_bytes():
+    assert unescape('"\\C3\\A9\\n\\t\\\\"') == "é\n\t\\"
+
+
+def test_shardings_of_results():
+    per_value = parse_tensor_sharding_per_value('<[<@m, [{"a"}]>, <@m, [{}]>]>')
+    assert result_shardings({"sdy.sharding": per_value}, 2) == per_value.shardings
+    # As many shardings as results, or none of them is believed.
+    assert result_shardings({"sdy.sharding": per_value}, 3) == (None, None, None)
+    one = parse_hlo_sharding("{replicated}")
+    assert result_shardings({"mhlo.sharding": one}, 2) == (one, one)
+    pair = parse_hlo_sharding("{{replicated}, {manual}}")
+    assert result_shardings({"mhlo.sharding": pair}, 2) == pair.elements
+    assert result_shardings({"mhlo.sharding": "{new}"}, 1) == ("{new}",)
+    assert result_shardings({"sdy.sharding_rule": "x"}, 1) == (None,)
+
+
+def test_attributes_that_are_kept():
+    assert is_wanted("sdy.anything") and is_wanted("callee") and is_wanted("in_shardings")
+    assert not is_wanted("value") and not is_wanted("dimension_numbers")
