@@ -129,8 +129,8 @@ def named_hlo_shardings(
 def tuple_shardings(
     leaves: st.SearchStrategy[HloSharding | NamedHloSharding],
 ) -> st.SearchStrategy[TupleSharding]:
-    """A tuple of up to a dozen shardings."""
-    return st.lists(leaves, max_size=12).map(lambda leaf: TupleSharding(tuple(leaf)))
+    """A tuple of up to six shardings."""
+    return st.lists(leaves, max_size=6).map(lambda leaf: TupleSharding(tuple(leaf)))
 
 
 @st.composite

@@ -52,8 +52,8 @@ def has_no_number_names(value: NamedHloSharding) -> bool:
 
 
 def any_sharding(*, metadata: bool = True) -> st.SearchStrategy[AnyHloSharding]:
-    leaf = leaves(metadata=metadata)
-    return st.one_of(leaf, leaf, leaf, hlo_strategies.tuple_shardings(leaf))
+    one = leaves(metadata=metadata)
+    return st.one_of(*[one] * 7, hlo_strategies.tuple_shardings(leaves(metadata=False)))
 
 
 def settled(value: HloSharding) -> bool:
@@ -83,7 +83,7 @@ def canonical(value: AnyHloSharding, *, metadata: bool = False) -> AnyHloShardin
     st.one_of(
         hlo_strategies.hlo_shardings(),
         hlo_strategies.named_hlo_shardings(reductions=("sum", "max", "min")),
-        hlo_strategies.tuple_shardings(hlo_strategies.hlo_shardings()),
+        hlo_strategies.tuple_shardings(hlo_strategies.hlo_shardings(metadata=False)),
     )
 )
 def test_every_value_survives_its_text(value: AnyHloSharding) -> None:
