@@ -247,10 +247,17 @@ def reference(name, *options):
     return two_steps(name, mesh_of(1, name), dict(options))
 
 
+# Every variant under the default partitioner; under the other, what the two may disagree about.
+EXECUTED = [("shardy", *variant) for variant in VARIANTS] + [
+    ("gspmd", *variant) for variant in VARIANTS if not set(variant[1]) - {"constrained", "dtype"}
+]
+
+
 @pytest.mark.compiles
-@each_variant
-def test_eight_devices_compute_what_one_does(name, options, partitioner):
-    losses, trace = two_steps(name, mesh_of(8, name), options)
+@pytest.mark.parametrize(("partitioner_name", "name", "options"), EXECUTED)
+def test_eight_devices_compute_what_one_does(partitioner_name, name, options):
+    with jax_partitioner(partitioner_name):
+        losses, trace = two_steps(name, mesh_of(8, name), options)
     expected_losses, expected_trace = reference(name, *options.items())
 
     settings = make(name, **options).settings
@@ -284,7 +291,7 @@ def test_mlp_sends_what_its_lesson_says(constrained, partitioner):
 
 
 @pytest.mark.compiles
-def test_transformer_gathers_weights_again_only_with_remat(partitioner):
+def test_transformer_gathers_weights_again_only_with_remat():
     once, _ = collectives("fsdp-transformer")
     twice, _ = collectives("fsdp-transformer", remat=True)
     assert twice["all-gather"] - once["all-gather"] == 2 * 7  # layers, weights a layer
@@ -293,11 +300,10 @@ def test_transformer_gathers_weights_again_only_with_remat(partitioner):
 @pytest.mark.compiles
 def test_unconstrained_transformer_is_where_the_partitioners_part():
     results = {}
-    for partitioner in ("shardy", "gspmd"):
-        with jax_partitioner(partitioner):
-            free = collectives("fsdp-transformer", constrained=False)
-            results[partitioner] = free, collectives("fsdp-transformer")
-    (shardy_free, shardy), (gspmd_free, gspmd) = results["shardy"], results["gspmd"]
-    assert shardy[0] == gspmd[0] == gspmd_free[0]
-    assert shardy_free[0]["all-reduce"] > 2 * gspmd_free[0]["all-reduce"]
-    assert shardy_free[0]["all-gather"] < gspmd_free[0]["all-gather"]
+    for name in ("shardy", "gspmd"):
+        with jax_partitioner(name):
+            results[name] = collectives("fsdp-transformer", constrained=False)
+    (shardy, shardy_bytes), (gspmd, gspmd_bytes) = results["shardy"], results["gspmd"]
+    assert shardy["all-reduce"] > 2 * gspmd["all-reduce"]
+    assert shardy["all-gather"] < gspmd["all-gather"] / 2
+    assert shardy_bytes > 2 * gspmd_bytes
