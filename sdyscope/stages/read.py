@@ -33,6 +33,8 @@ _HLO_TEXT = re.compile(r"\s*(?://[^\n]*\n\s*)*HloModule\b")
 _MLIR_TEXT = re.compile(
     r'^\s*("?builtin\.module\b|module\b.*\{|"?func\.func\b|"?sdy\.mesh\b)', re.MULTILINE
 )
+_NUM_PARTITIONS = re.compile(r"^HloModule [^\n]*\bnum_partitions=(\d+)", re.MULTILINE)
+_STRING_OR_COMMENT = re.compile(r'"(?:[^"\\\n]|\\.)*"|//[^\n]*')
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"PK\x03\x04": "zip", b"\x28\xb5\x2f\xfd": "zstd"}
 _MLIR_ERROR = re.compile(r'error: (?:"-":(\d+):(\d+)|.*?(?=: )): ([^\n]*)')
 _HLO_ERROR = re.compile(r"was parsing (\d+):(\d+): error: ([^\n]*)")
@@ -154,7 +156,7 @@ def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModu
         )
     place = (int(found[1]), int(found[2])) if found and found[1] else _place_of(said, source)
     line, column = place or (None, None)
-    if _UNKNOWN.search(said):
+    if _UNKNOWN.search(said) and _is_whole(source):
         return _text_only(source, f"line {line}, column {column}: {said}", path)
     raise TargetError(
         f"MLIR can't read it: {said}.",
@@ -163,6 +165,14 @@ def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModu
         column=column,
         snippet=caret_snippet(source, line, column) if line and column else None,
         hint=_OTHER_JAX if found and found[1] else None,
+    )
+
+
+def _is_whole(source: str) -> bool:
+    """Whether every bracket is closed: a text that was cut is not one in a newer dialect."""
+    bare = _STRING_OR_COMMENT.sub("", source)
+    return all(
+        bare.count(opening) == bare.count(closing) for opening, closing in ("()", "[]", "{}")
     )
 
 
@@ -245,7 +255,10 @@ def _hlo_text(text: str, path: Path | None) -> LoweredModule:
             module = compat.hlo.hlo_module_from_text(text)
         except Exception as error:  # XlaRuntimeError, by several names
             raise _hlo_error(text, str(error), path) from error
-    return _hlo(module.as_serialized_hlo_module_proto(), path)
+    found = _hlo(module.as_serialized_hlo_module_proto(), path)
+    # The number of partitions is in the text, and not always in what the bindings make of it.
+    partitions = _NUM_PARTITIONS.search(text)
+    return replace(found, num_devices=int(partitions[1]) if partitions else found.num_devices)
 
 
 def _hlo_error(text: str, message: str, path: Path | None) -> TargetError:
@@ -286,10 +299,11 @@ def _hlo_proto(data: bytes) -> bytes | None:
         # Both protos begin with their first field; a module's is its name.
         if _first_field(candidate) is None:
             continue
-        try:
-            compat.hlo.HloModule.from_serialized_hlo_module_proto(candidate)
-        except Exception:  # not this one; the caller says so when neither is
-            continue
+        with captured_stderr():
+            try:
+                compat.hlo.HloModule.from_serialized_hlo_module_proto(candidate)
+            except Exception:  # not this one; the caller says so when neither is
+                continue
         return candidate
     return None
 
