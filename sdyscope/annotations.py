@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.convert import to_placement, unspecified_dims
+from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.graph import Op, OpGraph, Sharding, TensorType
 from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.placement import Digits, Placement, axes_digits
+from sdyscope.placement import Digits, Placement, axes_digits, axes_union, without
 from sdyscope.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 from sdyscope.source import SourceLocation
 from sdyscope.syntax.hlo_sharding import parse_unspecified_dims
-from sdyscope.tiling import TupleSharding
+from sdyscope.tiling import HloSharding, TupleSharding
 
 AnnotationKind: TypeAlias = Literal[
     "argument",
@@ -35,6 +35,11 @@ AnnotationKind: TypeAlias = Literal[
 ]
 """Where a sharding is written: the requested kinds, arguments and results of inner functions
 (a nested ``jit`` with shardings), and any other op that carries one."""
+
+
+#: What JAX calls a constraint that the author wrote. A nested jit with shardings is named ``jit``
+#: by older versions of JAX, and not at all by newer ones.
+_CONSTRAINTS = frozenset({"sharding_constraint", "reshard", "jit", "pjit", ""})
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +57,8 @@ class Annotation:
         placement: where that puts every block; None where nothing says.
         open_dims: dimensions that the compiler may shard further.
         manual_axes: axes of a ``shard_map`` boundary that its body is manual on (Shardy).
-        manual: digits that the body is manual on.
+        manual: digits that the body of a ``shard_map`` is manual on, those around it left out; of
+            a constraint, all digits that are manual where it stands.
         problem: why a sharding has no placement; empty where it has one.
         source: innermost line of user code.
         index: which argument, result or operand.
@@ -81,6 +87,17 @@ class Annotation:
     primitive: str = ""
 
     @property
+    def is_authored(self) -> bool:
+        """Whether the program's author wrote it, and not JAX on its own account.
+
+        JAX adds constraints for the bodies of reductions, on Explicit axes, to PRNG keys and to
+        results of a nested ``shard_map``; they are named after what they are for.
+        """
+        if self.kind == "constraint":
+            return self.primitive in _CONSTRAINTS
+        return self.ordinal >= 0
+
+    @property
     def text(self) -> str:
         """The sharding as it is written; empty without one."""
         return "" if self.sharding is None else str(self.sharding)
@@ -97,11 +114,19 @@ def read_annotations(graph: OpGraph) -> tuple[Annotation, ...]:
 
 
 def num_partitions(graph: OpGraph) -> int:
-    """How many partitions the module is for: ``mhlo.num_partitions``, else its mesh's size."""
+    """How many partitions the module is for.
+
+    ``mhlo.num_partitions``; where that says 1, as it does when only constraints name a mesh, the
+    largest mesh or tile assignment in the module.
+    """
     declared = graph.attributes.get("mhlo.num_partitions")
-    if isinstance(declared, int):
+    if isinstance(declared, int) and declared > 1:
         return declared
     sizes = [mesh.size for mesh in graph.meshes.values() if isinstance(mesh, Mesh)]
+    for op in graph.operations():
+        for sharding in op.shardings:
+            if isinstance(sharding, HloSharding) and sharding.tile_assignment is not None:
+                sizes.append(sharding.tile_assignment.num_devices)
     return max(sizes, default=1)
 
 
@@ -165,7 +190,7 @@ class _Walk:
             if op.is_argument:
                 continue
             if op.kind == "sdy.manual_computation":
-                yield from self.manual_computation(op)
+                yield from self.manual_computation(op, manual)
                 continue
             if op.kind in ("sdy.sharding_constraint", "sdy.reshard"):
                 yield self.constraint(op, op.attributes.get("sharding"), manual)
@@ -193,7 +218,7 @@ class _Walk:
 
     # Shardy's shard_map.
 
-    def manual_computation(self, op: Op) -> Iterator[Annotation]:
+    def manual_computation(self, op: Op, around: _Manual) -> Iterator[Annotation]:
         self.ordinal += 1
         ordinal = self.ordinal
         axes = op.attributes.get("manual_axes")
@@ -225,7 +250,8 @@ class _Walk:
                 rows.append(replace(made, manual_axes=names, manual=digits))
         inputs = [row for row in rows if row.kind == "shard_map input"]
         yield from inputs
-        yield from self.body(op.id, (names, digits))
+        inside = axes_union(digits, around[1])
+        yield from self.body(op.id, ((*around[0], *names), inside))
         yield from rows[len(inputs) :]
 
     def manual_digits(self, mesh: Mesh, names: tuple[str, ...]) -> Digits:
@@ -242,16 +268,24 @@ class _Walk:
             return  # Part of a shard_map's boundary, which is read as a whole.
         yield self.constraint(op, op.shardings[0], manual)
 
-    def full_to_shard(self, op: Op, _: _Manual) -> Iterator[Annotation]:
+    def full_to_shard(self, op: Op, around: _Manual) -> Iterator[Annotation]:
         full = self.producer(op)
         body, index = next(((user, edge.operand) for user, edge in self.graph.uses(op)), (None, 0))
         ordinal = self.shard_map_ordinal(body)
         outer = full.shardings[0] if full is not None and full.shardings else None
         yield self.boundary(
-            "shard_map input", op, full or op, index, ordinal, outer, op.shardings[0]
+            "shard_map input",
+            op,
+            full or op,
+            full or op,
+            index,
+            ordinal,
+            outer,
+            op.shardings[0],
+            around,
         )
 
-    def shard_to_full(self, op: Op, _: _Manual) -> Iterator[Annotation]:
+    def shard_to_full(self, op: Op, around: _Manual) -> Iterator[Annotation]:
         local = self.producer(op)
         inner = local.shardings[0] if local is not None and local.shardings else None
         body, index = None, 0
@@ -260,7 +294,9 @@ class _Walk:
                 ((call, edge.result) for call, edge in self.graph.operands(local)), (None, 0)
             )
         ordinal = self.shard_map_ordinal(body)
-        yield self.boundary("shard_map output", op, op, index, ordinal, op.shardings[0], inner)
+        yield self.boundary(
+            "shard_map output", op, op, local or op, index, ordinal, op.shardings[0], inner, around
+        )
 
     def producer(self, op: Op) -> Op | None:
         """The op whose result is the first operand."""
@@ -280,10 +316,12 @@ class _Walk:
         kind: Literal["shard_map input", "shard_map output"],
         op: Op,
         typed: Op,
+        other: Op,
         index: int,
         ordinal: int,
         outer: Sharding | None,
         inner: Sharding | None,
+        around: _Manual,
     ) -> Annotation:
         type_ = typed.types[0]
         made = self.made(
@@ -300,10 +338,17 @@ class _Walk:
             function=op.function,
         )
         within, problem = self.placed(inner, type_, ())[:2]
+        if within is None:
+            problem = f"inside the shard_map: {problem or 'nothing is written'}"
+        elif any(within.dims):
+            problem = f"inside the shard_map it is {in_words(within)}, and should be whole"
+        elif self.unspecified(op) != self.unspecified(other):
+            problem = "its two halves leave different dimensions open"
         return replace(
             made,
-            manual=within.manual if within else (),
-            problem=made.problem or (f"inside the shard_map: {problem}" if problem else ""),
+            # Under GSPMD the axes of the shard_maps around this one are said again.
+            manual=without(within.manual, around[1]) if within else (),
+            problem=made.problem or problem,
         )
 
     def call_manual(self, call: Op) -> _Manual | None:

@@ -50,6 +50,8 @@ class Placement:
         manual: digits along which the program itself (``shard_map``) decides what a device holds.
         order: None, or the device at each position; digits are then of positions.
         device: the one device that holds everything, of a maximal sharding.
+
+    What every device holds whole is equal for any number of devices.
     """
 
     num_devices: int
@@ -66,6 +68,8 @@ class Placement:
         object.__setattr__(self, "manual", _merged_set(self.manual))
         if not self.unreduced:
             object.__setattr__(self, "reduction", "sum")
+        if self.num_devices == 1 and self.device == 0:
+            object.__setattr__(self, "device", None)
         if not (any(self.dims) or self.unreduced or self.manual):
             object.__setattr__(self, "order", None)
 
@@ -153,8 +157,10 @@ class Placement:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Placement):
             return NotImplemented
-        if self.device is not None or other.device is not None:
-            return self._sole_device == other._sole_device and len(self.dims) == len(other.dims)
+        if self.device != other.device or len(self.dims) != len(other.dims):
+            return False
+        if self.device is not None or (self.is_replicated and other.is_replicated):
+            return True
         if (self.num_devices, self.shards) != (other.num_devices, other.shards):
             return False
         if self.reduction != other.reduction or self.replication != other.replication:
@@ -164,13 +170,9 @@ class Placement:
             return mine == (other.dims, other.unreduced, other.manual)
         return self._listed() == other._listed()
 
-    @property
-    def _sole_device(self) -> int | None:
-        return 0 if self.num_devices == 1 and self.device is None else self.device
-
     def __hash__(self) -> int:
-        sole = self._sole_device
-        return hash((sole, None if sole is not None else (self.num_devices, self.shards)))
+        split = self.device is None and not self.is_replicated
+        return hash((self.device, len(self.dims), (self.num_devices, self.shards) if split else 0))
 
 
 def _value(digits: Digits, number: int) -> int:
@@ -186,6 +188,29 @@ def _merged(digits: Iterable[tuple[int, int]]) -> Digits:
 
 def _merged_set(digits: Iterable[tuple[int, int]]) -> Digits:
     return _merged(sorted(digits, key=lambda digit: -digit[1]))
+
+
+def axes_union(digits: Digits, others: Digits) -> Digits:
+    """Two sets of digits that do not overlap, as one."""
+    return _merged_set([*digits, *others])
+
+
+def without(digits: Digits, others: Digits) -> Digits:
+    """The set ``digits`` less ``others``; a digit that is covered in part keeps the rest."""
+    left = list(digits)
+    for size, stride in others:
+        top, rest = size * stride, []
+        for digit in left:
+            high = digit.size * digit.stride
+            if top <= digit.stride or high <= stride:
+                rest.append(digit)
+                continue
+            if high > top:
+                rest.append(Digit(high // top, top))
+            if stride > digit.stride:
+                rest.append(Digit(stride // digit.stride, digit.stride))
+        left = rest
+    return _merged_set(left)
 
 
 def through_order(digits: Iterable[tuple[int, int]], order: IotaTile) -> Digits | None:
@@ -225,7 +250,8 @@ def _place(
 ) -> Placement:
     dim_refs, unreduced, manual = [tuple(dim) for dim in dims], tuple(unreduced), tuple(manual)
     if mesh.is_maximal:
-        return Placement(1, ((),) * len(dim_refs), device=mesh.devices()[0])
+        device = mesh.devices()[0]
+        return Placement(device + 1, ((),) * len(dim_refs), device=device)
     check_disjoint(mesh, [*(ref for dim in dim_refs for ref in dim), *unreduced, *manual])
     in_positions = [
         [mesh.position_digit(ref) for ref in refs] for refs in (*dim_refs, unreduced, manual)
@@ -340,7 +366,7 @@ def hlo_sharding_placement(sharding: HloSharding, num_devices: int, rank: int) -
         case "unreduced":
             return Placement(num_devices, whole, unreduced=everyone)
         case "maximal":
-            return Placement(1, whole, device=sharding.device)
+            return Placement(num_devices, whole, device=sharding.device)
         case "unknown":
             raise ConversionError("{unknown} leaves the placement to the compiler")
     tile = sharding.tile_assignment

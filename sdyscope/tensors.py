@@ -14,9 +14,6 @@ from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.program import Partitioner, RequestedTensor
 from sdyscope.source import SourceLocation
 
-#: Primitives whose constraints the author of the program wrote. Every other constraint is JAX's.
-AUTHORED = frozenset({"sharding_constraint", "reshard", "shard_map", ""})
-
 
 @dataclass(frozen=True)
 class Tensor:
@@ -163,7 +160,7 @@ def _match(requested: Sequence[RequestedTensor], module: LoweredTensors) -> dict
         elif asked.kind == "result" and asked.index is not None and asked.index < len(results):
             matched[position] = results[asked.index]
     inside = [(k, asked) for k, asked in enumerate(requested) if asked.ordinal >= 0]
-    written = [x for x in module.annotations if x.ordinal >= 0 and x.primitive in AUTHORED]
+    written = [annotation for annotation in module.annotations if annotation.is_authored]
     # A shard_map's outputs come after its body in a module, and are requested with its inputs.
     inside.sort(key=lambda entry: entry[1].ordinal)
     written.sort(key=lambda annotation: annotation.ordinal)

@@ -15,10 +15,11 @@ from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError
 from sdyscope.findings import Finding
 from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.placement import Placement, axes_digits
+from sdyscope.placement import Digits, Placement, axes_digits
 from sdyscope.program import Partitioner, RequestedTensor
 from sdyscope.sharding import NamedSharding, TensorSharding
 from sdyscope.tensors import Tensor, TensorTable
+from sdyscope.tiling import HloSharding
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,30 @@ def check(table: TensorTable, module_findings: Sequence[Finding] = ()) -> Check:
             of_tensor += _between_partitioners(tensor)
         of_tensor += _about_tensor(tensor)
         findings += of_tensor
+    # What a body is manual on is read off its boundary, so a wrong boundary would be blamed twice.
+    wrong = {f.partitioner for f in findings if f.severity == "error" and "shard_map" in f.kind}
+    findings += [
+        finding
+        for tensor in table.tensors
+        if tensor.requested is None
+        for partitioner, there in tensor.lowered.items()
+        if partitioner not in wrong
+        for finding in _compare_unrequested(tensor, partitioner, there)
+    ]
     return Check(tuple(findings), len(table.tensors), compared, agreed)
+
+
+def agrees(tensor: Tensor, partitioner: Partitioner) -> bool:
+    """Whether a module says of a tensor what was requested of it, placement and open dimensions.
+
+    Args:
+        tensor: a row of the table that was requested.
+        partitioner: one that it has a cell for.
+    """
+    return not any(
+        finding.severity == "error"
+        for finding in _compare(tensor, partitioner, tensor.lowered[partitioner])
+    )
 
 
 def _finding(
@@ -233,32 +257,49 @@ def _compare_manual(
     partitioner: Partitioner,
     there: Annotation,
 ) -> Iterator[Finding]:
+    expected = axes_digits(mesh, map(AxisRef, asked.manual_axes))
     if asked.kind.startswith("shard_map"):
-        expected = axes_digits(mesh, map(AxisRef, asked.manual_axes))
-        if there.manual != expected:
-            yield _finding(
-                tensor,
-                "manual-axes-differ",
-                "The body is manual on other axes than was asked for.",
-                partitioner=partitioner,
-                expected=_manual_words(Placement(mesh.size, (), manual=expected), mesh),
-                found=_manual_words(Placement(mesh.size, (), manual=there.manual), mesh),
-            )
-    elif there.placement is not None and there.placement.manual not in ((), there.manual):
+        found = there.manual
+        message = "The body is manual on other axes than was asked for."
+    else:
+        # Inside a shard_map GSPMD says the manual axes on every sharding, Shardy on none.
+        if isinstance(there.sharding, TensorSharding):
+            expected = ()
+        found = there.placement.manual if there.placement is not None else ()
+        message = "It is manual on other axes than the shard_map that it is in."
+    if found != expected:
         yield _finding(
             tensor,
             "manual-axes-differ",
-            "The constraint is manual on other axes than the shard_map that it is in.",
+            message,
             partitioner=partitioner,
-            expected=_manual_words(Placement(mesh.size, (), manual=there.manual), mesh),
-            found=_manual_words(there.placement, mesh),
+            expected=_manual_words(expected, mesh),
+            found=_manual_words(found, mesh),
         )
 
 
-def _manual_words(place: Placement, mesh: Mesh) -> str:
-    if not place.manual:
+def _compare_unrequested(
+    tensor: Tensor, partitioner: Partitioner, there: Annotation
+) -> Iterator[Finding]:
+    """A constraint of JAX's own inside a ``shard_map``: GSPMD must say the manual axes on it."""
+    if isinstance(there.sharding, HloSharding) and there.placement is not None:
+        found, expected = there.placement.manual, there.manual
+        if tensor.kind == "constraint" and found != expected:
+            place = Placement(there.placement.num_devices, (), manual=expected)
+            yield _finding(
+                tensor,
+                "manual-axes-differ",
+                "It is manual on other axes than the shard_map that it is in.",
+                partitioner=partitioner,
+                expected=in_words(place) if expected else "no manual axes",
+                found=there.text,
+            )
+
+
+def _manual_words(digits: Digits, mesh: Mesh) -> str:
+    if not digits:
         return "no manual axes"
-    return in_words(Placement(place.num_devices, (), manual=place.manual), mesh).split("; ")[1]
+    return in_words(Placement(mesh.size, (), manual=digits), mesh).split("; ")[1]
 
 
 def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
