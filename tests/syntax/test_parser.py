@@ -1,0 +1,135 @@
+"""What every language's parser shares: places, carets and words in errors, and lazy loading."""
+
+import subprocess
+import sys
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from lark import Token, Transformer
+
+from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.syntax._parser import Language, end_position, quoted, rule_name, word_at
+
+
+class Refusing(Transformer[Token, object]):
+    """Makes lists, and refuses the axis called "bad" and meshes of three axes."""
+
+    def STRING(self, token: Token) -> str:  # noqa: N802
+        if token == '"bad"':
+            raise ConversionError("bad is not a name", hint="Take another one.")
+        return token[1:-1]
+
+    def mesh(self, children: list[object]) -> list[object]:
+        if len(children) == 4:
+            raise ConversionError("three axes are too many")
+        if len(children) == 5:
+            raise ZeroDivisionError("a bug in a value class")
+        return children
+
+
+@pytest.fixture(scope="module")
+def language() -> Language:
+    return Language(
+        "shardy.lark",
+        starts=("mesh_text", "tensor_sharding_text"),
+        transformer=Refusing,
+        names={"STRING": "a name in quotes", "INTEGER": "a number"},
+    )
+
+
+def error_of(language: Language, text: str) -> SyntaxTextError:
+    with pytest.raises(SyntaxTextError) as caught:
+        language.parse("mesh_text", text)
+    return caught.value
+
+
+def test_a_terminal_that_refuses_is_shown_where_it_stands(language: Language) -> None:
+    error = error_of(language, '<["a"=2,\n  "bad"=3]>')
+    assert str(error) == (
+        'line 2, column 3: bad is not a name\n    "bad"=3]>\n    ^\nTake another one.'
+    )
+    assert isinstance(error.__cause__, ConversionError)
+
+
+def test_a_rule_that_refuses_is_shown_where_it_begins(language: Language) -> None:
+    error = error_of(language, ' #sdy.mesh<["a"=2, "b"=3, "c"=1]>')
+    assert str(error) == (
+        "line 1, column 11: three axes are too many\n"
+        '   #sdy.mesh<["a"=2, "b"=3, "c"=1]>\n'
+        "            ^"
+    )
+
+
+def test_of_two_faults_the_one_against_the_grammar_is_told(language: Language) -> None:
+    error = error_of(language, '<["bad"=2, "b"]>')
+    assert (error.line, error.column) == (1, 15)
+    assert error.expected == ("'='",)
+
+
+def test_other_exceptions_are_bugs_and_pass(language: Language) -> None:
+    with pytest.raises(ZeroDivisionError):
+        language.parse("mesh_text", '<["a"=2, "b"=3, "c"=1, "d"=1]>')
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "line", "column", "expected"),
+    [
+        ("", "unexpected end of the text in a mesh", 1, 1, ("'<'", "'#sdy.mesh<'", "'#sdy<'")),
+        ('<["a"', "unexpected end of the text in a mesh", 1, 6, ("'='",)),
+        ('<["a"\n\n  ', "unexpected end of the text in a mesh", 1, 6, ("'='",)),
+        ('<[\n"a"', "unexpected end of the text in a mesh", 2, 4, ("'='",)),
+        ('<["a"=2]> more', "unexpected 'more' in a mesh", 1, 11, ("the end of the text",)),
+        ('<["a"=two]>', "unexpected 'two' in a mesh", 1, 7, ("a number",)),
+        ('<["a"=2 "b"=3]>', "unexpected '\"b\"' in a mesh", 1, 9, ("','", "']'")),
+        ("<[\t\té]>", "unexpected 'é' in a mesh", 1, 5, ("']'", "a name in quotes")),
+        ('<["a"=2],\r\n device_id=[0]>', "unexpected 'device_id' in a mesh", 2, 2, None),
+    ],
+)
+def test_place_and_expectation(
+    text: str, message: str, line: int, column: int, expected: tuple[str, ...] | None
+) -> None:
+    from sdyscope.syntax.shardy import LANGUAGE
+
+    error = error_of(LANGUAGE, text)
+    assert (error.message, error.line, error.column) == (message, line, column)
+    assert expected is None or sorted(error.expected) == sorted(expected)
+
+
+@given(st.integers(0, 300), st.integers(0, 300), st.sampled_from(["", "\t", "  \t"]))
+def test_the_caret_stands_under_the_place(before: int, after: int, indent: str) -> None:
+    from sdyscope.syntax.shardy import LANGUAGE
+
+    names = "".join(f'"axis_{i}"=2,' for i in range(before))
+    tail = "".join(f', "x{i}"=3' for i in range(after))
+    error = error_of(LANGUAGE, f"\n{indent}<[{names}!{tail}]>\n")
+    _, source, caret, *_ = str(error).split("\n")
+    assert source[caret.index("^")] == "!"
+    assert len(source) <= 100
+    assert caret.strip() == "^"
+
+
+def test_ends_words_and_quotes() -> None:
+    assert end_position("ab\ncd  \n") == (2, 3)
+    assert end_position("") == (1, 1)
+    assert word_at("@mesh, x", 0) == "@"
+    assert word_at("mesh, x", 0) == "mesh"
+    assert quoted("x" * 100) == "'" + "x" * 37 + "...'"
+    assert rule_name("axis_ref") == "an axis ref"
+    assert rule_name("tensor_sharding_text") == "a tensor sharding"
+    assert rule_name("manual_axes") == "manual axes"
+    assert rule_name("mesh_axis") == "a mesh axis"
+
+
+def test_importing_loads_no_grammar() -> None:
+    # A grammar takes tens of milliseconds: the first parse pays, not every command.
+    script = (
+        "from sdyscope.syntax.shardy import LANGUAGE, parse_mesh\n"
+        "assert '_parser' not in vars(LANGUAGE)\n"
+        "parse_mesh('<[]>')\n"
+        "assert '_parser' in vars(LANGUAGE)\n"
+        "assert '_tree_parser' not in vars(LANGUAGE)\n"
+        "import sys\n"
+        "assert 'jax' not in sys.modules\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
