@@ -1,4 +1,4 @@
-"""Modules that JAX lowers, with every kind of region, call and sharding attribute that it writes."""
+"""Modules that JAX lowers, with every kind of region, call and sharding that it writes."""
 
 import functools
 

@@ -1,6 +1,7 @@
 """The op graph against MLIR's own answers: its walk, its use lists, its printed names."""
 
 import gc
+from pathlib import Path
 
 import graph_modules
 import networkx
@@ -84,7 +85,9 @@ def test_types_and_names_are_those_that_mlir_prints(case):
     module, graph = case
     text = text_of(module, locations=False)
     for op, operation in zip(graph.operations(), walked(module), strict=True):
-        assert [type_.text for type_ in op.types] == [str(value.type) for value in operation.results]
+        assert [type_.text for type_ in op.types] == [
+            str(value.type) for value in operation.results
+        ]
         # The body of a reduction is printed as `applies`, without names.
         inside_reduction = op.parent is not None and "reduce" in graph.ops[op.parent].kind
         if op.types and not inside_reduction:
@@ -130,14 +133,14 @@ def test_scopes_and_source_lines():
     for dot in dots:
         assert dot.source.file == graph_modules.__file__
         assert dot.source.function.endswith("loss")
-        assert "@ w" in open(dot.source.file).read().splitlines()[dot.source.line - 1]
+        assert "@ w" in Path(dot.source.file).read_text().splitlines()[dot.source.line - 1]
     assert any(frame.function.endswith("lowered") for frame in dots[0].location.frames)
 
 
 def test_regions_of_a_while():
     graph = build(lowered("regions", "shardy"))
     loop = next(op for op in graph.operations() if op.kind == "stablehlo.while")
-    condition, body = ([c for c in graph.children(loop, region)] for region in (0, 1))
+    condition, body = (graph.children(loop, region) for region in (0, 1))
     inside = {op.id for op in (*condition, *body)}
     operands = graph.operands(loop)
     assert len(operands) == len(loop.types) > 1
@@ -146,7 +149,9 @@ def test_regions_of_a_while():
         assert len(arguments) == len(operands)
         for argument in arguments:
             entering = [
-                (u, e) for u, v, e in edges(graph, "region") if v == argument.id and e.via == loop.id
+                (u, e)
+                for u, v, e in edges(graph, "region")
+                if v == argument.id and e.via == loop.id
             ]
             producer, use = operands[argument.argument]
             assert [(u, e.result, e.operand) for u, e in entering] == [

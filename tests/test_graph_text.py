@@ -45,7 +45,7 @@ def edge_values(graph):
 
 
 @pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("name, partitioner", CASES)
+@pytest.mark.parametrize(("name", "partitioner"), CASES)
 def test_reads_what_the_bindings_read(name, partitioner, form):
     text = text_of(lowered(name, partitioner), generic=form == "generic")
     read = read_text(text)
@@ -184,7 +184,9 @@ module {
 
 
 def test_locations_that_cannot_be_read_are_listed():
-    read = read_text('module {\n  "x.a"() : () -> () loc(#gone)\n  "x.b"() : () -> () loc(odd 3)\n}')
+    read = read_text(
+        'module {\n  "x.a"() : () -> () loc(#gone)\n  "x.b"() : () -> () loc(odd 3)\n}'
+    )
     assert [(item.text, item.line) for item in read.not_understood] == [
         ("loc(#gone)", 2),
         ("loc(odd 3)", 3),
@@ -211,7 +213,9 @@ func.func @main(%a: tensor<2x3xf32>, %b: tensor<2x3xi32>, %x: tensor<f32>, %y: t
     same(read, build(parse(text)), names=False, locations=False)
 
 
-@pytest.mark.parametrize("text", ["", "\n\n", "\0\1\2", "not mlir at all", "}}}", "module {", "{{{("])
+@pytest.mark.parametrize(
+    "text", ["", "\n\n", "\0\1\2", "not mlir at all", "}}}", "module {", "{{{("]
+)
 def test_any_text_is_a_module(text):
     read = read_text(text)
     assert read.ops[0].kind == "builtin.module"

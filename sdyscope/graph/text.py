@@ -96,8 +96,8 @@ class _Assembly:
 
     def op(self, record: Record) -> Op:
         attributes = self.attributes(record.attributes, record.id)
-        location = self.locations(record.location)
-        if record.location in self.locations.failed:
+        location, understood = self.locations(record.location)
+        if not understood:
             self.not_understood.append(
                 NotUnderstood(record.id, "loc", record.location, "not a location", record.line)
             )

@@ -14,6 +14,10 @@ __all__ = ["Record", "Structure"]
 
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _CLOSE = frozenset(_OPEN.values())
+#: What a later line of a statement begins with.
+_CONTINUES = frozenset(
+    {":", "->", "{", "(", "=", ",", "cond", "do", "else", "reducer", "attributes", "loc"}
+)
 #: How much of a line that was not understood is kept.
 _KEPT = 200
 
@@ -236,17 +240,22 @@ class Structure:
             return current
         newlines = self.tokens.after_newlines()
         following = self.tokens.peek(newlines)
-        if following is not None:
-            if not newlines:
-                return current
-            if not (
-                following.text == "}"
-                or following.kind in ("block", "alias", "stray")
-                or is_op_start(following, self.tokens.peek(newlines + 1))
-            ):
-                return current
+        if following is not None and (
+            not newlines or self._continues(current, following, newlines)
+        ):
+            return current
         self._finish(current)
         return None
+
+    def _continues(self, current: _Open, following: Token, position: int) -> bool:
+        """Whether a statement goes on with a token on a later line."""
+        if is_op_start(following, self.tokens.peek(position + 1)):
+            return False
+        if following.kind == "location" or following.text in _CONTINUES:
+            return True
+        # An op that is not known may go on with a word of its own, as long as it has no location.
+        own = following.kind == "word" and _is(self.tokens.peek(position + 1), "{", "(")
+        return own and not current.statement.location()
 
     # Regions.
 
@@ -344,6 +353,8 @@ class Structure:
         else:
             record = current.record
             record.attributes = statement.attributes()
+        if any(token.kind == "stray" for token in statement.tokens):
+            self._not_understood(statement.tokens[0], statement.tokens, "stray characters")
         record.location = statement.location()
         self._add_operands(record, statement.operand_names())
         self._add_results(record, statement)

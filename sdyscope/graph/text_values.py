@@ -103,24 +103,33 @@ class LocationTexts:
     def __init__(self, aliases: Mapping[str, str]) -> None:
         self._aliases = aliases
         self._known: dict[tuple[str, bool], tuple[Location, bool]] = {}
-        self.failed: set[str] = set()
+        self._wrong: set[tuple[str, bool]] = set()
+        self._met_wrong = False
 
-    def __call__(self, text: str) -> Location:
-        """The value of `loc(...)`; unknown, and in `failed`, when it cannot be read."""
+    def __call__(self, text: str) -> tuple[Location, bool]:
+        """The value of `loc(...)`, and whether all of it was understood."""
         if not text:
-            return UNKNOWN
-        return self._read(text, whole=True)[0]
+            return UNKNOWN, True
+        self._met_wrong = False
+        location = self._read(text, whole=True)[0]
+        return location, not self._met_wrong
 
     def _read(self, text: str, *, whole: bool) -> tuple[Location, bool]:
         """The value, and whether it is just a place in a file."""
         key = (text, whole)
         if key not in self._known:
+            outside, self._met_wrong = self._met_wrong, False
             # Set first, so that an alias which names itself ends here.
             self._known[key] = (UNKNOWN, False)
             try:
                 self._known[key] = self._parse(text.strip(), whole=whole)
             except (ValueError, IndexError):
-                self.failed.add(text)
+                self._met_wrong = True
+            if self._met_wrong:
+                self._wrong.add(key)
+            self._met_wrong = outside
+        if key in self._wrong:
+            self._met_wrong = True
         return self._known[key]
 
     def _parse(self, text: str, *, whole: bool) -> tuple[Location, bool]:

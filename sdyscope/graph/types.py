@@ -44,7 +44,7 @@ class TensorType:
 def parse_type(text: str) -> TensorType:
     """The type that `text` spells; any text is a type, of unknown shape when it is no tensor."""
     match = _TENSOR.fullmatch(text)
-    if match is None:
+    if match is None or match[2].startswith("*"):
         return TensorType(text, None, text)
     sizes, rest = match.groups()
     shape = tuple(None if size == "?" else int(size) for size in sizes.split("x")[:-1])

@@ -67,7 +67,7 @@ def _graph(graph: OpGraph, function: Function, groups: _Groups) -> dict[str, Any
 
 def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
     incoming = [
-        (producer, edge)
+        (producer, edge, _input_id(edge, graph.ops[producer]))
         for producer, _, edge in graph.nx.in_edges(op.id, data="edge")
         if edge.kind in _INPUTS
     ]
@@ -91,13 +91,13 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
             {
                 "sourceNodeId": str(producer),
                 "sourceNodeOutputId": str(edge.result),
-                "targetNodeInputId": _input_id(edge),
+                "targetNodeInputId": input_id,
             }
-            for producer, edge in incoming
+            for producer, edge, input_id in incoming
         ],
         "inputsMetadata": [
             {
-                "id": _input_id(edge),
+                "id": input_id,
                 "attrs": _pairs(
                     {
                         "kind": edge.kind,
@@ -106,7 +106,7 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
                     }
                 ),
             }
-            for _, edge in incoming
+            for _, edge, input_id in incoming
         ],
         "outputsMetadata": [
             {
@@ -129,9 +129,11 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
     return made
 
 
-def _input_id(edge: Edge) -> str:
+def _input_id(edge: Edge, producer: Op) -> str:
     if edge.kind in ("data", "capture"):
         return str(edge.operand)
+    if edge.kind == "yield":
+        return f"yield {edge.operand} of region {producer.region}"
     return f"{edge.kind} {edge.operand}"
 
 
