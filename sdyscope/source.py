@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import traceback
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -36,7 +37,7 @@ def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocat
     That is where the author of a program can do something about it. Of a `SyntaxError` in such a
     file, the line that Python could not read.
     """
-    folders = tuple(f"{folder}/" for folder in outside)
+    folders = tuple(os.path.join(folder, "") for folder in outside)
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return SourceLocation(error.filename, error.lineno, error.offset or 0)
     for frame in reversed(traceback.extract_tb(error.__traceback__)):

@@ -157,12 +157,22 @@ def _load(place: str, word: str) -> ModuleType:
             raise TargetError("There is no such file.", file=place)
         if str(path.parent) not in sys.path:
             sys.path.insert(0, str(path.parent))
-        spec = importlib.util.spec_from_file_location(path.stem, path)
+        name = path.stem
+        if (known := sys.modules.get(name)) is not None:
+            if getattr(known, "__file__", None) == str(path):
+                return known
+            name = f"{name}_target"  # never in the place of somebody else's module
+        spec = importlib.util.spec_from_file_location(name, path)
         if spec is None or spec.loader is None:
             raise TargetError("Python can't import this file.", file=place)
         module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
+        # Dataclasses look their module up while it is being run.
+        sys.modules[name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
         return module
     except SdyscopeError:
         raise

@@ -1,0 +1,42 @@
+"""Blaming the line that a program's author can change."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sdyscope.source import SourceLocation, innermost_line
+
+
+def test_text():
+    assert str(SourceLocation("a/b.py", 3, 4, "f")) == "a/b.py:3"
+
+
+def test_the_innermost_line_outside_the_given_folders():
+    def user():
+        json.loads("{")
+
+    with pytest.raises(json.JSONDecodeError) as caught:
+        user()
+    line = innermost_line(caught.value, [Path(json.__file__).parent])
+    assert (line.file, line.line) == (__file__, user.__code__.co_firstlineno + 1)
+    assert line.function == "user"
+    assert innermost_line(caught.value, []).file.endswith("json/decoder.py")
+    assert innermost_line(caught.value, [Path("/")]) is None
+
+
+def test_a_folder_is_not_a_prefix():
+    with pytest.raises(ZeroDivisionError) as caught:
+        _ = 1 // 0
+    sibling = Path(__file__).with_suffix("")  # tests/test_source, beside tests/test_source.py
+    assert innermost_line(caught.value, [sibling]).file == __file__
+
+
+def test_a_line_that_python_can_not_read():
+    with pytest.raises(SyntaxError) as caught:
+        compile("x = 1\ndef f(:\n", "user.py", "exec")
+    assert str(innermost_line(caught.value, [])) == "user.py:2"
+
+
+def test_an_error_that_was_never_raised():
+    assert innermost_line(ValueError(), []) is None
