@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +17,7 @@ from sdyscope.program import Partitioner, Program, RequestedTensor
 from sdyscope.tensors import LoweredTensors, TensorTable, tensor_table
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.run import Run
     from sdyscope.stages.lower import LoweredModule
 
 PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
@@ -189,7 +190,13 @@ class Inspection:
         return tuple(findings)
 
     def diff(self, other: Inspection | None = None) -> diffing.Diff:
-        """This program under its two partitioners, or this program and another.
+        """This program under its two partitioners, or this one and another; see ``compared``."""
+        return self.compared(other)[0]
+
+    def compared(
+        self, other: Inspection | None = None
+    ) -> tuple[diffing.Diff, tuple[diffing.Side, diffing.Side]]:
+        """What ``diff`` finds, and the two sides that it compared.
 
         Two programs are compared under the first partitioner that both have.
 
@@ -204,25 +211,67 @@ class Inspection:
                     hint="Name a second target, or a program with --partitioner both.",
                 )
             one, two = self.partitioners[:2]
-            return diffing.diff(
-                self._side(one, one), self._side(two, two), across_partitioners=True
-            )
+            sides = (self._side(one, one), self._side(two, two))
+            return diffing.diff(*sides, across_partitioners=True), sides
         shared = [p for p in self.lowered if p in other.lowered]
         if shared:
             one = two = shared[0]
         else:
             one, two = next(iter(self.lowered)), next(iter(other.lowered))
-        labels = (self.name, other.name)
-        if labels[0] == labels[1]:
-            labels = (f"{self.name} (a)", f"{other.name} (b)")
-        return diffing.diff(
-            self._side(one, labels[0]),
-            other._side(two, labels[1]),
-            across_partitioners=one != two,
-        )
+        labels = _labels(self.source, other.source)
+        sides = (self._side(one, labels[0]), other._side(two, labels[1]))
+        return diffing.diff(*sides, across_partitioners=one != two), sides
+
+    def run(
+        self,
+        *,
+        steps: int = 10,
+        devices: Sequence[Any] | None = None,
+        on_one_device: Callable[[], Program] | None = None,
+        notify: Callable[[str, int, int], None] | None = None,
+    ) -> Run:
+        """Runs the program on real devices under each partitioner, and on one device.
+
+        Args:
+            steps: how many steps to time after the warm-up.
+            devices: what to run on, in the order of the mesh; by default what JAX finds. A program
+                on a mesh of real devices runs on those.
+            on_one_device: builds the program on a mesh of one device; only needed to compare the
+                results of a program with a ``shard_map``.
+            notify: told what is being done, how many of its steps are done, and of how many.
+
+        Raises:
+            CompilerError: the program can't be lowered under any of the partitioners.
+            TargetError: there are too few devices, or this is a module that was read from a file.
+        """
+        if self.program is None:
+            raise TargetError(
+                f"{self.name} is a module without values to run it on.",
+                hint="Name the program that it was lowered from.",
+            )
+        from sdyscope.analysis.run import judge
+        from sdyscope.stages.execute import Runner
+
+        runner = Runner(self.program, self.traced, self.lowered, devices, steps, notify)
+        executions = [runner.run(partitioner) for partitioner in self.partitioners]
+        reference = runner.reference(on_one_device)
+        return judge(self.name, runner.machine, runner.inputs, self.tensors, executions, reference)
 
     def _side(self, partitioner: Partitioner, label: str) -> diffing.Side:
         return diffing.Side(label, self.graph(partitioner), self.annotations(partitioner))
+
+
+def _labels(a: Program | LoweredModule, b: Program | LoweredModule) -> tuple[str, str]:
+    """What to call two things so that they can be told apart: a name, a file's name, a path."""
+    paths = [None if isinstance(source, Program) else source.path for source in (a, b)]
+    for shown in (lambda path: path.name, str):
+        one, two = [
+            source.name if path is None else shown(path)
+            for source, path in zip((a, b), paths, strict=True)
+        ]
+        if one != two:
+            return one, two
+    return f"{one} (a)", f"{two} (b)"
 
 
 def _fallback(partitioner: Partitioner, lowered: LoweredModule) -> list[Finding]:

@@ -6,16 +6,17 @@ are matched by what is written on them first, and only what remains is reported.
 
 from __future__ import annotations
 
-from collections import Counter
+import re
+from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.annotations import Annotation
+from sdyscope.annotations import Annotation, split_scope
 from sdyscope.convert import in_words
 from sdyscope.graph import OpGraph
 from sdyscope.mesh import Mesh
-from sdyscope.tensors import AUTHORED, tensor_name
+from sdyscope.tensors import tensor_name
 
 Change: TypeAlias = Literal["changed", "only in a", "only in b"]
 
@@ -62,13 +63,28 @@ class Difference:
 
 @dataclass(frozen=True)
 class OpDifference:
-    """Ops of one kind in one scope, of which the sides have different numbers."""
+    """Ops of one kind in one scope that are not the same on both sides.
+
+    Attributes:
+        scope: their scope, without the program's own name; empty for ops without one.
+        kind: name of the operation.
+        count_a: how many the first side has.
+        count_b: how many the second side has.
+        types_a: result types that the first side has more ops with, and how many more.
+        types_b: result types that the second side has more ops with.
+    """
 
     scope: str
     kind: str
-    type: str
     count_a: int
     count_b: int
+    types_a: tuple[tuple[str, int], ...]
+    types_b: tuple[tuple[str, int], ...]
+
+    @property
+    def size(self) -> int:
+        """How many ops have no equal on the other side."""
+        return sum(count for _, count in (*self.types_a, *self.types_b))
 
 
 @dataclass(frozen=True)
@@ -80,7 +96,7 @@ class Diff:
         label_b: the second side.
         meshes: sentences on meshes that differ.
         tensors: the tensors that differ.
-        ops: ops that differ in number; empty where ops were not compared.
+        ops: ops that differ, the most first; empty where ops were not compared.
         same: how many tensors are the same.
         notes: what was left out of the comparison, and why.
     """
@@ -114,7 +130,7 @@ def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
     for side in (a, b):
         own = list(side.annotations)
         if across_partitioners:
-            own = [x for x in own if x.ordinal < 0 or x.primitive in AUTHORED]
+            own = [x for x in own if x.kind != "constraint" or x.is_authored]
             left_out = len(side.annotations) - len(own)
             if left_out:
                 notes.append(
@@ -122,6 +138,10 @@ def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
                     "left out."
                 )
         lists.append(own)
+    if across_partitioners:
+        notes.append(
+            "Ops were not compared: each partitioner has its own for constraints and shard_maps."
+        )
     pairs = match(lists[0], lists[1], _path_in(a.graph), _path_in(b.graph))
     meshes = (_mesh(a.graph), _mesh(b.graph))
     found = [_difference(one, two, meshes) for one, two in pairs]
@@ -137,6 +157,9 @@ def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
     )
 
 
+#: The number that makes an inner function's name unique, in `name_3(argument)` or `name_3[result]`.
+_NUMBERED = re.compile(r"^([A-Za-z_]\w*?)_\d+(?=[(\[]\d+[)\]]$)")
+
 Pair: TypeAlias = tuple[Annotation | None, Annotation | None]
 
 
@@ -146,7 +169,7 @@ def match(
     path_a: Callable[[str], str],
     path_b: Callable[[str], str],
 ) -> list[Pair]:
-    """Pairs what has the same kind, path and operand number.
+    """Pairs what has the same kind, path and, on a ``shard_map``, the same operand number.
 
     Where several do, equal ones are paired first, then those of the same source line, then the
     rest in order; what is left has no partner.
@@ -154,7 +177,10 @@ def match(
     groups: dict[Hashable, tuple[list[Annotation], list[Annotation]]] = {}
     for side, (found, path) in enumerate(((a, path_a), (b, path_b))):
         for annotation in found:
-            key = (annotation.kind, path(annotation.path), annotation.index)
+            # An argument is known by its path: one more before it changes its number.
+            numbered = annotation.kind == "op" or annotation.kind.startswith("shard_map")
+            index = annotation.index if numbered else None
+            key = (annotation.kind, path(annotation.path), index)
             groups.setdefault(key, ([], []))[side].append(annotation)
     pairs: list[Pair] = []
     for left, right in groups.values():
@@ -214,7 +240,8 @@ def _path_in(graph: OpGraph) -> Callable[[str], str]:
     prefix = f"jit({graph.name.removeprefix('jit_')})"
 
     def path(text: str) -> str:
-        return text.removeprefix(prefix).lstrip("/")
+        # JAX numbers inner functions as they come: _where_3(0) is any _where(0).
+        return _NUMBERED.sub(r"\1", text.removeprefix(prefix).lstrip("/"))
 
     return path
 
@@ -275,20 +302,28 @@ def _mesh_differences(a: Side, b: Side) -> list[str]:
 
 
 def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
-    counts = [_op_counts(a), _op_counts(b)]
-    return [
-        OpDifference(*key, counts[0][key], counts[1][key])
-        for key in dict.fromkeys([*counts[0], *counts[1]])
-        if counts[0][key] != counts[1][key]
+    ours, theirs = _op_types(a), _op_types(b)
+    found = [
+        OpDifference(
+            *key,
+            ours[key].total(),
+            theirs[key].total(),
+            tuple((ours[key] - theirs[key]).items()),
+            tuple((theirs[key] - ours[key]).items()),
+        )
+        for key in dict.fromkeys([*ours, *theirs])
+        if ours[key] != theirs[key]
     ]
+    return sorted(found, key=lambda difference: -difference.size)
 
 
-def _op_counts(graph: OpGraph) -> Counter[tuple[str, str, str]]:
+def _op_types(graph: OpGraph) -> defaultdict[tuple[str, str], Counter[str]]:
+    """(scope, kind) -> how many ops of it have which result types."""
     path = _path_in(graph)
-    counts: Counter[tuple[str, str, str]] = Counter()
+    types: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for op in graph.operations():
         if op.parent is None or op.kind in ("func.func", "sdy.mesh"):
             continue
-        types = ", ".join(type_.text for type_ in op.types)
-        counts[path(op.scope), op.kind, types] += 1
-    return counts
+        scope, _ = split_scope(op.scope)
+        types[path(scope), op.kind][", ".join(type_.text for type_ in op.types)] += 1
+    return types

@@ -13,6 +13,11 @@ import click
 #: The subcommands, in the order in which help lists them.
 COMMANDS = (
     "models",
+    "lower",
+    "show",
+    "graph",
+    "check",
+    "diff",
     "doctor",
 )
 

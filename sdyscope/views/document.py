@@ -23,7 +23,7 @@ DOCUMENTS: Mapping[str, str] = {
     "models": "sdyscope.views.models:Models",
     "lower": "sdyscope.views.lower:Lower",
     "show": "sdyscope.views.show:Show",
-    "graph": "sdyscope.views.graph:Graph",
+    "graph": "sdyscope.views.graph_json:Graph",
     "check": "sdyscope.views.check:Check",
     "diff": "sdyscope.views.diff:Diff",
     "doctor": "sdyscope.views.doctor:Doctor",

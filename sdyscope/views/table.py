@@ -5,6 +5,7 @@ Views build a `Table` of plain text; how wide, in which colours it is shown is d
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,8 +26,11 @@ _STYLES: dict[Tone, str] = {
 }
 
 #: Where a long cell may be continued on the next line: after a space, a slash, a comma or a hyphen,
-#: before an index, and before the next part of a dotted name.
-_BREAKS = re.compile(r"(?<=[\s/,])(?=\S)|(?<=\w-)(?=[A-Za-z])|(?=\[)|(?=\.[A-Za-z_])")
+#: before an index, before the next part of a dotted name, and inside the parentheses of a scope like
+#: `transpose(jvp(layer))`.
+_BREAKS = re.compile(
+    r"(?<=[\s/,])(?=\S)|(?<=\w-)(?=[A-Za-z])|(?=\[)|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
+)
 
 #: A column is not made narrower than its longest unbreakable piece, up to this many characters.
 _WIDEST_PIECE = 24
@@ -62,23 +66,49 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Heading:
+    """A line across all columns, above the rows of a group."""
+
+    text: str
+
+
+Row: TypeAlias = tuple[Cell | str, ...] | Heading
+
+
+@dataclass(frozen=True, slots=True)
 class Table:
     """Rows under columns.
 
     Attributes:
       columns: the columns.
       rows: one tuple of cells a row, as many as there are columns; a bare string is a plain cell.
+        A `Heading` between them begins a group.
       title: a line above the table, empty for none.
     """
 
     columns: tuple[Column, ...]
-    rows: tuple[tuple[Cell | str, ...], ...]
+    rows: tuple[Row, ...]
     title: str = ""
 
     def __post_init__(self) -> None:
         for row in self.rows:
-            if len(row) != len(self.columns):
+            if isinstance(row, tuple) and len(row) != len(self.columns):
                 raise ValueError(f"{len(row)} cells under {len(self.columns)} columns: {row}")
+
+    @property
+    def cells(self) -> list[tuple[Cell, ...]]:
+        """The rows without the headings, every cell a `Cell`."""
+        return [_cells(row) for row in self.rows if isinstance(row, tuple)]
+
+    @property
+    def whole_width(self) -> int:
+        """How many characters a line has in which no cell is folded."""
+        texts = [[cell.text for cell in row] for row in self.cells]
+        return sum(column_widths(self.columns, texts, None)) + _GAP * (len(self.columns) - 1)
+
+
+def _cells(row: tuple[Cell | str, ...]) -> tuple[Cell, ...]:
+    return tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row)
 
 
 def number(header: str) -> Column:
@@ -114,8 +144,7 @@ def print_table(table: Table, output: Output | None = None) -> None:
     output's encoding has it.
     """
     output = output or answers()
-    rows = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in table.rows]
-    texts = [[cell.text for cell in row] for row in rows]
+    texts = [[cell.text for cell in row] for row in table.cells]
     widths = column_widths(table.columns, texts, output.columns)
     headers = [Cell(column.header, "heading") for column in table.columns]
     rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if _has_lines(output.stream.encoding) else "-"
@@ -124,8 +153,14 @@ def print_table(table: Table, output: Output | None = None) -> None:
         lines += [[line] for line in _folded(Cell(table.title, "heading"), output.columns)]
     lines += _row(table.columns, headers, widths)
     lines.append([Cell(rule * (sum(widths) + _GAP * (len(widths) - 1)))])
-    for row in rows:
-        lines += _row(table.columns, row, widths)
+    for index, row in enumerate(table.rows):
+        if isinstance(row, Heading):
+            if index:
+                lines.append([Cell("")])
+            heading = Cell(row.text, "heading")
+            lines += [[line] for line in _folded(heading, output.columns)]
+        else:
+            lines += _row(table.columns, _cells(row), widths)
     _print(lines, output)
 
 
@@ -186,8 +221,9 @@ def column_widths(
     """How many characters each column gets.
 
     Each gets what it needs if there is room. Otherwise the columns that fold start from their
-    longest unbreakable piece, and what is left goes where the most lines would be folded. Where
-    not even the pieces fit, the widest columns give way, first those that fold.
+    longest unbreakable piece, what is left goes where the most lines would be folded, and then
+    columns give to others what makes the table shorter. Where not even the pieces fit, the widest
+    columns give way, first those that fold.
 
     Args:
       columns: the columns.
@@ -196,7 +232,7 @@ def column_widths(
     """
     whole, least = [], []
     for index, column in enumerate(columns):
-        texts = [column.header, *(row[index] for row in rows)]
+        texts = {column.header, *(row[index] for row in rows)}
         whole.append(max(len(line) for text in texts for line in text.split("\n")))
         piece = max(len(piece) for text in texts for piece in pieces(text))
         least.append(min(piece, _WIDEST_PIECE) if column.fold else whole[-1])
@@ -210,7 +246,45 @@ def column_widths(
     while sum(widths) < room:
         wanting = [i for i in range(len(widths)) if widths[i] < whole[i]]
         widths[max(wanting, key=lambda i: whole[i] / widths[i])] += 1
-    return widths
+    return _balanced(columns, rows, widths)
+
+
+#: Rows that are looked at to find widths that make a table short.
+_SAMPLE = 200
+
+
+def _balanced(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: list[int]
+) -> list[int]:
+    """Moves characters between the columns that fold as long as that saves lines."""
+    foldable = [index for index, column in enumerate(columns) if column.fold]
+    sample = rows[:: len(rows) // _SAMPLE + 1]
+    heights: dict[tuple[str, int], int] = {}
+
+    def lines_of(text: str, width: int) -> int:
+        if (text, width) not in heights:
+            heights[text, width] = sum(1 for _ in fold(text, width))
+        return heights[text, width]
+
+    def height(candidate: Sequence[int]) -> int:
+        return sum(
+            max((lines_of(row[index], candidate[index]) for index in foldable), default=1)
+            for row in sample
+        )
+
+    best, lines = widths, height(widths)
+    while True:
+        moved: list[list[int]] = []
+        for giver, taker in itertools.permutations(foldable, 2):
+            for step in (1, 2, 3, 5, 8, 13):
+                if best[giver] - step >= _NARROWEST:
+                    moved.append(list(best))
+                    moved[-1][giver] -= step
+                    moved[-1][taker] += step
+        shorter = min(moved, key=height, default=best)
+        if height(shorter) >= lines:
+            return best
+        best, lines = shorter, height(shorter)
 
 
 def pieces(text: str) -> list[str]:

@@ -1,0 +1,38 @@
+"""`sdyscope check`."""
+
+from __future__ import annotations
+
+from sdyscope.commands import opening, options
+
+
+@options.command()
+@options.target
+@options.mesh
+@options.partitioner()
+@options.settings
+@opening.module
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    partitioners: tuple[str, ...],
+    settings: dict[str, str],
+    module: str | None,
+    as_json: bool,
+) -> int:
+    """Compare what was requested with what each module says, and the modules with each other.
+
+    Arguments, results, sharding constraints and shard_map boundaries, by placement, with what is
+    left open. Exit status 1 if there is anything worse than a note.
+    """
+    from sdyscope.views import check, document, output, paragraphs
+
+    inspection = opening.open_one(
+        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+    )
+    found = check.document(inspection, inspection.check())
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+    else:
+        paragraphs.print_paragraphs(check.paragraphs(found))
+    return 0 if found.passed else 1

@@ -1,0 +1,133 @@
+"""`sdyscope diff`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options
+
+if TYPE_CHECKING:
+    from sdyscope.inspection import Inspection
+    from sdyscope.views.diff import Diff, ProgramDiff
+
+
+@options.command()
+@click.argument("first", metavar="A")
+@click.argument("second", metavar="[B]", required=False)
+@options.mesh
+@options.partitioner()
+@options.settings
+@opening.module
+@click.option(
+    "--at",
+    type=click.Choice(["lowered"]),
+    default="lowered",
+    show_default=True,
+    help="The stage at which to compare.",
+)
+@click.option("--all", "all_ops", is_flag=True, help="List every place where ops differ.")
+@options.json
+def command(
+    first: str,
+    second: str | None,
+    mesh: dict[str, int] | None,
+    partitioners: tuple[str, ...],
+    settings: dict[str, str],
+    module: str | None,
+    at: str,
+    all_ops: bool,
+    as_json: bool,
+) -> int:
+    """Compare one program under both partitioners, or two programs, files or directories.
+
+    Tensors are matched by path and scope: renamed values, another order of ops and moved source
+    lines are no difference. Of two directories of dumps, modules with the same name are compared.
+    --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
+    """
+    from sdyscope.views import diff, document, output, paragraphs, table
+
+    asked = _Asked(mesh, partitioners, settings, module)
+    found = _alone(asked, first) if second is None else _two(asked, first, second)
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+    else:
+        paragraphs.print_paragraphs(diff.summary(found))
+        for part in diff.details(found, all_ops=all_ops):
+            if isinstance(part, table.Table):
+                table.print_table(part)
+            else:
+                paragraphs.print_paragraphs([part])
+    return 0 if found.same else 1
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """What the options say of every target."""
+
+    mesh: dict[str, int] | None
+    partitioners: Sequence[str]
+    settings: dict[str, str]
+    module: str | None
+
+    def open(self, word: str) -> opening.Opened:
+        path = Path(word)
+        if path.exists() and path.suffix != ".py":
+            module = self.module if path.is_dir() else None
+            return opening.open_target(word, partitioners=self.partitioners, module=module)
+        return opening.open_target(
+            word, mesh=self.mesh, settings=self.settings, partitioners=self.partitioners
+        )
+
+
+def _alone(asked: _Asked, word: str) -> Diff:
+    from sdyscope.views import diff
+
+    inspection = opening.single(asked.open(word))
+    return diff.document([_compare(inspection, None)])
+
+
+def _two(asked: _Asked, first: str, second: str) -> Diff:
+    from sdyscope.views import diff
+
+    one, two = asked.open(first), asked.open(second)
+    if not (one.is_directory and two.is_directory and asked.module is None):
+        return diff.document([_compare(opening.single(one), opening.single(two))])
+    ours, theirs = _named(one.programs), _named(two.programs)
+    unread = [f"not read: {file.error}" for side in (one, two) for file in side.unread]
+    return diff.document(
+        [_compare(ours[name], theirs[name], name) for name in ours if name in theirs],
+        [name for name in ours if name not in theirs],
+        [name for name in theirs if name not in ours],
+        unread,
+    )
+
+
+def _named(programs: Sequence[Inspection]) -> dict[str, Inspection]:
+    """Programs by name; the second of a name is `name #2`, in the order of the dumps."""
+
+    def names() -> Iterator[tuple[str, Inspection]]:
+        seen: dict[str, int] = {}
+        for program in programs:
+            count = seen[program.name] = seen.get(program.name, 0) + 1
+            yield (program.name if count == 1 else f"{program.name} #{count}"), program
+
+    return dict(names())
+
+
+def _compare(one: Inspection, two: Inspection | None, name: str | None = None) -> ProgramDiff:
+    from sdyscope.inspection import Inspection
+    from sdyscope.views import diff
+
+    notes = []
+    if one.program and two is not None and two.program and len(one.partitioners) > 1:
+        # Differences between programs are the same under both, and one lowering is quicker.
+        chosen = one.partitioners[:1]
+        one, two = Inspection(one.program, chosen), Inspection(two.program, chosen)
+        notes.append(f"Compared under {chosen[0]}; --partitioner names another.")
+    found, sides = one.compared(two)
+    return diff.program(name or one.name, found, *sides, notes)

@@ -1,0 +1,75 @@
+"""`sdyscope graph`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sdyscope.commands import opening, options
+
+
+@options.command()
+@options.target
+@options.mesh
+@click.option(
+    "--partitioner",
+    type=click.Choice(["shardy", "gspmd"]),
+    help="Whose module to look at. By default Shardy's, or the one that a file is written for.",
+)
+@options.settings
+@opening.module
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "graphml", "model-explorer"]),
+    default="json",
+    show_default=True,
+    help="JSON that NetworkX reads, GraphML, or JSON for Model Explorer.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Write to this file instead of standard output.",
+)
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    partitioner: str | None,
+    settings: dict[str, str],
+    module: str | None,
+    form: str,
+    path: Path | None,
+    as_json: bool,
+) -> int:
+    """Write the op graph: every op with its scope, source line, types and shardings, every edge.
+
+    Its size is told on standard error.
+    """
+    from sdyscope.errors import TargetError
+    from sdyscope.views import graph, output
+
+    if as_json and form != "json":
+        raise TargetError(f"--json and --format {form} are two things.", hint="Leave one out.")
+    inspection = opening.open_one(
+        target,
+        mesh=mesh,
+        settings=settings,
+        partitioners=(partitioner,) if partitioner else ("shardy", "gspmd"),
+        module=module,
+    )
+    chosen = inspection.partitioners[0]
+    made = inspection.graph(chosen)
+    content = graph.encoded(made, form)  # type: ignore[arg-type]
+    if path is None:
+        output.answers().write_bytes(content)
+    else:
+        output.write_atomically(path, content)
+        # With --json the document is in the file, and standard output has nothing to say.
+        click.echo(f"{path}: {len(content):,} bytes", err=True)
+    click.echo(graph.statistics(made, inspection.name, chosen), err=True)
+    return 0

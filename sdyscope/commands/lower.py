@@ -1,0 +1,67 @@
+"""`sdyscope lower`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from sdyscope.commands import opening, options
+
+
+@options.command()
+@options.target
+@options.mesh
+@options.partitioner()
+@options.settings
+@opening.module
+@click.option(
+    "-o",
+    "--output",
+    "target_path",
+    metavar="PATH",
+    type=click.Path(path_type=Path),
+    help="Write to this file, or to NAME.shardy.mlir and NAME.gspmd.mlir in this directory.",
+)
+@click.option("--bytecode", is_flag=True, help="Write MLIR bytecode. Needs --output.")
+@click.option("--no-locations", is_flag=True, help="Leave source locations out of the text.")
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    partitioners: tuple[str, ...],
+    settings: dict[str, str],
+    module: str | None,
+    target_path: Path | None,
+    bytecode: bool,
+    no_locations: bool,
+    as_json: bool,
+) -> int:
+    """Print or write the module that JAX hands to XLA, under each partitioner.
+
+    A file is read and printed as text, whatever its form.
+    """
+    from sdyscope.errors import TargetError
+    from sdyscope.views import document, lower, output
+
+    if bytecode and target_path is None:
+        raise TargetError("Bytecode is not for the terminal.", hint="Name a file with --output.")
+    inspection = opening.open_one(
+        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+    )
+    found = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
+    if target_path is not None:
+        found = lower.write(found, inspection, target_path)
+    answer = output.answers()
+    if as_json:
+        answer.write_bytes(document.encode(found))
+        return 0
+    for one in found.modules:
+        if one.text is None:
+            answer.write(lower.written(one))
+        else:
+            answer.write(lower.header(found, one))
+            answer.write(one.text)
+    for failure in found.failures:
+        click.echo(f"nothing under {failure.partitioner}: {failure.reason}", err=True)
+    return 0

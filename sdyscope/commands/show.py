@@ -1,0 +1,79 @@
+"""`sdyscope show`."""
+
+from __future__ import annotations
+
+import click
+
+from sdyscope.commands import opening, options
+
+
+@options.command()
+@options.target
+@options.mesh
+@options.partitioner()
+@options.settings
+@opening.module
+@click.option(
+    "--match",
+    metavar="GLOB",
+    help="Only tensors whose path or scope matches: * is anything, ? is one character.",
+)
+@click.option(
+    "--kind",
+    "kinds",
+    type=click.Choice(["argument", "result", "constraint", "shard_map"]),
+    multiple=True,
+    help="Only tensors of this kind. Can be repeated.",
+)
+@click.option("--written", is_flag=True, help="Show shardings as each module writes them.")
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    partitioners: tuple[str, ...],
+    settings: dict[str, str],
+    module: str | None,
+    match: str | None,
+    kinds: tuple[str, ...],
+    written: bool,
+    as_json: bool,
+) -> int:
+    """Show the table: a row a tensor, with what was requested and what each module says.
+
+    Beside it stand the shape of the block that a device holds, its bytes, and how many devices
+    hold the same. Of a directory of dumps, a row a module. Exit status 1 if a file of it can't be
+    read.
+    """
+    from sdyscope.errors import TargetError
+    from sdyscope.views import document, output, paragraphs, show, show_table, table
+
+    opened = opening.open_target(
+        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+    )
+    found = show.document(
+        opened.programs,
+        target,
+        [show.UnreadFile(str(one.path), str(one.error)) for one in opened.unread],
+        match=match,
+        kinds=kinds,  # type: ignore[arg-type]
+    )
+    if match is not None and not any(program.tensors for program in found.programs):
+        raise TargetError(
+            f"No tensor's path or scope matches {match!r}.",
+            hint="The whole of it has to: begin and end with * to match a part.",
+        )
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+    elif opened.is_directory and module is None:
+        table.print_table(show_table.overview(found))
+        output.answers().write("")
+        paragraphs.print_paragraphs([show_table.overview_footer()])
+    else:
+        for program in found.programs:
+            made = show_table.table(program, written=written, columns=output.answers().columns)
+            table.print_text(show_table.heading(program))
+            output.answers().write("")
+            table.print_table(made)
+            output.answers().write("")
+            paragraphs.print_paragraphs(show_table.footer(program, made))
+    return 1 if found.unread else 0

@@ -1,0 +1,48 @@
+"""The op graph in every form that it can be written in, and in one line."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import Literal, TypeAlias
+
+from sdyscope.graph import OpGraph
+from sdyscope.views import document, graph_graphml, graph_json, graph_model_explorer
+
+Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
+
+_DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
+
+
+def encoded(graph: OpGraph, form: Format) -> bytes:
+    """The graph as the content of a file.
+
+    Args:
+      graph: the graph.
+      form: `json` is sdyscope's own document, which NetworkX reads too; `graphml` is for every tool
+        that draws graphs; `model-explorer` is for Google's Model Explorer.
+    """
+    if form == "json":
+        return document.encode(graph_json.document(graph))
+    if form == "graphml":
+        return (_DECLARATION + graph_graphml.graphml(graph)).encode()
+    return json.dumps(graph_model_explorer.graph_collection(graph)).encode() + b"\n"
+
+
+def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
+    """How large the graph is and how it was read, in a line."""
+    kinds = Counter(op.kind for op in graph.operations())
+    edges = sum(edge.kind in ("data", "capture") for _, _, edge in graph.nx.edges(data="edge"))
+    shardings = sum(sharding is not None for op in graph.ops for sharding in op.shardings)
+    shardings += sum(r.sharding is not None for f in graph.functions.values() for r in f.results)
+    parts = [
+        f"{kinds.total():,} ops of {len(kinds)} kinds",
+        f"{edges:,} uses of values",
+        f"{len(graph.functions):,} functions",
+        f"{shardings:,} shardings",
+    ]
+    if graph.reader == "text":
+        parts.append("read as text, without MLIR's parser")
+    if graph.not_understood:
+        parts.append(f"{len(graph.not_understood):,} pieces not understood")
+    return f"{name} for {partitioner}: {', '.join(parts)}"

@@ -1,0 +1,150 @@
+"""Lowered modules: their text, their files, and the document that lists them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
+from sdyscope.program import Partitioner
+from sdyscope.views.output import write_atomically
+from sdyscope.views.show import Failure, failures
+
+#: Endings of a file with MLIR's text and with its bytecode.
+ENDINGS: Mapping[bool, str] = {False: ".mlir", True: ".mlirbc"}
+
+
+@dataclass(frozen=True, slots=True)
+class Module:
+    """A module under one partitioner.
+
+    Attributes:
+      partitioner: whose shardings it has.
+      form: MLIR's text or its bytecode.
+      ops: how many operations it has.
+      bytes: size of its text or bytecode.
+      path: the file that it was written to; null when it was not.
+      text: the text, when it was not written to a file.
+    """
+
+    partitioner: Partitioner
+    form: Literal["text", "bytecode"]
+    ops: int
+    bytes: int
+    path: str | None
+    text: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lower:
+    """The document of `sdyscope lower --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      name: the program's name, or the module's.
+      jax_version: version of JAX that lowered or read it.
+      modules: the module under each partitioner.
+      failures: for which partitioners there is none, and why.
+    """
+
+    schema: Literal["sdyscope.lower/1"] = "sdyscope.lower/1"
+    name: str
+    jax_version: str
+    modules: tuple[Module, ...]
+    failures: tuple[Failure, ...]
+
+
+def document(inspection: Inspection, *, locations: bool = True, bytecode: bool = False) -> Lower:
+    """The document of a program's modules, none of them written to a file.
+
+    Args:
+      inspection: the program.
+      locations: whether the text has source locations.
+      bytecode: whether the modules are to be written as bytecode; there is no text then.
+
+    Raises:
+      SdyscopeError: the program can't be lowered, or has no bytecode.
+    """
+    modules = []
+    for partitioner, lowered in inspection.lowered.items():
+        ops = sum(1 for _ in inspection.graph(partitioner).operations())
+        if bytecode:
+            size = len(lowered.bytecode())
+            modules.append(Module(partitioner, "bytecode", ops, size, None, None))
+        else:
+            text = lowered.text(debug_info=locations)
+            modules.append(Module(partitioner, "text", ops, len(text.encode()), None, text))
+    version = next(iter(inspection.lowered.values())).jax_version
+    return Lower(
+        name=inspection.name,
+        jax_version=version,
+        modules=tuple(modules),
+        failures=failures(inspection.failures),
+    )
+
+
+def header(lower: Lower, module: Module) -> str:
+    """A comment in MLIR's text that says what follows."""
+    return (
+        f"// {lower.name} for {module.partitioner}: {module.ops:,} ops, "
+        f"lowered or read by JAX {lower.jax_version}"
+    )
+
+
+def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:
+    """Writes the modules to files: to `target` itself, or to `NAME.shardy.mlir` and so on in it.
+
+    Args:
+      lower: the document.
+      inspection: the program that it is of.
+      target: a file for one module; else a directory, which is made if it is not there.
+
+    Returns:
+      The document with the paths, without the texts.
+
+    Raises:
+      TargetError: a file can't be written.
+    """
+    paths = _paths(lower, target)
+    contents: list[str | bytes] = [
+        inspection.lowered[module.partitioner].bytecode()
+        if module.text is None
+        else f"{header(lower, module)}\n{module.text}"
+        for module in lower.modules
+    ]
+    for path, content in zip(paths, contents, strict=True):
+        write_atomically(path, content)
+    return replace(
+        lower,
+        modules=tuple(
+            replace(module, path=str(path), text=None)
+            for module, path in zip(lower.modules, paths, strict=True)
+        ),
+    )
+
+
+def _paths(lower: Lower, target: Path) -> Sequence[Path]:
+    is_file_name = target.suffix in (*ENDINGS.values(), ".bc", ".txt")
+    if not target.is_dir() and (target.exists() or is_file_name or len(lower.modules) == 1):
+        if len(lower.modules) > 1:
+            raise TargetError(
+                f"{len(lower.modules)} modules don't go into one file.",
+                file=target,
+                hint="Name a directory, or choose one module: --partitioner shardy.",
+            )
+        return [target]
+    try:
+        target.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TargetError(f"It can't be made: {error.strerror}.", file=target) from error
+    ending = ENDINGS[lower.modules[0].form == "bytecode"]
+    stem = lower.name.replace("/", "_")
+    return [target / f"{stem}.{module.partitioner}{ending}" for module in lower.modules]
+
+
+def written(module: Module) -> str:
+    """What was written, in a line."""
+    return f"{module.path}: {module.ops:,} ops, {module.bytes:,} bytes"

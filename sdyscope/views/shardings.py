@@ -1,0 +1,282 @@
+"""Meshes, shardings, placements, source lines: in a few words for a cell, or as documents."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from sdyscope.annotations import Annotation
+from sdyscope.convert import (
+    in_words,
+    to_named_sharding,
+    to_placement,
+    to_tensor_sharding,
+    unspecified_dims,
+)
+from sdyscope.dtypes import num_bytes
+from sdyscope.errors import ConversionError
+from sdyscope.graph import OpGraph
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import Mesh
+from sdyscope.placement import Placement
+from sdyscope.program import RequestedTensor
+from sdyscope.sharding import TensorSharding, symbol
+from sdyscope.source import SourceLocation
+
+#: What stands for a sharding that nobody wrote.
+NONE = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class MeshDocument:
+    """A mesh.
+
+    Attributes:
+      name: its symbol in the module; empty for a mesh that only JAX has.
+      axes: sizes of its axes by name, in order.
+      devices: how many devices it has.
+      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
+        order 0, 1, 2, ...
+    """
+
+    name: str
+    axes: dict[str, int]
+    devices: int
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDocument:
+    """A line of user code.
+
+    Attributes:
+      file: path of the file, as Python knows it.
+      line: line, from 1; 0 when not known.
+      column: column, from 0.
+      function: name of the function that contains the line; empty when not known.
+    """
+
+    file: str
+    line: int
+    column: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDocument:
+    """Where a sharding puts a tensor.
+
+    Attributes:
+      words: the placement in words.
+      shards: into how many blocks each dimension is cut.
+      copies: how many devices hold the same block (the replication factor).
+      local_shape: shape of the block that a device holds, padding included; null for a tensor
+        whose shape is not known.
+      bytes_per_device: bytes of that block; null likewise.
+      padding: elements that each dimension is padded by; null likewise.
+    """
+
+    words: str
+    shards: tuple[int, ...]
+    copies: int
+    local_shape: tuple[int, ...] | None
+    bytes_per_device: int | None
+    padding: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingDocument:
+    """A sharding, written or requested.
+
+    Attributes:
+      text: as it is written: a PartitionSpec, `sdy.sharding`'s or `mhlo.sharding`'s text; empty
+        when there is none.
+      short: in its most readable form, as a PartitionSpec where it can be one.
+      open_dims: dimensions that the compiler may shard further.
+      manual_axes: axes of a `shard_map` boundary that its body is manual on.
+      placement: where it puts the tensor; null where nothing says.
+      problem: why there is no placement; empty when there is one or no sharding.
+    """
+
+    text: str
+    short: str
+    open_dims: tuple[int, ...]
+    manual_axes: tuple[str, ...]
+    placement: PlacementDocument | None
+    problem: str
+
+
+# --- in a few words -------------------------------------------------------------------------------
+
+
+def mesh_words(mesh: Mesh) -> str:
+    """`data=4 x model=2, 8 devices`."""
+    if mesh.is_maximal:
+        return f"device {mesh.devices()[0]} alone"
+    axes = " x ".join(f"{axis.name}={axis.size}" for axis in mesh.axes) or "no axes"
+    count = "1 device" if mesh.size == 1 else f"{mesh.size:,} devices"
+    order = "" if mesh.device_ids is None else ", in an order of its own"
+    return f"{axes}, {count}{order}"
+
+
+def source_text(source: SourceLocation | SourceDocument | None) -> str:
+    """`models/mlp.py:98`, from the working directory where the file is below it."""
+    if source is None:
+        return ""
+    here = os.getcwd() + os.sep
+    return f"{source.file.removeprefix(here)}:{source.line}"
+
+
+def short(annotation: Annotation, mesh: Mesh | None) -> str:
+    """A written sharding in its most readable form: a PartitionSpec where it can be one.
+
+    Args:
+      annotation: what is written in a module.
+      mesh: the mesh to name axes of.
+    """
+    sharding = annotation.sharding
+    if sharding is None:
+        return NONE
+    if annotation.placement is None or isinstance(sharding, str):
+        return annotation.text
+    if annotation.placement.device is not None:
+        return f"device {annotation.placement.device}"
+    rank = len(annotation.placement.dims)
+    place = replace(annotation.placement, manual=())
+    form = sharding if isinstance(sharding, TensorSharding) else place
+    try:
+        shardy = to_tensor_sharding(form, rank, mesh, open_dims=annotation.open_dims)
+    except ConversionError:
+        return annotation.text
+    return in_short(shardy, rank, mesh)
+
+
+def in_short(shardy: TensorSharding, rank: int, mesh: Mesh | None) -> str:
+    """A Shardy sharding as a PartitionSpec, or else without its mesh: `[{"a":(1)2}, {?}]`."""
+    if mesh is not None:
+        try:
+            return str(to_named_sharding(shardy, rank, mesh).spec)
+        except ConversionError:
+            pass  # Only Shardy's form can say it.
+    if isinstance(shardy.mesh, Mesh):
+        return str(shardy)
+    return str(shardy)[1:-1].removeprefix(f"{symbol(shardy.mesh)}, ")
+
+
+def only_mesh(meshes: Iterable[Mesh | str]) -> Mesh | None:
+    """The mesh with axes, where there is just one."""
+    distinct = {mesh for mesh in meshes if isinstance(mesh, Mesh) and mesh.axes}
+    return distinct.pop() if len(distinct) == 1 else None
+
+
+def mesh_of(annotation: Annotation | None, graph: OpGraph, otherwise: Mesh | None) -> Mesh | None:
+    """The mesh that an annotation's sharding is on; of an HLO sharding, `otherwise`."""
+    sharding = annotation.sharding if annotation is not None else None
+    if isinstance(sharding, TensorSharding):
+        own = sharding.mesh
+        mesh = own if isinstance(own, Mesh) else graph.meshes.get(own)
+        return mesh if isinstance(mesh, Mesh) else otherwise
+    return otherwise
+
+
+def meshes_of(inspection: Inspection) -> dict[str, Mesh]:
+    """The meshes of a program, by their symbols in its modules.
+
+    A mesh that shardings were requested on and that no module has, as under GSPMD, is called
+    `mesh`, or `mesh_1` and so on.
+    """
+    found: dict[str, Mesh] = {}
+    for partitioner in inspection.lowered:
+        for name, mesh in inspection.graph(partitioner).meshes.items():
+            if isinstance(mesh, Mesh):
+                found.setdefault(name, mesh)
+    for asked in inspection.requested:
+        if asked.sharding is not None and asked.sharding.mesh not in found.values():
+            name, number = "mesh", 0
+            while name in found:
+                number += 1
+                name = f"mesh_{number}"
+            found[name] = asked.sharding.mesh
+    return found
+
+
+# --- whole ----------------------------------------------------------------------------------------
+
+
+def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
+    """The document of a mesh. Lists its devices where their order is no iota."""
+    ids = mesh.device_ids
+    order = ",".join(map(str, ids)) if isinstance(ids, tuple) else str(ids or "")
+    return MeshDocument(name, dict(mesh.shape), mesh.size, order)
+
+
+def source_document(source: SourceLocation | None) -> SourceDocument | None:
+    """The document of a source line."""
+    if source is None:
+        return None
+    return SourceDocument(source.file, source.line, source.column, source.function)
+
+
+def placement_document(
+    place: Placement, shape: Sequence[int] | None, dtype: str, mesh: Mesh | None
+) -> PlacementDocument:
+    """The document of the placement of a tensor."""
+    local = padding = size = None
+    if shape is not None:
+        local, padding = place.local_shape(shape), place.padding(shape)
+        size = byte_count(local, dtype)
+    return PlacementDocument(
+        in_words(place, mesh), place.shards, place.replication, local, size, padding
+    )
+
+
+def byte_count(shape: Sequence[int] | None, dtype: str) -> int | None:
+    """Bytes of an array; None when its shape or the size of its elements is not known."""
+    if shape is None:
+        return None
+    elements = 1
+    for size in shape:
+        elements *= size
+    try:
+        return num_bytes(elements, dtype)
+    except ConversionError:
+        return None
+
+
+def requested_document(asked: RequestedTensor) -> ShardingDocument | None:
+    """The document of what was requested; None when it was left to the compiler."""
+    sharding = asked.sharding
+    if sharding is None:
+        return None
+    rank = len(asked.shape)
+    try:
+        place = to_placement(sharding, rank)
+        opened = unspecified_dims(sharding, rank)
+    except ConversionError as error:
+        return ShardingDocument(
+            str(sharding), str(sharding), (), asked.manual_axes, None, error.message
+        )
+    return ShardingDocument(
+        str(sharding),
+        str(sharding),
+        opened,
+        asked.manual_axes,
+        placement_document(place, asked.shape, asked.dtype, sharding.mesh),
+        "",
+    )
+
+
+def written_document(annotation: Annotation, mesh: Mesh | None) -> ShardingDocument:
+    """The document of what is written in a module."""
+    place = annotation.placement
+    return ShardingDocument(
+        annotation.text,
+        short(annotation, mesh),
+        annotation.open_dims,
+        annotation.manual_axes,
+        None
+        if place is None
+        else placement_document(place, annotation.shape, annotation.dtype, mesh),
+        annotation.problem,
+    )

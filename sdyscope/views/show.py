@@ -1,0 +1,342 @@
+"""The table of a program's tensors, as documents and as tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.check import agrees
+from sdyscope.annotations import AnnotationKind
+from sdyscope.errors import CompilerError
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import Mesh
+from sdyscope.program import Partitioner
+from sdyscope.tensors import Tensor
+from sdyscope.views.shardings import (
+    MeshDocument,
+    PlacementDocument,
+    ShardingDocument,
+    SourceDocument,
+    byte_count,
+    mesh_document,
+    mesh_of,
+    meshes_of,
+    only_mesh,
+    requested_document,
+    source_document,
+    written_document,
+)
+
+KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
+
+#: What `--kind` takes.
+KINDS: tuple[KindFilter, ...] = ("argument", "result", "constraint", "shard_map")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTensor:
+    """One tensor through the stages.
+
+    Attributes:
+      name: what to call it: its pytree path or its scope.
+      kind: where its sharding is named.
+      path: pytree path of an argument or result, scope of everything else.
+      index: flat index of an argument or result, number of a `shard_map`'s operand or result.
+      shape: shape of the whole tensor; null where it is dynamic.
+      dtype: MLIR element type.
+      bytes: bytes of the whole tensor; null where they are not known.
+      source: line of user code; null for arguments and results.
+      by_author: whether the program's author could name a sharding for it. What remains is JAX's.
+      requested: what was asked for; null where it was left to the compiler, or is not known.
+      lowered: what each module says; a partitioner is absent where its module has no such tensor.
+      agrees: whether that is what was requested, by partitioner.
+      dropped: whether jit dropped this argument, which the program does not use.
+      donated: whether the caller donated this argument's buffer.
+      notes: what else there is to know about the request.
+    """
+
+    name: str
+    kind: AnnotationKind
+    path: str
+    index: int | None
+    shape: tuple[int, ...] | None
+    dtype: str
+    bytes: int | None
+    source: SourceDocument | None
+    by_author: bool
+    requested: ShardingDocument | None
+    lowered: dict[Partitioner, ShardingDocument]
+    agrees: dict[Partitioner, bool]
+    dropped: bool
+    donated: bool
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why there is no module under a partitioner.
+
+    Attributes:
+      partitioner: the partitioner.
+      reason: one sentence.
+    """
+
+    partitioner: Partitioner
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What all arguments, or all results, take.
+
+    Attributes:
+      tensors: how many there are, without the dropped ones.
+      bytes: bytes of all that are known.
+      bytes_per_device: bytes that a device holds; a tensor that is left to the compiler counts
+        whole.
+      unplaced: how many are left to the compiler.
+      unknown: how many have no known number of bytes, and are not counted.
+    """
+
+    tensors: int
+    bytes: int
+    bytes_per_device: int
+    unplaced: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProgram:
+    """One program, or one module read from a file.
+
+    Attributes:
+      name: the program's name, or the module's.
+      file: the file that it was read from; null for a program.
+      jax_version: version of JAX that lowered or read it.
+      meshes: the meshes that its shardings are on.
+      partitioners: whose modules were read.
+      failures: for which partitioners there is no module, and why.
+      ops: how many operations each module has.
+      arguments: totals.
+      results: totals.
+      tensors: every tensor, or those that were asked for.
+      hidden: how many tensors the filters left out.
+      unaligned: requested constraints that could not be found in a module, in sentences.
+      not_understood: how many attributes and pieces of text could not be read.
+      notes: what else there is to know.
+    """
+
+    name: str
+    file: str | None
+    jax_version: str
+    meshes: tuple[MeshDocument, ...]
+    partitioners: tuple[Partitioner, ...]
+    failures: tuple[Failure, ...]
+    ops: dict[Partitioner, int]
+    arguments: Total
+    results: Total
+    tensors: tuple[ShownTensor, ...]
+    hidden: int
+    unaligned: tuple[str, ...]
+    not_understood: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFile:
+    """A file of a directory of dumps that can't be read.
+
+    Attributes:
+      file: its path.
+      error: why not, in one sentence.
+    """
+
+    file: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """The document of `sdyscope show --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      target: the TARGET.
+      programs: one program, or the modules of a directory.
+      unread: files of the directory that can't be read.
+    """
+
+    schema: Literal["sdyscope.show/1"] = "sdyscope.show/1"
+    target: str
+    programs: tuple[ShownProgram, ...]
+    unread: tuple[UnreadFile, ...] = ()
+
+
+def document(
+    programs: Sequence[Inspection],
+    target: str,
+    unread: Sequence[UnreadFile] = (),
+    *,
+    match: str | None = None,
+    kinds: Sequence[KindFilter] = (),
+) -> Show:
+    """The document of what a TARGET holds.
+
+    Args:
+      programs: its programs.
+      target: the word.
+      unread: its files that can't be read.
+      match: a glob that the names of tensors must match; None for all.
+      kinds: which kinds of tensors; none for all.
+
+    Raises:
+      SdyscopeError: a program can't be lowered.
+    """
+    return Show(
+        target=target,
+        programs=tuple(shown(one, match=match, kinds=kinds) for one in programs),
+        unread=tuple(unread),
+    )
+
+
+def shown(
+    inspection: Inspection, *, match: str | None = None, kinds: Sequence[KindFilter] = ()
+) -> ShownProgram:
+    """One program of the document; see `document`."""
+    lowered = inspection.lowered
+    table = inspection.tensors
+    meshes = meshes_of(inspection)
+    whole = only_mesh(meshes.values())
+    rows = [_tensor(inspection, row, whole) for row in table.tensors]
+    wanted = _filter(match, kinds)
+    kept = tuple(row for row in rows if wanted(row))
+    path = getattr(inspection.source, "path", None)
+    return ShownProgram(
+        name=inspection.name,
+        file=None if path is None else str(path),
+        jax_version=next(iter(lowered.values())).jax_version,
+        meshes=tuple(mesh_document(name, mesh) for name, mesh in meshes.items()),
+        partitioners=tuple(lowered),
+        failures=failures(inspection.failures),
+        ops={p: sum(1 for _ in inspection.graph(p).operations()) for p in lowered},
+        arguments=_total(rows, "argument"),
+        results=_total(rows, "result"),
+        tensors=kept,
+        hidden=len(rows) - len(kept),
+        unaligned=tuple(f"under {p}, {sentence}" for p, sentence in table.unaligned),
+        not_understood=sum(len(inspection.graph(p).not_understood) for p in lowered),
+        notes=tuple(note for module in lowered.values() for note in module.notes),
+    )
+
+
+def failures(found: Mapping[Partitioner, CompilerError]) -> tuple[Failure, ...]:
+    """Why there is no module under some partitioners."""
+    return tuple(Failure(partitioner, str(error)) for partitioner, error in found.items())
+
+
+def _tensor(inspection: Inspection, row: Tensor, mesh: Mesh | None) -> ShownTensor:
+    asked = row.requested
+    if asked is not None and asked.sharding is not None:
+        mesh = asked.sharding.mesh
+    lowered = {
+        partitioner: written_document(
+            annotation, mesh_of(annotation, inspection.graph(partitioner), mesh)
+        )
+        for partitioner, annotation in row.lowered.items()
+    }
+    return ShownTensor(
+        name=row.name,
+        kind=row.kind,
+        path=row.path,
+        index=row.index,
+        shape=row.shape,
+        dtype=row.dtype,
+        bytes=byte_count(row.shape, row.dtype),
+        source=source_document(row.source),
+        by_author=asked is not None,
+        requested=None if asked is None else requested_document(asked),
+        lowered=lowered,
+        agrees={} if asked is None else {p: agrees(row, p) for p in row.lowered},
+        dropped=asked is not None and asked.dropped,
+        donated=asked is not None and asked.donated,
+        notes=() if asked is None else asked.notes,
+    )
+
+
+def placement(tensor: ShownTensor) -> PlacementDocument | None:
+    """Where a tensor is: as requested, else as the first module says that says anything."""
+    for sharding in (tensor.requested, *tensor.lowered.values()):
+        if sharding is not None and sharding.placement is not None:
+            return sharding.placement
+    return None
+
+
+def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
+    count = whole = local = unplaced = unknown = 0
+    for row in rows:
+        if row.kind != kind or row.dropped:
+            continue
+        count += 1
+        if row.bytes is None:
+            unknown += 1
+            continue
+        place = placement(row)
+        whole += row.bytes
+        unplaced += place is None
+        local += row.bytes if place is None else place.bytes_per_device or 0
+    return Total(count, whole, local, unplaced, unknown)
+
+
+def _filter(match: str | None, kinds: Sequence[KindFilter]) -> Callable[[ShownTensor], bool]:
+    pattern = None if match is None else glob(match)
+
+    def wanted(row: ShownTensor) -> bool:
+        if kinds and not any(row.kind == kind or row.kind.startswith(f"{kind} ") for kind in kinds):
+            return False
+        return pattern is None or pattern.fullmatch(row.name) is not None
+
+    return wanted
+
+
+def glob(text: str) -> re.Pattern[str]:
+    """A glob for tensors' names: `*` is anything, `?` one character, brackets are themselves."""
+    parts = {"*": ".*", "?": "."}
+    return re.compile("".join(parts.get(c) or re.escape(c) for c in text), re.DOTALL)
+
+
+#: Titles of the groups, in the order in which the table shows them.
+SECTIONS = (
+    "arguments",
+    "results",
+    "constraints and shard_map boundaries",
+    "constraints that JAX wrote",
+    "arguments and results of inner functions",
+    "other ops with a sharding",
+)
+
+
+def sections(tensors: Sequence[ShownTensor]) -> Iterator[tuple[str, list[ShownTensor]]]:
+    """The tensors in groups, each with its title."""
+    # In a file, nobody knows who wrote what.
+    known = any(tensor.by_author for tensor in tensors)
+    groups: dict[str, list[ShownTensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(_section(tensor, known), []).append(tensor)
+    for title in SECTIONS:
+        if title in groups:
+            yield title, groups[title]
+
+
+def _section(tensor: ShownTensor, author_known: bool) -> str:
+    match tensor.kind:
+        case "argument":
+            return SECTIONS[0]
+        case "result":
+            return SECTIONS[1]
+        case "inner argument" | "inner result":
+            return SECTIONS[4]
+        case "op":
+            return SECTIONS[5]
+    return SECTIONS[3] if author_known and not tensor.by_author else SECTIONS[2]

@@ -1,0 +1,280 @@
+"""The table of a program's tensors as it is printed, and the words around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sdyscope.program import Partitioner
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.shardings import (
+    NONE,
+    MeshDocument,
+    PlacementDocument,
+    ShardingDocument,
+    source_text,
+)
+from sdyscope.views.show import Show, ShownProgram, ShownTensor, Total, placement, sections
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+
+#: What stands in a cell that says what was requested.
+AGREES = "="
+
+#: Header of the number of copies where there is no room for the word.
+COPIES = "x"
+
+
+def heading(program: ShownProgram) -> str:
+    """The program, its meshes and the JAX that lowered it, in a line."""
+    file = f" ({program.file})" if program.file else ""
+    parts = [f"{program.name}{file}", *map(_mesh_words, program.meshes)]
+    if not program.meshes:
+        parts.append("no mesh is named")
+    verb = "read" if program.file else "lowered"
+    under = "" if program.file is None else f" for {program.partitioners[0]}"
+    return "; ".join([*parts, f"{verb}{under} by JAX {program.jax_version}"])
+
+
+def _mesh_words(mesh: MeshDocument) -> str:
+    name = "" if mesh.name in ("mesh", "") else f"{mesh.name}: "
+    axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
+    if not axes:
+        return f"{name}device {mesh.order or 0} alone"
+    devices = "1 device" if mesh.devices == 1 else f"{mesh.devices:,} devices"
+    order = ", in an order of their own" if mesh.order else ""
+    return f"{name}{axes}, {devices}{order}"
+
+
+def table(program: ShownProgram, *, written: bool = False, columns: int | None = None) -> Table:
+    """A row a tensor, in groups.
+
+    Args:
+      program: the document.
+      written: whether to show shardings as they are written in each module, in place of whether
+        they are what was requested and of what a device holds.
+      columns: the width to keep to. Where the table is wider, the columns of partitioners are left
+        out that would only say that every tensor is as requested, and a file that a whole group is
+        from is only named once.
+    """
+    made = _table(program, written, brief=False)
+    if columns is None or made.whole_width <= columns or written:
+        return made
+    return _table(program, written, brief=True)
+
+
+def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
+    requested = any(tensor.by_author for tensor in program.tensors)
+    partitioners = program.partitioners
+    if brief and _all_agree(program):
+        partitioners = ()
+    columns = [Column("tensor"), Column("type", fold=False)]
+    if requested:
+        columns.append(Column("requested"))
+    columns += [Column(partitioner if requested else "sharding") for partitioner in partitioners]
+    if not written:
+        columns += [
+            Column("block", fold=False),
+            number("bytes"),
+            number(COPIES if brief else "copies"),
+        ]
+    rows: list[Row] = []
+    for title, group in sections(program.tensors):
+        file = _common_file(group) if brief else ""
+        rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
+        for tensor in group:
+            cells: list[Cell | str] = [_name(tensor, brief=bool(file)), _type(tensor)]
+            if requested:
+                cells.append(_requested(tensor))
+            cells += [_lowered(tensor, partitioner, written) for partitioner in partitioners]
+            if not written:
+                cells += _held(tensor, placement(tensor))
+            rows.append(tuple(cells))
+    return Table(tuple(columns), tuple(rows))
+
+
+def _all_agree(program: ShownProgram) -> bool:
+    """Whether the partitioners' columns would have the same sign in every row."""
+    return all(
+        tensor.requested is not None
+        and set(tensor.agrees) == set(program.partitioners)
+        and all(tensor.agrees.values())
+        for tensor in program.tensors
+    )
+
+
+def _common_file(group: Sequence[ShownTensor]) -> str:
+    """The file that all tensors of a group are from; empty where there are several or none."""
+    files = {tensor.source and source_text(tensor.source).rpartition(":")[0] for tensor in group}
+    return (files.pop() or "") if len(files) == 1 else ""
+
+
+def _name(tensor: ShownTensor, *, brief: bool) -> str:
+    if tensor.source is None and tensor.kind in ("argument", "result"):
+        return tensor.name or f"{tensor.kind} {tensor.index}"
+    scope, _, rest = tensor.name.partition("/")
+    # Every scope begins with the program's own name.
+    name = rest if rest and scope.startswith("jit(") else tensor.name
+    what = f" {tensor.kind.partition(' ')[2]}" if tensor.kind.startswith("shard_map ") else ""
+    source = source_text(tensor.source)
+    place = f"line {source.rpartition(':')[2]}" if brief else source
+    return f"{name}{what} {place}".strip()
+
+
+def _type(tensor: ShownTensor) -> str:
+    return f"{tensor.dtype}[?]" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
+
+
+def _requested(tensor: ShownTensor) -> Cell:
+    if not tensor.by_author:
+        return Cell("")
+    return Cell(NONE, "muted") if tensor.requested is None else Cell(tensor.requested.text)
+
+
+def _lowered(tensor: ShownTensor, partitioner: Partitioner, written: bool) -> Cell:
+    there = tensor.lowered.get(partitioner)
+    if there is None:
+        if tensor.dropped:
+            return Cell("dropped", "muted")
+        return Cell("missing", "bad") if tensor.by_author else Cell("")
+    tone: Tone = "plain" if tensor.agrees.get(partitioner, True) else "bad"
+    if there.problem:
+        tone = "bad"
+    text = there.text if written else there.short
+    if not written and tensor.requested is not None and tone == "plain":
+        return Cell(AGREES, "muted")
+    if not text or text == NONE:
+        return Cell(NONE, "muted" if tone == "plain" else tone)
+    return Cell(text + _open_words(there), tone)
+
+
+def _open_words(there: ShardingDocument) -> str:
+    # Shardy's text and a PartitionSpec say it themselves; HLO's is told on the op.
+    if not there.open_dims or "?" in there.short or "UNCONSTRAINED" in there.short:
+        return ""
+    return f" open {','.join(map(str, there.open_dims))}"
+
+
+def _held(tensor: ShownTensor, place: PlacementDocument | None) -> list[Cell | str]:
+    if place is None or place.local_shape is None:
+        return [Cell(NONE, "muted")] * 3
+    padded = any(place.padding or ())
+    local = shape(place.local_shape) + (" padded" if padded else "")
+    return [
+        Cell(local, "warning" if padded else "plain"),
+        size(place.bytes_per_device),
+        str(place.copies),
+    ]
+
+
+def footer(program: ShownProgram, made: Table) -> Iterator[Paragraph]:
+    """The totals, what the signs stand for, and all that the table leaves out.
+
+    Args:
+      program: the document.
+      made: its table.
+    """
+    for text, tone in _footer(program, made):
+        yield Paragraph(text, tone, hang=3)
+
+
+def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
+    donated = sum(t.donated and t.kind == "argument" for t in program.tensors)
+    for what, total in (("arguments", program.arguments), ("results", program.results)):
+        if total.tensors:
+            extra = f"; {donated} donated" if donated and what == "arguments" else ""
+            yield _total(what, total) + extra, "plain"
+    signs = {cell.text for row in made.cells for cell in row}
+    headers = [column.header for column in made.columns]
+    if _all_agree(program) and not set(program.partitioners) & set(headers):
+        under = " and ".join(program.partitioners)
+        yield f"every tensor is lowered as requested under {under}", "muted"
+    if "block" in headers:
+        copies = f"{COPIES}: its copies" if COPIES in headers else "copies"
+        yield (
+            f"block, bytes: what a device holds; {copies}, how many devices hold the same block",
+            "muted",
+        )
+    if AGREES in signs:
+        yield f"{AGREES}  as requested, in placement and in what is left open", "muted"
+    if NONE in signs:
+        yield f"{NONE}  left to the compiler", "muted"
+    dropped = sum(tensor.dropped for tensor in program.tensors)
+    if dropped:
+        yield f"{_count(dropped, 'argument is', 'arguments are')} dropped by jit, unused", "muted"
+    disagree = sum(not all(tensor.agrees.values()) for tensor in program.tensors)
+    if disagree:
+        yield (
+            f"{_count(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested: "
+            "sdyscope check says how",
+            "bad",
+        )
+    if program.hidden:
+        yield f"{_count(program.hidden, 'tensor', 'tensors')} left out by the filters", "muted"
+    for failure in program.failures:
+        yield f"nothing under {failure.partitioner}: {failure.reason}", "warning"
+    for sentence in program.unaligned:
+        yield sentence, "bad"
+    if program.not_understood:
+        yield f"{_count(program.not_understood, 'piece', 'pieces')} not understood", "bad"
+    for note in program.notes:
+        yield note, "muted"
+
+
+def _total(what: str, total: Total) -> str:
+    text = f"{what}: {size(total.bytes)}, a device holds {size(total.bytes_per_device)}"
+    if total.unplaced:
+        text += f", with {total.unplaced} left to the compiler counted whole"
+    if total.unknown:
+        text += f", {total.unknown} of unknown size not counted"
+    return text
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def overview(show: Show) -> Table:
+    """A row a module of a directory of dumps."""
+    rows: list[Row] = []
+    for program in show.programs:
+        partitioner = program.partitioners[0]
+        annotated = sum(bool(there.text) for t in program.tensors for there in t.lowered.values())
+        rows.append(
+            (
+                program.name,
+                _file_name(program.file),
+                partitioner,
+                "; ".join(map(_mesh_words, program.meshes)) or Cell(NONE, "muted"),
+                f"{program.ops[partitioner]:,}",
+                f"{annotated:,}",
+                size(program.arguments.bytes_per_device),
+            )
+        )
+    for unread in show.unread:
+        first = unread.error.partition("\n")[0].removeprefix(f"{unread.file}:").strip()
+        rows.append((Cell(NONE, "muted"), _file_name(unread.file), Cell(first, "bad"), *[""] * 4))
+    count = _count(len(show.programs), "module", "modules")
+    return Table(
+        title=f"{show.target}: {count}; --module shows one",
+        columns=(
+            Column("module"),
+            Column("file"),
+            Column("for"),
+            Column("mesh"),
+            number("ops"),
+            number("shardings"),
+            number("bytes"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def overview_footer() -> Paragraph:
+    """What the overview's numbers are."""
+    return Paragraph(
+        "shardings: how many are written; bytes: what a device holds of the arguments", "muted"
+    )
+
+
+def _file_name(path: str | None) -> str:
+    *_, folder, name = ("", "", *(path or "").split("/"))
+    return f"{folder}/{name}" if name == "00.input_module.mlir" else name
