@@ -299,6 +299,7 @@ LANGUAGE = Language(
         "SYMBOL": "a mesh's name like @mesh",
         "NAME": "an axis name",
         "INTEGER": "a number",
+        "_ATTRIBUTES": "attributes in braces",
         "PRIORITY": "a priority like p1",
         "REDUCTION": "'sum', 'max' or 'min'",
         "FACTORS": "factors like i, j or z_1",
@@ -323,7 +324,7 @@ def parse_mesh(text: str) -> Mesh:
 
 @lru_cache(REMEMBERED)
 def parse_mesh_op(text: str) -> MeshOp:
-    """``sdy.mesh @mesh = <["a"=2]>``."""
+    """``sdy.mesh @mesh = <["a"=2]>``; a dictionary of attributes behind it is not kept."""
     value: MeshOp = LANGUAGE.parse("mesh_op", text)
     return value
 

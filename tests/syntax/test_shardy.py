@@ -7,11 +7,14 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import jax
 import lark
 import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
+from jax.extend.mlir import ir
+from jax.extend.mlir.passmanager import PassManager
 from lark.lexer import PatternStr
 from mlir_text import knows_max_and_min, reprinted
 
@@ -202,6 +205,7 @@ def test_every_value_survives_its_text_and_the_compilers(kind: str, data: st.Dat
 def test_mesh_op_reads_back(on: Mesh, name: str) -> None:
     op = MeshOp(name, on)
     assert shardy.parse_mesh_op(str(op)) == op
+    assert shardy.parse_mesh_op(f'{op} {{x = {{y = "}}"}}}} // comment') == op
 
 
 @given(origins)
@@ -524,6 +528,120 @@ def test_an_error_shows_the_place(
     assert (caught.value.line, caught.value.column) == (line, column)
     if told:
         assert str(caught.value) == told
+
+
+MODULE = """
+sdy.mesh @mesh = <["a"=2, "b c"=2, "d"=8]>
+func.func @main(
+    %arg0: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {"d":(4)2}]>},
+    %arg1: tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"d":(1)2, ?}]>})
+    -> (tensor<8x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{?}, {"d":(1)4, ?}]>}) {
+  %0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0]
+    : (tensor<8x8xf32>, tensor<8x16xf32>) -> tensor<8x16xf32>
+  %1 = stablehlo.add %0, %0 : tensor<8x16xf32>
+  %2 = sdy.sharding_constraint %1 <@mesh, [{"a", "b c"}, {?}]> : tensor<8x16xf32>
+  %3 = sdy.sharding_constraint %2 <@mesh, [{}, {"d", "a"}]> : tensor<8x16xf32>
+  %4 = sdy.manual_computation(%3) in_shardings=[<@mesh, [{"a"}, {}]>]
+      out_shardings=[<@mesh, [{"a"}, {}]>] manual_axes={"a"} (%x: tensor<4x16xf32>) {
+    %z = stablehlo.add %x, %x : tensor<4x16xf32>
+    sdy.return %z : tensor<4x16xf32>
+  } : (tensor<8x16xf32>) -> tensor<8x16xf32>
+  %5 = stablehlo.add %4, %1 : tensor<8x16xf32>
+  return %5 : tensor<8x16xf32>
+}
+"""
+
+WRITTEN_COLLECTIVES = """
+sdy.mesh @mesh = <["x"=2, "y"=2, "z"=4]>
+func.func @main(
+    %arg0: tensor<16x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"y"}, {"x", "z"}]>})
+    -> tensor<16x8xf32> {
+  %0 = sdy.all_gather [{}, {"z"}] %arg0 out_sharding=<@mesh, [{"y"}, {"x"}]> : tensor<16x8xf32>
+  %1 = sdy.all_to_all [{"x"}: 1->0] %0 out_sharding=<@mesh, [{"y", "x"}, {}]> : tensor<16x8xf32>
+  %2 = sdy.all_slice [{}, {"z":(1)2}] %1 out_sharding=<@mesh, [{"y", "x"}, {"z":(1)2}]>
+    : tensor<16x8xf32>
+  %3 = sdy.all_reduce {"z":(2)2} %2 out_sharding=<@mesh, [{"y", "x"}, {"z":(1)2}]>
+    : tensor<16x8xf32>
+  return %3 : tensor<16x8xf32>
+}
+"""
+
+PROPAGATE = (
+    "sdy-import-pipeline,sdy-user-priority-propagate{debug-sharding-origins=true "
+    "debug-propagation-edge-sharding=true keep-sharding-rules=true}"
+)
+COLLECTIVES = (
+    "func.func(sdy-sharding-constraint-to-reshard,"
+    "sdy-insert-explicit-reshards{enable-full-version=true}),"
+    "canonicalize{enable-patterns=sdy-reshard},func.func(sdy-reshard-to-collectives),"
+    "canonicalize{enable-patterns=sdy-collective}"
+)
+
+#: By the start of an attribute: who parses it.
+PARSERS: list[tuple[str, Callable[[str], Any]]] = [
+    ("#sdy.sharding<", shardy.parse_tensor_sharding),
+    ("#sdy.sharding_per_value<", shardy.parse_tensor_sharding_per_value),
+    ("#sdy.mesh<", shardy.parse_mesh),
+    ("#sdy<manual_axes", shardy.parse_manual_axes),
+    ("#sdy.op_sharding_rule<", shardy.parse_op_sharding_rule),
+    ("#sdy.propagation_edges<", shardy.parse_propagation_edges),
+    ("#sdy<axis_ref_list", shardy.parse_axis_ref_list),
+    ("#sdy<list_of_axis_ref_lists", shardy.parse_list_of_axis_ref_lists),
+    ("#sdy<all_to_all_param_list", shardy.parse_all_to_all_param_list),
+]
+
+
+def attributes_after(text: str, passes: str) -> list[tuple[str, str]]:
+    """Name and text of every attribute in a module once the compiler has run ``passes``."""
+    context = jax.jit(lambda x: x).lower(1.0).compiler_ir("stablehlo").context
+    with context, ir.Location.unknown():
+        module = ir.Module.parse(text)
+        manager = PassManager.parse(f"builtin.module({passes})")
+        manager.enable_verifier(False)
+        manager.run(module.operation)
+        found: list[tuple[str, str]] = []
+
+        def visit(op: Any) -> Any:
+            for key in op.attributes:
+                name, value = (key.name, key.attr) if hasattr(key, "attr") else (key, None)
+                value = op.attributes[name] if value is None else value
+                if name in ("arg_attrs", "res_attrs"):
+                    for one in value:
+                        found.extend((entry.name, str(entry.attr)) for entry in one)
+                else:
+                    found.append((name, str(value)))
+            return ir.WalkResult.ADVANCE
+
+        module.operation.walk(visit)
+    return found
+
+
+def test_reads_what_shardys_propagation_and_collectives_write() -> None:
+    seen: set[str] = set()
+    attributes = [
+        *attributes_after(MODULE, PROPAGATE),
+        *attributes_after(MODULE, f"{PROPAGATE},{COLLECTIVES}"),
+        *attributes_after(WRITTEN_COLLECTIVES, ""),
+    ]
+    for name, text in attributes:
+        if name.endswith("sharding_origins"):
+            per_value = text.startswith("[")
+            parse_origins = (
+                shardy.parse_sharding_origins_per_value
+                if per_value
+                else shardy.parse_sharding_origins
+            )
+            assert str(parse_origins(text)) == text
+            seen.add("origins per value" if per_value else "origins")
+        elif name == "sdy.sharding_origin_name":
+            assert str(shardy.parse_origin_sharding(text.strip('"'))) == text.strip('"')
+            seen.add(name)
+        elif text.startswith("#sdy"):
+            start, parse = next(item for item in PARSERS if text.startswith(item[0]))
+            assert attribute(parse(text)) == text
+            seen.add(start)
+    names = {"origins", "origins per value", "sdy.sharding_origin_name"}
+    assert seen == {start for start, _ in PARSERS} | names
 
 
 def snake_case(name: str) -> str:
