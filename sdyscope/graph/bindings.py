@@ -79,9 +79,6 @@ class _Builder:
         self.wanted: dict[tuple[str, ...], tuple[str, ...]] = {}
         self.plain: dict[Any, AttributeValue] = {}
         self.tables: dict[tuple[int, int, int], dict[int, Edge]] = {}
-        # Before JAX 0.10 iterating gives (name, attribute) pairs, since then the names.
-        first = next(iter(module.operation.attributes), "")
-        self.names_of = tuple if isinstance(first, str) else _names_of_pairs
         self.kinds: dict[str, str] = {}
 
     def visit_top(self, operation: Any) -> None:
@@ -103,7 +100,7 @@ class _Builder:
         """
         ops, values, types, kinds = self.ops, self.values, self.types, self.kinds
         add_node, add_edge, asm_state = self.nx.add_node, self.nx.add_edge, self.asm_state
-        locations, wanted, names_of = self.location.known, self.wanted, self.names_of
+        locations, wanted = self.location.known, self.wanted
         tables = self.tables
         for view in block.operations:
             operation = view.operation
@@ -113,7 +110,7 @@ class _Builder:
 
             attributes: Mapping[str, AttributeValue] = NO_ATTRIBUTES
             written = operation.attributes
-            names = names_of(written)
+            names = _names_of(written)
             if names and wanted.get(names, names):
                 attributes = self.attributes(written, node)
             inside = attributes.get("sym_name", "") if kind == "func.func" else function
@@ -247,7 +244,7 @@ class _Builder:
 
     def attributes(self, attributes: Any, node: int) -> Mapping[str, AttributeValue]:
         """The attributes that the graph keeps."""
-        names = self.names_of(attributes)
+        names = _names_of(attributes)
         wanted = self.wanted.get(names)
         if wanted is None:
             wanted = self.wanted[names] = tuple(filter(is_wanted, names))
@@ -335,8 +332,12 @@ class _Builder:
         )
 
 
-def _names_of_pairs(attributes: Any) -> tuple[str, ...]:
-    return tuple([pair.name for pair in attributes])
+def _names_of(attributes: Any) -> tuple[str, ...]:
+    """Names of an op's attributes; iterating over them gives pairs or, since JAX 0.10, names."""
+    found = tuple(attributes)
+    if found and type(found[0]) is not str:
+        return tuple([pair.name for pair in found])
+    return found
 
 
 def _items(dictionary: Any) -> list[tuple[str, Any]]:
