@@ -196,7 +196,8 @@ def shard_map_gradient(mesh: Any) -> Program:
             return jax.lax.pmean((x @ w) ** 2, "data")
 
         specs = (P(None, "model"), P("data"))
-        return jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P(None, "model"))(w, x).sum()
+        mapped = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=P(None, "model"))
+        return mapped(w, x).sum()
 
     args = (abstract(mesh, (8, 4), None, "model"), abstract(mesh, (16, 8), "data"))
     return Program("loss", jax.jit(jax.grad(loss)), args)

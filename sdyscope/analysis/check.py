@@ -153,7 +153,8 @@ def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Ite
             yield _finding(
                 tensor,
                 "not-requested",
-                "Nobody asked for a sharding, and the module has one.",
+                "Nobody asked for a sharding here; JAX wrote one, as it does on Explicit axes.",
+                severity="note",
                 partitioner=partitioner,
                 expected="left to the compiler",
                 found=_words(there, None),

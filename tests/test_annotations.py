@@ -1,0 +1,148 @@
+# ruff: noqa: E501 - MLIR writes an op on one line
+"""Annotations in hand-written modules: what JAX does not write today, and what goes wrong."""
+
+import pytest
+
+from sdyscope.annotations import Annotation, read_annotations, split_scope
+from sdyscope.graph import build, read_text
+from sdyscope.stages import compat
+
+READERS = {
+    "bindings": lambda text: build(parsed(text)),
+    "text": read_text,
+}
+
+
+def parsed(text: str) -> object:
+    context = compat.new_context()
+    with context:
+        return compat.ir.Module.parse(text)
+
+
+@pytest.fixture(params=READERS)
+def annotated(request):
+    return lambda text: read_annotations(READERS[request.param](text))
+
+
+def rows(annotations: tuple[Annotation, ...]) -> list[tuple[object, ...]]:
+    return [(a.kind, a.path, a.index, a.text, a.open_dims, a.ordinal) for a in annotations]
+
+
+MESH = 'sdy.mesh @mesh = <["a"=4, "b"=2]>'
+
+
+def test_functions_come_where_they_are_first_called(annotated):
+    found = annotated(f"""
+module @m {{
+  {MESH}
+  func.func private @second(%arg0: tensor<8xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"b"}}]>}}) -> tensor<8xf32> {{
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{{"b", ?}}]> : tensor<8xf32> loc("jit(m)/two/sharding_constraint")
+    return %0 : tensor<8xf32>
+  }}
+  func.func public @main(%arg0: tensor<8xf32> loc("x")) -> (tensor<8xf32> {{jax.result_info = "result"}}) {{
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{{"a"}}]> : tensor<8xf32> loc("jit(m)/one/sharding_constraint")
+    %1 = call @second(%0) : (tensor<8xf32>) -> tensor<8xf32>
+    %2 = call @second(%1) : (tensor<8xf32>) -> tensor<8xf32>
+    %3 = sdy.sharding_constraint %2 <@mesh, [{{}}]> : tensor<8xf32> loc("jit(m)/three/sharding_constraint")
+    return %3 : tensor<8xf32>
+  }}
+}}""")
+    assert rows(found) == [
+        ("argument", "x", 0, "", (), -1),
+        ("result", "result", 0, "", (), -1),
+        ("constraint", "jit(m)/one", None, '<@mesh, [{"a"}]>', (), 0),
+        ("inner argument", "second(0)", 0, '<@mesh, [{"b"}]>', (), -1),
+        ("constraint", "jit(m)/two", None, '<@mesh, [{"b", ?}]>', (0,), 1),
+        ("constraint", "jit(m)/three", None, "<@mesh, [{}]>", (), 2),
+    ]
+    assert found[2].name == "%0"
+    assert found[4].function == "second"
+
+
+def test_what_is_never_called_is_listed_all_the_same(annotated):
+    found = annotated(f"""
+module @m {{
+  {MESH}
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
+    return %arg0 : tensor<8xf32>
+  }}
+  func.func private @alone(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{{"a"}}]> : tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }}
+}}""")
+    assert [a.kind for a in found] == ["argument", "result", "constraint"]
+
+
+def test_a_mesh_that_is_not_there_and_a_sharding_of_another_rank():
+    found = read_annotations(
+        read_text("""
+module @m {
+  sdy.mesh @mesh = <["a"=4]>
+  func.func public @main(%arg0: tensor<8xf32> {sdy.sharding = #sdy.sharding<@other, [{"a"}]>}, %arg1: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>}, %arg2: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"z"}]>}, %arg3: tensor<8xf32> {mhlo.sharding = "{unknown}"}) -> tensor<8xf32> {
+    return %arg0 : tensor<8xf32>
+  }
+}""")
+    )
+    assert [a.problem for a in found[:4]] == [
+        "the mesh @other is not known",
+        '<@mesh, [{"a"}]> is for 1 dimensions; the tensor has 2',
+        'unknown mesh axis "z"; the mesh has: a',
+        "{unknown} leaves the placement to the compiler",
+    ]
+    assert all(a.placement is None for a in found)
+
+
+def test_shardings_on_any_other_op_are_annotations_too(annotated):
+    found = annotated(f"""
+module @m {{
+  {MESH}
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {{
+    %0:2 = stablehlo.custom_call @f(%arg0) {{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{{"a"}}]>, <@mesh, [{{"b"}}]>]>}} : (tensor<8xf32>) -> (tensor<8xf32>, tensor<8xf32>)
+    return %0#0 : tensor<8xf32>
+  }}
+}}""")
+    assert [(a.kind, a.name, a.index, a.text) for a in found[2:]] == [
+        ("op", "%0#0", 0, '<@mesh, [{"a"}]>'),
+        ("op", "%0#1", 1, '<@mesh, [{"b"}]>'),
+    ]
+
+
+def test_the_number_of_partitions_is_the_largest_there_is(annotated):
+    found = annotated("""
+module @m attributes {mhlo.num_partitions = 1 : i32} {
+  func.func public @main(%arg0: tensor<8xf32> {mhlo.sharding = "{replicated}"}) -> tensor<8xf32> {
+    %0 = stablehlo.custom_call @Sharding(%arg0) {backend_config = "", mhlo.sharding = "{devices=[8]<=[8]}"} : (tensor<8xf32>) -> tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}""")
+    assert found[0].placement.is_replicated
+    assert found[2].placement.shards == (8,)
+
+
+def test_two_meshes_in_two_orders_can_say_one_placement(annotated):
+    found = annotated("""
+module @m {
+  sdy.mesh @one = <["a"=2, "b"=2]>
+  sdy.mesh @two = <["b"=2, "a"=2], device_ids=[0, 2, 1, 3]>
+  func.func public @main(%arg0: tensor<8xf32> {sdy.sharding = #sdy.sharding<@one, [{"a"}]>}, %arg1: tensor<8xf32> {sdy.sharding = #sdy.sharding<@two, [{"a"}]>}, %arg2: tensor<8xf32> {sdy.sharding = #sdy.sharding<@two, [{"b"}]>}) -> tensor<8xf32> {
+    return %arg0 : tensor<8xf32>
+  }
+}""")
+    one, two, three = (a.placement for a in found[:3])
+    assert one == two
+    assert one != three
+
+
+@pytest.mark.parametrize(
+    ("scope", "parts"),
+    [
+        ("jit(f)/jvp(layer0)/dot_general", ("jit(f)/jvp(layer0)", "dot_general")),
+        ("jit(f)/sharding_constraint", ("jit(f)", "sharding_constraint")),
+        ("jit(f)/jit(<lambda>)", ("jit(f)/jit(<lambda>)", "")),
+        ("jit", ("", "jit")),
+        ("", ("", "")),
+    ],
+)
+def test_the_last_part_of_a_scope_names_the_primitive(scope, parts):
+    assert split_scope(scope) == parts

@@ -1,0 +1,135 @@
+import subprocess
+import sys
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+import sdyscope
+from sdyscope import inspect
+from sdyscope.errors import CompilerError, TargetError
+
+MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
+def abstract(shape, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def row(inspection, name):
+    return next(tensor for tensor in inspection.tensors.tensors if tensor.name == name)
+
+
+def test_a_jitted_function_with_its_arguments():
+    @jax.jit
+    def predict(x, w):
+        return jnp.tanh(x @ w["out"][0])
+
+    found = inspect(predict, abstract((16, 8), "data"), {"out": [abstract((8, 4), None, "model")]})
+    assert found.name == "predict"
+    w = row(found, "w['out'][0]")
+    assert str(w.requested.sharding) == "P(None, 'model')"
+    assert w.lowered["shardy"].text == '<@mesh, [{}, {"model"}]>'
+    assert w.lowered["gspmd"].text == "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
+    assert found.check().passed
+    assert found.diff().is_same
+
+
+def test_paths_survive_all_that_jit_does_with_arguments():
+    table = np.arange(8, dtype=np.float32)
+
+    @partial(jax.jit, static_argnums=(1,), donate_argnums=(3,), keep_unused=False)
+    def update(unused, power, nothing, state, *rest, scale):
+        return [state["a"] ** power + table * scale, None, *rest]
+
+    found = inspect(
+        update,
+        abstract((3,), "data"),
+        2,
+        None,
+        {"a": abstract((8,), "data"), "b": None},
+        abstract((2, 2), "model"),
+        scale=abstract((8,), "model"),
+    )
+    arguments = [t for t in found.tensors.tensors if t.kind == "argument"]
+    assert [(t.path, t.requested.dropped, t.requested.donated) for t in arguments] == [
+        ("unused", True, False),
+        ("state['a']", False, True),
+        ("rest[0]", False, False),
+        ("scale", False, False),
+    ]
+    for tensor in arguments[1:]:
+        for annotation in tensor.lowered.values():
+            assert annotation.path == tensor.path
+            assert annotation.shape == tensor.shape
+    assert arguments[0].lowered == {}
+    assert [f.rule for f in found.check().findings] == ["argument-dropped"]
+
+
+def test_concrete_arrays_need_no_abstract_mesh():
+    mesh = jax.make_mesh((4, 2), ("data", "model"))
+    x = jax.device_put(jnp.ones((8, 4)), NamedSharding(mesh, P("data", "model")))
+    found = inspect(jax.jit(lambda x: x * 2), x)
+    assert row(found, "x").lowered["gspmd"].text == "{devices=[4,2]<=[8]}"
+    assert found.check().passed
+
+
+def test_one_partitioner():
+    found = inspect(jax.jit(lambda x: x), abstract((8,), "data"), partitioners=("gspmd",))
+    assert list(found.lowered) == ["gspmd"]
+    with pytest.raises(TargetError, match="nothing to compare it with"):
+        found.diff()
+
+
+def test_two_programs():
+    one = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data"), name="one")
+    two = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data", "model"), name="two")
+    (difference,) = one.diff(two).tensors
+    assert (difference.tensor, difference.what) == ("x", ("placement",))
+    assert difference.words_a == "f32[8,8] dim 0 in 4 over data, dim 1 whole; 2 copies, over model"
+    assert difference.words_b == "f32[8,8] dim 0 in 4 over data, dim 1 in 2 over model"
+
+
+def test_what_a_partitioner_cannot_lower_is_a_result():
+    explicit = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Explicit,) * 2)
+    w = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(explicit, P("data")))
+    out = NamedSharding(explicit, P(None, None, unreduced={"data"}))
+
+    @jax.jit
+    def product(w):
+        return jnp.einsum("ij,ik->jk", w, w, out_sharding=out)
+
+    found = inspect(product, w)
+    if jax.__version_info__ < (0, 9):  # Explicit axes needed real devices
+        with pytest.raises(CompilerError, match="Length of device assignment"):
+            found.check()
+        return
+    check = found.check()
+    assert list(found.lowered) == ["shardy"]
+    assert isinstance(found.failures["gspmd"], CompilerError)
+    assert [f.rule for f in check.findings if f.partitioner == "gspmd"] == ["not-lowerable"]
+    assert check.passed
+
+
+def test_a_program_that_does_not_trace_says_where():
+    @jax.jit
+    def wrong(x):
+        return x @ x.T @ x.T
+
+    with pytest.raises(CompilerError, match=r"test_inspection.py:\d+: wrong can't be traced"):
+        inspect(wrong, abstract((8, 4), "data")).check()
+
+
+def test_importing_is_quick_and_everything_public_is_there():
+    code = (
+        "import sys, sdyscope; print([m for m in ('jax', 'networkx', 'lark') if m in sys.modules])"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "[]\n"
+    for name in sdyscope.__all__:
+        assert getattr(sdyscope, name).__name__ == name
+    with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
+        sdyscope.nothing  # noqa: B018
