@@ -130,10 +130,11 @@ class LoweredModule:
         text = self.text(debug_info=False)
         if _SHARDY_IN_HLO.search(text) or _NAMED.search(text):
             return "shardy"
-        gspmd = _GSPMD.search(text) is not None
-        if _SHARDY.search(_STRING.sub('""', text)):
-            return "both" if gspmd else "shardy"
-        return "gspmd" if gspmd else "none"
+        if _GSPMD.search(text) is None:
+            return "shardy" if _SHARDY.search(text) else "none"
+        # Only now is it worth the time to look outside strings.
+        mixed = "sdy." in text and _SHARDY.search(_STRING.sub('""', text))
+        return "both" if mixed else "gspmd"
 
     @cached_property
     def meshes(self) -> dict[str, Mesh]:

@@ -259,7 +259,8 @@ def _lowered_spec(spec: JaxPartitionSpec, aval: Any, boundary: Boundary) -> JaxP
         entry = entries[dimension]
         if of_type is not None and entry is not JaxPartitionSpec.UNCONSTRAINED:
             entries[dimension] = (*_axes(of_type), *_axes(entry))
-    return spec.update(partitions=tuple(entries))
+    merged: JaxPartitionSpec = spec.update(partitions=tuple(entries))
+    return merged
 
 
 def _axes(entry: Any) -> tuple[str, ...]:

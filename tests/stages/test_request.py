@@ -7,9 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from programs import AUTO, EXPLICIT, PROGRAMS, array, on
+from programs import AUTO, EXPLICIT, PROGRAMS, array, constrain, on
 
 from sdyscope.mesh import Mesh
 from sdyscope.program import Program
@@ -68,7 +70,7 @@ def constraints(module):
         elif kind in ("SPMDFullToShardShape", "SPMDShardToFullShape"):
             yield kind, scope, line
         elif kind == "func.call":
-            callee = asm(op.attributes["callee"]).lstrip("@")
+            callee = compat.ir.FlatSymbolRefAttr(op.attributes["callee"]).value
             if callee not in seen:
                 seen.add(callee)
                 yield from within(functions[callee])
@@ -223,6 +225,82 @@ def test_explicit_axes():
     (result,) = of_kind("explicit", "result")
     assert result.sharding is None
     assert result.notes[0].startswith("By its type, on Explicit axes, it is P")
+
+
+# --- any nesting ----------------------------------------------------------------------------------
+
+SPECS = [
+    on("data"),
+    on("model"),
+    on("data", "model"),
+    on(None, "data"),
+    on("data", P.UNCONSTRAINED),
+]
+
+
+def call_twice(f):
+    jitted = jax.jit(f)
+    return lambda x: jitted(jitted(x))
+
+
+def in_scan(unroll):
+    return lambda f: (
+        lambda x: jax.lax.scan(lambda c, _: (f(c), None), x, None, length=3, unroll=unroll)[0]
+    )
+
+
+def in_while(f):
+    return lambda x: jax.lax.while_loop(lambda c: c[1] < 3, lambda c: (f(c[0]), c[1] + 1), (x, 0))[
+        0
+    ]
+
+
+def in_custom_vjp(f):
+    wrapped = jax.custom_vjp(f)
+    wrapped.defvjp(lambda x: (f(x), None), lambda _, g: (f(g),))
+    return wrapped
+
+
+WRAPPERS = {
+    "jit twice": call_twice,
+    "scan": in_scan(1),
+    "scan by two": in_scan(2),
+    "cond": lambda f: lambda x: jax.lax.cond(x.sum() > 0, f, lambda x: x, x),
+    "checkpoint": jax.checkpoint,
+    "vmap": lambda f: lambda x: jax.vmap(f)(x[None])[0],
+    "scope": lambda f: jax.named_scope("scope")(f),
+    "custom_vjp": in_custom_vjp,
+    "while": in_while,
+}
+
+leaves = st.sampled_from(SPECS).map(lambda sharding: lambda x: constrain(jnp.sin(x), sharding))
+functions = st.recursive(
+    leaves,
+    lambda inner: st.one_of(
+        st.lists(inner, min_size=2, max_size=3).map(
+            lambda parts: lambda x: [x := part(x) for part in parts][-1]
+        ),
+        st.tuples(st.sampled_from(list(WRAPPERS)), inner).map(
+            lambda pair: WRAPPERS[pair[0]](pair[1])
+        ),
+    ),
+    max_leaves=4,
+)
+
+
+@given(functions, st.booleans())
+def test_constraints_of_any_nesting(function, differentiated):
+    forward = jax.jit(lambda x: function(x).sum())
+    backward = jax.jit(jax.grad(lambda x: function(x).sum()))
+    argument = array((16, 32), "data")
+    try:
+        stage = trace(Program("nested", backward if differentiated else forward, (argument,)))
+    except NotLowerable as refused:
+        while_loop_differentiated = "Reverse-mode differentiation" in refused.reason
+        assume(not while_loop_differentiated)
+        raise
+    for partitioner in ("shardy", "gspmd"):
+        assert_same_order(stage, partitioner)
 
 
 # --- arguments and results ------------------------------------------------------------------------
