@@ -17,6 +17,7 @@ Exit status: the command's own (0 or 1), or 2 after an error, which is then all 
 from __future__ import annotations
 
 import functools
+import gc
 import io
 import os
 import shutil
@@ -252,6 +253,8 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     # Told to stop, it unwinds, so that temporary files go away.
     signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
     answer_stream = _keep_streams_apart(task)
+    # One command makes large graphs that live to its end: Python's collector need not look often.
+    gc.set_threshold(200_000, 50, 1_000)
     status = run_here(task.arguments)
     answer_stream.flush()
     Path(task.status).write_text(str(status))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from sdyscope.errors import ConversionError
 from sdyscope.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo
@@ -34,6 +35,7 @@ from sdyscope.tiling import HloSharding, NamedHloSharding, SubgroupType, TileAss
 AnySharding = NamedSharding | TensorSharding | NamedHloSharding | HloSharding
 
 
+@lru_cache(maxsize=65536)  # a module says the same few shardings of thousands of tensors
 def to_placement(
     sharding: AnySharding, rank: int, mesh: Mesh | None = None, num_devices: int | None = None
 ) -> Placement:

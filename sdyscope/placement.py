@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -89,6 +89,11 @@ class Placement:
         if self.device is not None:
             return 1
         return self.num_devices // math.prod(digit.size for digit in self.digits)
+
+    @property
+    def without_manual(self) -> Placement:
+        """The same with nothing said about manual axes."""
+        return replace(self, manual=()) if self.manual else self
 
     @property
     def is_replicated(self) -> bool:

@@ -8,7 +8,8 @@ and what Shardy alone can say (axes pinned as replicated, priorities).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import lru_cache
 
 from sdyscope.annotations import Annotation
 from sdyscope.convert import in_words, to_placement, unspecified_dims
@@ -176,7 +177,7 @@ def _compare_sharding(
     except ConversionError as error:
         yield _finding(tensor, "no-placement", f"{sharding} places nothing: {error.message}.")
         return
-    words = in_words(expected, mesh)
+    words = _named(expected, mesh)
     if there.placement is None:
         if not asked.shape and expected.is_replicated:
             return  # A scalar can live nowhere else, and JAX before 0.9 writes nothing on it.
@@ -189,7 +190,7 @@ def _compare_sharding(
             found="left to the compiler",
         )
         return
-    if replace(there.placement, manual=()) != expected:
+    if there.placement.without_manual != expected:
         yield _finding(
             tensor,
             "lowered-differs",
@@ -222,6 +223,11 @@ def _compare_sharding(
                 expected=words,
                 found=there.text,
             )
+
+
+@lru_cache(maxsize=4096)
+def _named(place: Placement, mesh: Mesh) -> str:
+    return in_words(place, mesh)
 
 
 def _compare_open(
@@ -313,7 +319,7 @@ def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
     elif one.placement is None or two.placement is None:
         same = True
     else:
-        same = replace(one.placement, manual=()) == replace(two.placement, manual=())
+        same = one.placement.without_manual == two.placement.without_manual
         same = same and one.open_dims == two.open_dims
     if not same:
         yield _finding(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import Annotation, split_scope
@@ -67,7 +67,7 @@ class OpDifference:
 
     Attributes:
         scope: their scope, without the program's own name; empty for ops without one.
-        kind: name of the operation.
+        kind: name of the operation, of a custom call with its target.
         count_a: how many the first side has.
         count_b: how many the second side has.
         types_a: result types that the first side has more ops with, and how many more.
@@ -215,7 +215,7 @@ def _written(annotation: Annotation) -> Hashable:
         annotation.shape,
         annotation.dtype,
         annotation.problem,
-        None if place is None else replace(place, manual=()),
+        None if place is None else place.without_manual,
         annotation.open_dims,
         _boundary_manual(annotation),
     )
@@ -251,11 +251,23 @@ def _difference(
 ) -> Difference | None:
     one = a or b
     assert one is not None
-    words_a, words_b = words(a, meshes[0]), words(b, meshes[1])
-    name = tensor_name(one.kind, one.path, one.index)
-    if a is None or b is None:
-        change: Change = "only in a" if b is None else "only in b"
-        return Difference(change, (), name, one.kind, a, b, words_a, words_b)
+    what = () if a is None or b is None else tuple(_what_changed(a, b))
+    if a is not None and b is not None and not what:
+        return None
+    change: Change = "changed" if what else "only in a" if b is None else "only in b"
+    return Difference(
+        change,
+        what,
+        tensor_name(one.kind, one.path, one.index),
+        one.kind,
+        a,
+        b,
+        words(a, meshes[0]),
+        words(b, meshes[1]),
+    )
+
+
+def _what_changed(a: Annotation, b: Annotation) -> list[str]:
     what = []
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         what.append("type")
@@ -268,9 +280,7 @@ def _difference(
         what.append("open dimensions")
     if keys_a[5] != keys_b[5]:
         what.append("manual axes")
-    if not what:
-        return None
-    return Difference("changed", tuple(what), name, one.kind, a, b, words_a, words_b)
+    return what
 
 
 def words(annotation: Annotation | None, mesh: Mesh | None) -> str:
@@ -317,13 +327,18 @@ def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
     return sorted(found, key=lambda difference: -difference.size)
 
 
+#: Definitions, and what is compared as a tensor.
+_NO_OPS = ("func.func", "sdy.mesh", "sdy.sharding_constraint", "sdy.reshard")
+
+
 def _op_types(graph: OpGraph) -> defaultdict[tuple[str, str], Counter[str]]:
     """(scope, kind) -> how many ops of it have which result types."""
     path = _path_in(graph)
     types: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
     for op in graph.operations():
-        if op.parent is None or op.kind in ("func.func", "sdy.mesh"):
+        if op.parent is None or op.kind in _NO_OPS or op.call_target == "Sharding":
             continue
         scope, _ = split_scope(op.scope)
-        types[path(scope), op.kind][", ".join(type_.text for type_ in op.types)] += 1
+        kind = f"{op.kind} @{op.call_target}" if op.call_target else op.kind
+        types[path(scope), kind][", ".join(type_.text for type_ in op.types)] += 1
     return types
