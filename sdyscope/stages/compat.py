@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ import numpy as np
 from jax._src import config, core, source_info_util
 from jax._src import pjit as jit_internals
 from jax._src.interpreters import mlir, pxla
+from jax._src.named_sharding import UNSPECIFIED
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 from jax.sharding import AbstractMesh, AxisType
@@ -40,6 +42,7 @@ __all__ = [
     "abstract_mesh",
     "all_explicit",
     "arguments",
+    "call_arguments",
     "constant_shardings",
     "device_mesh",
     "dtype_name",
@@ -47,25 +50,32 @@ __all__ = [
     "func",
     "function_name",
     "hlo",
+    "hlo_sharding_text",
     "hlo_to_stablehlo",
     "ir",
     "is_explicit",
     "kept_jaxpr",
     "lowered_signature",
     "lowering_arguments",
+    "lowering_devices",
+    "lowering_platform",
+    "mesh_context",
     "mesh_of",
     "mesh_of_attribute",
     "new_context",
     "partitioner",
+    "random_keys",
     "results",
     "scan_body_is_inlined",
     "sdy",
+    "setting",
     "shard_map_parameters",
     "spec_entries",
     "specified",
     "stablehlo",
     "sub_jaxprs",
     "tested_version",
+    "unspecified",
     "user_frame",
     "version",
     "version_tuple",
@@ -181,6 +191,11 @@ def device_mesh(mesh: Mesh, devices: Sequence[Any]) -> jax.sharding.Mesh:
         tuple(axis.name for axis in mesh.axes),
         axis_types=(AxisType.Auto,) * len(mesh.axes),
     )
+
+
+def mesh_context(mesh: Any) -> Any:
+    """A context manager in which PartitionSpecs without a mesh mean this one, as jax.set_mesh."""
+    return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
 
 
 def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:
@@ -346,6 +361,55 @@ def constant_shardings(jaxpr: Any) -> list[tuple[Any, Any]]:
         (aval, specified(sharding))
         for (_, aval), sharding in zip(constants, shardings, strict=True)
     ]
+
+
+# --- running --------------------------------------------------------------------------------------
+
+
+def call_arguments(
+    fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments without those that `fun`, a jitted function, holds static."""
+    info = getattr(fun, "_jit_info", None)
+    numbers = getattr(info, "static_argnums", ())
+    static = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
+    names = frozenset(getattr(info, "static_argnames", ()))
+    return (
+        tuple(value for number, value in enumerate(args) if number not in static),
+        {name: value for name, value in kwargs.items() if name not in names},
+    )
+
+
+def lowering_devices(lowered: Any) -> tuple[Any, ...] | None:
+    """The devices that a `jax.stages.Lowered` names; None when its meshes are abstract."""
+    devices = lowered._lowering._device_list
+    return None if devices is None else tuple(devices)
+
+
+def lowering_platform(device: Any) -> str:
+    """What to lower for to run on a device: `cpu`, `tpu`, `cuda` or `rocm`."""
+    return str(getattr(device.client, "_raw_platform", device.platform))
+
+
+def hlo_sharding_text(sharding: Any, ndim: int) -> str:
+    """A JAX sharding of any kind as XLA writes it: `{devices=[4,2]<=[8]}`."""
+    return str(sharding._to_xla_hlo_sharding(ndim))
+
+
+def setting(name: str) -> Any:
+    """The value of an entry of JAX's configuration, in this thread: `jax_num_cpu_devices`."""
+    return getattr(jax.config, name)
+
+
+def unspecified() -> Any:
+    """JAX's marker for a sharding that was not specified."""
+    return UNSPECIFIED
+
+
+def random_keys(aval: Any, seed: int) -> Any:
+    """PRNG keys for an abstract key array, made from one seed."""
+    keys = jax.random.split(jax.random.key(seed, impl=aval.dtype._impl), math.prod(aval.shape))
+    return keys.reshape(aval.shape)
 
 
 # --- jaxprs ---------------------------------------------------------------------------------------

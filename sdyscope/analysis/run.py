@@ -1,0 +1,348 @@
+"""run: what is on real devices against the placements that were asked for and lowered.
+
+Every shard that a device holds is compared with the block that the placement gives to the device;
+where nothing was asked for, what the compiler chose is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.numerics import Numeric, numeric
+from sdyscope.convert import in_words, to_placement, unspecified_dims
+from sdyscope.errors import ConversionError
+from sdyscope.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
+from sdyscope.findings import Finding
+from sdyscope.mesh import Mesh
+from sdyscope.placement import Placement
+from sdyscope.program import Partitioner
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.tensors import Tensor, TensorTable
+from sdyscope.tiling import TupleSharding
+
+Verdict: TypeAlias = Literal["as placed", "chosen", "differs", "dropped", "not run"]
+"""``as placed``: every shard is the block that was asked for; ``chosen``: the compiler was free, in
+some dimension at least; ``dropped``: jit left the argument out; ``not run``: there is no array."""
+
+
+@dataclass(frozen=True)
+class ExecutedTensor:
+    """One argument or result, under each partitioner.
+
+    Attributes:
+        tensor: its row in the table.
+        arrays: what was on the devices.
+        placements: that, as a placement; a partitioner is absent when JAX's sharding has none.
+        verdicts: whether it is where it was to be.
+    """
+
+    tensor: Tensor
+    arrays: Mapping[Partitioner, ExecutedArray]
+    placements: Mapping[Partitioner, Placement]
+    verdicts: Mapping[Partitioner, Verdict]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What ``run`` found.
+
+    Attributes:
+        name: the program's.
+        machine: what it ran on.
+        mesh: the mesh that its arguments and results are on; None for none or several.
+        inputs: where the values came from, in words.
+        tensors: arguments and results.
+        executions: by partitioner, what was measured.
+        reference: the same step on one device.
+        numerics: by partitioner, every result that both have.
+        findings: by tensor, in the order of the table.
+        notes: what else is worth knowing, one sentence each.
+    """
+
+    name: str
+    machine: Machine
+    mesh: Mesh | None
+    inputs: str
+    tensors: tuple[ExecutedTensor, ...]
+    executions: Mapping[Partitioner, Execution]
+    reference: Reference
+    numerics: Mapping[Partitioner, tuple[Numeric, ...]]
+    findings: tuple[Finding, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def passed(self) -> bool:
+        """Whether there is nothing worse than a note."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+def judge(
+    name: str,
+    machine: Machine,
+    inputs: str,
+    table: TensorTable,
+    executions: Sequence[Execution],
+    reference: Reference,
+) -> Run:
+    """Compares what was executed with the table.
+
+    Args:
+        name: the program's.
+        machine: what it ran on.
+        inputs: where the values came from, in words.
+        table: what was requested and lowered.
+        executions: one a partitioner.
+        reference: the same step on one device.
+    """
+    findings = list(_not_run(executions))
+    rows = []
+    for tensor in table.tensors:
+        if tensor.kind in ("argument", "result") and tensor.requested is not None:
+            row, found = _tensor(tensor, executions)
+            rows.append(row)
+            findings += found
+    numerics = {
+        execution.partitioner: tuple(_numerics(rows, execution, reference))
+        for execution in executions
+        if not execution.failure
+    }
+    for partitioner, compared in numerics.items():
+        findings += _wrong_numbers(compared, partitioner, reference)
+    if reference.failure:
+        findings.append(
+            Finding(
+                "not-compared",
+                "note",
+                "The results are not compared with the same step on one device: "
+                f"{reference.failure}",
+            )
+        )
+    meshes = {
+        row.tensor.requested.sharding.mesh
+        for row in rows
+        if row.tensor.requested is not None and row.tensor.requested.sharding is not None
+    }
+    return Run(
+        name,
+        machine,
+        meshes.pop() if len(meshes) == 1 else None,
+        inputs,
+        tuple(rows),
+        # The results themselves have done their service.
+        {execution.partitioner: replace(execution, outputs=()) for execution in executions},
+        replace(reference, outputs=()),
+        numerics,
+        tuple(findings),
+        tuple(_notes(executions, reference)),
+    )
+
+
+def _not_run(executions: Sequence[Execution]) -> Iterator[Finding]:
+    nothing = all(execution.failure for execution in executions)
+    for execution in executions:
+        if execution.failure:
+            refused = execution.refused and not nothing
+            yield Finding(
+                "not-lowerable" if execution.refused else "not-run",
+                "note" if refused else "error",
+                f"There is nothing to run under {execution.partitioner}: {execution.failure}"
+                if execution.refused
+                else f"It does not run under {execution.partitioner}: {execution.failure}",
+                partitioner=execution.partitioner,
+                hint=execution.hint,
+            )
+
+
+def _notes(executions: Sequence[Execution], reference: Reference) -> Iterator[str]:
+    yield from dict.fromkeys(note for execution in executions for note in execution.notes)
+    if reference.draws_random_numbers:
+        yield (
+            "The step draws random numbers. With jax_threefry_partitionable on, as here, threefry "
+            "keys give the same numbers however they are sharded; rbg keys need not."
+            if reference.threefry_partitionable
+            else "The step draws random numbers, and jax_threefry_partitionable is off: the "
+            "numbers may depend on how they are sharded."
+        )
+
+
+# --- shards ---------------------------------------------------------------------------------------
+
+
+def _tensor(
+    tensor: Tensor, executions: Sequence[Execution]
+) -> tuple[ExecutedTensor, list[Finding]]:
+    arrays: dict[Partitioner, ExecutedArray] = {}
+    placements: dict[Partitioner, Placement] = {}
+    verdicts: dict[Partitioner, Verdict] = {}
+    findings: list[Finding] = []
+    for execution in executions:
+        partitioner = execution.partitioner
+        array = next(
+            (a for a in execution.arrays if (a.kind, a.index) == (tensor.kind, tensor.index)), None
+        )
+        if array is None:
+            dropped = not execution.failure and tensor.requested and tensor.requested.dropped
+            verdicts[partitioner] = "dropped" if dropped else "not run"
+            continue
+        arrays[partitioner] = array
+        placement = executed_placement(array)
+        if placement is not None:
+            placements[partitioner] = placement
+        verdicts[partitioner], found = _verdict(tensor, array, placement, partitioner)
+        findings += found
+    return ExecutedTensor(tensor, arrays, placements, verdicts), findings
+
+
+def executed_placement(array: ExecutedArray) -> Placement | None:
+    """The placement that JAX's sharding of an array says; None where it has none."""
+    sharding = parse_hlo_sharding(array.sharding)
+    if isinstance(sharding, TupleSharding):
+        return None
+    try:
+        place = to_placement(sharding, array.rank, None, len(array.shards))
+    except ConversionError:
+        return None
+    return replace(place, dims=place.dims + ((),) * (len(array.shape) - array.rank))
+
+
+@dataclass(frozen=True)
+class _Expected:
+    """A placement that an array was to have, dimensions that are open, and who says so."""
+
+    who: str
+    placement: Placement
+    open_dims: tuple[int, ...]
+
+
+def _expectations(tensor: Tensor, partitioner: Partitioner) -> Iterator[_Expected]:
+    asked = tensor.requested
+    if asked is not None and asked.sharding is not None:
+        rank = len(asked.shape)
+        try:
+            place = to_placement(asked.sharding, rank)
+        except ConversionError:
+            pass  # check says so.
+        else:
+            yield _Expected("requested", place, unspecified_dims(asked.sharding, rank))
+    there = tensor.lowered.get(partitioner)
+    if there is not None and there.placement is not None:
+        yield _Expected("lowered", replace(there.placement, manual=()), there.open_dims)
+
+
+def _verdict(
+    tensor: Tensor, array: ExecutedArray, placement: Placement | None, partitioner: Partitioner
+) -> tuple[Verdict, list[Finding]]:
+    expectations = list(_expectations(tensor, partitioner))
+    mesh = None
+    if tensor.requested is not None and tensor.requested.sharding is not None:
+        mesh = tensor.requested.sharding.mesh
+    found = "" if placement is None else in_words(placement, mesh)
+    for expected in expectations:
+        wrong = [shard for shard in array.shards if not _fits(shard, expected, array.shape)]
+        if wrong:
+            first = wrong[0]
+            return "differs", [
+                Finding(
+                    "executed-differs",
+                    "error",
+                    f"{len(wrong)} of {len(array.shards)} devices hold another block than was "
+                    f"{expected.who}: {_difference(first, expected, array.shape)}.",
+                    tensor.name,
+                    tensor.kind,
+                    tensor.source,
+                    partitioner,
+                    in_words(expected.placement, mesh),
+                    found,
+                    "Please report this with the program: JAX's runtime and its own IR disagree.",
+                )
+            ]
+    if not expectations or any(_opened(expected, placement) for expected in expectations):
+        return "chosen", []
+    return "as placed", []
+
+
+def _opened(expected: _Expected, placement: Placement | None) -> bool:
+    """Whether the compiler used the freedom it was given."""
+    if not expected.open_dims or placement is None:
+        return False
+    return any(placement.dims[k] != expected.placement.dims[k] for k in expected.open_dims)
+
+
+def _fits(shard: Shard, expected: _Expected, shape: tuple[int, ...]) -> bool:
+    block = expected_index(expected.placement, shard.device, shape)
+    if block is None or shard.shape != tuple(stop - start for start, stop in shard.index):
+        return False
+    for k, (real, asked) in enumerate(zip(shard.index, block, strict=True)):
+        if k in expected.open_dims:
+            # It may be cut further, or, where nobody cut it, at will.
+            if expected.placement.dims[k] and not (asked[0] <= real[0] and real[1] <= asked[1]):
+                return False
+        elif real != asked:
+            return False
+    return True
+
+
+def expected_index(
+    placement: Placement, device: int, shape: Sequence[int]
+) -> tuple[Extent, ...] | None:
+    """The extents that a placement gives to the device at a position; None for nothing."""
+    if placement.device is None and device >= placement.num_devices:
+        return None
+    index = placement.index(device, shape)
+    return None if index is None else tuple((part.start, part.stop) for part in index)
+
+
+def _difference(shard: Shard, expected: _Expected, shape: tuple[int, ...]) -> str:
+    block = expected_index(expected.placement, shard.device, shape)
+    asked = "nothing" if block is None else index_text(block)
+    real = index_text(shard.index)
+    if shard.shape != tuple(stop - start for start, stop in shard.index):
+        real += f" in a buffer of {list(shard.shape)}"
+    return f"device {shard.device} has {real} and not {asked}"
+
+
+def index_text(index: Sequence[Extent]) -> str:
+    """`[0:4, 8:16]`."""
+    return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]"
+
+
+# --- numbers --------------------------------------------------------------------------------------
+
+
+def _numerics(
+    rows: Sequence[ExecutedTensor], execution: Execution, reference: Reference
+) -> Iterator[Numeric]:
+    results = {row.tensor.index: row.tensor for row in rows if row.tensor.kind == "result"}
+    pairs = zip(execution.outputs, reference.outputs, strict=False)
+    for index, (actual, expected) in enumerate(pairs):
+        if actual is not None and expected is not None and index in results:
+            tensor = results[index]
+            yield numeric(
+                tensor.path, index, tensor.dtype, reference.compute_dtypes, actual, expected
+            )
+
+
+def _wrong_numbers(
+    compared: Sequence[Numeric], partitioner: Partitioner, reference: Reference
+) -> Iterator[Finding]:
+    for found in compared:
+        if found.within:
+            continue
+        allowed = f"at most {found.tolerance:.2g} ({found.coarsest})" if found.coarsest else "none"
+        where = "" if found.where is None else f" at {list(found.where)}"
+        yield Finding(
+            "numerics-differ",
+            "error",
+            f"It is not what one device computes: the error{where} is {found.max_abs:.3g}, which "
+            f"is {found.max_rel:.3g} of the largest element.",
+            found.path,
+            "result",
+            partitioner=partitioner,
+            expected=f"an error of {allowed}" if found.coarsest else "the very same",
+            found=f"{found.max_rel:.3g}",
+            hint="Random numbers may depend on the sharding: see the note."
+            if reference.draws_random_numbers
+            else "Look for an axis that is never reduced, or a shard_map that counts on its size.",
+        )

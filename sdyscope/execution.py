@@ -1,0 +1,146 @@
+"""What came out of running a program: plain values, free of jax, one `Execution` a partitioner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from sdyscope.program import Partitioner
+
+__all__ = ["DeviceMemory", "ExecutedArray", "Execution", "Machine", "Reference", "Shard"]
+
+Extent: TypeAlias = tuple[int, int]
+"""First element of a dimension, and the one after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The block of one array that one device holds.
+
+    Attributes:
+      device: Position of the device among those that the program was compiled for.
+      index: Extent of the block in each dimension of the whole array.
+      shape: Shape of the buffer that is really there.
+      replica_id: Number of this copy among the devices that hold the same block.
+    """
+
+    device: int
+    index: tuple[Extent, ...]
+    shape: tuple[int, ...]
+    replica_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedArray:
+    """One argument or result as it was on the devices.
+
+    Attributes:
+      kind: Which of the two.
+      index: Flat index among the arguments or results.
+      shape: Global shape; of PRNG keys with the dimension of the keys' own words.
+      sharding: JAX's sharding of the array, as XLA writes it: `{devices=[4,2]<=[8]}`.
+      rank: How many dimensions `sharding` is about: all but those of the keys' words.
+      shards: Every shard that this process can see, by device.
+    """
+
+    kind: Literal["argument", "result"]
+    index: int
+    shape: tuple[int, ...]
+    sharding: str
+    rank: int
+    shards: tuple[Shard, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes on one device.
+
+    Attributes:
+      arguments: The executable's arguments, by the compiler; None when it does not tell.
+      results: Its results.
+      aliased: Results that take the place of donated arguments.
+      temporaries: The most that it needs beside them.
+      peak: Most bytes in use at once, as the backend counted on its fullest device; None when it
+        does not count.
+      peak_is_bound: `peak` was reached before this program ran, so its own is not above it.
+    """
+
+    arguments: int | None = None
+    results: int | None = None
+    aliased: int | None = None
+    temporaries: int | None = None
+    peak: int | None = None
+    peak_is_bound: bool = False
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One program run under one partitioner.
+
+    Attributes:
+      partitioner: Whose.
+      failure: Why it could not be compiled or run; empty when it was.
+      hint: What to do about the failure.
+      refused: JAX does not lower the program under this partitioner at all.
+      arrays: The arguments that jit kept, then the results.
+      outputs: The results of the first step on the host (numpy), flat; None where one can't be
+        fetched whole.
+      compile_seconds: How long XLA took.
+      step_seconds: How long each step took after the warm-up, until all results were there.
+      memory: What it needs on one device.
+      notes: What else is worth knowing, one sentence each.
+    """
+
+    partitioner: Partitioner
+    failure: str = ""
+    hint: str = ""
+    refused: bool = False
+    arrays: tuple[ExecutedArray, ...] = ()
+    outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    compile_seconds: float | None = None
+    step_seconds: tuple[float, ...] = ()
+    memory: DeviceMemory = DeviceMemory()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The same step on one device.
+
+    Attributes:
+      outputs: Its results on the host, flat; empty when it could not be run.
+      how: How it was made, in words.
+      failure: Why there is none; empty when there is.
+      compute_dtypes: Floating point dtypes (MLIR's names) that the step computes in on this
+        platform, `tf32` included where matrix products of f32 are rounded to it.
+      draws_random_numbers: Whether the step does.
+      threefry_partitionable: JAX's setting `jax_threefry_partitionable`, as it was.
+      step_seconds: How long one step took after a warm-up; None when it was not run.
+    """
+
+    outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    how: str = ""
+    failure: str = ""
+    compute_dtypes: tuple[str, ...] = ()
+    draws_random_numbers: bool = False
+    threefry_partitionable: bool = True
+    step_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The devices that a program ran on.
+
+    Attributes:
+      platform: `cpu`, `gpu` or `tpu`.
+      kind: What the devices are, as the backend names them.
+      devices: How many the program was run on, each named as JAX prints it.
+      available: How many there are.
+      virtual: Whether they are threads of one CPU.
+    """
+
+    platform: str
+    kind: str
+    devices: tuple[str, ...]
+    available: int
+    virtual: bool

@@ -1,0 +1,85 @@
+"""Values to run a program on: those that it brings, or values made for its abstract arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdyscope.errors import TargetError
+from sdyscope.program import Program
+from sdyscope.stages import compat
+
+__all__ = ["SEED", "concrete_arguments"]
+
+#: Of the values that are made here; the same in every run.
+SEED = 0
+
+#: Standard deviation of made floats: small, so that exponentials and products stay finite.
+SCALE = 0.1
+
+
+def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
+    """Flat values for every argument that jit was given, and where they come from, in words.
+
+    `Program.inputs` when it has them; else arrays among its arguments are taken as they are, and
+    values are made for the abstract ones: small normal floats, zeros for integers (any index is
+    then in range), fair booleans, fresh PRNG keys, all from one fixed seed.
+
+    Raises:
+      TargetError: what `inputs` returns does not fit the arguments.
+    """
+    avals = traced.jaxpr.in_avals
+    if program.inputs is not None:
+        args, kwargs = program.inputs()
+        return _brought(program, traced, args, kwargs), "the program's own inputs"
+    given: Sequence[Any] = [None] * len(avals)
+    if not isinstance(program.fun, jax.stages.Traced):
+        flat = jax.tree.leaves(compat.call_arguments(program.fun, program.args, program.kwargs))
+        given = flat if len(flat) == len(avals) else given
+    rng = np.random.default_rng(SEED)
+    values = [
+        _made(aval, rng) if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+        for aval, leaf in zip(avals, given, strict=True)
+    ]
+    abstract = sum(leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) for leaf in given)
+    if not abstract:
+        return values, "the program's arguments"
+    return values, (
+        f"made with seed {SEED}: floats are normal with deviation {SCALE:g}, integers are zero"
+    )
+
+
+def _brought(program: Program, traced: Any, args: Any, kwargs: Any) -> list[Any]:
+    call = compat.call_arguments(program.fun, tuple(args), kwargs)
+    leaves, tree = jax.tree.flatten(call)
+    if tree != traced.in_tree:
+        raise TargetError(
+            f"The inputs of {program.name} have another structure than its arguments.",
+            hint="Program.inputs returns (args, kwargs), structured like Program.args and kwargs.",
+        )
+    for number, (value, aval) in enumerate(zip(leaves, traced.jaxpr.in_avals, strict=True)):
+        if np.shape(value) != aval.shape:
+            raise TargetError(
+                f"Input {number} of {program.name} has the shape {np.shape(value)}, and the "
+                f"argument {aval.shape}.",
+                hint="Let Program.inputs return values for the abstract arguments.",
+            )
+    return leaves
+
+
+def _made(aval: Any, rng: np.random.Generator) -> Any:
+    dtype, shape = aval.dtype, aval.shape
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return compat.random_keys(aval, SEED)
+    if dtype == jax.dtypes.float0 or jnp.issubdtype(dtype, np.integer):
+        return np.zeros(shape, dtype)
+    if jnp.issubdtype(dtype, np.bool_):
+        return rng.integers(0, 2, shape).astype(dtype)
+    made = rng.standard_normal(shape, np.float32) * SCALE
+    if jnp.issubdtype(dtype, np.complexfloating):
+        return (made + 1j * rng.standard_normal(shape, np.float32) * SCALE).astype(dtype)
+    return made.astype(dtype)

@@ -1,0 +1,254 @@
+"""What `run` found, as it is printed: a summary, the arrays, the errors, and the words to them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from sdyscope.analysis.run import Verdict
+from sdyscope.views.check import finding_paragraphs
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.run import Executed, PartitionerRun, ResultError, Run, RunTensor
+from sdyscope.views.shardings import NONE
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+
+#: What stands in a cell that is as requested.
+AGREES = "="
+
+_TONES: Mapping[Verdict, Tone] = {
+    "as placed": "muted",
+    "chosen": "plain",
+    "differs": "bad",
+    "dropped": "muted",
+    "not run": "muted",
+}
+
+
+def heading(run: Run) -> str:
+    """`mlp on 8 virtual CPU devices; data=4 x model=2`."""
+    machine = run.machine
+    count = len(machine.devices)
+    kind = f"{machine.platform.upper()} device{'' if count == 1 else 's'}"
+    if machine.virtual:
+        kind = f"virtual {kind}"
+    elif machine.kind.lower() != machine.platform:
+        kind = f"{kind} ({machine.kind})"
+    text = f"{run.name} on {count:,} {kind}"
+    if run.mesh is not None and run.mesh.axes:
+        text += "; " + " x ".join(
+            f"{axis}={axis_size}" for axis, axis_size in run.mesh.axes.items()
+        )
+    return text
+
+
+# --- the summary ----------------------------------------------------------------------------------
+
+
+def summary(run: Run) -> Table:
+    """A row a fact, a column a partitioner."""
+    steps = next((one.step.steps for one in run.partitioners if one.step is not None), 0)
+    facts: list[tuple[str, Callable[[PartitionerRun], Cell | str]]] = [
+        ("verdict", _verdict),
+        ("arrays as placed", _arrays),
+        ("largest error", lambda one: _largest_error(run, one)),
+        (f"step, median of {steps}", _step_time),
+        ("compile", lambda one: seconds(one.compile_seconds)),
+        ("arguments a device", lambda one: size(one.memory.arguments) if one.memory else NONE),
+        ("results a device", _results),
+        ("temporaries a device", lambda one: size(one.memory.temporaries) if one.memory else NONE),
+        ("peak in use", _peak),
+    ]
+    if not any(one.ran for one in run.partitioners):
+        del facts[1:]
+    return Table(
+        columns=(Column("", fold=False), *(Column(one.partitioner) for one in run.partitioners)),
+        rows=tuple(
+            (Cell(name, "muted"), *(_or_none(fact(one)) for one in run.partitioners))
+            for name, fact in facts
+        ),
+    )
+
+
+def _or_none(cell: Cell | str) -> Cell | str:
+    return Cell(NONE, "muted") if cell == NONE else cell
+
+
+def _verdict(one: PartitionerRun) -> Cell:
+    if not one.ran:
+        return Cell("does not run", "bad")
+    return Cell("agrees", "good") if one.passed else Cell("differs", "bad")
+
+
+def _arrays(one: PartitionerRun) -> Cell | str:
+    if not one.ran:
+        return NONE
+    text = f"{one.arrays - one.differing} of {one.arrays}, {one.shards:,} shards"
+    return Cell(text, "bad" if one.differing else "plain")
+
+
+def _largest_error(run: Run, one: PartitionerRun) -> Cell | str:
+    if run.reference.failure and one.ran:
+        return Cell("not compared", "warning")
+    worst = worst_error(one.errors)
+    if worst is None:
+        return NONE
+    tone: Tone = "plain" if worst.within else "bad"
+    if not worst.max_abs:
+        return Cell("none", tone)
+    return Cell(f"{relative(worst.max_rel)} in {worst.path}", tone)
+
+
+def worst_error(errors: Sequence[ResultError]) -> ResultError | None:
+    """The one that comes nearest to its tolerance, or exceeds it most."""
+    return max(errors, key=_excess, default=None)
+
+
+def _excess(error: ResultError) -> float:
+    if not error.tolerance:
+        return float("inf") if error.max_rel else 0.0
+    return error.max_rel / error.tolerance
+
+
+def relative(error: float) -> str:
+    """`5.7e-07`; `0` for none."""
+    return f"{error:.1e}" if error else "0"
+
+
+def _step_time(one: PartitionerRun) -> str:
+    if one.step is None:
+        return NONE
+    step = one.step
+    return f"{seconds(step.median)} ({seconds(step.least)} to {seconds(step.most)})"
+
+
+def seconds(value: float | None) -> str:
+    """`1.24 ms`; a dash for None."""
+    if value is None:
+        return NONE
+    for unit, least in (("s", 1.0), ("ms", 1e-3)):
+        if value >= least:
+            return f"{value / least:.3g} {unit}"
+    return f"{value * 1e6:.0f} µs"
+
+
+def _results(one: PartitionerRun) -> str:
+    if one.memory is None:
+        return NONE
+    aliased = one.memory.aliased
+    return size(one.memory.results) + (f", {size(aliased)} of it in place" if aliased else "")
+
+
+def _peak(one: PartitionerRun) -> Cell | str:
+    if one.memory is None:
+        return NONE
+    if one.memory.peak is None:
+        return Cell("not told by this backend", "muted")
+    return ("at most " if one.memory.peak_is_bound else "") + size(one.memory.peak)
+
+
+# --- the arrays -----------------------------------------------------------------------------------
+
+
+def tensors(run: Run) -> Table:
+    """A row an argument or result, a column a partitioner."""
+    rows: list[Row] = []
+    for kind in ("argument", "result"):
+        group = [tensor for tensor in run.tensors if tensor.kind == kind]
+        if group:
+            rows.append(Heading(f"{kind}s ({len(group):,})"))
+            rows += [_row(tensor, run) for tensor in group]
+    return Table(
+        columns=(
+            Column("executed"),
+            Column("type"),
+            Column("requested"),
+            *(Column(one.partitioner) for one in run.partitioners),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _row(tensor: RunTensor, run: Run) -> tuple[Cell | str, ...]:
+    requested = tensor.requested
+    return (
+        tensor.path,
+        shape(tensor.shape, tensor.dtype),
+        Cell(NONE, "muted") if requested is None else requested.text,
+        *(_executed(tensor.executed[one.partitioner]) for one in run.partitioners),
+    )
+
+
+def _executed(there: Executed) -> Cell:
+    tone = _TONES[there.verdict]
+    if there.verdict == "as placed":
+        return Cell(AGREES, tone)
+    if there.verdict in ("dropped", "not run"):
+        return Cell(there.verdict, tone)
+    return Cell(there.short or there.verdict, tone)
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
+def numerics(run: Run) -> Table:
+    """A row a dtype: what is allowed, and what was found at worst."""
+    groups: dict[tuple[str, str], dict[str, list[ResultError]]] = {}
+    for one in run.partitioners:
+        for error in one.errors:
+            by_partitioner = groups.setdefault((error.dtype, error.coarsest), {})
+            by_partitioner.setdefault(one.partitioner, []).append(error)
+    rows: list[Row] = []
+    for (dtype, coarsest), found in groups.items():
+        some = next(iter(found.values()))
+        rows.append(
+            (
+                dtype,
+                str(len(some)),
+                f"{some[0].tolerance:.1e}" if coarsest else "none",
+                Cell(coarsest or "exact", "muted"),
+                *(_worst(found.get(one.partitioner, ())) for one in run.partitioners),
+            )
+        )
+    return Table(
+        columns=(
+            Column("results", fold=False),
+            number("count"),
+            number("error allowed"),
+            Column("rounded to"),
+            *(number(f"worst, {one.partitioner}") for one in run.partitioners),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _worst(errors: Sequence[ResultError]) -> Cell:
+    worst = worst_error(errors)
+    if worst is None:
+        return Cell(NONE, "muted")
+    return Cell(relative(worst.max_rel), "plain" if worst.within else "bad")
+
+
+# --- the words ------------------------------------------------------------------------------------
+
+
+def footer(run: Run) -> Iterator[Paragraph]:
+    """What the signs stand for, the findings, and what else there is to know."""
+    cells = [there for tensor in run.tensors for there in tensor.executed.values()]
+    verdicts = {there.verdict for there in cells}
+    if "as placed" in verdicts:
+        yield Paragraph(
+            f"{AGREES}  every shard is on the device, and is the block, that was asked for",
+            "muted",
+            hang=3,
+        )
+    if "chosen" in verdicts:
+        yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted", hang=3)
+    if run.reference.how:
+        yield Paragraph(
+            "Errors are relative to the largest element of each result, against "
+            f"{run.reference.how}: {seconds(run.reference.step_seconds)} a step.",
+            "muted",
+        )
+    yield Paragraph(f"Values: {run.inputs}.", "muted")
+    for note in run.notes:
+        yield Paragraph(note, "muted")
+    yield from finding_paragraphs(run.findings)
