@@ -194,8 +194,13 @@ def device_mesh(mesh: Mesh, devices: Sequence[Any]) -> jax.sharding.Mesh:
 
 
 def mesh_context(mesh: Any) -> Any:
-    """A context manager in which PartitionSpecs without a mesh mean this one, as jax.set_mesh."""
-    return jax.sharding.use_abstract_mesh(mesh.abstract_mesh)
+    """A context manager in which PartitionSpecs without a mesh mean this one.
+
+    JAX takes those of jit's `in_shardings` and `out_shardings` for a mesh of devices only.
+    """
+    if isinstance(mesh, jax.sharding.Mesh):
+        return jax.set_mesh(mesh)
+    return jax.sharding.use_abstract_mesh(mesh)
 
 
 def mesh_of(mesh: Any, logical_devices: Sequence[int] | None = None) -> Mesh:

@@ -38,6 +38,11 @@ _NAMED = re.compile(r'\bmhlo\.sharding\s*=\s*"\{+mesh\[')
 _GSPMD = re.compile(r'\bmhlo\.sharding\s*=(?!\s*"\{+mesh\[)')
 
 
+# What JAX says, in words that vary, where jax.set_mesh is missing around a program.
+_NEEDS_MESH = re.compile(r"(?i)mesh in context|context mesh")
+_NEEDS_DEVICES = re.compile(r"require devices to be present")
+
+
 class NotLowerable(CompilerError):  # noqa: N818 - a result, named for what it says
     """JAX refuses to lower a program under a partitioner; a result, not a crash.
 
@@ -189,15 +194,28 @@ def trace(program: Program) -> Any:
             hint="Give the result of jax.jit(...), before it is called.",
         )
     try:
-        return fun.trace(*program.args, **program.kwargs)
+        return _trace(fun, program)
     except Exception as error:  # the user's own code runs here: anything can come out
         raise _not_lowerable(program.name, "traced", error) from error
+
+
+def _trace(fun: Any, program: Program) -> Any:
+    try:
+        return fun.trace(*program.args, **program.kwargs)
+    except (RuntimeError, ValueError) as error:
+        if program.mesh is None or not _NEEDS_MESH.search(str(error)):
+            raise
+    # PartitionSpecs without a mesh mean the mesh that is set around them.
+    with compat.mesh_context(program.mesh):
+        return fun.trace(*program.args, **program.kwargs)
 
 
 def lower(
     program: Program | Any,
     partitioner: Partitioner,
     platforms: Sequence[str] | None = ("cpu",),
+    *,
+    name: str | None = None,
 ) -> LoweredModule:
     """Lowers a program under one partitioner.
 
@@ -206,12 +224,14 @@ def lower(
         `jax.stages.Lowered`, which is taken as it is.
       partitioner: Which one; JAX's configuration is as before afterwards.
       platforms: What to lower for. None: the platform of the devices that the program names.
+      name: What to call it; the program's name unless given.
 
     Raises:
       NotLowerable: JAX refuses, or has no such partitioner.
       TargetError: `program` is nothing that can be lowered.
     """
-    name = program.name if isinstance(program, Program) else compat.function_name(program)
+    if name is None:
+        name = program.name if isinstance(program, Program) else compat.function_name(program)
     stage = program.fun if isinstance(program, Program) else program
     if not isinstance(stage, jax.stages.Lowered | jax.stages.Traced):
         stage = trace(program)
@@ -270,6 +290,11 @@ def _not_lowerable(
 ) -> NotLowerable:
     reason = str(error).split("\n--------------------\nFor simplicity")[0].strip()
     first = next((line for line in reason.splitlines() if line.strip()), "no message")
+    hint = None
+    if _NEEDS_DEVICES.search(reason):
+        hint = "Callbacks need real devices: put the arguments on a jax.make_mesh(...)."
+    elif _NEEDS_MESH.search(reason):
+        hint = "Give the Program its mesh: Program(..., mesh=mesh)."
     line = innermost_line(error, (Path(jax.__file__).parent, Path(__file__).parents[1]))
     return NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first}",
@@ -278,4 +303,5 @@ def _not_lowerable(
         stderr=stderr,
         file=line.file if line else None,
         line=line.line if line else None,
+        hint=hint,
     )

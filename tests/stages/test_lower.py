@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
-from programs import EXPLICIT, PROGRAMS, array
+from programs import AUTO, EXPLICIT, PROGRAMS, array, constrain
 
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.mesh import Mesh
@@ -136,6 +136,42 @@ def test_not_lowerable_names_the_line_and_keeps_jaxs_words():
     assert "wrong can't be traced: TypeError: " in str(caught.value)
     assert "For simplicity, JAX has removed" not in caught.value.reason
     assert len(str(caught.value).splitlines()) == 1
+
+
+def in_shard_map(x):
+    return jax.shard_map(lambda x: x * 2, in_specs=P("data"), out_specs=P("data"))(x)
+
+
+NEW = compat.version_tuple() >= (0, 9)
+REAL = compat.device_mesh(Mesh.of({"data": 4, "model": 2}), jax.devices())
+
+
+@pytest.mark.parametrize(
+    ("jitted", "mesh"),
+    [
+        (jax.jit(lambda x: constrain(x, P("model"))), REAL),
+        # JAX 0.7 wants devices for constraints too.
+        (jax.jit(lambda x: constrain(x, P("model"))), AUTO if NEW else REAL),
+        (jax.jit(in_shard_map), AUTO),
+        (jax.jit(in_shard_map), REAL),
+        (jax.jit(lambda x: x * 2, in_shardings=P("model"), out_shardings=P("data")), REAL),
+    ],
+)
+def test_specs_without_a_mesh_mean_the_programs(jitted, mesh):
+    shape = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh, P("model")))
+    for partitioner in BOTH:
+        made = lower(Program("set_mesh", jitted, (shape,), mesh=mesh), partitioner)
+        assert (made.found, made.num_devices) == (partitioner, 8)
+    with pytest.raises(NotLowerable) as caught:
+        trace(Program("no_mesh", jitted, (shape,)))
+    assert caught.value.hint == "Give the Program its mesh: Program(..., mesh=mesh)."
+
+
+def test_callbacks_need_devices():
+    jitted = jax.jit(lambda x: jax.pure_callback(np.sin, x, x))
+    with pytest.raises(NotLowerable) as caught:
+        lower(Program("callback", jitted, (array((8,), "data"),)), "shardy")
+    assert "real devices" in caught.value.hint
 
 
 def test_unreduced_results_are_not_for_gspmd():
