@@ -20,9 +20,7 @@ __all__ = ["Inputs", "Kind", "Partitioner", "Program", "RequestedTensor"]
 Partitioner: TypeAlias = Literal["shardy", "gspmd"]
 """The component of XLA that propagates shardings and partitions the program."""
 
-Kind: TypeAlias = Literal[
-    "argument", "result", "constraint", "shard_map input", "shard_map output"
-]
+Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map input", "shard_map output"]
 """The places in a program where its author can name a sharding."""
 
 Inputs: TypeAlias = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
