@@ -80,13 +80,17 @@ class _Values(Transformer[Token, Any]):
         return unescape(token[1:-1])
 
     def SYMBOL(self, token: Token) -> str:  # noqa: N802
-        return token[1:]
+        name = token[1:]
+        return unescape(name[1:-1]) if name.startswith('"') else name
 
     def NAME(self, token: Token) -> str:  # noqa: N802
         return str(token)
 
     def INTEGER(self, token: Token) -> int:  # noqa: N802
         return _integer(token)
+
+    def DEVICE_IDS(self, token: Token) -> tuple[int, ...]:  # noqa: N802
+        return tuple(map(_integer, token.split(",")))
 
     def PRIORITY(self, token: Token) -> int:  # noqa: N802
         return _integer(token[1:])
@@ -107,7 +111,8 @@ class _Values(Transformer[Token, Any]):
         return MeshAxis(*children)
 
     def device_ids(self, children: list[Any]) -> tuple[int, ...]:
-        return tuple(children)
+        first, *rest = children
+        return (*first, *rest) if isinstance(first, tuple) else (first, *rest)
 
     def mesh_op(self, children: list[Any]) -> MeshOp:
         return MeshOp(*children)
@@ -299,6 +304,7 @@ LANGUAGE = Language(
         "SYMBOL": "a mesh's name like @mesh",
         "NAME": "an axis name",
         "INTEGER": "a number",
+        "DEVICE_IDS": "a number",
         "_ATTRIBUTES": "attributes in braces",
         "PRIORITY": "a priority like p1",
         "REDUCTION": "'sum', 'max' or 'min'",
