@@ -262,13 +262,13 @@ class Inspection:
 
 
 def _labels(a: Program | LoweredModule, b: Program | LoweredModule) -> tuple[str, str]:
-    """What to call two things so that they can be told apart: a name, a file's name, a path."""
-    paths = [None if isinstance(source, Program) else source.path for source in (a, b)]
-    for shown in (lambda path: path.name, str):
-        one, two = [
-            source.name if path is None else shown(path)
-            for source, path in zip((a, b), paths, strict=True)
-        ]
+    """What to call two things: a program's name, as much of a file's path as tells them apart."""
+    paths = [
+        (source.name,) if isinstance(source, Program) or source.path is None else source.path.parts
+        for source in (a, b)
+    ]
+    for length in range(1, max(map(len, paths)) + 1):
+        one, two = ["/".join(parts[-length:]).replace("//", "/") for parts in paths]
         if one != two:
             return one, two
     return f"{one} (a)", f"{two} (b)"

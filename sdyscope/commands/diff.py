@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -97,31 +97,41 @@ def _two(asked: _Asked, first: str, second: str) -> Diff:
     one, two = asked.open(first), asked.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
         return diff.document([_compare(opening.single(one), opening.single(two))])
-    ours, theirs = _named(one.programs), _named(two.programs)
-    unread = [f"not read: {file.error}" for side in (one, two) for file in side.unread]
+    pairs, only_one, only_two = _paired(one.programs, two.programs)
     return diff.document(
-        [_compare(ours[name], theirs[name], name) for name in ours if name in theirs],
-        [name for name in ours if name not in theirs],
-        [name for name in theirs if name not in ours],
-        unread,
+        [_compare(*pair) for pair in pairs],
+        [program.name for program in only_one],
+        [program.name for program in only_two],
+        [f"not read: {file.error}" for side in (one, two) for file in side.unread],
     )
 
 
-def _named(programs: Sequence[Inspection]) -> dict[str, Inspection]:
-    """Programs by name; the second of a name is `name #2`, in the order of the dumps."""
+def _paired(
+    first: Sequence[Inspection], second: Sequence[Inspection]
+) -> tuple[list[tuple[Inspection, Inspection]], list[Inspection], list[Inspection]]:
+    """Programs with the same name, and what only one side has.
 
-    def names() -> Iterator[tuple[str, Inspection]]:
-        seen: dict[str, int] = {}
-        for program in programs:
-            count = seen[program.name] = seen.get(program.name, 0) + 1
-            yield (program.name if count == 1 else f"{program.name} #{count}"), program
+    Of several with one name, first those for the same partitioner are compared, in the order of
+    the dumps.
+    """
+    pairs: list[tuple[Inspection, Inspection]] = []
+    rest_of_first, rest_of_second = list(first), list(second)
+    for by_partitioner in (True, False):
+        for one in tuple(rest_of_first):
+            for two in rest_of_second:
+                if one.name == two.name and (
+                    not by_partitioner or one.partitioners == two.partitioners
+                ):
+                    pairs.append((one, two))
+                    rest_of_first.remove(one)
+                    rest_of_second.remove(two)
+                    break
+    return pairs, rest_of_first, rest_of_second
 
-    return dict(names())
 
-
-def _compare(one: Inspection, two: Inspection | None, name: str | None = None) -> ProgramDiff:
+def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
     from sdyscope.inspection import Inspection
-    from sdyscope.views import diff
+    from sdyscope.views import diff, shardings
 
     notes = []
     if one.program and two is not None and two.program and len(one.partitioners) > 1:
@@ -130,4 +140,5 @@ def _compare(one: Inspection, two: Inspection | None, name: str | None = None) -
         one, two = Inspection(one.program, chosen), Inspection(two.program, chosen)
         notes.append(f"Compared under {chosen[0]}; --partitioner names another.")
     found, sides = one.compared(two)
-    return diff.program(name or one.name, found, *sides, notes)
+    meshes = [shardings.only_mesh(shardings.meshes_of(side).values()) for side in (one, two or one)]
+    return diff.program(one.name, found, *sides, meshes, notes)

@@ -11,7 +11,7 @@ from sdyscope.findings import Finding, Severity
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.shardings import SourceDocument, source_document, source_text
+from sdyscope.views.shardings import SourceDocument, shown_name, source_document, source_text
 from sdyscope.views.table import Tone
 
 _TONES: Mapping[Severity, Tone] = {"error": "bad", "warning": "warning", "note": "muted"}
@@ -135,7 +135,10 @@ def summary(check: Check) -> str:
     wrong = check.compared - check.agreed
     if wrong:
         return f"{start}, {wrong:,} {'disagrees' if wrong == 1 else 'disagree'}"
-    return f"{start}, all agree" + ("" if check.passed else ", but there are findings")
+    worse = [finding for finding in check.findings if finding.severity != "note"]
+    return f"{start}, all agree" + (
+        f"; {_count(len(worse), 'finding')} beside that" if worse else ""
+    )
 
 
 def _count(number: int, what: str) -> str:
@@ -160,8 +163,9 @@ def _group(findings: Sequence[FindingDocument], tone: Tone) -> Iterator[Paragrap
 
 
 def _subject(finding: FindingDocument) -> str:
-    """`constraint jit(step)/layer0 at models/mlp.py:98, under gspmd  (lowered-differs)`."""
-    parts = [f"{finding.kind} {finding.tensor}".strip() or "the module"]
+    """`constraint layer0 at models/mlp.py:98 under gspmd [lowered-differs]`."""
+    name = shown_name(finding.tensor, "")
+    parts = [f"{finding.kind} {name}".strip() or "the module"]
     if finding.source is not None:
         parts.append(f"at {source_text(finding.source)}")
     if finding.partitioner is not None:

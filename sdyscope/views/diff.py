@@ -18,12 +18,12 @@ from sdyscope.views.shardings import (
     ShardingDocument,
     SourceDocument,
     mesh_of,
-    only_mesh,
+    shown_name,
     source_document,
     source_text,
     written_document,
 )
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, shape
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, shape
 
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20
@@ -139,7 +139,12 @@ class Diff:
 
 
 def program(
-    name: str, found: Differences, a: Side, b: Side, notes: Sequence[str] = ()
+    name: str,
+    found: Differences,
+    a: Side,
+    b: Side,
+    meshes: Sequence[Mesh | None],
+    notes: Sequence[str] = (),
 ) -> ProgramDiff:
     """The document of one comparison.
 
@@ -148,10 +153,10 @@ def program(
       found: the differences.
       a: the first side.
       b: the second side.
+      meshes: the mesh of each side, to name axes by; None where it is not known.
       notes: what else there is to say.
     """
-    meshes = [only_mesh(side.graph.meshes.values()) for side in (a, b)]
-    # GSPMD's module names no mesh: the axes are those of the other side's.
+    # A GSPMD module names no mesh: its axes are those of the other side's.
     meshes = [meshes[0] or meshes[1], meshes[1] or meshes[0]]
     return ProgramDiff(
         name=name,
@@ -241,7 +246,7 @@ def _total(one: ProgramDiff) -> Paragraph:
     if one.same:
         where = "under" if one.a in PARTITIONERS else "in"
         return Paragraph(f"{one.name}: {every}, the same {where} {sides}", "good", hang=2)
-    differ = [f"{len(one.tensors):,} of {every}"]
+    differ = [f"{len(one.tensors):,} of {every}"] if one.tensors else []
     if one.meshes:
         differ.append("the meshes")
     if one.ops:
@@ -249,7 +254,8 @@ def _total(one: ProgramDiff) -> Paragraph:
         differ.append(f"{_count(ops, 'op')} in {_count(len(one.ops), 'place')}")
     *most, last = differ
     what = f"{', '.join(most)} and {last}" if most else last
-    return Paragraph(f"{one.name}: {what} differ between {sides}", "bad", hang=2)
+    verb = "differs" if not most and len(one.tensors) == 1 else "differ"
+    return Paragraph(f"{one.name}: {what} {verb} between {sides}", "bad", hang=2)
 
 
 def _count(number: int, what: str) -> str:
@@ -296,7 +302,8 @@ def tensors_table(one: ProgramDiff) -> Table:
 
 def _tensor_row(tensor: TensorDifference) -> tuple[Cell | str, ...]:
     side = tensor.a or tensor.b
-    name = f"{tensor.tensor} {source_text(side.source if side else None)}".strip()
+    shown = shown_name(tensor.tensor, tensor.kind)
+    name = f"{shown} {source_text(side.source if side else None)}".strip()
     if tensor.a is None or tensor.b is None:
         absent = Cell("not there", "bad")
         a = absent if tensor.a is None else _text(tensor.a, tensor.a.sharding.short)
@@ -338,15 +345,11 @@ def ops_table(one: ProgramDiff, limit: int | None) -> Table:
         ]
     columns = (
         Column("op", fold=False),
-        number(_short_label(one.a)),
-        number(_short_label(one.b)),
+        Column(one.a, align="right"),
+        Column(one.b, align="right"),
         Column("result types"),
     )
     return Table(columns, tuple(rows))
-
-
-def _short_label(label: str) -> str:
-    return label if len(label) <= 12 else label[:11] + "…"
 
 
 def _types(op: OpDifference) -> str:

@@ -128,6 +128,16 @@ def source_text(source: SourceLocation | SourceDocument | None) -> str:
     return f"{source.file.removeprefix(here)}:{source.line}"
 
 
+def shown_name(name: str, kind: str) -> str:
+    """A tensor's name without the program's own, which every scope begins with.
+
+    Of a `shard_map`, whether it is one of its inputs or of its outputs.
+    """
+    first, _, rest = name.partition("/")
+    own = rest if rest and first.startswith("jit(") else name
+    return f"{own} {kind.partition(' ')[2]}" if kind.startswith("shard_map ") else own
+
+
 def short(annotation: Annotation, mesh: Mesh | None) -> str:
     """A written sharding in its most readable form: a PartitionSpec where it can be one.
 

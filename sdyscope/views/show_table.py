@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sdyscope.program import Partitioner
 from sdyscope.views.paragraphs import Paragraph
@@ -11,6 +12,7 @@ from sdyscope.views.shardings import (
     MeshDocument,
     PlacementDocument,
     ShardingDocument,
+    shown_name,
     source_text,
 )
 from sdyscope.views.show import Show, ShownProgram, ShownTensor, Total, placement, sections
@@ -18,6 +20,10 @@ from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number
 
 #: What stands in a cell that says what was requested.
 AGREES = "="
+
+#: What stands for an UNCONSTRAINED dimension where there is no room for the word.
+OPEN = "?"
+_OPEN = "UNCONSTRAINED"
 
 #: Header of the number of copies where there is no room for the word.
 COPIES = "x"
@@ -56,7 +62,7 @@ def table(program: ShownProgram, *, written: bool = False, columns: int | None =
         from is only named once.
     """
     made = _table(program, written, brief=False)
-    if columns is None or made.whole_width <= columns or written:
+    if columns is None or made.whole_width <= columns:
         return made
     return _table(program, written, brief=True)
 
@@ -64,7 +70,7 @@ def table(program: ShownProgram, *, written: bool = False, columns: int | None =
 def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
     requested = any(tensor.by_author for tensor in program.tensors)
     partitioners = program.partitioners
-    if brief and _all_agree(program):
+    if brief and not written and _all_agree(program):
         partitioners = ()
     columns = [Column("tensor"), Column("type", fold=False)]
     if requested:
@@ -82,9 +88,11 @@ def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
         for tensor in group:
             cells: list[Cell | str] = [_name(tensor, brief=bool(file)), _type(tensor)]
-            if requested:
-                cells.append(_requested(tensor))
-            cells += [_lowered(tensor, partitioner, written) for partitioner in partitioners]
+            shardings = [_requested(tensor)] if requested else []
+            shardings += [_lowered(tensor, partitioner, written) for partitioner in partitioners]
+            if brief:
+                shardings = [replace(s, text=s.text.replace(_OPEN, OPEN)) for s in shardings]
+            cells += shardings
             if not written:
                 cells += _held(tensor, placement(tensor))
             rows.append(tuple(cells))
@@ -110,13 +118,9 @@ def _common_file(group: Sequence[ShownTensor]) -> str:
 def _name(tensor: ShownTensor, *, brief: bool) -> str:
     if tensor.source is None and tensor.kind in ("argument", "result"):
         return tensor.name or f"{tensor.kind} {tensor.index}"
-    scope, _, rest = tensor.name.partition("/")
-    # Every scope begins with the program's own name.
-    name = rest if rest and scope.startswith("jit(") else tensor.name
-    what = f" {tensor.kind.partition(' ')[2]}" if tensor.kind.startswith("shard_map ") else ""
     source = source_text(tensor.source)
     place = f"line {source.rpartition(':')[2]}" if brief else source
-    return f"{name}{what} {place}".strip()
+    return f"{shown_name(tensor.name, tensor.kind) or 'no scope,'} {place}".strip()
 
 
 def _type(tensor: ShownTensor) -> str:
@@ -184,15 +188,17 @@ def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
             yield _total(what, total) + extra, "plain"
     signs = {cell.text for row in made.cells for cell in row}
     headers = [column.header for column in made.columns]
-    if _all_agree(program) and not set(program.partitioners) & set(headers):
+    if AGREES not in signs and _all_agree(program) and not set(program.partitioners) & set(headers):
         under = " and ".join(program.partitioners)
         yield f"every tensor is lowered as requested under {under}", "muted"
     if "block" in headers:
-        copies = f"{COPIES}: its copies" if COPIES in headers else "copies"
+        copies = f"{COPIES}: copies," if COPIES in headers else "copies:"
         yield (
-            f"block, bytes: what a device holds; {copies}, how many devices hold the same block",
+            f"block, bytes: what a device holds; {copies} how many devices hold the same block",
             "muted",
         )
+    if any(f"{sign}{OPEN}" in text for text in signs for sign in ("(", ", ")):
+        yield f"{OPEN}  {_OPEN}: the compiler may shard it", "muted"
     if AGREES in signs:
         yield f"{AGREES}  as requested, in placement and in what is left open", "muted"
     if NONE in signs:

@@ -26,8 +26,8 @@ _STYLES: dict[Tone, str] = {
 }
 
 #: Where a long cell may be continued on the next line: after a space, a slash, a comma or a hyphen,
-#: before an index, before the next part of a dotted name, and inside the parentheses of a scope like
-#: `transpose(jvp(layer))`.
+#: before an index, before the next part of a dotted name, and inside the parentheses of a scope
+#: (`transpose(jvp(layer))`).
 _BREAKS = re.compile(
     r"(?<=[\s/,])(?=\S)|(?<=\w-)(?=[A-Za-z])|(?=\[)|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
 )
@@ -246,7 +246,8 @@ def column_widths(
     while sum(widths) < room:
         wanting = [i for i in range(len(widths)) if widths[i] < whole[i]]
         widths[max(wanting, key=lambda i: whole[i] / widths[i])] += 1
-    return _balanced(columns, rows, widths)
+    least = [min(pair) for pair in zip(widths, least, strict=True)]
+    return _balanced(columns, rows, widths, least)
 
 
 #: Rows that are looked at to find widths that make a table short.
@@ -254,9 +255,12 @@ _SAMPLE = 200
 
 
 def _balanced(
-    columns: Sequence[Column], rows: Sequence[Sequence[str]], widths: list[int]
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    widths: list[int],
+    least: Sequence[int],
 ) -> list[int]:
-    """Moves characters between the columns that fold as long as that saves lines."""
+    """Moves characters between columns that fold, down to `least`, as long as it saves lines."""
     foldable = [index for index, column in enumerate(columns) if column.fold]
     sample = rows[:: len(rows) // _SAMPLE + 1]
     heights: dict[tuple[str, int], int] = {}
@@ -277,7 +281,7 @@ def _balanced(
         moved: list[list[int]] = []
         for giver, taker in itertools.permutations(foldable, 2):
             for step in (1, 2, 3, 5, 8, 13):
-                if best[giver] - step >= _NARROWEST:
+                if best[giver] - step >= least[giver]:
                     moved.append(list(best))
                     moved[-1][giver] -= step
                     moved[-1][taker] += step
@@ -302,7 +306,9 @@ def fold(text: str, width: int) -> Iterator[str]:
                 yield line.rstrip()
                 line = ""
             while len(piece.rstrip()) > width:
-                yield piece[:width]
-                piece = piece[width:]
+                # Where nothing else helps, a long name is cut after an underscore.
+                cut = piece.rfind("_", width // 2, width) + 1 or width
+                yield piece[:cut]
+                piece = piece[cut:]
             line += piece
         yield line.rstrip()
