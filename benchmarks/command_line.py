@@ -1,0 +1,50 @@
+"""How long does a user wait? Whole commands from a cold start, beside Python's own start."""
+
+import argparse
+import statistics
+import subprocess
+import sys
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+COMMANDS = {
+    "python -c pass": [sys.executable, "-c", "pass"],
+    "python -c 'import jax'": [sys.executable, "-c", "import jax"],
+    "sdyscope --help": [sys.executable, "-m", "sdyscope", "--help"],
+    "sdyscope show mlp": [sys.executable, "-m", "sdyscope", "show", "mlp"],
+    "sdyscope check mlp": [sys.executable, "-m", "sdyscope", "check", "mlp"],
+    "sdyscope diff mlp": [sys.executable, "-m", "sdyscope", "diff", "mlp"],
+    "sdyscope check fsdp-transformer": [
+        *(sys.executable, "-m", "sdyscope", "check", "fsdp-transformer")
+    ],
+}
+
+
+def seconds(command: list[str]) -> float:
+    start = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--runs", type=int, default=5)
+    asked = parser.parse_args()
+    times: dict[str, list[float]] = {name: [] for name in COMMANDS}
+    for _ in range(asked.runs):
+        for name, command in COMMANDS.items():
+            times[name].append(seconds(command))
+    table = Table(title=f"Seconds of wall clock, {asked.runs} runs in turns")
+    table.add_column("command")
+    for name in ("least", "median", "most"):
+        table.add_column(name, justify="right")
+    for name, found in times.items():
+        row = (min(found), statistics.median(found), max(found))
+        table.add_row(name, *(f"{value:.2f}" for value in row))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
