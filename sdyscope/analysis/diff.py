@@ -303,12 +303,30 @@ def _mesh(graph: OpGraph) -> Mesh | None:
 
 
 def _mesh_differences(a: Side, b: Side) -> list[str]:
-    ours = Counter(str(mesh) for mesh in a.graph.meshes.values())
-    theirs = Counter(str(mesh) for mesh in b.graph.meshes.values())
+    ours, theirs = set(a.graph.meshes.values()), set(b.graph.meshes.values())
     return [
-        *(f"Only {a.label} has the mesh {mesh}." for mesh in (ours - theirs)),
-        *(f"Only {b.label} has the mesh {mesh}." for mesh in (theirs - ours)),
+        f"Only {side.label} has the mesh {mesh_words(mesh)}."
+        for side, others in ((a, theirs), (b, ours))
+        for mesh in dict.fromkeys(side.graph.meshes.values())
+        if mesh not in others
     ]
+
+
+def mesh_words(mesh: Mesh | str) -> str:
+    """``data=4 x model=2``, and in which order its devices are unless that is 0, 1, 2, ..."""
+    if isinstance(mesh, str):
+        return mesh
+    if mesh.is_maximal:
+        return f"of device {mesh.devices()[0]} alone"
+    axes = " x ".join(f"{axis.name}={axis.size}" for axis in mesh.axes) or "without axes"
+    match mesh.device_ids:
+        case None:
+            return axes
+        case tuple(listed):
+            first = ", ".join(map(str, listed[:8]))
+            return f"{axes} of the devices {first}{', ...' if len(listed) > 8 else ''}"
+        case order:
+            return f"{axes} of the devices in the order {order}"
 
 
 def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:

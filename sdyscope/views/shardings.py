@@ -110,16 +110,6 @@ class ShardingDocument:
 # --- in a few words -------------------------------------------------------------------------------
 
 
-def mesh_words(mesh: Mesh) -> str:
-    """`data=4 x model=2, 8 devices`."""
-    if mesh.is_maximal:
-        return f"device {mesh.devices()[0]} alone"
-    axes = " x ".join(f"{axis.name}={axis.size}" for axis in mesh.axes) or "no axes"
-    count = "1 device" if mesh.size == 1 else f"{mesh.size:,} devices"
-    order = "" if mesh.device_ids is None else ", in an order of its own"
-    return f"{axes}, {count}{order}"
-
-
 def source_text(source: SourceLocation | SourceDocument | None) -> str:
     """`models/mlp.py:98`, from the working directory where the file is below it."""
     if source is None:
