@@ -157,7 +157,14 @@ class LoweredModule:
             frontend = compat.ir.DictAttr(attributes["mhlo.frontend_attributes"])
             if "xla.sdy.meshes" in frontend:
                 text = compat.ir.StringAttr(frontend["xla.sdy.meshes"]).value
-                meshes: Any = compat.ir.DictAttr(compat.ir.Attribute.parse(text, self.context))
+                try:
+                    parsed = compat.ir.Attribute.parse(text, self.context)
+                    meshes: Any = compat.ir.DictAttr(parsed)
+                except Exception as error:  # MLIRError, or ValueError for another attribute
+                    raise CompilerError(
+                        f"The module's xla.sdy.meshes are not a dictionary of meshes: {text[:80]}",
+                        file=self.path,
+                    ) from error
                 for item in meshes:
                     found[item.name] = compat.mesh_of_attribute(item.attr)
         return found

@@ -1,8 +1,8 @@
 """Modules from files: StableHLO as text or bytecode, HLO as text or proto.
 
 What a file holds is seen from its content; its name is only believed where the content allows it.
-The parsers are MLIR's and XLA's own. Foreign input can make them abort the process: the command
-line runs them in a child process, and `probe` does so for one file.
+The parsers are MLIR's and XLA's own. Damaged bytecode can make MLIR's abort the process: the
+command line runs them in a child process, and `probe` does so for one file.
 """
 
 from __future__ import annotations

@@ -1,8 +1,11 @@
 """Reading files: every form a module comes in, and one sentence for everything else."""
 
+import contextlib
 import signal
 
 import pytest
+from hypothesis import given
+from mangling import mangled
 from programs import PROGRAMS
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
@@ -167,6 +170,23 @@ def test_every_truncation_of_text_and_bytecode(shardy):
         for end in range(0, len(whole), max(1, len(whole) // 60)):
             with pytest.raises(TargetError):
                 read.read_bytes(whole[:end])
+
+
+HLO = """HloModule m, num_partitions=2
+
+ENTRY e {
+  x = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}
+  ROOT y = f32[4]{0} negate(x), frontend_attributes={xla.sdy.sharding="#sdy.sharding<@m, [{}]>"}
+}
+"""
+
+
+@given(mangled([GOOD, HLO], ["{", "}", '"', "#sdy", "f32", "@", "\0", "\n", "%x", "é"]))
+def test_any_damage_to_text_is_said(text):
+    with contextlib.suppress(SdyscopeError):
+        found = read.read_bytes(text.encode())
+        assert found.text()
+        assert found.found in ("shardy", "gspmd", "both", "none")
 
 
 def test_what_the_file_system_refuses(tmp_path):
