@@ -133,3 +133,15 @@ def test_importing_is_quick_and_everything_public_is_there():
         assert getattr(sdyscope, name).__name__ == name
     with pytest.raises(AttributeError, match="has no attribute 'nothing'"):
         sdyscope.nothing  # noqa: B018
+
+
+def test_sdyscope_is_not_the_source_of_anything():
+    """What JAX writes on its own account is located at the innermost frame that is a user's."""
+
+    @jax.jit
+    def split(key):
+        return jax.random.split(key)
+
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    for annotation in inspect(split, key).annotations("shardy"):
+        assert annotation.source is None or annotation.source.file == __file__

@@ -14,6 +14,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -80,6 +81,24 @@ __all__ = [
     "version",
     "version_tuple",
 ]
+
+
+def _hide_own_frames() -> None:
+    """Keeps sdyscope's calls, and click's around them, out of the locations that JAX writes.
+
+    The reference models, which stand in the package when it is installed, are user code.
+    """
+    package = Path(__file__).parents[1]
+    for entry in package.iterdir():
+        if entry.name != "models":
+            source_info_util.register_exclusion(str(entry))
+    source_info_util.register_exclusion("<string>")  # python -c, as the child process is started
+    click = importlib.util.find_spec("click")
+    for folder in (click and click.submodule_search_locations) or ():
+        source_info_util.register_exclusion(folder)
+
+
+_hide_own_frames()
 
 #: The JAX versions that the tests run on.
 TESTED = ("0.7.2", "0.9.2", "0.10.2", "0.12.0")
