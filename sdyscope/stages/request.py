@@ -200,17 +200,6 @@ def _result(result: Result, index: int) -> RequestedTensor:
     )
 
 
-def _with_free_dimensions(sharding: Any) -> Any:
-    """A sharding that is part of a type: Auto axes may shard what no Explicit axis does."""
-    if compat.all_explicit(sharding.mesh):
-        return sharding
-    free = [
-        JaxPartitionSpec.UNCONSTRAINED if entry is None else entry
-        for entry in compat.spec_entries(sharding.spec)
-    ]
-    return sharding.update(spec=sharding.spec.update(partitions=tuple(free)))
-
-
 def _inner(found: Iterator[Boundary]) -> Iterator[RequestedTensor]:
     ordinal = 0
     for boundary in found:
@@ -235,8 +224,12 @@ def _constraint(boundary: Boundary, ordinal: int) -> RequestedTensor:
     if isinstance(sharding, JaxNamedSharding):
         if boundary.role == "constraint":
             sharding = sharding.update(spec=_lowered_spec(sharding.spec, aval, boundary))
-        elif boundary.role == "reshard":
-            sharding = _with_free_dimensions(sharding)
+        elif boundary.role == "reshard" and not compat.all_explicit(sharding.mesh):
+            notes.append(
+                f"It says {sharding.spec} of the Explicit axes and leaves the Auto ones to the "
+                "compiler, which no PartitionSpec can say."
+            )
+            sharding = None
     return _tensor(
         "constraint",
         boundary.scope,

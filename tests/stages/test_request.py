@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from jax.sharding import NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from programs import AUTO, EXPLICIT, PROGRAMS, array, constrain, on
 
@@ -225,6 +225,27 @@ def test_explicit_axes():
     (result,) = of_kind("explicit", "result")
     assert result.sharding is None
     assert result.notes[0].startswith("By its type, on Explicit axes, it is P")
+
+
+def test_reshard_on_some_explicit_axes_is_no_partition_spec():
+    kinds = (AxisType.Explicit, AxisType.Auto)
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=kinds)
+    jitted = jax.jit(lambda x: jax.sharding.reshard(x * 2, on(None, "data", mesh=mesh)))
+    stage = jitted.trace(array((16, 32), "data", mesh=mesh))
+    (constraint,) = [t for t in requested(stage) if t.kind == "constraint"]
+    assert constraint.sharding is None
+    assert "leaves the Auto ones to the compiler" in constraint.notes[1]
+    for partitioner in ("shardy", "gspmd"):
+        assert assert_same_order(stage, partitioner) == 1
+
+
+def test_constraints_on_some_explicit_axes_keep_those_of_the_type():
+    kinds = (AxisType.Explicit, AxisType.Auto)
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=kinds)
+    jitted = jax.jit(lambda x: constrain(x * 2, on(None, "model", mesh=mesh)))
+    stage = jitted.trace(array((16, 32), "data", mesh=mesh))
+    (constraint,) = [t for t in requested(stage) if t.kind == "constraint"]
+    assert constraint.sharding.spec == PartitionSpec.of("data", "model")
 
 
 # --- any nesting ----------------------------------------------------------------------------------
