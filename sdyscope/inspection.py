@@ -325,12 +325,19 @@ def inspect(
     return Inspection(Program(str(called), fun, args, kwargs), partitioners)
 
 
-def read(path: str | Path) -> Inspection:
+def read(path: str | Path, *, trusted: bool = False) -> Inspection:
     """Looks at a module in a file: StableHLO or HLO, text or bytecode.
+
+    Args:
+        path: the file.
+        trusted: read it in this process at once. Otherwise it is read in a child process first,
+            because damaged bytecode can abort the compiler, and with it the whole process.
 
     Raises:
         SdyscopeError: the file can't be read as a module; says where and why.
     """
     from sdyscope.stages import read as reading
 
+    if not trusted:
+        reading.probe(path)
     return Inspection(reading.read(Path(path)))

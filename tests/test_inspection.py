@@ -145,3 +145,24 @@ def test_sdyscope_is_not_the_source_of_anything():
     key = jax.eval_shape(lambda: jax.random.key(0))
     for annotation in inspect(split, key).annotations("shardy"):
         assert annotation.source is None or annotation.source.file == __file__
+
+
+def test_a_module_in_a_file(tmp_path):
+    path = tmp_path / "step.mlir"
+    path.write_text(
+        inspect(jax.jit(lambda x: x + 1), abstract((8,), "data")).lowered["gspmd"].text()
+    )
+    found = sdyscope.read(path)
+    assert found.partitioners == ("gspmd",)
+    assert row(found, "x").requested is None
+    assert row(found, "x").lowered["gspmd"].placement.shards == (4,)
+    assert found.check().passed
+
+
+def test_damaged_bytecode_does_not_take_the_process_down(tmp_path):
+    whole = inspect(jax.jit(jnp.sin), abstract((8,), "data")).lowered["shardy"].bytecode()
+    path = tmp_path / "step.mlirbc"
+    for position in range(40, len(whole), len(whole) // 4):
+        path.write_bytes(whole[:position] + b"\xff\x7f" + whole[position + 2 :])
+        with pytest.raises(sdyscope.SdyscopeError, match=r"step\.mlirbc"):
+            sdyscope.read(path)
