@@ -202,7 +202,7 @@ class PartitionSpec:
 
 def _canonical_entry(entry: SpecEntry) -> SpecEntry:
     if isinstance(entry, tuple):
-        return entry if len(entry) > 1 else entry[0] if entry else None
+        return entry if len(entry) > 1 else _canonical_entry(entry[0] if entry else None)
     return entry or None
 
 
