@@ -202,6 +202,9 @@ def _read_dump(path: Path, partitioners: Sequence[str]) -> Inspection:
 
 
 def _listed(programs: Sequence[Inspection]) -> str:
-    names = [program.name for program in programs[:_LISTED]]
-    more = len(programs) - len(names)
-    return ", ".join(names) + (f" and {more} more" if more else "")
+    names = [program.name for program in programs]
+    if len(set(names)) < len(names):
+        names = [getattr(program.source, "path", Path(program.name)).name for program in programs]
+    more = len(names) - _LISTED
+    names = names[:_LISTED]
+    return ", ".join(names) + (f" and {more} more" if more > 0 else "")

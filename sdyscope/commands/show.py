@@ -67,7 +67,7 @@ def command(
     elif opened.is_directory and module is None:
         table.print_table(show_table.overview(found))
         output.answers().write("")
-        paragraphs.print_paragraphs([show_table.overview_footer()])
+        paragraphs.print_paragraphs(show_table.overview_footer(found))
     else:
         for program in found.programs:
             made = show_table.table(program, written=written, columns=output.answers().columns)

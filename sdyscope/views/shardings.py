@@ -114,6 +114,8 @@ def source_text(source: SourceLocation | SourceDocument | None) -> str:
     """`models/mlp.py:98`, from the working directory where the file is below it."""
     if source is None:
         return ""
+    if source.file == "-":
+        return f"line {source.line}"  # Of the text that MLIR was given, which had no locations.
     here = os.getcwd() + os.sep
     return f"{source.file.removeprefix(here)}:{source.line}"
 

@@ -35,9 +35,11 @@ def heading(program: ShownProgram) -> str:
     parts = [f"{program.name}{file}", *map(_mesh_words, program.meshes)]
     if not program.meshes:
         parts.append("no mesh is named")
-    verb = "read" if program.file else "lowered"
-    under = "" if program.file is None else f" for {program.partitioners[0]}"
-    return "; ".join([*parts, f"{verb}{under} by JAX {program.jax_version}"])
+    if program.file is None:
+        return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
+    if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
+        parts.append(f"shardings for {program.partitioners[0]}")
+    return "; ".join([*parts, f"read by JAX {program.jax_version}"])
 
 
 def _mesh_words(mesh: MeshDocument) -> str:
@@ -255,9 +257,6 @@ def overview(show: Show) -> Table:
                 size(program.arguments.bytes_per_device),
             )
         )
-    for unread in show.unread:
-        first = unread.error.partition("\n")[0].removeprefix(f"{unread.file}:").strip()
-        rows.append((Cell(NONE, "muted"), _file_name(unread.file), Cell(first, "bad"), *[""] * 4))
     count = _count(len(show.programs), "module", "modules")
     return Table(
         title=f"{show.target}: {count}; --module shows one",
@@ -274,11 +273,18 @@ def overview(show: Show) -> Table:
     )
 
 
-def overview_footer() -> Paragraph:
-    """What the overview's numbers are."""
-    return Paragraph(
+def overview_footer(show: Show) -> Iterator[Paragraph]:
+    """What the overview's numbers are, and the files that could not be read."""
+    yield Paragraph(
         "shardings: how many are written; bytes: what a device holds of the arguments", "muted"
     )
+    if show.unread:
+        yield Paragraph("")
+        yield Paragraph(f"{_count(len(show.unread), 'file', 'files')} could not be read", "bad")
+        for unread in show.unread:
+            said = unread.error.partition("\n")[0]
+            place, _, message = said.rpartition(f"{unread.file}:")
+            yield Paragraph(f"{place}{_file_name(unread.file)}:{message}", indent=2, hang=2)
 
 
 def _file_name(path: str | None) -> str:

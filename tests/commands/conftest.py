@@ -1,0 +1,68 @@
+"""Commands run in this process: no child is started, everything else is as on the command line."""
+
+import json
+from dataclasses import dataclass
+
+import jsonschema
+import pytest
+
+from sdyscope import __main__, child
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.views import output
+from sdyscope.views.document import document_type, schema
+
+
+@dataclass(frozen=True)
+class Done:
+    status: int
+    out: str
+    err: str
+
+    def document(self, command):
+        """The answer as a document, which follows its schema."""
+        found = json.loads(self.out)
+        jsonschema.validate(found, schema(document_type(command)))
+        return found
+
+    def said(self, *words):
+        """Checks that the whole answer is one error with these words in it."""
+        assert (self.status, self.out) == (2, ""), self
+        assert self.err.startswith("error: "), self.err
+        assert "Traceback" not in self.err
+        assert "internal error" not in self.err
+        for word in words:
+            assert word in self.err
+
+
+@pytest.fixture
+def sdyscope(monkeypatch, capsys):
+    """Runs a command line; the width of its tables is `columns`, None for any."""
+
+    def run(*words, columns=None):
+        # As in the child, where commands do their work.
+        monkeypatch.setattr(child, "_serving", [None])
+        monkeypatch.setattr(output, "columns", lambda terminal: columns)
+        capsys.readouterr()
+        status = __main__.run_here([str(word) for word in words])
+        said = capsys.readouterr()
+        return Done(status, said.out, said.err)
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def mlp_texts():
+    """The mlp's module under each partitioner."""
+    lowered = Inspection(resolve("mlp")).lowered
+    return {partitioner: module.text() for partitioner, module in lowered.items()}
+
+
+@pytest.fixture
+def mlp_files(mlp_texts, tmp_path):
+    """The same as files, `shardy.mlir` and `gspmd.mlir` in one directory."""
+    folder = tmp_path / "modules"
+    folder.mkdir()
+    for partitioner, text in mlp_texts.items():
+        (folder / f"{partitioner}.mlir").write_text(text)
+    return folder

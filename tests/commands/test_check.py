@@ -1,0 +1,82 @@
+"""`sdyscope check`."""
+
+import textwrap
+
+
+def test_all_agree(sdyscope):
+    done = sdyscope("check", "mlp")
+    assert (done.status, done.err) == (0, "")
+    assert done.out == "mlp: 44 comparisons under shardy and gspmd, all agree\n"
+
+
+def test_json(sdyscope):
+    found = sdyscope("check", "mlp", "--json").document("check")
+    assert (found["passed"], found["compared"], found["agreed"]) == (True, 44, 44)
+    assert found["partitioners"] == ["shardy", "gspmd"]
+    assert found["findings"] == []
+
+
+def test_notes_do_not_fail(sdyscope, tmp_path):
+    path = tmp_path / "checked_notes.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import jax
+            from sdyscope import Program
+            def program():
+                x = jax.ShapeDtypeStruct((4,), "float32")
+                return Program("step", jax.jit(lambda x, unused: x), (x, x))
+            """
+        )
+    )
+    done = sdyscope("check", f"{path}:program", columns=80)
+    assert done.status == 0
+    assert "all agree\n\n1 note\n\n  argument unused [argument-dropped]\n" in done.out
+
+
+def test_warnings_fail(sdyscope, tmp_path):
+    path = tmp_path / "checked_warnings.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import jax
+            from jax.sharding import NamedSharding, PartitionSpec as P
+            from sdyscope import Program
+            def program(mesh):
+                def step(x):
+                    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data")))
+                return Program("step", jax.jit(step), (jax.ShapeDtypeStruct((10,), "float32"),))
+            """
+        )
+    )
+    words = ("check", f"{path}:program", "--mesh", "data=4")
+    done = sdyscope(*words, columns=80)
+    assert done.status == 1
+    assert "all agree; 1 finding beside that" in done.out
+    assert f"constraint jit(step) at {path}:7" in "".join(done.out.split("\n    "))
+    assert max(map(len, done.out.splitlines())) <= 80
+    (finding,) = sdyscope(*words, "--json").document("check")["findings"]
+    assert (finding["rule"], finding["severity"]) == ("not-divisible", "warning")
+    assert finding["source"]["line"] == 7
+
+
+def test_a_file(sdyscope, mlp_files, mlp_texts):
+    done = sdyscope("check", mlp_files / "shardy.mlir")
+    assert done.status == 0
+    assert "22 tensors for shardy can be read; what was requested is not known" in done.out
+    bad = mlp_texts["gspmd"].replace('sharding = "{replicated}"', 'sharding = "{oops}"', 1)
+    (mlp_files / "gspmd.mlir").write_text(bad)
+    done = sdyscope("check", mlp_files / "gspmd.mlir")
+    assert done.status == 1
+    assert "{oops}" in done.out
+    assert "no-placement" in done.out
+
+
+def test_both_kinds_of_attributes_at_once(sdyscope, mlp_files, mlp_texts):
+    mixed = mlp_texts["shardy"].replace(
+        "sdy.sharding = ", 'mhlo.sharding = "{replicated}", sdy.sharding = ', 1
+    )
+    (mlp_files / "mixed.mlir").write_text(mixed)
+    done = sdyscope("check", mlp_files / "mixed.mlir")
+    assert done.status == 1
+    assert "the module under shardy [mixed-attributes]" in done.out

@@ -1,0 +1,123 @@
+"""`sdyscope diff`."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def test_one_program_under_both_partitioners(sdyscope):
+    done = sdyscope("diff", "mlp")
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("mlp: 22 tensors, the same under shardy and gspmd\n")
+    found = sdyscope("diff", "mlp", "--json").document("diff")
+    assert found["same"]
+    assert found["programs"][0]["same_tensors"] == 22
+
+
+def test_from_a_cold_start():
+    done = subprocess.run(
+        [sys.executable, "-m", "sdyscope", "diff", "mlp"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "the same under shardy and gspmd" in done.stdout
+
+
+def changed(text):
+    """The first argument sharded along its other dimension, and tanh called otherwise."""
+    text = text.replace('<@mesh, [{}, {"model"}]>', '<@mesh, [{"model"}, {}]>', 1)
+    return text.replace("stablehlo.tanh %", "stablehlo.sine %", 1)
+
+
+@pytest.fixture
+def other(mlp_files, mlp_texts):
+    path = mlp_files.parent / "other.mlir"
+    path.write_text(changed(mlp_texts["shardy"]))
+    return path
+
+
+def test_two_files(sdyscope, mlp_files, other):
+    done = sdyscope("diff", mlp_files / "shardy.mlir", other)
+    assert done.status == 1
+    first, *rest = done.out.splitlines()
+    assert first == (
+        "jit_step: 1 of 22 tensors and 2 ops in 2 places differ between shardy.mlir and other.mlir"
+    )
+    assert "params['w1']  P(None, 'model')  P('model', None)" in done.out
+    assert any("stablehlo.sine" in line and "+tensor<16x128xf32>" in line for line in rest)
+
+
+def test_two_files_as_json(sdyscope, mlp_files, other):
+    done = sdyscope("diff", mlp_files / "shardy.mlir", other, "--json")
+    assert done.status == 1
+    (program,) = done.document("diff")["programs"]
+    (tensor,) = program["tensors"]
+    assert (tensor["tensor"], tensor["what"]) == ("params['w1']", ["placement"])
+    assert tensor["a"]["sharding"]["placement"]["shards"] == [1, 2]
+    assert tensor["b"]["sharding"]["placement"]["shards"] == [2, 1]
+    assert {op["kind"] for op in program["ops"]} == {"stablehlo.tanh", "stablehlo.sine"}
+
+
+def test_a_program_and_a_file(sdyscope, mlp_files):
+    assert sdyscope("diff", "mlp", mlp_files / "gspmd.mlir").status == 0
+    # --set is for the program alone.
+    done = sdyscope("diff", mlp_files / "gspmd.mlir", "mlp", "--set", "constrained=false")
+    assert done.status == 1
+    assert "constraints (5)" in done.out
+    assert "not there" in done.out
+
+
+def test_two_programs(sdyscope):
+    done = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1")
+    assert done.status == 1
+    assert "Compared under shardy; --partitioner names another." in done.out
+    assert "Only mlp has the mesh data=4 x model=2." in done.out
+    assert "more: --all lists them" in done.out
+    everything = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1", "--all")
+    assert "more: --all lists them" not in everything.out
+    assert len(everything.out) > len(done.out)
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_keeps_to_the_width(sdyscope, mlp_files, other, columns):
+    done = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1", columns=columns)
+    assert max(map(len, done.out.splitlines())) <= columns
+
+
+def test_two_directories(sdyscope, mlp_files, mlp_texts, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "a.mlir").write_text(changed(mlp_texts["shardy"]))
+    (second / "b.mlir").write_text(mlp_texts["gspmd"])
+    (second / "c.mlir").write_text(mlp_texts["gspmd"].replace("@jit_step", "@jit_extra"))
+    done = sdyscope("diff", mlp_files, second)
+    assert done.status == 1
+    first, second_line, *_ = done.out.splitlines()
+    assert first == "2 programs in both: 1 differs"
+    assert second_line == "only in the second: jit_extra"
+    found = sdyscope("diff", mlp_files, second, "--json").document("diff")
+    assert [program["same"] for program in found["programs"]] == [True, False]
+    assert (found["only_a"], found["only_b"]) == ([], ["jit_extra"])
+    # Of two directories, one module of each.
+    assert sdyscope("diff", mlp_files, mlp_files, "--module", "shardy.mlir").status == 0
+
+
+def test_a_file_that_cannot_be_read_is_a_difference(sdyscope, mlp_files, mlp_texts, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    for name, text in mlp_texts.items():
+        (second / f"{name}.mlir").write_text(text)
+    assert sdyscope("diff", mlp_files, second).status == 0
+    (second / "zzz.mlir").write_text("module {")
+    done = sdyscope("diff", mlp_files, second)
+    assert done.status == 1
+    assert "not read: " in done.out
+
+
+def test_one_module_alone(sdyscope, mlp_files):
+    sdyscope("diff", mlp_files / "shardy.mlir").said("nothing to compare it with")
+    sdyscope("diff", mlp_files).said("There are 2 modules in this directory", "--module")
+    sdyscope("diff", "mlp", "--partitioner", "shardy").said("nothing to compare it with")

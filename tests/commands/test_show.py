@@ -1,0 +1,175 @@
+"""`sdyscope show`."""
+
+import pytest
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+def program(mesh):
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    def array(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec) if spec else None)
+
+    def step(params, unused, free):
+        y = jax.lax.with_sharding_constraint(params["w"], on("data", P.UNCONSTRAINED))
+        z = jax.lax.with_sharding_constraint(free, on(("data", "model")))
+        return y * 2, z
+
+    jitted = jax.jit(step, donate_argnums=0, out_shardings=(on("data"), None))
+    arguments = ({"w": array((16, 8), "data")}, array((4,), "data"), array((10,)))
+    return Program("step", jitted, arguments)
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "shown_program.py"
+    path.write_text(PROGRAM)
+    return f"{path}:program"
+
+
+def rows(done):
+    """The table's lines as lists of cells, by their first cell."""
+    lines = [line.split("  ") for line in done.out.splitlines()]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    return {line[0]: line[1:] for line in cells if line}
+
+
+def test_a_row_a_tensor(sdyscope):
+    done = sdyscope("show", "mlp")
+    assert (done.status, done.err) == (0, "")
+    found = rows(done)
+    w1 = ["f32[128,256]", "P(None, 'model')", "=", "=", "[128,128]", "64.0 KiB", "4"]
+    assert found["params['w1']"] == found["opt_state[0].mu['w1']"] == w1
+    assert found["result[2]"] == ["f32[]", "P()", "=", "=", "[]", "4 B", "8"]
+    (constraint,) = [cells for name, cells in found.items() if name.endswith("mlp.py:98")]
+    assert constraint == ["f32[16,128]", "P('data', None)", "=", "=", "[4,128]", "2.0 KiB", "2"]
+    assert "mlp; data=4 x model=2, 8 devices; lowered by JAX" in done.out
+    assert "arguments: 422.6 KiB, a device holds 209.2 KiB" in done.out
+
+
+@pytest.mark.parametrize("target", ["mlp", "fsdp-transformer"])
+@pytest.mark.parametrize("columns", [80, 120])
+def test_reads_well_at_every_width(sdyscope, target, columns):
+    done = sdyscope("show", target, columns=columns)
+    assert max(map(len, done.out.splitlines())) <= columns
+    assert "x: copies" in done.out or " copies" in done.out.splitlines()[2]
+
+
+def test_a_narrow_table_leaves_out_what_every_row_would_say(sdyscope):
+    done = sdyscope("show", "mlp", columns=80)
+    header = done.out.splitlines()[2]
+    assert header.split() == ["tensor", "type", "requested", "block", "bytes", "x"]
+    assert "every tensor is lowered as requested under shardy and gspmd" in done.out
+    assert "(5) in " in done.out
+
+
+def test_what_is_not_plain_is_counted(sdyscope, program):
+    done = sdyscope("show", program)
+    found = rows(done)
+    assert found["unused"][2:4] == ["dropped", "dropped"]
+    assert found["free"] == ["f32[10]", "-", "-", "-", "-", "-", "-"]
+    open_row, padded = [cells for name, cells in found.items() if "shown_program.py:" in name]
+    assert open_row[:4] == ["f32[16,8]", "P('data', UNCONSTRAINED)", "=", "="]
+    assert padded[4:] == ["[2] padded", "8 B", "1"]
+    for sentence in (
+        "with 1 left to the compiler counted whole; 1 donated",
+        "1 argument is dropped by jit, unused",
+        "=  as requested",
+        "-  left to the compiler",
+    ):
+        assert sentence in done.out
+
+
+def test_filters(sdyscope):
+    done = sdyscope("show", "mlp", "--match", "params['w?']", "--kind", "argument")
+    assert list(rows(done))[3:6] == ["arguments (2)", "params['w1']", "params['w2']"]
+    assert "20 tensors left out by the filters" in done.out
+    done = sdyscope("show", "mlp", "--kind", "constraint", "--kind", "result", "--json")
+    (program,) = done.document("show")["programs"]
+    assert {tensor["kind"] for tensor in program["tensors"]} == {"constraint", "result"}
+    assert (len(program["tensors"]), program["hidden"]) == (13, 9)
+    sdyscope("show", "mlp", "--match", "params").said("No tensor's path or scope matches 'params'")
+
+
+def test_as_written(sdyscope):
+    found = rows(sdyscope("show", "mlp", "--written"))
+    assert found["params['w1']"] == [
+        "f32[128,256]",
+        "P(None, 'model')",
+        '<@mesh, [{}, {"model"}]>',
+        "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}",
+    ]
+
+
+def test_json_has_everything(sdyscope, program):
+    (found,) = sdyscope("show", program, "--json").document("show")["programs"]
+    tensors = {tensor["name"]: tensor for tensor in found["tensors"]}
+    w = tensors["params['w']"]
+    assert (w["shape"], w["dtype"], w["bytes"], w["donated"]) == ([16, 8], "f32", 512, True)
+    assert w["requested"]["text"] == "P('data')"
+    assert w["lowered"]["shardy"]["text"] == '<@mesh, [{"data"}, {}]>'
+    assert w["lowered"]["shardy"]["short"] == "P('data', None)"
+    assert w["lowered"]["gspmd"]["short"] == "P('data', None)"
+    assert w["agrees"] == {"shardy": True, "gspmd": True}
+    assert w["requested"]["placement"] == {
+        "words": "dim 0 in 4 over data, dim 1 whole; 2 copies, over model",
+        "shards": [4, 1],
+        "copies": 2,
+        "local_shape": [4, 8],
+        "bytes_per_device": 128,
+        "padding": [0, 0],
+    }
+    assert tensors["unused"]["dropped"]
+    assert tensors["unused"]["lowered"] == {}
+    (opened,) = [t for t in found["tensors"] if t["requested"] and t["requested"]["open_dims"]]
+    assert opened["lowered"]["gspmd"]["open_dims"] == [1]
+    assert opened["source"]["file"].endswith("shown_program.py")
+    (mesh,) = found["meshes"]
+    assert mesh["axes"] == {"data": 4, "model": 2}
+    assert found["arguments"]["unplaced"] == 1
+
+
+def test_another_mesh_and_settings(sdyscope):
+    words = ("--mesh", "data=2,model=16", "--set", "hidden=512", "--match", "params*", "--json")
+    (found,) = sdyscope("show", "mlp", *words).document("show")["programs"]
+    assert found["meshes"][0]["devices"] == 32
+    assert found["tensors"][0]["requested"]["placement"]["local_shape"] == [128, 32]
+
+
+def test_one_partitioner(sdyscope):
+    done = sdyscope("show", "mlp", "--partitioner", "gspmd")
+    assert "shardy" not in done.out
+    assert rows(done)["params['w1']"][2:4] == ["=", "[128,128]"]
+
+
+def test_a_file_has_no_requests(sdyscope, mlp_files):
+    done = sdyscope("show", mlp_files / "shardy.mlir")
+    assert "requested" not in done.out
+    assert rows(done)["params['w1']"][:2] == ["f32[128,256]", "P(None, 'model')"]
+    assert "shardings for shardy" in done.out
+    done = sdyscope("show", mlp_files / "gspmd.mlir")
+    assert rows(done)["params['w1']"][1].startswith("{devices=[1,2,4]<=[4,2]T(1,0)")
+
+
+def test_a_directory(sdyscope, mlp_files):
+    done = sdyscope("show", mlp_files)
+    assert done.status == 0
+    assert "2 modules; --module shows one" in done.out
+    (mlp_files / "zzz.mlir").write_text("module {")
+    done = sdyscope("show", mlp_files)
+    assert done.status == 1
+    assert "1 file could not be read" in done.out
+    assert "zzz.mlir:1:" in done.out
+    found = sdyscope("show", mlp_files, "--json").document("show")
+    assert [len(program["tensors"]) for program in found["programs"]] == [22, 22]
+    assert found["unread"][0]["file"].endswith("zzz.mlir")
+    done = sdyscope("show", mlp_files, "--module", "shardy.mlir")
+    assert (done.status, "params['w1']" in done.out) == (0, True)

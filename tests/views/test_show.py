@@ -1,0 +1,146 @@
+"""The table of tensors where something is not as it was requested, or not known."""
+
+from dataclasses import replace
+
+import pytest
+
+from sdyscope.convert import to_placement
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import Mesh
+from sdyscope.stages.read import read_bytes
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.syntax.shardy import parse_tensor_sharding
+from sdyscope.targets import resolve
+from sdyscope.tensors import TensorTable
+from sdyscope.views import show, show_table
+from sdyscope.views.shardings import short, shown_name
+from sdyscope.views.table import Cell
+
+MESH = Mesh.of({"data": 4, "model": 2})
+
+
+def with_tensor(name, change):
+    """The mlp's document with one row of its table changed."""
+    inspection = Inspection(resolve("mlp"))
+    rows = inspection.tensors.tensors
+    changed = TensorTable(tuple(change(row) if row.name == name else row for row in rows))
+    inspection.__dict__["tensors"] = changed
+    return show.shown(inspection)
+
+
+def cells(program, name, **options):
+    made = show_table.table(program, **options)
+    return {
+        column.header: cell
+        for row in made.cells
+        for column, cell in zip(made.columns, row, strict=True)
+        if row[0].text == name
+    }
+
+
+def footer(program):
+    made = show_table.table(program)
+    return "\n".join(paragraph.text for paragraph in show_table.footer(program, made))
+
+
+def lowered_as(text, rank=2):
+    def change(row):
+        sharding = parse_tensor_sharding(text)
+        there = replace(
+            row.lowered["shardy"],
+            sharding=sharding,
+            placement=to_placement(sharding, rank, MESH),
+            open_dims=tuple(k for k, d in enumerate(sharding.dim_shardings) if not d.is_closed),
+        )
+        return replace(row, lowered={**row.lowered, "shardy": there})
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ('<@mesh, [{"model"}, {}]>', "P('model', None)"),
+        ('<@mesh, [{}, {"model", ?}]>', '[{}, {"model", ?}]'),
+        ('<@mesh, [{}, {"data":(1)2}]>', '[{}, {"data":(1)2}]'),
+        ("<@mesh, [{?}, {}]>", "P(UNCONSTRAINED, None)"),
+    ],
+)
+def test_a_disagreement_is_marked(written, shown):
+    program = with_tensor("params['w1']", lowered_as(written))
+    row = cells(program, "params['w1']")
+    assert row["shardy"] == Cell(shown, "bad")
+    assert row["gspmd"] == Cell("=", "muted")
+    assert "1 tensor is lowered otherwise than requested: sdyscope check says how" in footer(
+        program
+    )
+
+
+def test_disagreements_keep_the_columns_of_a_narrow_table():
+    program = with_tensor("params['w1']", lowered_as('<@mesh, [{"model"}, {}]>'))
+    assert cells(program, "params['w1']", columns=80)["shardy"].tone == "bad"
+    assert "every tensor is lowered as requested" not in footer(program)
+
+
+def test_a_tensor_that_a_module_lacks():
+    def change(row):
+        return replace(row, lowered={"gspmd": row.lowered["gspmd"]})
+
+    row = cells(with_tensor("params['w1']", change), "params['w1']")
+    assert row["shardy"] == Cell("missing", "bad")
+
+
+def test_files_and_shapes_that_are_not_known():
+    text = """
+    module @m {
+      func.func public @main(%x: tensor<?xf32>, %y: tensor<4xf32> {mhlo.sharding = "{bad}"})
+          -> tensor<?xf32> {
+        return %x : tensor<?xf32>
+      }
+    }
+    """
+    program = show.shown(Inspection(read_bytes(text.encode())))
+    x, y = program.tensors[:2]
+    assert (x.shape, x.bytes) == (None, None)
+    assert y.lowered["gspmd"].problem
+    made = show_table.table(program)
+    assert [row[1].text for row in made.cells] == ["f32[?]", "f32[4]", "f32[?]"]
+    assert made.cells[1][2] == Cell("{bad}", "bad")
+    assert "1 of unknown size not counted" in footer(program)
+    assert "1 piece not understood" in footer(program)
+
+
+def test_an_hlo_sharding_needs_a_mesh_to_be_a_partition_spec():
+    inspection = Inspection(resolve("mlp"), ["gspmd"])
+    there = next(a for a in inspection.annotations() if a.path == "params['w1']")
+    assert short(there, MESH) == "P(None, 'model')"
+    assert short(there, None) == there.text
+    one = parse_hlo_sharding("{maximal device=3}")
+    alone = replace(there, sharding=one, placement=to_placement(one, 2, MESH))
+    assert short(alone, MESH) == "device 3"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "matches", "no_match"),
+    [
+        ("params['layers'][0]*", "params['layers'][0]['wq']", "params['layers'][1]['wq']"),
+        ("*['w?']", "a['w1']", "a['w12']"),
+        ("jit(f)/*", "jit(f)/x", "jit(g)/x"),
+    ],
+)
+def test_globs_take_brackets_as_they_are(pattern, matches, no_match):
+    assert show.glob(pattern).fullmatch(matches)
+    assert not show.glob(pattern).fullmatch(no_match)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "shown"),
+    [
+        ("jit(step)/jvp(layer0)", "constraint", "jvp(layer0)"),
+        ("jit(step)", "constraint", "jit(step)"),
+        ("params['a/b']", "argument", "params['a/b']"),
+        ("jit(step)/attention #1", "shard_map input", "attention #1 input"),
+    ],
+)
+def test_names_do_without_the_programs_own(name, kind, shown):
+    assert shown_name(name, kind) == shown
