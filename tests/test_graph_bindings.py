@@ -8,8 +8,8 @@ import networkx
 import pytest
 from graph_modules import CASES, lowered, parse, text_of, walked
 
-from sdyscope.errors import SdyscopeError
-from sdyscope.graph import build
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.graph import bindings, build
 from sdyscope.graph.attributes import default_parsers
 from sdyscope.sharding import ManualAxes, TensorSharding
 from sdyscope.sharding_rule import OpShardingRule
@@ -69,6 +69,17 @@ def test_has_every_use_in_mlirs_use_lists(case):
     found = [(u, v, edge.result, edge.operand) for u, v, edge in edges(graph, *SSA)]
     assert len(found) == len(set(found))
     assert set(found) == expected
+
+
+def test_is_the_graph_that_networkx_makes_of_its_nodes_and_edges(case):
+    _, graph = case
+    made = networkx.MultiDiGraph()
+    made.add_nodes_from(graph.nx.nodes(data=True))
+    made.add_edges_from(graph.nx.edges(keys=True, data=True))
+    assert networkx.utils.graphs_equal(graph.nx, made)
+    assert {node: dict(graph.nx.pred[node]) for node in made} == {
+        node: dict(made.pred[node]) for node in made
+    }
 
 
 def test_edges_carry_the_type_and_sharding_of_their_value(case):
@@ -346,3 +357,21 @@ def test_leaves_the_garbage_collector_as_it_was():
         assert not gc.isenabled()
     finally:
         gc.enable()
+
+
+def test_values_whose_hashes_are_equal_are_told_apart(monkeypatch):
+    module = lowered("layers", "shardy")
+    expected = build(module)
+    monkeypatch.setattr(bindings, "hash", lambda value: hash(value) % 7, raising=False)
+    graph = build(module)
+    assert graph.ops == expected.ops
+    assert list(graph.nx.edges(keys=True, data="edge")) == list(
+        expected.nx.edges(keys=True, data="edge")
+    )
+
+
+def test_nesting_beyond_reason():
+    deep = 600
+    text = '"x.a"() ({\n' * deep + "}) : () -> ()\n" * deep
+    with pytest.raises(TargetError, match="nested too deep"):
+        build(parse(text, unregistered=True))

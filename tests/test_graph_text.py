@@ -213,6 +213,28 @@ func.func @main(%a: tensor<2x3xf32>, %b: tensor<2x3xi32>, %x: tensor<f32>, %y: t
     same(read, build(parse(text)), names=False, locations=False)
 
 
+def test_ops_on_one_line():
+    text = "%0 = a.b : i1 %1, %2 = a.c %0 : i1, i8 %3 = a.d %2, %1 : i32"
+    read = read_text(f"module {{ {text} }}")
+    assert [(op.kind, op.name, [t.text for t in op.types]) for op in read.ops[1:]] == [
+        ("a.b", "%0", ["i1"]),
+        ("a.c", "%1", ["i1", "i8"]),
+        ("a.d", "%3", ["i32"]),
+    ]
+    assert [(producer.id, use.result) for producer, use in read.operands(3)] == [(2, 1), (2, 0)]
+
+
+def test_nesting_beyond_reason():
+    deep = 2000
+    value = read_text(f"module attributes {{x.a = {'[' * deep}{']' * deep}}} {{\n}}")
+    assert [item.attribute for item in value.not_understood] == ["x.a"]
+    place = "callsite(" * deep + '"a"' + ' at "b")' * deep
+    read = read_text(f'module {{\n  "x.a"() : () -> () loc({place})\n}}')
+    assert [item.attribute for item in read.not_understood] == ["loc"]
+    regions = read_text('"x.a"() ({\n' * deep + "}) : () -> ()\n" * deep)
+    assert len(regions) == deep + 1
+
+
 @pytest.mark.parametrize(
     "text", ["", "\n\n", "\0\1\2", "not mlir at all", "}}}", "module {", "{{{("]
 )

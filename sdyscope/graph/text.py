@@ -33,7 +33,7 @@ from sdyscope.graph.model import (
     Op,
     OpGraph,
 )
-from sdyscope.graph.text_structure import Record, Structure
+from sdyscope.graph.text_structure import KEPT, Record, Structure
 from sdyscope.graph.text_values import LocationTexts, attribute_value
 from sdyscope.graph.types import TensorType, parse_type
 
@@ -127,7 +127,12 @@ class _Assembly:
         for name, text in texts.items():
             if not is_wanted(name):
                 continue
-            value = attribute_value(text, self.structure.attribute_aliases)
+            try:
+                value = attribute_value(text, self.structure.attribute_aliases)
+            except RecursionError:
+                value = text
+                error = "brackets nested too deep to read"
+                self.not_understood.append(NotUnderstood(op, name, text[:KEPT], error))
             language = language_of(name, value) if isinstance(value, str) else None
             if language is not None:
                 value = self.texts.read(language, value, op, name)

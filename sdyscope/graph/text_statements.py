@@ -122,6 +122,12 @@ class Statement:
                 self._op = next(marks, -1) + 1
         return self._op
 
+    def has_op(self) -> bool:
+        """Whether the op's name has been read, and not only results of it."""
+        if self.tokens[0].kind != "value":
+            return True
+        return any(token.text == "=" for token in self.tokens[:-1])
+
     def results(self) -> list[tuple[str, int]]:
         """Name and number of the results before the `=`."""
         found = []

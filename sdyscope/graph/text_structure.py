@@ -10,7 +10,7 @@ from sdyscope.graph.text_statements import BlockArgument, Statement, is_op_start
 from sdyscope.graph.text_tokens import Token, TokenStream
 from sdyscope.graph.text_values import unescape
 
-__all__ = ["Record", "Structure"]
+__all__ = ["KEPT", "Record", "Structure"]
 
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _CLOSE = frozenset(_OPEN.values())
@@ -19,7 +19,7 @@ _CONTINUES = frozenset(
     {":", "->", "{", "(", "=", ",", "cond", "do", "else", "reducer", "attributes", "loc"}
 )
 #: How much of a line that was not understood is kept.
-_KEPT = 200
+KEPT = 200
 
 
 @dataclass(slots=True)
@@ -240,15 +240,17 @@ class Structure:
             return current
         newlines = self.tokens.after_newlines()
         following = self.tokens.peek(newlines)
-        if following is not None and (
-            not newlines or self._continues(current, following, newlines)
-        ):
+        if following is not None and self._continues(current, following, newlines):
             return current
         self._finish(current)
         return None
 
     def _continues(self, current: _Open, following: Token, position: int) -> bool:
-        """Whether a statement goes on with a token on a later line."""
+        """Whether a statement goes on with a token, which is after so many newlines."""
+        if position == 0:
+            # A second op on the line begins with its results, `%1, %2 =`.
+            after_comma = current.statement.tokens[-1].text == ","
+            return after_comma or not (current.statement.has_op() and self._results_follow())
         if is_op_start(following, self.tokens.peek(position + 1)):
             return False
         if following.kind == "location" or following.text in _CONTINUES:
@@ -256,6 +258,17 @@ class Structure:
         # An op that is not known may go on with a word of its own, as long as it has no location.
         own = following.kind == "word" and _is(self.tokens.peek(position + 1), "{", "(")
         return own and not current.statement.location()
+
+    def _results_follow(self) -> bool:
+        """Whether the next tokens are `%1 =` or `%1, %2 =`."""
+        position = 0
+        while (token := self.tokens.peek(position)) is not None and token.kind == "value":
+            if _is(self.tokens.peek(position + 1), "="):
+                return True
+            if not _is(self.tokens.peek(position + 1), ","):
+                return False
+            position += 2
+        return False
 
     # Regions.
 
@@ -440,7 +453,7 @@ class Structure:
 
     def _not_understood(self, first: Token, tokens: list[Token], error: str) -> None:
         text = self.source[first.start : tokens[-1].end]
-        self.not_understood.append(NotUnderstood(None, "", text[:_KEPT], error, first.line))
+        self.not_understood.append(NotUnderstood(None, "", text[:KEPT], error, first.line))
 
     def _end_of_text(self, current: _Open) -> None:
         first = current.statement.tokens[0]

@@ -123,7 +123,7 @@ class LocationTexts:
             self._known[key] = (UNKNOWN, False)
             try:
                 self._known[key] = self._parse(text.strip(), whole=whole)
-            except (ValueError, IndexError):
+            except (ValueError, IndexError, RecursionError):
                 self._met_wrong = True
             if self._met_wrong:
                 self._wrong.add(key)
