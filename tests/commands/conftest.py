@@ -1,5 +1,6 @@
 """Commands run in this process: no child is started, everything else is as on the command line."""
 
+import io
 import json
 from dataclasses import dataclass
 
@@ -40,13 +41,17 @@ def sdyscope(monkeypatch, capsys):
     """Runs a command line; the width of its tables is `columns`, None for any."""
 
     def run(*words, columns=None):
-        # As in the child, where commands do their work.
+        # As in the child, where commands do their work: what is printed is no part of an answer.
+        raw = io.BytesIO()
+        stream = io.TextIOWrapper(raw, encoding="utf-8")
         monkeypatch.setattr(child, "_serving", [None])
-        monkeypatch.setattr(output, "columns", lambda terminal: columns)
+        monkeypatch.setattr(output, "_kept_apart", [output.Output(stream, False, columns)])
         capsys.readouterr()
         status = __main__.run_here([str(word) for word in words])
-        said = capsys.readouterr()
-        return Done(status, said.out, said.err)
+        stream.flush()
+        # The child's answer is only shown when it has one.
+        answer = raw.getvalue().decode() if status in (0, 1) else ""
+        return Done(status, answer, capsys.readouterr().err)
 
     return run
 
