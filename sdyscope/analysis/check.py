@@ -202,6 +202,7 @@ def _compare_sharding(
         return
     yield from _compare_open(tensor, asked, sharding, partitioner, there)
     yield from _compare_manual(tensor, asked, mesh, partitioner, there)
+    yield from _dropped_axes(tensor, sharding, partitioner, there)
     if isinstance(there.sharding, TensorSharding):
         pinned = there.sharding.replicated_axes
         if pinned:
@@ -223,6 +224,28 @@ def _compare_sharding(
                 expected=words,
                 found=there.text,
             )
+
+
+def _dropped_axes(
+    tensor: Tensor, sharding: NamedSharding, partitioner: Partitioner, there: Annotation
+) -> Iterator[Finding]:
+    """Axes that were asked for and that the module's sharding, placed alike, does not name."""
+    if not isinstance(there.sharding, TensorSharding):
+        return  # The classic HLO form names no axes at all.
+    asked = dict.fromkeys((*sharding.spec.axis_names(), *sorted(sharding.spec.unreduced)))
+    named = {axis.name for axis in there.sharding.axes()}
+    dropped = [name for name in asked if name not in named]
+    if dropped:
+        sizes = ", ".join(f"{name} (size {sharding.mesh.shape[name]})" for name in dropped)
+        yield _finding(
+            tensor,
+            "axes-dropped",
+            f"JAX leaves out {sizes}, which makes no difference to the placement.",
+            severity="note",
+            partitioner=partitioner,
+            expected=str(sharding),
+            found=there.text,
+        )
 
 
 @lru_cache(maxsize=4096)

@@ -14,9 +14,16 @@ from sdyscope.errors import CompilerError
 from sdyscope.graph import build
 from sdyscope.inspection import Inspection
 from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.program import Program
-from sdyscope.sharding import DimSharding, ManualAxes, TensorSharding
+from sdyscope.program import Program, RequestedTensor
+from sdyscope.sharding import (
+    DimSharding,
+    ManualAxes,
+    NamedSharding,
+    PartitionSpec,
+    TensorSharding,
+)
 from sdyscope.stages import compat
+from sdyscope.stages.lower import LoweredModule
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_manual_axes, parse_tensor_sharding
 from sdyscope.tensors import LoweredTensors, Tensor, TensorTable, tensor_table
@@ -249,3 +256,76 @@ def test_a_changed_annotation_is_found_and_the_tensor_named(name, partitioner):
             assert named <= {(row.kind, row.name, row.source) for row in rows}, what
             tried += 1
     assert tried >= 5
+
+
+def checked(requested: RequestedTensor, text: str, partitioner: str = "shardy"):
+    """Findings on one argument of a hand-written module."""
+    header = 'sdy.mesh @mesh = <["data"=4, "model"=1]>' if partitioner == "shardy" else ""
+    module = parsed(f"""
+module @m attributes {{mhlo.num_partitions = 4 : i32}} {{
+  {header}
+  func.func public @main(%arg0: tensor<8x8xf32> {{{text}}}) -> tensor<8x8xf32> {{
+    return %arg0 : tensor<8x8xf32>
+  }}
+}}""")
+    assert module is not None
+    found = LoweredTensors(read_annotations(build(module)))
+    findings = check(tensor_table((requested,), {partitioner: found})).findings
+    return [(f.rule, f.severity, f.expected, f.found) for f in findings if f.kind == "argument"]
+
+
+ASKED = RequestedTensor(
+    "argument",
+    "x",
+    (8, 8),
+    "f32",
+    NamedSharding(Mesh.of({"data": 4, "model": 1}), PartitionSpec.of("data", "model")),
+    index=0,
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "rule", "severity"),
+    [
+        ('[{"data"}, {"model"}]', None, None),
+        ('[{"data"}, {}]', "axes-dropped", "note"),
+        ('[{}, {"model"}]', "lowered-differs", "error"),
+        ('[{"data", ?}, {"model"}]', "open-dims-differ", "error"),
+        ('[{"data"}p1, {"model"}]', "lowered-differs", "error"),
+        ('[{"data"}, {}], replicated={"model"}', "lowered-differs", "error"),
+    ],
+)
+def test_what_shardy_can_say_otherwise(text, rule, severity):
+    found = checked(ASKED, f"sdy.sharding = #sdy.sharding<@mesh, {text}>")
+    assert [(f[0], f[1]) for f in found][:1] == ([(rule, severity)] if rule else [])
+
+
+def test_both_placements_are_said_in_words():
+    text = 'mhlo.sharding = "{devices=[1,4]<=[4]}"'
+    assert checked(ASKED, text, "gspmd") == [
+        (
+            "lowered-differs",
+            "error",
+            "dim 0 in 4 over data, dim 1 whole",
+            "dim 0 whole, dim 1 in 4 over data",
+        )
+    ]
+    assert checked(ASKED, "", "gspmd")[0][::3] == ("sharding-dropped", "left to the compiler")
+    assert checked(ASKED, 'mhlo.sharding = "{unknown}"', "gspmd")[0][0] == "no-placement"
+    assert checked(ASKED, 'mhlo.sharding = "{devices=[3]<=[3]}"', "gspmd")[0][0] == "no-placement"
+    assert checked(ASKED, 'mhlo.sharding = "{oops"', "gspmd")[0][0] == "no-placement"
+
+
+def test_a_silent_fallback_is_said():
+    inspection = user_program("two_layers")
+    shardy, gspmd = inspection.lowered["shardy"], inspection.lowered["gspmd"]
+    swapped = user_program("two_layers")
+    swapped.__dict__["_lowered"] = ({"shardy": gspmd}, {})
+    assert "silent-fallback" in [f.rule for f in swapped.check().findings]
+    text = shardy.text().replace(
+        "{sdy.sharding = ", '{mhlo.sharding = "{replicated}", sdy.sharding = ', 1
+    )
+    mixed = user_program("two_layers")
+    module = LoweredModule("two_layers", parsed(text), None, "shardy", shardy.kept_arguments)
+    mixed.__dict__["_lowered"] = ({"shardy": module}, {})
+    assert "mixed-attributes" in [f.rule for f in mixed.check().findings]
