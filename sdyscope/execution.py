@@ -7,7 +7,15 @@ from typing import Any, Literal, TypeAlias
 
 from sdyscope.program import Partitioner
 
-__all__ = ["DeviceMemory", "ExecutedArray", "Execution", "Machine", "Reference", "Shard"]
+__all__ = [
+    "DeviceMemory",
+    "ExecutedArray",
+    "Execution",
+    "Machine",
+    "Reference",
+    "Shard",
+    "UnequalCopy",
+]
 
 Extent: TypeAlias = tuple[int, int]
 """First element of a dimension, and the one after the last."""
@@ -31,6 +39,21 @@ class Shard:
 
 
 @dataclass(frozen=True, slots=True)
+class UnequalCopy:
+    """A copy of a block that is not, bit by bit, what the first device with that block holds.
+
+    Attributes:
+      device: Position of the device.
+      first: Position of the first device that holds the block.
+      error: Norm of the difference over the norm of the block.
+    """
+
+    device: int
+    first: int
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
 class ExecutedArray:
     """One argument or result as it was on the devices.
 
@@ -41,6 +64,7 @@ class ExecutedArray:
       sharding: JAX's sharding of the array, as XLA writes it: `{devices=[4,2]<=[8]}`.
       rank: How many dimensions `sharding` is about: all but those of the keys' words.
       shards: Every shard that this process can see, by device.
+      unequal: Of a result, the copies that are not like the first one.
     """
 
     kind: Literal["argument", "result"]
@@ -49,6 +73,7 @@ class ExecutedArray:
     sharding: str
     rank: int
     shards: tuple[Shard, ...]
+    unequal: tuple[UnequalCopy, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +134,6 @@ class Reference:
 
     Attributes:
       outputs: Its results on the host, flat; empty when it could not be run.
-      how: How it was made, in words.
       failure: Why there is none; empty when there is.
       compute_dtypes: Floating point dtypes (MLIR's names) that the step computes in on this
         platform, `tf32` included where matrix products of f32 are rounded to it.
@@ -119,7 +143,6 @@ class Reference:
     """
 
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
-    how: str = ""
     failure: str = ""
     compute_dtypes: tuple[str, ...] = ()
     draws_random_numbers: bool = False

@@ -1,7 +1,9 @@
 """Results against the same step on one device, within a tolerance that the dtypes justify.
 
-An error is measured against the largest element of the result. Element by element would blame the
-small ones: what cancels in a sum leaves the rounding of its terms, in whatever order they came.
+The error of a result is the norm of the difference over the norm of the result: the root of the sum
+of squares. Element by element would blame a few without cause: what cancels in a sum leaves the
+rounding of its terms, and Adam's first step makes of such a gradient, whatever its size, a whole
+step up or down. What is summed wrongly, or lies on the wrong device, is wrong in many elements.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ ROUNDINGS_OF_A_SUM = 1024
 #: Narrower dtypes are summed in f32, and rounded again between ops: a chain of about so many.
 ROUNDINGS_OF_A_CHAIN = 32
 
-#: What is wrong by half of its largest element is wrong in any dtype.
+#: What is wrong by half is wrong in any dtype.
 LARGEST = 0.5
 
 #: Elements that are compared at once.
@@ -51,25 +53,26 @@ class Numeric:
       dtype: MLIR element type.
       coarsest: The floating point dtype whose rounding the tolerance allows for; the result's own,
         or a narrower one that the step computes in; empty where results must be the same.
-      max_abs: Largest absolute difference; infinite where just one of the two is not finite.
-      max_rel: That, over the largest absolute value of the result on one device.
-      tolerance: Largest `max_rel` allowed; 0 for exact.
-      where: Position of the largest difference; None when there is none.
+      error: Norm of the difference over the norm of the result on one device; infinite where just
+        one of the two is not finite, and where all of the result should be zero and is not.
+      tolerance: Largest error allowed; 0 for the very same.
+      max_abs: Largest absolute difference of an element; infinite where just one is not finite.
+      where: Position of that element; None when there is no difference.
     """
 
     path: str
     index: int
     dtype: str
     coarsest: str
-    max_abs: float
-    max_rel: float
+    error: float
     tolerance: float
+    max_abs: float
     where: tuple[int, ...] | None
 
     @property
     def within(self) -> bool:
         """Whether the error is one that rounding explains."""
-        return self.max_rel <= self.tolerance
+        return self.error <= self.tolerance
 
 
 def element_dtype(dtype: str) -> str:
@@ -95,7 +98,7 @@ def coarsest(dtype: str, computed_in: Iterable[str]) -> str:
 
 
 def tolerance(dtype: str) -> float:
-    """Largest error allowed, relative to the largest element; 0 for what is no float."""
+    """Largest error allowed; 0 for what is no float."""
     if not dtype:
         return 0.0
     roundings = ROUNDINGS_OF_A_SUM if dtype in ("f32", "f64") else ROUNDINGS_OF_A_CHAIN
@@ -107,19 +110,18 @@ def numeric(
 ) -> Numeric:
     """Compares two numpy arrays of one shape; NaNs in the same places are the same."""
     rounded = coarsest(dtype, computed_in)
-    largest, scale, where = _difference(actual, expected)
-    relative = 0.0 if largest == 0 else largest / scale if scale else math.inf
-    return Numeric(path, index, dtype, rounded, largest, relative, tolerance(rounded), where)
+    error, largest, where = _difference(actual, expected)
+    return Numeric(path, index, dtype, rounded, error, tolerance(rounded), largest, where)
 
 
 def _difference(actual: Any, expected: Any) -> tuple[float, float, tuple[int, ...] | None]:
-    """Largest absolute difference, largest finite magnitude expected, and where the first is."""
+    """The error, the largest absolute difference, and where that is."""
     import numpy as np
 
     if actual.shape != expected.shape:
-        return math.inf, 0.0, None
+        return math.inf, math.inf, None
     flat_actual, flat_expected = actual.reshape(-1), expected.reshape(-1)
-    largest, scale, where = 0.0, 0.0, None
+    norm, distance, largest, where = 0.0, 0.0, 0.0, None
     for start in range(0, flat_actual.size, _BLOCK):
         one, two = (_wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected))
         with np.errstate(invalid="ignore", over="ignore"):
@@ -127,13 +129,26 @@ def _difference(actual: Any, expected: Any) -> tuple[float, float, tuple[int, ..
             difference = np.abs(one - two)
         same = (one == two) | (np.isnan(one) & np.isnan(two))
         difference = np.where(same, 0.0, np.where(np.isfinite(difference), difference, np.inf))
-        scale = max(scale, float(np.max(magnitude, where=np.isfinite(magnitude), initial=0.0)))
+        # hypot and a scaled norm: squares of large numbers are not numbers any more.
+        norm = math.hypot(norm, _norm(np.where(np.isfinite(magnitude), magnitude, 0.0)))
+        distance = math.hypot(distance, _norm(difference))
         at = int(np.argmax(difference))
         if difference[at] > largest:
             largest, where = float(difference[at]), start + at
     if where is None:
-        return largest, scale, None
-    return largest, scale, tuple(int(i) for i in np.unravel_index(where, actual.shape))
+        return 0.0, 0.0, None
+    position = tuple(int(i) for i in np.unravel_index(where, actual.shape))
+    return distance / norm if norm else math.inf, largest, position
+
+
+def _norm(values: Any) -> float:
+    """Root of the sum of squares."""
+    import numpy as np
+
+    largest = float(np.max(values, initial=0.0))
+    if largest == 0 or math.isinf(largest):
+        return largest
+    return largest * math.sqrt(float(np.sum(np.square(values / largest))))
 
 
 def _wide(part: Any) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.numerics import Numeric, numeric
+from sdyscope.analysis.numerics import Numeric, coarsest, numeric, tolerance
 from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError
 from sdyscope.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
@@ -98,9 +98,13 @@ def judge(
     """
     findings = list(_not_run(executions))
     rows = []
+    held = [
+        {(array.kind, array.index): array for array in execution.arrays} for execution in executions
+    ]
     for tensor in table.tensors:
         if tensor.kind in ("argument", "result") and tensor.requested is not None:
-            row, found = _tensor(tensor, executions)
+            there = [arrays.get((tensor.kind, tensor.index or 0)) for arrays in held]
+            row, found = _tensor(tensor, list(zip(executions, there, strict=True)))
             rows.append(row)
             findings += found
     numerics = {
@@ -110,6 +114,8 @@ def judge(
     }
     for partitioner, compared in numerics.items():
         findings += _wrong_numbers(compared, partitioner, reference)
+    for row in rows:
+        findings += _unequal_copies(row, reference)
     if reference.failure:
         findings.append(
             Finding(
@@ -171,17 +177,14 @@ def _notes(executions: Sequence[Execution], reference: Reference) -> Iterator[st
 
 
 def _tensor(
-    tensor: Tensor, executions: Sequence[Execution]
+    tensor: Tensor, executions: Sequence[tuple[Execution, ExecutedArray | None]]
 ) -> tuple[ExecutedTensor, list[Finding]]:
     arrays: dict[Partitioner, ExecutedArray] = {}
     placements: dict[Partitioner, Placement] = {}
     verdicts: dict[Partitioner, Verdict] = {}
     findings: list[Finding] = []
-    for execution in executions:
+    for execution, array in executions:
         partitioner = execution.partitioner
-        array = next(
-            (a for a in execution.arrays if (a.kind, a.index) == (tensor.kind, tensor.index)), None
-        )
         if array is None:
             dropped = not execution.failure and tensor.requested and tensor.requested.dropped
             verdicts[partitioner] = "dropped" if dropped else "not run"
@@ -324,25 +327,68 @@ def _numerics(
             )
 
 
+def _unequal_copies(row: ExecutedTensor, reference: Reference) -> Iterator[Finding]:
+    """Copies of one block that differ: a partial sum that was taken for the whole."""
+    tensor = row.tensor
+    allowed = tolerance(coarsest(tensor.dtype, reference.compute_dtypes))
+    for partitioner, array in row.arrays.items():
+        if not array.unequal:
+            continue
+        worst = max(array.unequal, key=lambda copy: copy.error)
+        yield Finding(
+            "copies-differ",
+            "error" if worst.error > allowed else "note",
+            f"{len(array.unequal)} of {len(array.shards)} devices hold another value than the "
+            f"first device that has the same block: device {worst.device} and device "
+            f"{worst.first} by {worst.error:.2g} of its norm.",
+            tensor.name,
+            tensor.kind,
+            tensor.source,
+            partitioner,
+            "the same value in every copy",
+            hint="Look for a shard_map output that is not reduced over an axis that its spec "
+            "leaves out."
+            if worst.error > allowed
+            else "It is no more than rounding explains.",
+        )
+
+
+#: How many results a finding names.
+_NAMED = 6
+
+
 def _wrong_numbers(
     compared: Sequence[Numeric], partitioner: Partitioner, reference: Reference
 ) -> Iterator[Finding]:
-    for found in compared:
-        if found.within:
-            continue
-        allowed = f"at most {found.tolerance:.2g} ({found.coarsest})" if found.coarsest else "none"
-        where = "" if found.where is None else f" at {list(found.where)}"
-        yield Finding(
-            "numerics-differ",
-            "error",
-            f"It is not what one device computes: the error{where} is {found.max_abs:.3g}, which "
-            f"is {found.max_rel:.3g} of the largest element.",
-            found.path,
-            "result",
-            partitioner=partitioner,
-            expected=f"an error of {allowed}" if found.coarsest else "the very same",
-            found=f"{found.max_rel:.3g}",
-            hint="Random numbers may depend on the sharding: see the note."
-            if reference.draws_random_numbers
-            else "Look for an axis that is never reduced, or a shard_map that counts on its size.",
+    """One finding for all results that are wrong: where one is, most that depend on it are."""
+    wrong = sorted((found for found in compared if not found.within), key=_excess, reverse=True)
+    if not wrong:
+        return
+    worst = wrong[0]
+    allowed = f"an error of at most {worst.tolerance:.2g} ({worst.coarsest})"
+    where = "" if worst.where is None else f", {worst.max_abs:.3g} at {list(worst.where)}"
+    message = "It is not what one device computes."
+    if len(wrong) > 1:
+        names = ", ".join(found.path for found in wrong[1:_NAMED])
+        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
+        message = (
+            f"{len(wrong)} of {len(compared)} results are not what one device computes, this one "
+            f"most of all, then {names}{more}."
         )
+    yield Finding(
+        "numerics-differ",
+        "error",
+        message,
+        worst.path,
+        "result",
+        partitioner=partitioner,
+        expected=allowed if worst.coarsest else "the very same",
+        found=f"an error of {worst.error:.2g}{where}",
+        hint="Random numbers may depend on the sharding: see the note above."
+        if reference.draws_random_numbers
+        else "Look for an axis that is never reduced, or a shard_map that counts on its size.",
+    )
+
+
+def _excess(found: Numeric) -> float:
+    return found.error / found.tolerance if found.tolerance else float("inf")

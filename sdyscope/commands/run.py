@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.stages.doctor import MOST_CPU_DEVICES
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
-    from sdyscope.program import Program
 
 #: How many virtual CPU devices there are unless the mesh needs more.
 VIRTUAL = 8
@@ -26,7 +26,7 @@ def _environment(
     wanted = {}
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
         count = devices or max(VIRTUAL, math.prod((mesh or {}).values()))
-        wanted["JAX_NUM_CPU_DEVICES"] = str(count)
+        wanted["JAX_NUM_CPU_DEVICES"] = str(min(count, MOST_CPU_DEVICES))
     if platform == "cpu":
         wanted["JAX_PLATFORMS"] = "cpu"
     return wanted
@@ -83,7 +83,6 @@ def command(
         ran = inspection.run(
             steps=steps,
             devices=_devices(inspection, platform, devices),
-            on_one_device=lambda: _on_one_device(inspection, target, settings),
             notify=notify,
         )
     found = run.document(ran)
@@ -118,22 +117,3 @@ def _devices(
         return None
     needed = max(module.num_devices for module in modules)
     return execute.find_devices(needed, platform, at_most)
-
-
-def _on_one_device(inspection: Inspection, target: str, settings: Mapping[str, str]) -> Program:
-    """The target on a mesh of the same axes, each of size one.
-
-    Raises:
-      TargetError: the target takes no mesh, or can't be built on this one.
-    """
-    from pathlib import Path
-
-    from sdyscope.errors import TargetError
-    from sdyscope.targets import resolve
-
-    meshes = (asked.sharding.mesh for asked in inspection.requested if asked.sharding is not None)
-    axes = {axis.name: 1 for mesh in meshes for axis in mesh.axes}
-    program = resolve(target, mesh=axes, settings=settings)
-    if isinstance(program, Path):
-        raise TargetError(f"{target} is no program.")
-    return program

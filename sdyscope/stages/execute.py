@@ -12,25 +12,26 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.execution import (
-    DeviceMemory,
-    ExecutedArray,
-    Execution,
-    Extent,
-    Machine,
-    Reference,
-    Shard,
-)
+from sdyscope.execution import ExecutedArray, Execution, Machine, Reference
 from sdyscope.program import Partitioner, Program
 from sdyscope.source import innermost_line
 from sdyscope.stages import compat, inputs, one_device
+from sdyscope.stages.doctor import MOST_CPU_DEVICES
+from sdyscope.stages.held import (
+    array_held,
+    device_memory,
+    fetched,
+    first_line,
+    on_host,
+    peak_bytes,
+    results_held,
+)
 from sdyscope.stages.lower import LoweredModule, NotLowerable, lower, trace
 from sdyscope.stages.stderr import captured_stderr
 
@@ -42,8 +43,8 @@ Notify: TypeAlias = Callable[[str, int, int], None]
 #: Steps before the clock is started.
 WARM_UPS = 2
 
-#: XLA runs a program on at most so many virtual CPU devices.
-MOST_CPU_DEVICES = 2048
+#: Says how many CPU devices there are, in XLA_FLAGS.
+_COUNT_FLAG = "xla_force_host_platform_device_count"
 
 
 def _silent(what: str, done: int, total: int) -> None:
@@ -52,7 +53,7 @@ def _silent(what: str, done: int, total: int) -> None:
 
 def more_cpu_devices(count: int) -> None:
     """Lets JAX start so many virtual CPU devices, unless a backend has started already."""
-    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+    if _COUNT_FLAG in os.environ.get("XLA_FLAGS", ""):
         return  # XLA takes only one of the two.
     wanted = max(count, compat.setting("jax_num_cpu_devices"))
     # JAX refuses once it has devices: then there are as many as there are.
@@ -90,7 +91,7 @@ def find_devices(
             found = tuple(jax.devices("cpu"))[:at_most]
     except RuntimeError as error:
         raise TargetError(
-            f"There are no {platform or 'usable'} devices: {_first(error)}",
+            f"There are no {platform or 'usable'} devices: {first_line(error)}",
             hint="`sdyscope doctor` lists the devices that JAX can start.",
         ) from error
     if len(found) < needed:
@@ -103,6 +104,8 @@ def _too_few(needed: int, found: Sequence[Any]) -> TargetError:
     are = f"there is {have}" if have == 1 else f"there are {have}"
     if platform != "cpu":
         hint = f"Give a smaller --mesh, or --platform cpu for {needed} virtual CPU devices."
+    elif _COUNT_FLAG in os.environ.get("XLA_FLAGS", ""):
+        hint = f"Give a smaller --mesh, or leave --{_COUNT_FLAG} out of XLA_FLAGS."
     elif needed > MOST_CPU_DEVICES:
         hint = f"Give a smaller --mesh: XLA runs at most {MOST_CPU_DEVICES:,} virtual CPU devices."
     else:
@@ -197,11 +200,11 @@ class Runner:
         self.notify(f"compiling for {partitioner}", 0, 1)
         compiled, seconds = self._compiled(partitioner)
         call = _Call(compiled, self.traced, self.values, self.devices)
-        used_before = _peak(self.devices)
+        used_before = peak_bytes(self.devices)
         self.notify(f"warming up {partitioner}", 0, WARM_UPS)
         results = call()
-        arrays = (*call.arguments(), *_results(results, self.devices))
-        outputs, notes = _fetched(results, [result.name for result in compat.results(self.traced)])
+        arrays = (*call.arguments(), *results_held(results, self.devices))
+        outputs, notes = fetched(results, [result.name for result in compat.results(self.traced)])
         del results
         for done in range(1, WARM_UPS):
             self.notify(f"warming up {partitioner}", done, WARM_UPS)
@@ -217,7 +220,7 @@ class Runner:
             outputs=tuple(outputs),
             compile_seconds=seconds,
             step_seconds=tuple(times),
-            memory=_memory(compiled, self.devices, used_before),
+            memory=device_memory(compiled, self.devices, used_before),
             notes=tuple(notes),
         )
 
@@ -236,68 +239,31 @@ class Runner:
 
     # --- on one device ----------------------------------------------------------------------------
 
-    def reference(self, again: Callable[[], Program] | None = None) -> Reference:
-        """Runs the same step on the first of the devices. What goes wrong is part of the result.
-
-        Args:
-          again: builds the program on a mesh of one device, for when the traced one can't be
-            stripped of its shardings.
-        """
+    def reference(self) -> Reference:
+        """Runs the same step on the first of the devices. What goes wrong is part of the result."""
         self.notify("running on one device", 0, 1)
         device = self.devices[0]
-        dtypes = one_device.compute_dtypes(self.traced, device.platform)
-        random = one_device.draws_random_numbers(self.traced)
         found = Reference(
-            compute_dtypes=dtypes,
-            draws_random_numbers=random,
+            compute_dtypes=one_device.compute_dtypes(self.traced, device.platform),
+            draws_random_numbers=one_device.draws_random_numbers(self.traced),
             threefry_partitionable=bool(compat.setting("jax_threefry_partitionable")),
         )
         try:
-            how, outputs, seconds = self._on_one(device, again)
-        except SdyscopeError as error:
-            return replace(found, failure=" ".join(filter(None, (error.message, error.hint))))
+            outputs, seconds = self._on_one(device)
         except Exception as error:  # as in run
             return replace(found, failure=_in_words(error))
         self.notify("running on one device", 1, 1)
-        return replace(found, outputs=tuple(outputs), how=how, step_seconds=seconds)
+        return replace(found, outputs=tuple(outputs), step_seconds=seconds)
 
-    def _on_one(
-        self, device: Any, again: Callable[[], Program] | None
-    ) -> tuple[str, list[Any], float]:
-        with jax.default_device(device):
-            try:
-                function = jax.jit(one_device.unsharded(self.traced))
-            except CompilerError as error:
-                if again is None:
-                    raise
-                try:
-                    program = again()
-                except SdyscopeError:
-                    raise error from None
-                return self._again(device, program)
-            values = [jax.device_put(_on_host(value), device) for value in self.values]
-
-            def call() -> Sequence[Any]:
-                return list(jax.block_until_ready(function(*values)))
-
-            return "the same jaxpr without its sharding constraints", *self._timed(call)
-
-    def _again(self, device: Any, program: Program) -> tuple[str, list[Any], float]:
-        traced = trace(program)
-        mine, theirs = self.traced.jaxpr.in_avals, traced.jaxpr.in_avals
-        if [(a.shape, a.dtype) for a in mine] != [(a.shape, a.dtype) for a in theirs]:
-            raise CompilerError("On a mesh of one device the program takes other arguments.")
-        one = Runner(program, traced, devices=[device])
-        compiled, _ = one._compiled("shardy")
-        call = _Call(compiled, traced, self.values, one.devices)
-        return "the program built again on a mesh of one device", *self._timed(call)
-
-    def _timed(self, call: Callable[[], Sequence[Any]]) -> tuple[list[Any], float]:
+    def _on_one(self, device: Any) -> tuple[list[Any], float]:
         names = [result.name for result in compat.results(self.traced)]
-        fetched, _ = _fetched(call(), names)
-        start = time.perf_counter()
-        call()
-        return fetched, time.perf_counter() - start
+        with jax.default_device(device):
+            function = jax.jit(one_device.unsharded(self.traced))
+            values = [jax.device_put(on_host(value), device) for value in self.values]
+            outputs, _ = fetched(jax.block_until_ready(function(*values)), names)
+            start = time.perf_counter()
+            jax.block_until_ready(function(*values))
+            return outputs, time.perf_counter() - start
 
 
 class _Call:
@@ -320,7 +286,7 @@ class _Call:
         asked = getattr(asked, "sharding", asked)  # of a Format, with a layout
         if isinstance(asked, jax.sharding.NamedSharding) and asked.mesh.shape:
             accepted = _on_devices(asked, self.devices)
-        return jax.device_put(_on_host(value), accepted or self.devices[0])
+        return jax.device_put(on_host(value), accepted or self.devices[0])
 
     def fresh(self) -> list[Any]:
         """The arguments of one call."""
@@ -346,7 +312,7 @@ class _Call:
     def arguments(self) -> list[ExecutedArray]:
         """What lies on the devices, of the arguments that jit kept."""
         return [
-            _array("argument", index, self.values[index], self.devices)
+            array_held("argument", index, self.values[index], self.devices)
             for index in sorted(self.kept)
         ]
 
@@ -364,97 +330,7 @@ def _on_devices(sharding: jax.sharding.NamedSharding, devices: Sequence[Any]) ->
     return jax.sharding.NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
 
 
-def _is_key(value: Any) -> bool:
-    return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
-
-
-def _on_host(value: Any) -> Any:
-    """A value that is on no devices but the host's, so that it can be put anywhere."""
-    if _is_key(value):
-        data: Any = np.asarray(jax.random.key_data(value))
-        return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
-    return np.asarray(value) if isinstance(value, jax.Array) else value
-
-
-def _fetched(results: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Results as numpy arrays, None where that can't be, and a sentence on each of those."""
-    outputs: list[Any] = []
-    notes = []
-    for name, result in zip(names, results, strict=True):
-        try:
-            outputs.append(np.asarray(jax.random.key_data(result) if _is_key(result) else result))
-        except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-            # Partial results that nothing reduced, or shards of other processes.
-            outputs.append(None)
-            notes.append(f"{name} can't be fetched whole, so it is not compared: {_first(error)}")
-    return outputs, notes
-
-
-def _results(results: Sequence[Any], devices: Sequence[Any]) -> list[ExecutedArray]:
-    return [_array("result", index, result, devices) for index, result in enumerate(results)]
-
-
-def _array(
-    kind: Literal["argument", "result"], index: int, array: Any, devices: Sequence[Any]
-) -> ExecutedArray:
-    positions = {device: position for position, device in enumerate(devices)}
-    whole, _ = compat.element_shape(array.aval)
-    shards = [
-        Shard(
-            positions[shard.device],
-            tuple(_extents(shard.index, whole)),
-            (*shard.data.shape, *whole[array.ndim :]),
-            shard.replica_id,
-        )
-        for shard in array.addressable_shards
-    ]
-    return ExecutedArray(
-        kind,
-        index,
-        tuple(whole),
-        compat.hlo_sharding_text(array.sharding, array.ndim),
-        array.ndim,
-        tuple(sorted(shards, key=lambda shard: shard.device)),
-    )
-
-
-def _extents(index: Sequence[slice], shape: Sequence[int]) -> list[Extent]:
-    # Of PRNG keys the index has their words as well.
-    return [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
-
-
-def _peak(devices: Sequence[Any]) -> int | None:
-    """Most bytes that were ever in use on one of the devices, if the backend counts them."""
-    counts = [(device.memory_stats() or {}).get("peak_bytes_in_use") for device in devices]
-    known = [int(count) for count in counts if count is not None]
-    return max(known, default=None)
-
-
-def _memory(compiled: Any, devices: Sequence[Any], before: int | None) -> DeviceMemory:
-    peak = _peak(devices)
-    told = compiled.memory_analysis()
-    if told is None:
-        return DeviceMemory(peak=peak, peak_is_bound=peak == before)
-    return DeviceMemory(
-        told.argument_size_in_bytes,
-        told.output_size_in_bytes,
-        told.alias_size_in_bytes,
-        told.temp_size_in_bytes,
-        peak,
-        peak is not None and peak == before,
-    )
-
-
-def _first(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return "no message"
-    first, traceback, _ = lines[0].partition(": Traceback (most recent call last)")
-    # What a callback raised is in the last line.
-    return f"{first}: {lines[-1]}" if traceback else first
-
-
 def _in_words(error: Exception) -> str:
     line = innermost_line(error, (Path(jax.__file__).parent, Path(__file__).parents[1]))
     where = f" ({line})" if line else ""
-    return f"{type(error).__name__}: {_first(error)}{where}"
+    return f"{type(error).__name__}: {first_line(error)}{where}"

@@ -1,56 +1,64 @@
 """The same step on one device: the jaxpr that was traced, with every sharding taken out of it.
 
 What is compared against must be the same program: the very jaxpr is evaluated, in which sharding
-constraints are left out and nested jits forget their shardings. A `shard_map` has no such form: its
-body is written for the blocks of a mesh of one size.
+constraints are left out, nested jits forget their shardings, and the body of a `shard_map` is
+mapped (`jax.vmap`) over the blocks of its arguments, with the mesh axes as the names of the maps:
+its collectives then are sums, gathers and shifts along a dimension.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import core
 
-from sdyscope.errors import CompilerError
 from sdyscope.stages import compat
+from sdyscope.stages.signature import ShardMap
 
 __all__ = ["compute_dtypes", "draws_random_numbers", "unsharded"]
 
-#: Ops that say where a value is to be, and nothing about what it is.
-_PLACING = frozenset({"sharding_constraint", "reshard", "mesh_cast"})
+#: Ops that say where a value is to be, or along which axes it may differ, and nothing about what it
+#: is.
+_PLACING = frozenset({"sharding_constraint", "reshard", "mesh_cast", "pvary", "pcast"})
+
+#: Collectives whose results are the same along an axis, by their type; what they are without.
+_INVARIANT: Mapping[str, Callable[..., Any]] = {
+    "psum_invariant": lambda *values, axes, **_: [jax.lax.psum(value, axes) for value in values],
+    "all_gather_invariant": lambda value, *, axis_name, all_gather_dimension, tiled, **_: [
+        jax.lax.all_gather(value, axis_name, axis=all_gather_dimension, tiled=tiled)
+    ],
+}
 
 #: Ops whose values may depend on how they are partitioned.
 _RANDOM = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 
+_Axes = Mapping[str, int]
+"""Sizes of the mesh axes that are manual around an equation."""
+
 
 def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
-    """The traced function on flat arguments that lie on one device, results flat.
-
-    Raises:
-      CompilerError: it has a `shard_map`, which is made for one mesh.
-    """
+    """The traced function on flat arguments that lie on one device, results flat."""
     closed = traced.jaxpr
-    stripped = closed.replace(jaxpr=_stripped(closed.jaxpr), consts=[*map(_on_host, closed.consts)])
+    consts = [*map(_on_one, closed.consts)]
+    stripped = closed.replace(jaxpr=_stripped(closed.jaxpr, {}), consts=consts)
     made: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(stripped)
     return made
 
 
-def _on_host(value: Any) -> Any:
-    """A constant that may lie on the devices of a mesh, brought to one device."""
+def _on_one(value: Any) -> Any:
+    """A constant that may lie on the devices of a mesh, brought to one of them."""
     if isinstance(value, jax.Array) and len(value.sharding.device_set) > 1:
-        return jax.device_put(value, jax.local_devices(backend=_platform(value))[0])
+        devices: Any = value.sharding.device_set
+        return jax.device_put(value, min(devices, key=lambda device: device.id))
     return value
 
 
-def _platform(value: jax.Array) -> str:
-    device: Any = next(iter(value.sharding.device_set))
-    return str(device.platform)
-
-
-def _stripped(jaxpr: Any) -> Any:
+def _stripped(jaxpr: Any, axes: _Axes) -> Any:
     renamed: dict[Any, Any] = {}
 
     def now(atom: Any) -> Any:
@@ -59,34 +67,118 @@ def _stripped(jaxpr: Any) -> Any:
     equations = []
     for equation in jaxpr.eqns:
         name = equation.primitive.name
-        if name == "shard_map":
-            raise CompilerError(
-                "A shard_map is written for the blocks of one mesh, so it has no form for one "
-                "device.",
-                hint="Let the target be a function that takes mesh: it is then built again on a "
-                "mesh of one device.",
-            )
         invars = [now(atom) for atom in equation.invars]
         if name in _PLACING:
-            renamed[equation.outvars[0]] = invars[0]
-            continue
-        params = {key: _stripped_value(key, value) for key, value in equation.params.items()}
-        equations.append(equation.replace(invars=invars, params=params))
+            renamed.update(zip(equation.outvars, invars, strict=True))
+        elif name == "shard_map":
+            body = _mapped(compat.shard_map_parameters(equation.params), axes)
+            equations.append(_instead(equation, invars, body, axes))
+        elif name in _INVARIANT:
+            plain = functools.partial(_INVARIANT[name], **equation.params)
+            equations.append(_instead(equation, invars, plain, axes))
+        else:
+            params = {
+                key: _stripped_value(key, value, axes) for key, value in equation.params.items()
+            }
+            equations.append(equation.replace(invars=invars, params=params))
     return jaxpr.replace(eqns=equations, outvars=[now(atom) for atom in jaxpr.outvars])
 
 
-def _stripped_value(key: str, value: Any) -> Any:
+def _stripped_value(key: str, value: Any, axes: _Axes) -> Any:
     """One parameter of an equation, without shardings, in nested jaxprs too."""
     if isinstance(value, core.ClosedJaxpr):
-        consts = [*map(_on_host, value.consts)]
-        return value.replace(jaxpr=_stripped(value.jaxpr), consts=consts)
+        consts = [*map(_on_one, value.consts)]
+        return value.replace(jaxpr=_stripped(value.jaxpr, axes), consts=consts)
     if isinstance(value, core.Jaxpr):
-        return _stripped(value)
+        return _stripped(value, axes)
     if type(value) is tuple:
-        return tuple(_stripped_value(key, item) for item in value)
+        return tuple(_stripped_value(key, item, axes) for item in value)
     if isinstance(value, jax.sharding.Sharding):
         return compat.unspecified() if key in ("in_shardings", "out_shardings") else None
     return value
+
+
+def _instead(
+    equation: Any, invars: Sequence[Any], function: Callable[..., Any], axes: _Axes
+) -> Any:
+    """An equation that calls a function in place of another one."""
+    avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in invars]
+    traced = jax.make_jaxpr(jax.jit(function), axis_env=list(axes.items()))(*avals)
+    (call,) = traced.jaxpr.eqns
+    return call.replace(invars=[*traced.consts, *invars], outvars=equation.outvars)
+
+
+# --- shard_map ------------------------------------------------------------------------------------
+
+
+def _mapped(shard_map: ShardMap, around: _Axes) -> Callable[..., list[Any]]:
+    """A shard_map as maps over the blocks of its arguments, one for each manual axis."""
+    sizes = {axis: int(shard_map.mesh.shape[axis]) for axis in shard_map.manual_axes}
+    jaxpr = getattr(shard_map.jaxpr, "jaxpr", shard_map.jaxpr)
+    consts = getattr(shard_map.jaxpr, "consts", [])
+    body = core.jaxpr_as_fun(core.ClosedJaxpr(_stripped(jaxpr, {**around, **sizes}), consts))
+    ins = [_dims(spec, sizes) for spec in shard_map.in_specs]
+    outs = [_dims(spec, sizes) for spec in shard_map.out_specs]
+
+    def call(*values: Any) -> list[Any]:
+        function: Callable[..., Any] = body
+        left = list(sizes)
+        while left:
+            # Inside out: the first axis is mapped last, over the first of the blocks' dimensions.
+            axis = left.pop()
+            function = jax.vmap(
+                function,
+                in_axes=tuple(0 if axis in dims else None for dims in ins),
+                out_axes=0,
+                axis_name=axis,
+                axis_size=sizes[axis],
+            )
+        blocks = [_split(value, dims, sizes) for value, dims in zip(values, ins, strict=True)]
+        results = function(*blocks)
+        return [_joined(result, dims, sizes) for result, dims in zip(results, outs, strict=True)]
+
+    return call
+
+
+def _dims(spec: Any, sizes: _Axes) -> dict[str, int]:
+    """The dimension that each manual axis splits, major axes of a dimension first."""
+    dims: dict[str, int] = {}
+    for dim, entry in enumerate(spec):
+        for axis in entry if isinstance(entry, tuple) else (entry,):
+            if axis in sizes:
+                dims[axis] = dim
+    return dims
+
+
+def _split(value: Any, dims: Mapping[str, int], sizes: _Axes) -> Any:
+    """An array with a dimension in front for each of its axes, in the order of the mesh."""
+    shape: list[int] = []
+    at: dict[str, int] = {}
+    local: list[int] = []
+    for dim, size in enumerate(value.shape):
+        own = [axis for axis, where in dims.items() if where == dim]
+        for axis in own:
+            at[axis] = len(shape)
+            shape.append(sizes[axis])
+        local.append(len(shape))
+        shape.append(size // math.prod(sizes[axis] for axis in own))
+    order = [at[axis] for axis in sizes if axis in at] + local
+    return jnp.transpose(jnp.reshape(value, shape), order)
+
+
+def _joined(value: Any, dims: Mapping[str, int], sizes: _Axes) -> Any:
+    """The array whose blocks stand along the first dimensions, one for each axis of the mesh."""
+    # Along other axes the blocks are copies: the first device's is taken.
+    value = value[tuple(slice(None) if axis in dims else 0 for axis in sizes)]
+    front = [axis for axis in sizes if axis in dims]
+    local = value.shape[len(front) :]
+    order: list[int] = []
+    shape: list[int] = []
+    for dim, size in enumerate(local):
+        own = [axis for axis, where in dims.items() if where == dim]
+        order += [*(front.index(axis) for axis in own), len(front) + dim]
+        shape.append(size * math.prod(sizes[axis] for axis in own))
+    return jnp.reshape(jnp.transpose(value, order), shape)
 
 
 # --- what it computes in --------------------------------------------------------------------------

@@ -91,22 +91,22 @@ class ResultError:
       index: its flat index.
       dtype: MLIR element type.
       coarsest: the dtype whose rounding is allowed for; empty where results must be the same.
-      max_abs: largest absolute difference; null where just one of the two is not finite.
-      max_rel: that over the largest absolute value of the result; null likewise, and where that
-        value is zero.
-      tolerance: the largest `max_rel` allowed.
+      error: norm of the difference over the norm of the result on one device; null where just one
+        of the two is not finite, and where all of the result should be zero and is not.
+      tolerance: the largest error allowed; 0 for the very same.
       within: whether it is.
-      where: position of the largest difference; null when there is none.
+      max_abs: largest absolute difference of an element; null where just one is not finite.
+      where: position of that element; null when there is no difference.
     """
 
     path: str
     index: int
     dtype: str
     coarsest: str
-    max_abs: float
-    max_rel: float
+    error: float
     tolerance: float
     within: bool
+    max_abs: float
     where: tuple[int, ...] | None
 
 
@@ -118,7 +118,8 @@ class PartitionerRun:
       partitioner: whose.
       ran: whether it was executed.
       failure: why it was not; empty when it was.
-      passed: it ran, every shard is where it was to be, and every result within its tolerance.
+      passed: it ran, every shard is where it was to be, copies are the same, and every result is
+        within its tolerance.
       compile_seconds: how long XLA took; null when it did not run.
       step: how long a step takes; null likewise.
       memory: what it needs on one device; null likewise.
@@ -205,15 +206,13 @@ class ReferenceDocument:
     """The same step on one device.
 
     Attributes:
-      how: how it was made; empty when it could not be.
-      failure: why it could not be; empty when it was.
+      failure: why it could not be run; empty when it was.
       compute_dtypes: floating point dtypes that the step computes in on this platform.
       step_seconds: how long a step takes there.
       draws_random_numbers: whether the step does.
       threefry_partitionable: JAX's setting `jax_threefry_partitionable`.
     """
 
-    how: str
     failure: str
     compute_dtypes: tuple[str, ...]
     step_seconds: float | None
@@ -269,7 +268,6 @@ def document(ran: Ran) -> Run:
         inputs=ran.inputs,
         partitioners=tuple(_partitioner(ran, one) for one in ran.executions.values()),
         reference=ReferenceDocument(
-            reference.how,
             reference.failure,
             reference.compute_dtypes,
             reference.step_seconds,
@@ -291,7 +289,8 @@ def _partitioner(ran: Ran, execution: Execution) -> PartitionerRun:
         partitioner,
         not execution.failure,
         execution.failure,
-        not execution.failure and not differing and all(error.within for error in errors),
+        not execution.failure
+        and all(f.severity == "note" or f.partitioner != partitioner for f in ran.findings),
         execution.compile_seconds,
         StepTime(len(times), statistics.median(times), min(times), max(times)) if times else None,
         None
@@ -317,10 +316,10 @@ def _error(found: Numeric) -> ResultError:
         found.index,
         found.dtype,
         found.coarsest,
-        found.max_abs,
-        found.max_rel,
+        found.error,
         found.tolerance,
         found.within,
+        found.max_abs,
         found.where,
     )
 

@@ -92,9 +92,9 @@ def _largest_error(run: Run, one: PartitionerRun) -> Cell | str:
     if worst is None:
         return NONE
     tone: Tone = "plain" if worst.within else "bad"
-    if not worst.max_abs:
+    if not worst.error:
         return Cell("none", tone)
-    return Cell(f"{relative(worst.max_rel)} in {worst.path}", tone)
+    return Cell(f"{relative(worst.error)} in {worst.path}", tone)
 
 
 def worst_error(errors: Sequence[ResultError]) -> ResultError | None:
@@ -104,8 +104,8 @@ def worst_error(errors: Sequence[ResultError]) -> ResultError | None:
 
 def _excess(error: ResultError) -> float:
     if not error.tolerance:
-        return float("inf") if error.max_rel else 0.0
-    return error.max_rel / error.tolerance
+        return float("inf") if error.error else 0.0
+    return error.error / error.tolerance
 
 
 def relative(error: float) -> str:
@@ -224,7 +224,7 @@ def _worst(errors: Sequence[ResultError]) -> Cell:
     worst = worst_error(errors)
     if worst is None:
         return Cell(NONE, "muted")
-    return Cell(relative(worst.max_rel), "plain" if worst.within else "bad")
+    return Cell(relative(worst.error), "plain" if worst.within else "bad")
 
 
 # --- the words ------------------------------------------------------------------------------------
@@ -242,10 +242,11 @@ def footer(run: Run) -> Iterator[Paragraph]:
         )
     if "chosen" in verdicts:
         yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted", hang=3)
-    if run.reference.how:
+    if any(one.errors for one in run.partitioners):
         yield Paragraph(
-            "Errors are relative to the largest element of each result, against "
-            f"{run.reference.how}: {seconds(run.reference.step_seconds)} a step.",
+            "An error is the norm of the difference over the norm of the result, against the same "
+            f"jaxpr without shardings on one device ({seconds(run.reference.step_seconds)} a "
+            "step).",
             "muted",
         )
     yield Paragraph(f"Values: {run.inputs}.", "muted")

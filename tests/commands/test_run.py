@@ -1,0 +1,100 @@
+"""`sdyscope run`."""
+
+import json
+import os
+import subprocess
+import sys
+
+import jsonschema
+import pytest
+
+from sdyscope.views.document import document_type, schema
+
+pytestmark = pytest.mark.compiles
+
+PROGRAMS = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+def double(devices: int = 16):
+    mesh = AbstractMesh((devices,), ("data",), axis_types=(AxisType.Auto,))
+    x = jax.ShapeDtypeStruct((devices, 2), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return Program("double", jax.jit(lambda x: x * 2), (x,))
+
+def never_reduced(mesh):
+    mapped = jax.shard_map(
+        lambda x: x.sum(keepdims=True), mesh=mesh, in_specs=P("data"), out_specs=P(),
+        check_vma=False)
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return Program("never_reduced", jax.jit(mapped), (x,))
+
+MESH = {"data": 4}
+"""
+
+
+def run(*words, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "sdyscope", "run", *map(str, words)],
+        env={**os.environ, "XLA_FLAGS": "", **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+@pytest.fixture
+def programs(tmp_path):
+    path = tmp_path / "programs.py"
+    path.write_text(PROGRAMS)
+    return path
+
+
+def test_mlp_in_80_columns():
+    done = run("mlp", "--steps", 2, COLUMNS="80")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert done.stdout.startswith("mlp on 8 virtual CPU devices; data=4 x model=2\n")
+    assert "17 of 17, 136 shards" in done.stdout
+
+
+def test_document_follows_its_schema():
+    done = run("mlp", "--mesh", "data=2", "--partitioner", "shardy", "--steps", 1, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, schema(document_type("run")))
+    assert found["passed"]
+    (shardy,) = found["partitioners"]
+    assert (shardy["arrays"], shardy["shards"], shardy["differing"]) == (17, 34, 0)
+    assert shardy["step"]["steps"] == 1
+    x = next(tensor for tensor in found["tensors"] if tensor["path"] == "batch['x']")
+    assert x["executed"]["shardy"]["blocks"] == [
+        {"index": [[0, 8], [0, 128]], "shape": [8, 128], "devices": [0]},
+        {"index": [[8, 16], [0, 128]], "shape": [8, 128], "devices": [1]},
+    ]
+
+
+def test_as_many_virtual_devices_as_the_program_needs(programs):
+    done = run(f"{programs}:double", "--steps", 1)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("double on 16 virtual CPU devices; data=16\n")
+
+
+def test_too_few_devices_is_one_sentence(programs):
+    done = run(f"{programs}:double", "--devices", 4)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: The program needs 16 devices, and there are 4 (CPU).\n")
+    done = run("mlp", XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "out of XLA_FLAGS" in done.stderr
+
+
+def test_findings_are_exit_status_1(programs):
+    done = run(f"{programs}:never_reduced", "--partitioner", "shardy", "--steps", 1)
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "[copies-differ]" in done.stdout
+
+
+def test_a_file_has_no_values_to_run_on(sdyscope, mlp_files):
+    sdyscope("run", mlp_files / "shardy.mlir").said("Name the program that it was lowered from.")
