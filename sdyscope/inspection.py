@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,7 +39,9 @@ class Inspection:
         source: Program | LoweredModule,
         partitioners: Sequence[Partitioner] = PARTITIONERS,
     ) -> None:
-        self.source = source
+        # A jax.stages.Lowered is one module, whose requests are not known, as a file's.
+        is_lowered = isinstance(source, Program) and hasattr(source.fun, "compiler_ir")
+        self.source = _lowered_before(source) if is_lowered else source
         self._asked = tuple(partitioners)
         self._graphs: dict[Partitioner, OpGraph] = {}
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
@@ -227,7 +230,6 @@ class Inspection:
         *,
         steps: int = 10,
         devices: Sequence[Any] | None = None,
-        on_one_device: Callable[[], Program] | None = None,
         notify: Callable[[str, int, int], None] | None = None,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and on one device.
@@ -236,8 +238,6 @@ class Inspection:
             steps: how many steps to time after the warm-up.
             devices: what to run on, in the order of the mesh; by default what JAX finds. A program
                 on a mesh of real devices runs on those.
-            on_one_device: builds the program on a mesh of one device; only needed to compare the
-                results of a program with a ``shard_map``.
             notify: told what is being done, how many of its steps are done, and of how many.
 
         Raises:
@@ -254,11 +254,21 @@ class Inspection:
 
         runner = Runner(self.program, self.traced, self.lowered, devices, steps, notify)
         executions = [runner.run(partitioner) for partitioner in self.partitioners]
-        reference = runner.reference(on_one_device)
+        reference = runner.reference()
         return judge(self.name, runner.machine, runner.inputs, self.tensors, executions, reference)
 
     def _side(self, partitioner: Partitioner, label: str) -> diffing.Side:
         return diffing.Side(label, self.graph(partitioner), self.annotations(partitioner))
+
+
+def _lowered_before(program: Program) -> LoweredModule:
+    from sdyscope.stages.lower import NotLowerable, lower
+
+    try:
+        module = lower(program, "shardy")
+    except NotLowerable:
+        module = lower(program, "gspmd")
+    return replace(module, name=program.name)
 
 
 def _labels(a: Program | LoweredModule, b: Program | LoweredModule) -> tuple[str, str]:
