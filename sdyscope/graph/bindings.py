@@ -48,7 +48,9 @@ _NO_SHARDING = (None,)
 def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
     """The op graph of a module.
 
-    Takes time and memory linear in the number of ops and operands.
+    Takes time and memory linear in the number of ops and operands. A module that was parsed from a
+    text without locations has those that MLIR's parser makes up: the op's place in that text, in a
+    file called `-`.
 
     Args:
       module: An `ir.Module` of MLIR's Python bindings (`jax.extend.mlir.ir`), any dialects.

@@ -33,7 +33,8 @@ from sdyscope.graph.model import (
     Op,
     OpGraph,
 )
-from sdyscope.graph.text_structure import KEPT, Record, Structure
+from sdyscope.graph.text_records import Record
+from sdyscope.graph.text_structure import KEPT, Structure
 from sdyscope.graph.text_values import LocationTexts, attribute_value
 from sdyscope.graph.types import TensorType, parse_type
 

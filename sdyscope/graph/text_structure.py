@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 from sdyscope.graph.model import ARGUMENT, NotUnderstood
+from sdyscope.graph.text_records import OpenStatement, Record, Region
 from sdyscope.graph.text_signatures import function_results, generic_argument_attributes
 from sdyscope.graph.text_statements import BlockArgument, Statement, is_op_start
 from sdyscope.graph.text_tokens import Token, TokenStream
 from sdyscope.graph.text_values import unescape
 
-__all__ = ["KEPT", "Record", "Structure"]
+__all__ = ["KEPT", "Structure"]
 
 _OPEN = {"(": ")", "[": "]", "{": "}", "<": ">"}
 _CLOSE = frozenset(_OPEN.values())
@@ -20,69 +19,6 @@ _CONTINUES = frozenset(
 )
 #: How much of a line that was not understood is kept.
 KEPT = 200
-
-
-@dataclass(slots=True)
-class Record:
-    """What the text says of one op or block argument; see `Op` for most fields.
-
-    Attributes:
-      place: Number of the region that it is in, among all regions.
-      operands: Id of the producer and number of its result; None when nothing defines the name.
-      types: Texts of the results' types.
-      attributes: Texts of the attributes.
-      arguments: Of a function, how many arguments its body has.
-      function_results: Of a function, type and attribute texts of each result.
-    """
-
-    id: int
-    kind: str
-    function: str
-    parent: int | None
-    region: int
-    block: int
-    place: int
-    line: int
-    name: str = ""
-    argument: int = -1
-    location: str = ""
-    operands: list[tuple[int, int] | None] = field(default_factory=list)
-    types: list[str] = field(default_factory=list)
-    attributes: dict[str, str] = field(default_factory=dict)
-    arguments: int = 0
-    function_results: list[tuple[str, dict[str, str]]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Region:
-    """A region that is being read.
-
-    Attributes:
-      op: Id of the op that it is in.
-      begin: Id of the first op or argument in it.
-      values: Producer and result number of each value defined in it, by name (`%4`, `%2#1`).
-      waiting: Uses of values that are not defined yet: record, operand number, name.
-    """
-
-    op: int
-    function: str
-    number: int
-    place: int
-    isolated: bool = False
-    begin: int = 1
-    block: int = 0
-    values: dict[str, tuple[int, int]] = field(default_factory=dict)
-    waiting: list[tuple[Record, int, str]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Open:
-    """A statement that is being read."""
-
-    statement: Statement
-    brackets: list[str] = field(default_factory=list)
-    record: Record | None = None
-    regions: int = 0
 
 
 class Structure:
@@ -103,13 +39,13 @@ class Structure:
         self.attribute_aliases: dict[str, str] = {}
         self.not_understood: list[NotUnderstood] = []
         self.places = 1
-        self.regions = [_Region(0, "", 0, 1)]
-        self.open: list[_Open] = []
+        self.regions = [Region(0, "", 0, 1)]
+        self.open: list[OpenStatement] = []
         self.has_module = False
 
     def read(self) -> None:
         """Fills the attributes."""
-        current: _Open | None = None
+        current: OpenStatement | None = None
         while (token := self.tokens.next()) is not None:
             if current is None:
                 current = self._between(token)
@@ -124,7 +60,7 @@ class Structure:
 
     # Between statements.
 
-    def _between(self, token: Token) -> _Open | None:
+    def _between(self, token: Token) -> OpenStatement | None:
         if token.kind == "newline":
             return None
         if token.text == "}" and self.open:
@@ -145,7 +81,7 @@ class Structure:
             return None
         if is_op_start(token, self.tokens.peek()):
             statement = Statement(self.source, [token])
-            current = _Open(statement)
+            current = OpenStatement(statement)
             return self._maybe_finished(current)
         self._not_understood(token, self._rest_of_line(token), "no op begins like this")
         return None
@@ -181,7 +117,7 @@ class Structure:
 
     # Inside a statement.
 
-    def _inside(self, current: _Open, token: Token) -> _Open | None:
+    def _inside(self, current: OpenStatement, token: Token) -> OpenStatement | None:
         brackets = current.brackets
         if token.kind == "newline":
             return self._recovered(current) if brackets else self._maybe_finished(current)
@@ -204,11 +140,11 @@ class Structure:
         current.statement.tokens.append(token)
         return self._maybe_finished(current)
 
-    def _broken(self, current: _Open, token: Token) -> None:
+    def _broken(self, current: OpenStatement, token: Token) -> None:
         tokens = [*current.statement.tokens, *self._rest_of_line(token)]
         self._not_understood(tokens[0], tokens, f"{token.text!r} closes nothing")
 
-    def _recovered(self, current: _Open) -> _Open | None:
+    def _recovered(self, current: OpenStatement) -> OpenStatement | None:
         """In brackets at the end of a line: a new op on the next one means they never close."""
         first, second = self.tokens.peek(), self.tokens.peek(1)
         starts = first is not None and first.kind == "value" and _is(second, "=")
@@ -218,7 +154,7 @@ class Structure:
             return None
         return current
 
-    def _opens_region(self, current: _Open) -> bool:
+    def _opens_region(self, current: OpenStatement) -> bool:
         """Whether a `{` begins a region and not a dictionary."""
         tokens, brackets = current.statement.tokens, current.brackets
         if brackets not in ([], [")"]) or tokens[-1].text in ("=", "attributes"):
@@ -234,7 +170,7 @@ class Structure:
             or (first.kind == "word" and not _is(second, "=", ",", "}") and second is not None)
         )
 
-    def _maybe_finished(self, current: _Open) -> _Open | None:
+    def _maybe_finished(self, current: OpenStatement) -> OpenStatement | None:
         """Ends the statement if what comes next is not a part of it."""
         if current.brackets:
             return current
@@ -245,7 +181,7 @@ class Structure:
         self._finish(current)
         return None
 
-    def _continues(self, current: _Open, following: Token, position: int) -> bool:
+    def _continues(self, current: OpenStatement, following: Token, position: int) -> bool:
         """Whether a statement goes on with a token, which is after so many newlines."""
         if position == 0:
             # A second op on the line begins with its results, `%1, %2 =`.
@@ -272,13 +208,13 @@ class Structure:
 
     # Regions.
 
-    def _open_region(self, current: _Open) -> None:
+    def _open_region(self, current: OpenStatement) -> None:
         record = current.record
         if record is None:
             record = current.record = self._new_record(current.statement)
         self.places += 1
         isolated = record.kind in ("func.func", "builtin.module")
-        region = _Region(
+        region = Region(
             record.id, record.function, current.regions, self.places, isolated, len(self.records)
         )
         self.regions.append(region)
@@ -302,7 +238,7 @@ class Structure:
                 error = "a value that nothing defines"
                 self.not_understood.append(NotUnderstood(record.id, "", name, error, record.line))
 
-    def _add_arguments(self, region: _Region, arguments: list[BlockArgument], line: int) -> None:
+    def _add_arguments(self, region: Region, arguments: list[BlockArgument], line: int) -> None:
         owner = self.records[region.op]
         if owner.kind == "func.func" and region.number == 0 and region.block == 0:
             owner.arguments = len(arguments)
@@ -359,7 +295,7 @@ class Structure:
                 record.function = unescape(record.function)
         return record
 
-    def _finish(self, current: _Open) -> None:
+    def _finish(self, current: OpenStatement) -> None:
         statement = current.statement
         if current.record is None:
             record = self._new_record(statement)
@@ -418,11 +354,11 @@ class Structure:
     def _add_compact_body(self, record: Record, statement: Statement) -> None:
         """`reduce(...) applies stablehlo.add` stands for a body of that one op."""
         words = [token.text for token in statement.tokens]
-        if "applies" not in words:
+        if "applies" not in words[:-1]:
             return
         inner = words[words.index("applies") + 1]
         self.places += 1
-        region = _Region(record.id, record.function, 0, self.places, False)
+        region = Region(record.id, record.function, 0, self.places, False)
         elements = [
             f"tensor<{text.removesuffix('>').rpartition('x')[2].removeprefix('tensor<')}>"
             for text in record.types
@@ -455,7 +391,7 @@ class Structure:
         text = self.source[first.start : tokens[-1].end]
         self.not_understood.append(NotUnderstood(None, "", text[:KEPT], error, first.line))
 
-    def _end_of_text(self, current: _Open) -> None:
+    def _end_of_text(self, current: OpenStatement) -> None:
         first = current.statement.tokens[0]
         self._not_understood(first, current.statement.tokens, "the text ends inside this op")
         while len(self.regions) > len(self.open) + 1:

@@ -81,7 +81,7 @@ def attribute_value(text: str, aliases: Mapping[str, str]) -> AttributeValue:
     if text.startswith("{") and text.endswith("}"):
         pairs = (split(part, "=") for part in split(text[1:-1]))
         return MappingProxyType(
-            {_key(pair[0]): attribute_value("=".join(pair[1:]), aliases) for pair in pairs}
+            {_key(pair[0]): attribute_value("=".join(pair[1:]), aliases) for pair in pairs if pair}
         )
     if text.startswith("[") and text.endswith("]"):
         return tuple(attribute_value(part, aliases) for part in split(text[1:-1]))
