@@ -254,3 +254,12 @@ def test_never_fails_on_damaged_text(data):
     extra = data.draw(st.text(max_size=10))
     read = read_text("".join([*PIECES[:start], extra, *PIECES[start + length :]]))
     assert read.ops[0].kind == "builtin.module"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["%0 = stablehlo.reduce applies", '"x.a"() {x.b = {,}} : () -> ()', "%0 =", '"x.a"(', "^bb0("],
+)
+def test_lines_that_stop_short(line):
+    read = read_text(f"module {{\n{line}\n}}\n")
+    assert read.ops[0].kind == "builtin.module"
