@@ -39,9 +39,10 @@ class Inspection:
         source: Program | LoweredModule,
         partitioners: Sequence[Partitioner] = PARTITIONERS,
     ) -> None:
-        # A jax.stages.Lowered is one module, whose requests are not known, as a file's.
-        is_lowered = isinstance(source, Program) and hasattr(source.fun, "compiler_ir")
-        self.source = _lowered_before(source) if is_lowered else source
+        if isinstance(source, Program) and hasattr(source.fun, "compiler_ir"):
+            # A jax.stages.Lowered is one module, whose requests are not known, as a file's.
+            source = _lowered_before(source)
+        self.source = source
         self._asked = tuple(partitioners)
         self._graphs: dict[Partitioner, OpGraph] = {}
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}

@@ -83,8 +83,8 @@ class OpDifference:
 
     @property
     def size(self) -> int:
-        """How many ops have no equal on the other side."""
-        return sum(count for _, count in (*self.types_a, *self.types_b))
+        """How many ops of the side that has more have no equal on the other."""
+        return max(sum(count for _, count in types) for types in (self.types_a, self.types_b))
 
 
 @dataclass(frozen=True)

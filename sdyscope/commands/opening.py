@@ -14,6 +14,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
+    from sdyscope.stages.lower import LoweredModule
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -95,7 +96,10 @@ def open_target(
         )
     if isinstance(found, Path):
         return Opened(word, (_read(found, partitioners),))
-    return Opened(word, (Inspection(found, partitioners),))  # type: ignore[arg-type]
+    inspection = Inspection(found, partitioners)  # type: ignore[arg-type]
+    if inspection.program is None:
+        _check_partitioner(inspection.lowered[inspection.partitioners[0]], word, partitioners)
+    return Opened(word, (inspection,))
 
 
 def open_one(
@@ -142,13 +146,18 @@ def _read(path: Path, partitioners: Sequence[str]) -> Inspection:
     from sdyscope.stages.read import read
 
     lowered = read(path)
+    _check_partitioner(lowered, str(path), partitioners)
+    return Inspection(lowered)
+
+
+def _check_partitioner(lowered: LoweredModule, word: str, partitioners: Sequence[str]) -> None:
+    """Checks that a module that was lowered already is for a partitioner that was asked for."""
     if lowered.found in ("shardy", "gspmd") and lowered.found not in partitioners:
         raise TargetError(
             f"The module is written for {lowered.found}, not for {partitioners[0]}.",
-            file=path,
-            hint="Leave --partitioner out, or name the program that the file was made from.",
+            file=word,
+            hint="Leave --partitioner out, or name the program that it was made from.",
         )
-    return Inspection(lowered)
 
 
 def _directory(word: str, folder: Path, partitioners: Sequence[str], module: str | None) -> Opened:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -250,7 +251,7 @@ def _total(one: ProgramDiff) -> Paragraph:
     if one.meshes:
         differ.append("the meshes")
     if one.ops:
-        ops = sum(sum(op.types_a.values()) + sum(op.types_b.values()) for op in one.ops)
+        ops = sum(max(sum(op.types_a.values()), sum(op.types_b.values())) for op in one.ops)
         differ.append(f"{_count(ops, 'op')} in {_count(len(one.ops), 'place')}")
     *most, last = differ
     what = f"{', '.join(most)} and {last}" if most else last
@@ -354,9 +355,19 @@ def ops_table(one: ProgramDiff, limit: int | None) -> Table:
 
 def _types(op: OpDifference) -> str:
     shown = [
-        f"{sign}{count if count > 1 else ''}{' ' if count > 1 else ''}{text or 'no result'}"
+        f"{sign}{f'{count} x ' if count > 1 else ''}{_short_types(text)}"
         for sign, types in (("-", op.types_a), ("+", op.types_b))
         for text, count in list(types.items())[:2]
     ]
     hidden = len(op.types_a) + len(op.types_b) - len(shown)
     return ", ".join(shown) + (f", {hidden} more" if hidden > 0 else "")
+
+
+#: A tensor's type as MLIR writes it, when its shape is known and its elements are simple.
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(\w+)>")
+
+
+def _short_types(text: str) -> str:
+    """`f32[16,128]` for `tensor<16x128xf32>`."""
+    sizes = _TENSOR.sub(lambda t: shape(tuple(map(int, t[1].split("x")[:-1])), t[2]), text)
+    return sizes or "no result"

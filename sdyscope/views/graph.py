@@ -38,7 +38,7 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     parts = [
         f"{kinds.total():,} ops of {len(kinds)} kinds",
         f"{edges:,} uses of values",
-        f"{len(graph.functions):,} functions",
+        f"{len(graph.functions):,} function{'' if len(graph.functions) == 1 else 's'}",
         f"{shardings:,} shardings",
     ]
     if graph.reader == "text":

@@ -88,10 +88,7 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
 
 def header(lower: Lower, module: Module) -> str:
     """A comment in MLIR's text that says what follows."""
-    return (
-        f"// {lower.name} for {module.partitioner}: {module.ops:,} ops, "
-        f"lowered or read by JAX {lower.jax_version}"
-    )
+    return f"// {lower.name} for {module.partitioner}: {module.ops:,} ops; JAX {lower.jax_version}"
 
 
 def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:

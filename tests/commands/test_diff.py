@@ -47,7 +47,7 @@ def test_two_files(sdyscope, mlp_files, other):
         "jit_step: 1 of 22 tensors and 2 ops in 2 places differ between shardy.mlir and other.mlir"
     )
     assert "params['w1']  P(None, 'model')  P('model', None)" in done.out
-    assert any("stablehlo.sine" in line and "+tensor<16x128xf32>" in line for line in rest)
+    assert any("stablehlo.sine" in line and "+f32[16,128]" in line for line in rest)
 
 
 def test_two_files_as_json(sdyscope, mlp_files, other):

@@ -173,3 +173,27 @@ def test_a_directory(sdyscope, mlp_files):
     assert found["unread"][0]["file"].endswith("zzz.mlir")
     done = sdyscope("show", mlp_files, "--module", "shardy.mlir")
     assert (done.status, "params['w1']" in done.out) == (0, True)
+
+
+LOWERED = """
+import jax
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
+
+sharding = NamedSharding(AbstractMesh((4,), ("data",)), P("data"))
+array = jax.ShapeDtypeStruct((8, 8), "float32", sharding=sharding)
+traced = jax.jit(lambda x: x * 2).trace(array)
+lowered = traced.lower(lowering_platforms=("cpu",))
+"""
+
+
+def test_what_jax_traced_and_lowered_before(sdyscope, tmp_path):
+    path = tmp_path / "lowered_before.py"
+    path.write_text(LOWERED)
+    assert rows(sdyscope("show", f"{path}:traced"))["x"][1:4] == ["P('data')", "=", "="]
+    # What was asked for is not known any more.
+    (program,) = sdyscope("show", f"{path}:lowered", "--json").document("show")["programs"]
+    assert program["name"] == "lowered"
+    assert program["tensors"][0]["requested"] is None
+    partitioner, other = program["partitioners"][0], {"shardy": "gspmd", "gspmd": "shardy"}
+    asked = sdyscope("show", f"{path}:lowered", "--partitioner", other[partitioner])
+    asked.said(f"The module is written for {partitioner}")
