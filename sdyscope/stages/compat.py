@@ -46,6 +46,7 @@ __all__ = [
     "call_arguments",
     "constant_shardings",
     "device_mesh",
+    "dictionary_items",
     "dtype_name",
     "element_shape",
     "func",
@@ -56,6 +57,7 @@ __all__ = [
     "ir",
     "is_explicit",
     "kept_jaxpr",
+    "locations_are_writable",
     "lowered_signature",
     "lowering_arguments",
     "lowering_devices",
@@ -136,6 +138,20 @@ def hlo_to_stablehlo(proto: bytes) -> bytes:
     """
     module = _jax.mlir.hlo_to_stablehlo(proto)
     return module if isinstance(module, bytes) else module.encode()
+
+
+def locations_are_writable() -> bool:
+    """Whether the location of an op in MLIR can be set, which it can since JAX 0.9."""
+    return getattr(ir.Operation.location, "fset", None) is not None
+
+
+def dictionary_items(attribute: Any) -> list[tuple[str, Any]]:
+    """Names and values of a DictAttr, which iterates over pairs or, since JAX 0.10, names."""
+    dictionary: Any = ir.DictAttr(attribute)
+    return [
+        (item, dictionary[item]) if isinstance(item, str) else (item.name, item.attr)
+        for item in dictionary
+    ]
 
 
 def dtype_name(dtype: Any) -> str:
