@@ -20,10 +20,11 @@ def command(
     module: str | None,
     as_json: bool,
 ) -> int:
-    """Compare what was requested with what each module says, and the modules with each other.
+    """Compare what was requested with what was lowered.
 
-    Arguments, results, sharding constraints and shard_map boundaries, by placement, with what is
-    left open. Exit status 1 if there is anything worse than a note.
+    Every argument, result, sharding constraint and shard_map boundary under each partitioner, and
+    the partitioners with each other: by placement, with what is left open. Exit status 1 if there
+    is anything worse than a note.
     """
     from sdyscope.views import check, document, output, paragraphs
 

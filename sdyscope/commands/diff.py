@@ -43,10 +43,12 @@ def command(
     all_ops: bool,
     as_json: bool,
 ) -> int:
-    """Compare one program under both partitioners, or two programs, files or directories.
+    """Compare two partitioners, programs, files or directories.
 
-    Tensors are matched by path and scope: renamed values, another order of ops and moved source
-    lines are no difference. Of two directories of dumps, modules with the same name are compared.
+    With A alone, the program under both partitioners. Tensors are matched by path and scope:
+    renamed values, another order of ops and moved source lines are no difference. Of two
+    directories of dumps, modules with the same name are compared.
+
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
     from sdyscope.views import diff, document, output, paragraphs, table

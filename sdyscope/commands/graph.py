@@ -46,9 +46,10 @@ def command(
     path: Path | None,
     as_json: bool,
 ) -> int:
-    """Write the op graph: every op with its scope, source line, types and shardings, every edge.
+    """Write the op graph: ops, edges, scopes and shardings.
 
-    Its size is told on standard error.
+    Every op of the module with its scope, source line, types, shardings and regions, and every use
+    of a value. Its size is told on standard error.
     """
     from sdyscope.errors import TargetError
     from sdyscope.views import graph, output

@@ -37,9 +37,9 @@ def command(
     no_locations: bool,
     as_json: bool,
 ) -> int:
-    """Print or write the module that JAX hands to XLA, under each partitioner.
+    """Print or write the modules that JAX hands to XLA.
 
-    A file is read and printed as text, whatever its form.
+    One under each partitioner. A file is read and printed as text, whatever its form.
     """
     from sdyscope.errors import TargetError
     from sdyscope.views import document, lower, output

@@ -38,11 +38,11 @@ def command(
     written: bool,
     as_json: bool,
 ) -> int:
-    """Show the table: a row a tensor, with what was requested and what each module says.
+    """Show every tensor: what was requested, and what was lowered.
 
-    Beside it stand the shape of the block that a device holds, its bytes, and how many devices
-    hold the same. Of a directory of dumps, a row a module. Exit status 1 if a file of it can't be
-    read.
+    A row a tensor, a column a partitioner; then the shape of the block that a device holds, its
+    bytes, and how many devices hold the same. Of a directory of dumps, a row a module. Exit status
+    1 if a file of it can't be read.
     """
     from sdyscope.errors import TargetError
     from sdyscope.views import document, output, paragraphs, show, show_table, table
@@ -65,7 +65,7 @@ def command(
     if as_json:
         output.answers().write_bytes(document.encode(found))
     elif opened.is_directory and module is None:
-        table.print_table(show_table.overview(found))
+        table.print_table(show_table.overview(found, output.answers().columns))
         output.answers().write("")
         paragraphs.print_paragraphs(show_table.overview_footer(found))
     else:

@@ -240,18 +240,34 @@ def _count(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def overview(show: Show) -> Table:
-    """A row a module of a directory of dumps."""
+def overview(show: Show, columns: int | None = None) -> Table:
+    """A row a module of a directory of dumps.
+
+    Args:
+      show: the document.
+      columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
+        the module's, which most of them repeat.
+    """
+    made = _overview(show, brief=False)
+    if columns is None or made.whole_width <= columns:
+        return made
+    return _overview(show, brief=True)
+
+
+def _overview(show: Show, *, brief: bool) -> Table:
     rows: list[Row] = []
     for program in show.programs:
         partitioner = program.partitioners[0]
+        # How many devices there are is the product of the axes.
+        words = [_mesh_words(mesh) for mesh in program.meshes]
+        meshes = [text.partition(",")[0] if brief else text for text in words]
         annotated = sum(bool(there.text) for t in program.tensors for there in t.lowered.values())
         rows.append(
             (
                 program.name,
-                _file_name(program.file),
+                _file_name(program.file, program.name if brief else ""),
                 partitioner,
-                "; ".join(map(_mesh_words, program.meshes)) or Cell(NONE, "muted"),
+                "; ".join(meshes) or Cell(NONE, "muted"),
                 f"{program.ops[partitioner]:,}",
                 f"{annotated:,}",
                 size(program.arguments.bytes_per_device),
@@ -287,6 +303,7 @@ def overview_footer(show: Show) -> Iterator[Paragraph]:
             yield Paragraph(f"{place}{_file_name(unread.file)}:{message}", indent=2, hang=2)
 
 
-def _file_name(path: str | None) -> str:
+def _file_name(path: str | None, module: str = "") -> str:
     *_, folder, name = ("", "", *(path or "").split("/"))
-    return f"{folder}/{name}" if name == "00.input_module.mlir" else name
+    shown = f"{folder}/{name}" if name == "00.input_module.mlir" else name
+    return shown.replace(module, "*", 1) if module else shown
