@@ -25,7 +25,7 @@ class Module:
       partitioner: whose shardings it has.
       form: MLIR's text or its bytecode.
       ops: how many operations it has.
-      bytes: size of its text or bytecode.
+      bytes: size of its text or bytecode, or of the file that it was written to.
       path: the file that it was written to; null when it was not.
       text: the text, when it was not written to a file.
     """
@@ -106,10 +106,10 @@ def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:
       TargetError: a file can't be written.
     """
     paths = _paths(lower, target)
-    contents: list[str | bytes] = [
+    contents = [
         inspection.lowered[module.partitioner].bytecode()
         if module.text is None
-        else f"{header(lower, module)}\n{module.text}"
+        else f"{header(lower, module)}\n{module.text}".encode()
         for module in lower.modules
     ]
     for path, content in zip(paths, contents, strict=True):
@@ -117,8 +117,8 @@ def write(lower: Lower, inspection: Inspection, target: Path) -> Lower:
     return replace(
         lower,
         modules=tuple(
-            replace(module, path=str(path), text=None)
-            for module, path in zip(lower.modules, paths, strict=True)
+            replace(module, path=str(path), bytes=len(content), text=None)
+            for module, path, content in zip(lower.modules, paths, contents, strict=True)
         ),
     )
 

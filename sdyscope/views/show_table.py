@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.program import Partitioner
+from sdyscope.views.models import mesh_text
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.shardings import (
     NONE,
@@ -258,9 +259,10 @@ def _overview(show: Show, *, brief: bool) -> Table:
     rows: list[Row] = []
     for program in show.programs:
         partitioner = program.partitioners[0]
-        # How many devices there are is the product of the axes.
-        words = [_mesh_words(mesh) for mesh in program.meshes]
-        meshes = [text.partition(",")[0] if brief else text for text in words]
+        meshes = [
+            mesh_text(mesh.axes) if brief and mesh.axes else _mesh_words(mesh)
+            for mesh in program.meshes
+        ]
         annotated = sum(bool(there.text) for t in program.tensors for there in t.lowered.values())
         rows.append(
             (

@@ -36,6 +36,7 @@ def test_writes_files_that_read_back(sdyscope, tmp_path):
         assert again.found == module["partitioner"]
         assert sum(1 for _ in build(again.module).operations()) == module["ops"]
         assert module["text"] is None
+        assert module["bytes"] == (folder / name).stat().st_size
     assert sorted(path.name for path in folder.iterdir()) == sorted(names)
 
 
