@@ -231,8 +231,11 @@ def summary(diff: Diff) -> Iterator[Paragraph]:
         yield _total(diff.programs[0])
     else:
         differ = sum(not one.same for one in diff.programs)
-        text = f"{_count(len(diff.programs), 'program')} in both: "
-        text += f"{differ:,} {'differs' if differ == 1 else 'differ'}" if differ else "all the same"
+        text = f"{_count(len(diff.programs), 'program')} in both"
+        if differ:
+            text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
+        elif diff.programs:
+            text += ": all the same"
         yield Paragraph(text, "good" if diff.same else "bad", hang=2)
     for label, only in (("first", diff.only_a), ("second", diff.only_b)):
         if only:

@@ -44,5 +44,6 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     if graph.reader == "text":
         parts.append("read as text, without MLIR's parser")
     if graph.not_understood:
-        parts.append(f"{len(graph.not_understood):,} pieces not understood")
+        count = len(graph.not_understood)
+        parts.append(f"{count:,} piece{'' if count == 1 else 's'} not understood")
     return f"{name} for {partitioner}: {', '.join(parts)}"

@@ -1,0 +1,42 @@
+"""The op graph in a line, and in every form."""
+
+import json
+import xml.etree.ElementTree as ET
+
+from sdyscope.graph import read_text
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.views import graph
+
+TEXT = """
+module @m {
+  func.func public @main(%x: tensor<4xf32> {mhlo.sharding = "{oops}"}) -> tensor<4xf32> {
+    %0 = "later.op"(%x) : (tensor<4xf32>) -> tensor<4xf32>
+    return %0 : tensor<4xf32>
+  }
+}
+"""
+
+
+def test_statistics():
+    inspection = Inspection(resolve("mlp"), ["gspmd"])
+    text = graph.statistics(inspection.graph(), "mlp", "gspmd")
+    assert text.startswith("mlp for gspmd: ")
+    assert "22 shardings" in text
+    assert "not understood" not in text
+
+
+def test_what_was_not_understood_is_counted():
+    text = graph.statistics(read_text(TEXT), "m", "gspmd")
+    assert "1 function, 1 sharding" in text
+    assert "read as text, without MLIR's parser" in text
+    assert "1 piece not understood" in text
+
+
+def test_every_form_parses():
+    made = read_text(TEXT)
+    assert json.loads(graph.encoded(made, "json"))["schema"] == "sdyscope.graph/1"
+    assert json.loads(graph.encoded(made, "model-explorer"))["label"] == "m"
+    content = graph.encoded(made, "graphml")
+    assert content.startswith(b'<?xml version="1.0" encoding="UTF-8"?>\n')
+    assert ET.fromstring(content).tag.endswith("graphml")
