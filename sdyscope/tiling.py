@@ -82,7 +82,8 @@ class TileAssignment:
             parts = split_digits(self.devices.digits, self.dims)
             if parts is not None:
                 parts[-1].sort(key=lambda digit: -digit[1])
-                return TileAssignment(self.dims, iota_of_digits([d for part in parts for d in part]))
+                digits = [digit for part in parts for digit in part]
+                return TileAssignment(self.dims, iota_of_digits(digits))
         listed, size = self.listed(), self.dims[-1]
         groups = (sorted(listed[at : at + size]) for at in range(0, len(listed), size))
         return TileAssignment(self.dims, tuple(device for group in groups for device in group))

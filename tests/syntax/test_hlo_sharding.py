@@ -258,7 +258,8 @@ def stricter_on_purpose(error: SyntaxTextError, text: str) -> bool:
 
 
 def looser_on_purpose(value: AnyHloSharding, text: str) -> bool:
-    words = "maximal|replicated|manual|unknown|unreduced|last_tile_dim_replicate|shard_as|shard_like|sum|max|min|T"
+    words = "maximal|replicated|manual|unknown|unreduced|last_tile_dim_replicate"
+    words += "|shard_as|shard_like|sum|max|min|T"
     if re.search(rf"(?:{words})[\w.-]", text.replace("last_tile_dim_replicate", "R")):
         return True  # Words without a space between them.
     if re.search(r"<=\[1\]|\[[1,]+\]\s*-?[0-9]", str(value) + text):
