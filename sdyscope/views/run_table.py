@@ -50,6 +50,7 @@ def summary(run: Run) -> Table:
         ("verdict", _verdict),
         ("arrays as placed", _arrays),
         ("largest error", lambda one: _largest_error(run, one)),
+        ("  in", _largest_error_in),
         (f"step, median of {steps}", _step_time),
         ("compile", lambda one: seconds(one.compile_seconds)),
         ("arguments a device", lambda one: size(one.memory.arguments) if one.memory else NONE),
@@ -94,7 +95,12 @@ def _largest_error(run: Run, one: PartitionerRun) -> Cell | str:
     tone: Tone = "plain" if worst.within else "bad"
     if not worst.error:
         return Cell("none", tone)
-    return Cell(f"{relative(worst.error)} in {worst.path}", tone)
+    return Cell(relative(worst.error), tone)
+
+
+def _largest_error_in(one: PartitionerRun) -> str:
+    worst = worst_error(one.errors)
+    return NONE if worst is None or not worst.error else worst.path
 
 
 def worst_error(errors: Sequence[ResultError]) -> ResultError | None:

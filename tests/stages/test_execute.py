@@ -19,6 +19,7 @@ from sdyscope.sharding import NamedSharding as OurNamedSharding
 from sdyscope.sharding import PartitionSpec
 from sdyscope.stages import compat
 from sdyscope.stages.execute import Runner, find_devices
+from sdyscope.stages.held import device_memory, peak_bytes
 from sdyscope.stages.one_device import compute_dtypes, draws_random_numbers, unsharded
 
 pytestmark = pytest.mark.compiles
@@ -221,3 +222,26 @@ def test_constants_on_a_mesh_come_to_one_device():
     (result,) = jax.jit(unsharded(traced))(np.ones(8, np.float32))
     np.testing.assert_array_equal(result, np.arange(8.0) + 1)
     assert len(result.sharding.device_set) == 1
+
+
+# --- memory ---------------------------------------------------------------------------------------
+
+
+class Device:
+    def __init__(self, peak):
+        self.peak = peak
+
+    def memory_stats(self):
+        return None if self.peak is None else {"peak_bytes_in_use": self.peak}
+
+
+def test_peak_memory_is_the_fullest_devices_and_a_bound_where_it_was_there_before():
+    compiled = jax.jit(lambda x: x + 1).lower(np.ones(4, np.float32)).compile()
+    devices = [Device(30), Device(40)]
+    assert peak_bytes(devices) == 40
+    assert peak_bytes([Device(None)]) is None
+    found = device_memory(compiled, devices, before=10)
+    assert (found.arguments, found.peak, found.peak_is_bound) == (16, 40, False)
+    assert device_memory(compiled, devices, before=40).peak_is_bound
+    untold = device_memory(compiled, [Device(None)], before=None)
+    assert (untold.peak, untold.peak_is_bound) == (None, False)
