@@ -105,7 +105,8 @@ def finding_document(finding: Finding) -> FindingDocument:
 
 def paragraphs(check: Check) -> Iterator[Paragraph]:
     """The summary, then the findings by severity."""
-    yield Paragraph(summary(check), "good" if check.passed else "bad", hang=2)
+    worst = check.findings[0].severity if check.findings else "note"
+    yield Paragraph(summary(check), "good" if worst == "note" else _TONES[worst], hang=2)
     yield from finding_paragraphs(check.findings)
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from sdyscope.convert import to_placement
+from sdyscope.errors import CompilerError
 from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.stages.read import read_bytes
@@ -118,6 +119,19 @@ def test_an_hlo_sharding_needs_a_mesh_to_be_a_partition_spec():
     one = parse_hlo_sharding("{maximal device=3}")
     alone = replace(there, sharding=one, placement=to_placement(one, 2, MESH))
     assert short(alone, MESH) == "device 3"
+
+
+def test_a_partitioner_that_is_not_there():
+    program = resolve("mlp")
+    inspection = Inspection(program)
+    inspection.__dict__["_lowered"] = (
+        dict(Inspection(program, ["shardy"]).lowered),
+        {"gspmd": CompilerError("This JAX has no GSPMD.")},
+    )
+    program = show.shown(inspection)
+    assert program.partitioners == ("shardy",)
+    assert "nothing under gspmd: This JAX has no GSPMD." in footer(program)
+    assert cells(program, "params['w1']")["shardy"] == Cell("=", "muted")
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from sdyscope.views.output import Output
 from sdyscope.views.table import (
     Cell,
     Column,
+    Heading,
     Table,
     column_widths,
     fold,
@@ -164,3 +165,41 @@ def test_size(count, text):
 def test_shape():
     assert shape((4096, 14336), "bf16") == "bf16[4096,14336]"
     assert shape((), "f32") == "f32[]"
+
+
+def test_a_heading_goes_across_all_columns():
+    rows = (Heading("arguments of the program"), ("x", "1"), Heading("results"), ("y", "2"))
+    table = Table((Column("a"), Column("b")), rows)
+    assert drawn(table).splitlines() == [
+        "a  b",
+        "────",
+        "arguments of the program",
+        "x  1",
+        "",
+        "results",
+        "y  2",
+    ]
+    assert table.whole_width == 4
+    assert [[cell.text for cell in row] for row in table.cells] == [["x", "1"], ["y", "2"]]
+
+
+@pytest.mark.parametrize(
+    ("text", "width", "lines"),
+    [
+        ("transpose(jvp(layer0))/mlp", 14, ["transpose(jvp(", "layer0))/mlp"]),
+        ("P('data', None)", 9, ["P('data',", "None)"]),
+        ("a_very_long_name_indeed", 12, ["a_very_long_", "name_indeed"]),
+        ("models/mlp.py:98", 10, ["models/", "mlp.py:98"]),
+    ],
+)
+def test_names_are_cut_where_they_can_be_read(text, width, lines):
+    assert list(fold(text, width)) == lines
+
+
+def test_columns_give_to_each_other_what_saves_lines():
+    columns = (Column("tensor"), Column("requested"))
+    long = ("transpose(jvp(block0)) models/mlp.py:102 and much more", "P()")
+    rows = [("opt_state[0].mu['w1']", "P(None, 'model')")] * 20 + [long]
+    # Without the twenty rows that just fit, the long one would have nearly all of the room.
+    assert column_widths(columns, rows, 40) == [22, 16]
+    assert column_widths(columns, [long], 40)[0] > 22
