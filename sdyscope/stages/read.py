@@ -177,11 +177,14 @@ def _is_whole(source: str) -> bool:
 
 
 def _place_of(said: str, source: str) -> tuple[int, int] | None:
-    """Where the name that a verifier complains of stands: it knows the op, not the text."""
+    """Where the name that a verifier complains of stands: it knows the op, not the text.
+
+    None for a name that stands in several places: which one is meant is not known.
+    """
     quoted = re.findall(r'"[^"]+"', said)
-    at = source.find(quoted[-1]) if quoted else -1
-    if at < 0:
+    if not quoted or source.count(quoted[-1]) != 1:
         return None
+    at = source.find(quoted[-1])
     return source.count("\n", 0, at) + 1, at - source.rfind("\n", 0, at)
 
 
