@@ -168,7 +168,7 @@ def _held(tensor: ShownTensor, place: PlacementDocument | None) -> list[Cell | s
     return [
         Cell(local, "warning" if padded else "plain"),
         size(place.bytes_per_device),
-        str(place.copies),
+        f"{place.copies:,}",
     ]
 
 
