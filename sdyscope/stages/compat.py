@@ -23,7 +23,7 @@ from jax._src import config, core, source_info_util
 from jax._src import pjit as jit_internals
 from jax._src.interpreters import mlir, pxla
 from jax._src.named_sharding import UNSPECIFIED
-from jax.extend.mlir import ir
+from jax.extend.mlir import ir, passmanager
 from jax.extend.mlir.dialects import func, sdy, stablehlo
 from jax.sharding import AbstractMesh, AxisType
 from jaxlib import _jax
@@ -56,6 +56,7 @@ __all__ = [
     "hlo_to_stablehlo",
     "ir",
     "is_explicit",
+    "is_public",
     "kept_jaxpr",
     "locations_are_writable",
     "lowered_signature",
@@ -67,6 +68,7 @@ __all__ = [
     "mesh_of_attribute",
     "new_context",
     "partitioner",
+    "passmanager",
     "random_keys",
     "results",
     "scan_body_is_inlined",
@@ -77,7 +79,9 @@ __all__ = [
     "specified",
     "stablehlo",
     "sub_jaxprs",
+    "symbol_name",
     "tested_version",
+    "through_hlo",
     "unspecified",
     "user_frame",
     "version",
@@ -140,14 +144,43 @@ def hlo_to_stablehlo(proto: bytes) -> bytes:
     return module if isinstance(module, bytes) else module.encode()
 
 
+def through_hlo(bytecode: bytes) -> str | bytes:
+    """StableHLO as XLA has it after StableHLO -> HLO -> StableHLO, text or bytecode.
+
+    Raises:
+      Exception: XLA's error, when the module has ops without an HLO form.
+    """
+    computation = _jax.mlir.mlir_module_to_xla_computation(
+        bytecode, use_tuple_args=False, return_tuple=False
+    )
+    module: str | bytes = _jax.mlir.xla_computation_to_mlir_module(computation)
+    return module
+
+
+def symbol_name(operation: Any) -> str:
+    """The name of a function or another symbol."""
+    return str(ir.StringAttr(operation.attributes["sym_name"]).value)
+
+
+def is_public(operation: Any) -> bool:
+    """Whether a function can be called from outside the module."""
+    attributes = operation.attributes
+    return (
+        "sym_visibility" not in attributes
+        or ir.StringAttr(attributes["sym_visibility"]).value == "public"
+    )
+
+
 def locations_are_writable() -> bool:
     """Whether the location of an op in MLIR can be set, which it can since JAX 0.9."""
     return getattr(ir.Operation.location, "fset", None) is not None
 
 
-def dictionary_items(attribute: Any) -> list[tuple[str, Any]]:
-    """Names and values of a DictAttr, which iterates over pairs or, since JAX 0.10, names."""
-    dictionary: Any = ir.DictAttr(attribute)
+def dictionary_items(dictionary: Any) -> list[tuple[str, Any]]:
+    """Names and values of a DictAttr or of an op's attributes.
+
+    They iterate over pairs or, since JAX 0.10, names.
+    """
     return [
         (item, dictionary[item]) if isinstance(item, str) else (item.name, item.attr)
         for item in dictionary
@@ -489,3 +522,50 @@ def user_frame(equation: Any) -> SourceLocation | None:
     # The column as JAX writes it into the IR, where it is counted from 0.
     column = max(frame.start_column, 0)
     return SourceLocation(frame.file_name, frame.start_line, column, frame.function_name)
+
+
+# --- Shardy's attributes in MLIR ------------------------------------------------------------------
+
+
+def single_sharding(attribute: Any) -> Any:
+    """The ``#sdy.sharding`` of an op with one result, from its ``#sdy.sharding_per_value``."""
+    if sdy.TensorShardingAttr.isinstance(attribute):
+        return attribute
+    return list(sdy.TensorShardingPerValueAttr(attribute).shardings)[0]
+
+
+def value_sharding(value: Any) -> Any:
+    """The ``#sdy.sharding`` written for a value; None when there is none.
+
+    Those of the arguments of functions stand on the function; other block arguments have none.
+    """
+    owner = value.owner
+    if isinstance(owner, ir.Block):
+        function = owner.owner.operation
+        if function.name != "func.func" or "arg_attrs" not in function.attributes:
+            return None
+        written = dict(dictionary_items(function.attributes["arg_attrs"][value.arg_number]))
+        return written.get("sdy.sharding")
+    operation = owner.operation
+    if operation.name == "sdy.sharding_constraint":
+        return operation.attributes["sharding"]
+    name = "out_shardings" if operation.name == "sdy.manual_computation" else "sdy.sharding"
+    if name not in operation.attributes:
+        return None
+    written = sdy.TensorShardingPerValueAttr(operation.attributes[name])
+    return list(written.shardings)[value.result_number]
+
+
+def fully_open(attribute: Any) -> Any:
+    """An ``#sdy.sharding`` on the same mesh with all dimensions open; None if this is one."""
+    sharding = sdy.TensorShardingAttr(attribute)
+    rank = len(sharding.dimension_shardings)
+    mesh = str(sharding.mesh_or_ref)
+    dims = ", ".join(["{?}"] * rank)
+    opened = ir.Attribute.parse(f"#sdy.sharding<{mesh}, [{dims}]>", attribute.context)
+    return None if opened == attribute or rank == 0 else opened
+
+
+def is_tuple(type_: Any) -> bool:
+    """Whether an MLIR type is a tuple."""
+    return str(type_).startswith("tuple<")

@@ -1,0 +1,230 @@
+"""Inlines calls and puts ops into the order that XLA gives them, which Shardy's result depends on.
+
+XLA propagates on a module that came out of HLO after its CallInliner. There an op stands behind its
+operands in the order of a depth-first walk from the computation's root
+(``HloComputation::MakeInstructionPostOrder``), not in the order of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from sdyscope.errors import CompilerError
+from sdyscope.stages import compat
+
+__all__ = ["functions", "inline_calls", "reorder", "take_body"]
+
+
+def functions(module: Any) -> dict[str, Any]:
+    """The functions of a module by name."""
+    found = {}
+    for view in module.body.operations:
+        operation = view.operation
+        if operation.name == "func.func":
+            found[compat.symbol_name(operation)] = operation
+    return found
+
+
+#: What stands for HLO's tuples until the order is known: a barrier with this attribute.
+_BARRIER = "stablehlo.optimization_barrier"
+_TUPLE = "sdyscope.tuple"
+
+#: Ops that do something besides what they return.
+_EFFECTS = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "infeed",
+        "outfeed",
+        "recv",
+        "reduce_scatter",
+        "return",
+        "rng",
+        "send",
+    )
+)
+
+
+class _Inliner:
+    def __init__(self, module: Any, keep: Callable[[str, Any], bool]) -> None:
+        self.keep = keep
+        self.functions = functions(module)
+        self.done: set[str] = set()
+
+    def block(self, block: Any) -> None:
+        """Inlines the calls of a block, also those in regions inside it."""
+        for view in list(block.operations):
+            operation = view.operation
+            if operation.name == "func.call":
+                self.call(operation)
+            elif len(operation.regions):
+                for region in operation.regions:
+                    for inner in region.blocks:
+                        self.block(inner)
+
+    def call(self, call: Any) -> None:
+        name = compat.ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+        function = self.functions.get(name)
+        if function is None:
+            raise CompilerError(f"The module calls {name}, which it does not have.")
+        if name not in self.done:
+            self.done.add(name)
+            for block in function.regions[0].blocks:
+                self.block(block)
+        if self.keep(name, call):
+            return
+        returned = take_body(function, list(call.operands), call)
+        if len(returned) > 1:
+            # In HLO they stay one tuple: who wants one of them has to wait for all.
+            tuple_ = compat.ir.Operation.create(
+                _BARRIER,
+                results=[value.type for value in returned],
+                operands=returned,
+                attributes={_TUPLE: compat.ir.UnitAttr.get()},
+                loc=call.location,
+                ip=compat.ir.InsertionPoint(call),
+            )
+            returned = list(tuple_.results)
+        for result, value in zip(list(call.results), returned, strict=True):
+            result.replace_all_uses_with(value)
+        call.erase()
+
+
+def inline_calls(module: Any, keep: Callable[[str, Any], bool]) -> None:
+    """Replaces every call in the module by the ops of what it calls.
+
+    Args:
+      module: an ``ir.Module`` whose functions do not call themselves; changed in place.
+      keep: whether to leave a call alone, given the name that it calls and the call.
+    """
+    inliner = _Inliner(module, keep)
+    for function in inliner.functions.values():
+        name = compat.symbol_name(function)
+        if name not in inliner.done and compat.is_public(function):
+            inliner.done.add(name)
+            for block in function.regions[0].blocks:
+                inliner.block(block)
+
+
+def take_body(function: Any, operands: list[Any], before: Any) -> list[Any]:
+    """Moves the ops of a copy of ``function`` in front of an op; returns what they return."""
+    # MLIR copies a function with all that is inside it in one go, which ops alone can't be.
+    with compat.ir.InsertionPoint(function):
+        copied = function.clone().operation
+    block = copied.regions[0].blocks[0]
+    for argument, operand in zip(list(block.arguments), operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    *body, terminator = [view.operation for view in block.operations]
+    for operation in body:
+        operation.move_before(before)
+    returned = list(terminator.operands)
+    copied.erase()
+    return returned
+
+
+def reorder(block: Any) -> None:
+    """Puts the ops of a block, and of those inside it, into HLO's post-order, without dead ones.
+
+    An op that nobody uses has its say in the order before it goes, as in XLA.
+    """
+    operations = [view.operation for view in block.operations]
+    producer: dict[int, int] = {}
+    nested: dict[int, dict[int, None]] = {}
+    for number, operation in enumerate(operations):
+        if len(operation.regions):
+            captured: dict[int, None] = {}
+            for region in operation.regions:
+                for inner in region.blocks:
+                    reorder(inner)
+                    _captures(inner, captured)
+            nested[number] = captured
+        for result in operation.results:
+            producer[hash(result)] = number
+    operands = []
+    uses = [0] * len(operations)
+    for number, operation in enumerate(operations):
+        mine = [producer.get(hash(operand), -1) for operand in operation.operands]
+        if number in nested:
+            mine += [producer.get(key, -1) for key in nested[number]]
+        mine = [source for source in mine if source not in (-1, number)]
+        for source in mine:
+            uses[source] += 1
+        operands.append(mine)
+    last = len(operations) - 1
+    order = _post_order(operands, uses)
+    for number in order:
+        if number != last:
+            operations[number].move_before(operations[last])
+    for number in reversed(order):
+        operation = operations[number]
+        if operation.name == _BARRIER and _TUPLE in operation.attributes:
+            for result, value in zip(operation.results, operation.operands, strict=True):
+                result.replace_all_uses_with(value)
+        elif number == last or uses[number] > 0 or _is_used(operation) or not _is_pure(operation):
+            continue
+        for source in operands[number]:
+            uses[source] -= 1
+        operation.erase()
+
+
+def _is_used(operation: Any) -> bool:
+    return any(True for result in operation.results for _ in result.uses)
+
+
+def _is_pure(operation: Any) -> bool:
+    """Whether an op that nobody uses can go."""
+    name = operation.name
+    if not name.startswith("stablehlo.") or name in _EFFECTS:
+        return False
+    if name == "stablehlo.custom_call":
+        attributes = operation.attributes
+        return not (
+            "has_side_effect" in attributes
+            and compat.ir.BoolAttr(attributes["has_side_effect"]).value
+        )
+    return all(
+        _is_pure(view.operation) or view.operation.name == "stablehlo.return"
+        for region in operation.regions
+        for block in region.blocks
+        for view in block.operations
+    )
+
+
+def _captures(block: Any, found: dict[int, None]) -> None:
+    """Adds the keys of all values used in a block, in order; its own ones do no harm."""
+    for view in block.operations:
+        operation = view.operation
+        for region in operation.regions:
+            for inner in region.blocks:
+                _captures(inner, found)
+        for operand in operation.operands:
+            found[hash(operand)] = None
+
+
+def _post_order(operands: list[list[int]], uses: list[int]) -> list[int]:
+    """Every op behind its operands, from the ops that nobody uses, in the order in which they are."""
+    visited = bytearray(len(operands))
+    order: list[int] = []
+    for root in range(len(operands)):
+        if uses[root] or visited[root]:
+            continue
+        stack = [root]
+        while stack:
+            number = stack[-1]
+            state = visited[number]
+            if state == 0:
+                visited[number] = 1
+                for operand in reversed(operands[number]):
+                    if visited[operand] == 0:
+                        stack.append(operand)
+            else:
+                stack.pop()
+                if state == 1:
+                    visited[number] = 2
+                    order.append(number)
+    return order

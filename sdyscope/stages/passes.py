@@ -1,0 +1,85 @@
+"""Shardy's passes, as the installed jaxlib has them.
+
+XLA runs ``addPropagationPipeline`` of Shardy. Which passes that is differs from version to version,
+so they are read off the expanded form that MLIR prints of ``sdy-propagation-pipeline``, with the
+switches set that make Shardy write down where axes come from and which step moved them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+from sdyscope.errors import CompilerError
+from sdyscope.stages import compat
+from sdyscope.stages.stderr import captured_stderr
+
+__all__ = ["Strategy", "propagation_passes", "run"]
+
+Strategy = Literal["aggressive", "basic"]
+
+#: XLA's own dump after propagation is taken behind this pass.
+_LAST = "sdy-close-shardings"
+_DEBUG = re.compile(r"((?:sink-)?debug-(?:propagation-edge-sharding|sharding-origins))=false")
+_ERROR = re.compile(r"error: (.*)")
+
+
+def propagation_passes(
+    context: Any, *, conservative: bool = False, debug: bool = True
+) -> tuple[str, ...]:
+    """The passes of Shardy's propagation pipeline, as texts to be joined by commas.
+
+    Args:
+      context: an MLIR context that knows Shardy.
+      conservative: only let axes go where nothing else could want to go.
+      debug: have origins and steps written into the module.
+    """
+    with context:
+        text = str(compat.passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)"))
+    inside = text.removeprefix("builtin.module(").removesuffix(")")
+    passes = [one for one in _split(inside) if not one.startswith("sdy-save-module")]
+    last = max(number for number, one in enumerate(passes) if one.startswith(_LAST))
+    found = []
+    for one in passes[: last + 1]:
+        if debug:
+            one = _DEBUG.sub(r"\1=true", one)
+        if conservative:
+            one = one.replace("conservative-propagation=false", "conservative-propagation=true")
+        found.append(one)
+    return tuple(found)
+
+
+def _split(pipeline: str) -> list[str]:
+    """A pipeline's text at its outermost commas."""
+    parts, depth, start = [], 0, 0
+    for at, char in enumerate(pipeline):
+        if char in "({":
+            depth += 1
+        elif char in ")}":
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(pipeline[start:at])
+            start = at + 1
+    return [*parts, pipeline[start:]]
+
+
+def run(module: Any, *passes: str) -> None:
+    """Runs passes over a module, in place.
+
+    Raises:
+      CompilerError: a pass failed; with the compiler's message, and the op it names.
+    """
+    with module.context, captured_stderr() as written:
+        manager = compat.passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
+        # The steps that Shardy writes on a while are more than its verifier allows.
+        manager.enable_verifier(False)
+        try:
+            manager.run(module.operation)
+        except Exception as error:  # MLIRError
+            raise CompilerError(_message(str(error), written())) from error
+
+
+def _message(message: str, written: str) -> str:
+    found = [match[1].strip() for match in _ERROR.finditer(message + "\n" + written)]
+    said = next((text for text in found if text), message.strip().partition("\n")[0])
+    return f"Shardy can't propagate on this module: {said}"
