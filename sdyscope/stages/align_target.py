@@ -1,0 +1,105 @@
+"""A partitioner's module, looked up by the tags of the lowered module's ops."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from sdyscope.graph import Op, OpGraph, TensorType
+from sdyscope.propagated import ValueId
+from sdyscope.stages.tags import ATTRIBUTE, sids
+
+__all__ = ["Target"]
+
+_FRONTEND = "mhlo.frontend_attributes"
+
+
+class Target:
+    """The module after propagation.
+
+    Attributes:
+        graph: its op graph.
+        tags: of each op that has some, the ops of the lowered module that it was made from.
+        tagged: the other way round, in program order.
+        paths: of an op that the location says it of, the calls that it was inlined from.
+        consumers: the ops that use a value.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self.tags: dict[int, frozenset[int]] = {}
+        self.tagged: dict[int, list[int]] = {}
+        self.paths: dict[int, tuple[int, ...]] = {}
+        self.consumers: dict[ValueId, list[int]] = {}
+        self._operands: dict[int, list[ValueId]] = {}
+        self._terminators: dict[tuple[int, int], int] = {}
+        for op in graph.ops:
+            if op.is_argument:
+                continue
+            if op.parent is not None:
+                self._terminators[op.parent, op.region] = op.id
+            operands = [(made.id, use.result) for made, use in graph.operands(op)]
+            self._operands[op.id] = operands
+            for value in dict.fromkeys(operands):
+                self.consumers.setdefault(value, []).append(op.id)
+            if op.types:
+                self._read_tags(op)
+
+    def _read_tags(self, op: Op) -> None:
+        found: set[int] = set()
+        frontend = op.attributes.get(_FRONTEND)
+        if frontend and ATTRIBUTE in frontend:
+            found.update(sids(frontend[ATTRIBUTE]))
+        # `sid144/sid1401`: inlined from call 144.
+        for name in op.location.names:
+            *calls, own = name.split("/")
+            found.update(sids(own) if own.startswith("sid") else ())
+            path = tuple(node for call in calls for node in sids(call)[:1])
+            if path or own.startswith("sid"):
+                self.paths[op.id] = path
+        if found:
+            self.tags[op.id] = frozenset(found)
+            for tag in found:
+                self.tagged.setdefault(tag, []).append(op.id)
+
+    def operands(self, node: int) -> list[ValueId]:
+        """The operands of an op."""
+        return self._operands.get(node, [])
+
+    def type_of(self, value: ValueId) -> TensorType:
+        """The type of a value."""
+        return self.graph.ops[value[0]].types[value[1]]
+
+    def returned(self, owner: int, region: int) -> list[ValueId]:
+        """What a region returns."""
+        last = self._terminators.get((owner, region))
+        return [] if last is None else self.operands(last)
+
+    def sources(self, node: int, tag: int) -> set[ValueId]:
+        """The operands of an op, and of all that was made from the same one and leads to it."""
+        found: set[ValueId] = set()
+        waiting, seen = [node], {node}
+        while waiting:
+            for value in self.operands(waiting.pop()):
+                found.add(value)
+                made = value[0]
+                if made not in seen and tag in self.tags.get(made, ()):
+                    seen.add(made)
+                    waiting.append(made)
+        return found
+
+    def around(self, tags: Iterable[int], kinds: frozenset[str]) -> list[int]:
+        """Ops of the given kinds with the most of these tags inside, nothing of the kind between.
+
+        Where several have equally many, all of them.
+        """
+        votes: Counter[int] = Counter()
+        for tag in tags:
+            for node in self.tagged.get(tag, ()):
+                parent = self.graph.ops[node].parent
+                while parent is not None and self.graph.ops[parent].kind not in kinds:
+                    parent = self.graph.ops[parent].parent
+                if parent is not None:
+                    votes[parent] += 1
+        best = max(votes.values(), default=0)
+        return [node for node, count in votes.items() if count == best]

@@ -1,0 +1,165 @@
+"""From an alignment to the propagated value of every value of the lowered module."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import get_args
+
+from sdyscope.convert import to_placement
+from sdyscope.errors import ConversionError
+from sdyscope.graph import OpGraph, Sharding
+from sdyscope.mesh import Mesh
+from sdyscope.placement import Placement
+from sdyscope.propagated import Fate, PropagatedValue, ValueId
+from sdyscope.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.stages.align import Alignment
+from sdyscope.tiling import TupleSharding
+
+__all__ = ["aligned_values", "sharding_of"]
+
+
+def aligned_values(
+    alignment: Alignment, lowered: OpGraph, propagated: OpGraph, num_partitions: int
+) -> tuple[Mapping[ValueId, PropagatedValue], Mapping[Fate, int], tuple[str, ...]]:
+    """Every value of ``lowered`` with what became of it, how many have each fate, and notes.
+
+    A value of a function that is called several times is what it is at the first call at which it
+    is there; where it is sharded differently at others, a note says how many such values there are.
+    """
+    placements = _Placements(propagated, num_partitions)
+    chosen: dict[ValueId, ValueId | None] = {}
+    differing = uncalled = 0
+    for value in _values(lowered):
+        places = alignment.found.get(value)
+        uncalled += places is None
+        there = [place for place in places or () if place is not None]
+        chosen[value] = there[0] if there else None
+        if value in alignment.not_partitioned:
+            chosen[value] = None
+        elif len(set(there)) > 1:
+            differing += len({str(placements(place)) for place in there}) > 1
+
+    together: dict[ValueId, list[ValueId]] = {}
+    for value, place in chosen.items():
+        if place is not None:
+            together.setdefault(place, []).append(value)
+
+    values: dict[ValueId, PropagatedValue] = {}
+    for value, place in chosen.items():
+        if place is None:
+            gone: Fate = "not partitioned" if value in alignment.not_partitioned else "folded"
+            values[value] = PropagatedValue(value, gone)
+            continue
+        others = tuple(other for other in together[place] if other != value)
+        values[value] = PropagatedValue(
+            value,
+            "merged" if others else "kept",
+            sharding_of(propagated, place),
+            placements(place),
+            node=place[0],
+            result=place[1],
+            merged_with=others,
+        )
+    counted = Counter(value.fate for value in values.values())
+    counts: dict[Fate, int] = {fate: counted[fate] for fate in get_args(Fate)}
+    return values, counts, tuple(_notes(lowered, alignment, differing, uncalled))
+
+
+def _values(graph: OpGraph) -> Iterator[ValueId]:
+    for op in graph.ops:
+        for result in range(len(op.types)):
+            yield op.id, result
+
+
+def _notes(
+    lowered: OpGraph, alignment: Alignment, differing: int, uncalled: int
+) -> Iterator[str]:
+    if differing:
+        yield (
+            f"{differing} values of functions that are called several times are sharded "
+            "differently at different calls; the first call's sharding is shown."
+        )
+    if uncalled:
+        yield f"{uncalled} values are in functions that are never called."
+    if alignment.retyped:
+        names = ", ".join(lowered.ops[node].name for node in sorted(alignment.retyped)[:5])
+        yield (
+            f"{len(alignment.retyped)} ops have results of other shapes in the partitioner's "
+            f"module and are not aligned: {names}."
+        )
+
+
+class _Placements:
+    """Placements of a graph's values, each distinct sharding converted once a rank."""
+
+    def __init__(self, graph: OpGraph, num_partitions: int) -> None:
+        self.graph = graph
+        self.num_partitions = num_partitions
+        self.known: dict[tuple[int, int], Placement | None] = {}
+        # Kept alive, since their identity stands for them.
+        self.shardings: list[Sharding] = []
+
+    def __call__(self, value: ValueId) -> Placement | None:
+        sharding = sharding_of(self.graph, value)
+        shape = self.graph.ops[value[0]].types[value[1]].shape
+        if sharding is None or isinstance(sharding, str) or shape is None:
+            return None
+        key = (id(sharding), len(shape))
+        if key not in self.known:
+            self.shardings.append(sharding)
+            self.known[key] = self.made(sharding, len(shape))
+        return self.known[key]
+
+    def made(self, sharding: Sharding, rank: int) -> Placement | None:
+        if isinstance(sharding, str):
+            return None
+        if isinstance(sharding, TupleSharding):
+            if len(sharding.elements) != 1:
+                return None
+            sharding = sharding.elements[0]
+        mesh: Mesh | str | None = None
+        if isinstance(sharding, TensorSharding):
+            mesh = sharding.mesh
+            mesh = mesh if isinstance(mesh, Mesh) else self.graph.meshes.get(mesh)
+        try:
+            known = mesh if isinstance(mesh, Mesh) else None
+            return to_placement(sharding, rank, known, self.num_partitions)
+        except ConversionError:
+            return None
+
+
+def sharding_of(graph: OpGraph, value: ValueId) -> Sharding | None:
+    """The sharding of a value of a module after propagation, of block arguments too.
+
+    A loop's arguments are sharded as its results. Those of a manual computation are what the
+    operands' shardings leave of them inside.
+    """
+    node, result = value
+    op = graph.ops[node]
+    if not op.is_argument or op.parent is None:
+        return op.shardings[result]
+    owner = graph.ops[op.parent]
+    if owner.kind in ("stablehlo.while", "mhlo.while"):
+        return owner.shardings[op.argument] if op.argument < len(owner.shardings) else None
+    if owner.kind == "sdy.manual_computation":
+        given = owner.attributes.get("in_shardings")
+        manual = owner.attributes.get("manual_axes")
+        if not isinstance(given, TensorShardingPerValue) or not isinstance(manual, ManualAxes):
+            return None
+        return _inside(given.shardings[op.argument], frozenset(manual.axes))
+    return op.shardings[result]
+
+
+def _inside(sharding: TensorSharding, manual: frozenset[str]) -> TensorSharding:
+    """A sharding of an operand of a manual computation, as its body sees it."""
+    return replace(
+        sharding,
+        dim_shardings=tuple(
+            replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in manual))
+            for dim in sharding.dim_shardings
+        ),
+        replicated_axes=tuple(a for a in sharding.replicated_axes if a.name not in manual),
+        unreduced_axes=tuple(a for a in sharding.unreduced_axes if a.name not in manual),
+    )
