@@ -20,7 +20,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.graph import OpGraph
 from sdyscope.stages import compat
 
-__all__ = ["ATTRIBUTE", "copy", "sids", "tag"]
+__all__ = ["ATTRIBUTE", "copy", "operations", "sids", "tag"]
 
 #: Name of the frontend attribute.
 ATTRIBUTE = "sid"
@@ -46,11 +46,8 @@ def tag(module: Any, graph: OpGraph, *, attributes: bool = True) -> Any:
       CompilerError: the graph is not that of the module.
     """
     copied = copy(module)
-    numbered: list[tuple[int, Any]] = []
     with copied.context:
-        free = _number(copied.operation, 0, numbered)
-        if free != len(graph.ops):
-            raise CompilerError(f"The module has {free} ops, and its graph {len(graph.ops)}.")
+        numbered = list(operations(copied, graph).items())
         if attributes:
             for node, operation in numbered:
                 if operation.name.startswith("stablehlo."):
@@ -61,6 +58,19 @@ def tag(module: Any, graph: OpGraph, *, attributes: bool = True) -> Any:
         for node, operation in numbered:
             operation.location = named(f"sid{node}", childLoc=operation.location)
     return copied
+
+
+def operations(module: Any, graph: OpGraph) -> dict[int, Any]:
+    """Every op inside a module by its node in the graph, in the order in which they end.
+
+    Raises:
+      CompilerError: the graph is not that of the module.
+    """
+    numbered: list[tuple[int, Any]] = []
+    free = _number(module.operation, 0, numbered)
+    if free != len(graph.ops):
+        raise CompilerError(f"The module has {free} ops, and its graph {len(graph.ops)}.")
+    return dict(numbered)
 
 
 def sids(names: str | Iterable[str]) -> tuple[int, ...]:
