@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import math
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -49,6 +50,7 @@ __all__ = [
     "dictionary_items",
     "dtype_name",
     "element_shape",
+    "fully_open",
     "func",
     "function_name",
     "hlo",
@@ -57,6 +59,7 @@ __all__ = [
     "ir",
     "is_explicit",
     "is_public",
+    "is_tuple",
     "kept_jaxpr",
     "locations_are_writable",
     "lowered_signature",
@@ -66,6 +69,7 @@ __all__ = [
     "mesh_context",
     "mesh_of",
     "mesh_of_attribute",
+    "named_hlo_shardings",
     "new_context",
     "partitioner",
     "passmanager",
@@ -74,6 +78,7 @@ __all__ = [
     "scan_body_is_inlined",
     "sdy",
     "setting",
+    "single_sharding",
     "shard_map_parameters",
     "spec_entries",
     "specified",
@@ -84,6 +89,7 @@ __all__ = [
     "through_hlo",
     "unspecified",
     "user_frame",
+    "value_sharding",
     "version",
     "version_tuple",
 ]
@@ -155,6 +161,14 @@ def through_hlo(bytecode: bytes) -> str | bytes:
     )
     module: str | bytes = _jax.mlir.xla_computation_to_mlir_module(computation)
     return module
+
+
+def named_hlo_shardings() -> bool:
+    """Whether XLA writes shardings with the names of axes in HLO (its version 3), as 0.12 does."""
+    found = re.findall(r"--xla_enable_hlo_sharding_v3(?:=(\w+))?", os.environ.get("XLA_FLAGS", ""))
+    if found:
+        return found[-1].lower() not in ("false", "0")
+    return version_tuple() >= (0, 12)
 
 
 def symbol_name(operation: Any) -> str:
@@ -544,7 +558,8 @@ def value_sharding(value: Any) -> Any:
         function = owner.owner.operation
         if function.name != "func.func" or "arg_attrs" not in function.attributes:
             return None
-        written = dict(dictionary_items(function.attributes["arg_attrs"][value.arg_number]))
+        number = ir.BlockArgument(value).arg_number
+        written = dict(dictionary_items(function.attributes["arg_attrs"][number]))
         return written.get("sdy.sharding")
     operation = owner.operation
     if operation.name == "sdy.sharding_constraint":
@@ -553,7 +568,7 @@ def value_sharding(value: Any) -> Any:
     if name not in operation.attributes:
         return None
     written = sdy.TensorShardingPerValueAttr(operation.attributes[name])
-    return list(written.shardings)[value.result_number]
+    return list(written.shardings)[ir.OpResult(value).result_number]
 
 
 def fully_open(attribute: Any) -> Any:

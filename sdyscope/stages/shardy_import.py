@@ -35,7 +35,11 @@ def import_module(module: Any) -> None:
                 reorder(block)
                 constants_to_shardy(block)
                 loop_invariants_to_captures(block)
+        _forget_meshes(module)
         run(module, "xla-sdy-round-trip-import-shardy-attrs")
+        if compat.named_hlo_shardings():
+            for function in functions(module).values():
+                result_sharding_from_root(function)
         while calls := _manual_calls(module):
             import_manual_computation(module, calls[0])
         run(module, "symbol-dce")
@@ -147,6 +151,51 @@ def _replace_terminator(terminator: Any, name: str, operands: list[Any]) -> None
         ip=compat.ir.InsertionPoint(terminator),
     )
     terminator.erase()
+
+
+def _forget_meshes(module: Any) -> None:
+    """Drops the meshes that the next pass makes again, of the attribute with all of them."""
+    attributes = module.operation.attributes
+    if _FRONTEND not in attributes:
+        return
+    frontend = dict(compat.dictionary_items(attributes[_FRONTEND]))
+    if "xla.sdy.meshes" not in frontend:
+        return
+    meshes = _parse(compat.ir.StringAttr(frontend["xla.sdy.meshes"]).value)
+    known = {name: str(mesh) for name, mesh in compat.dictionary_items(meshes)}
+    for view in list(module.body.operations):
+        operation = view.operation
+        if operation.name == "sdy.mesh":
+            mesh = str(operation.attributes["mesh"])
+            if known.get(compat.symbol_name(operation)) == mesh:
+                operation.erase()
+
+
+def result_sharding_from_root(function: Any) -> None:
+    """Gives the only result of a function the sharding of what it returns.
+
+    In HLO that has shardings with names a computation's result is its root with its sharding; a
+    root of several results is a tuple, which has none of its own.
+    """
+    block = function.regions[0].blocks[0]
+    returned = list(block.operations[len(block.operations) - 1].operation.operands)
+    root = _owner(returned[0]) if len(returned) == 1 else None
+    if root is None or root.name != "stablehlo.custom_call":
+        return
+    if "sdy.sharding" in root.attributes:
+        sharding = compat.single_sharding(root.attributes["sdy.sharding"])
+    elif (written := _attribute(root, "xla.sdy.out_shardings", root)) is not None:
+        sharding = compat.single_sharding(written)
+    else:
+        return
+    attributes = function.attributes
+    named: dict[str, Any] = {}
+    if "res_attrs" in attributes:
+        named = dict(compat.dictionary_items(attributes["res_attrs"][0]))
+    if "sdy.sharding" not in named:
+        named["sdy.sharding"] = sharding
+        dictionary = compat.ir.DictAttr.get(named)
+        attributes["res_attrs"] = compat.ir.ArrayAttr.get([dictionary])
 
 
 # --- manual computations --------------------------------------------------------------------------
