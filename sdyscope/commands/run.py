@@ -67,7 +67,7 @@ def command(
     steps: int,
     as_json: bool,
 ) -> int:
-    """Run the program on the devices that are there and compare what they hold.
+    """Run the program on real devices; compare shards and numbers.
 
     Every shard of every argument and result is compared with the placement that was asked for and
     lowered, every result with the same step on one device, within a tolerance for its dtype. Steps
