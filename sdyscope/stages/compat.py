@@ -78,8 +78,8 @@ __all__ = [
     "scan_body_is_inlined",
     "sdy",
     "setting",
-    "single_sharding",
     "shard_map_parameters",
+    "single_sharding",
     "spec_entries",
     "specified",
     "stablehlo",
@@ -545,7 +545,7 @@ def single_sharding(attribute: Any) -> Any:
     """The ``#sdy.sharding`` of an op with one result, from its ``#sdy.sharding_per_value``."""
     if sdy.TensorShardingAttr.isinstance(attribute):
         return attribute
-    return list(sdy.TensorShardingPerValueAttr(attribute).shardings)[0]
+    return next(iter(sdy.TensorShardingPerValueAttr(attribute).shardings))
 
 
 def value_sharding(value: Any) -> Any:
@@ -558,9 +558,10 @@ def value_sharding(value: Any) -> Any:
         function = owner.owner.operation
         if function.name != "func.func" or "arg_attrs" not in function.attributes:
             return None
-        number = ir.BlockArgument(value).arg_number
-        written = dict(dictionary_items(function.attributes["arg_attrs"][number]))
-        return written.get("sdy.sharding")
+        arguments: Any = function.attributes["arg_attrs"]
+        return dict(dictionary_items(arguments[ir.BlockArgument(value).arg_number])).get(
+            "sdy.sharding"
+        )
     operation = owner.operation
     if operation.name == "sdy.sharding_constraint":
         return operation.attributes["sharding"]

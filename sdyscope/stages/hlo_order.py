@@ -207,7 +207,7 @@ def _captures(block: Any, found: dict[int, None]) -> None:
 
 
 def _post_order(operands: list[list[int]], uses: list[int]) -> list[int]:
-    """Every op behind its operands, from the ops that nobody uses, in the order in which they are."""
+    """Every op behind its operands, from the ops that nobody uses, as they come."""
     visited = bytearray(len(operands))
     order: list[int] = []
     for root in range(len(operands)):

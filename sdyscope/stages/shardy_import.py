@@ -401,26 +401,26 @@ def open_free_variables(function: Any) -> None:
     loops = [operation for operation in walk(function) if operation.name == "stablehlo.while"]
     # As MLIR walks: what is inside a loop before the loop.
     for loop in reversed(loops):
-        inside = {hash(loop)} | {hash(operation) for operation in walk(loop)}
+        opened: dict[int, Any] = {}
         for value in _free_variables(loop):
             sharding = compat.value_sharding(value)
-            if sharding is None:
+            wanted = None if sharding is None else compat.fully_open(sharding)
+            if wanted is None:
                 continue
-            opened = compat.fully_open(sharding)
-            if opened is None:
-                continue
+            owner = _owner(value)
             made = compat.ir.Operation.create(
                 "sdy.sharding_constraint",
                 results=[value.type],
                 operands=[value],
-                attributes={"sharding": opened},
-                loc=value.location if hasattr(value, "location") else _owner(value).location,
+                attributes={"sharding": wanted},
+                loc=loop.location if owner is None else owner.location,
                 ip=compat.ir.InsertionPoint(loop),
             )
-            for use in list(value.uses):
-                user = use.owner.operation
-                if hash(user) in inside and user != loop:
-                    user.operands[use.operand_number] = made.results[0]
+            opened[hash(value)] = made.results[0]
+        for operation in walk(loop) if opened else ():
+            for number, operand in enumerate(operation.operands):
+                if hash(operand) in opened:
+                    operation.operands[number] = opened[hash(operand)]
 
 
 def _free_variables(loop: Any) -> list[Any]:
