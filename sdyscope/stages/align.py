@@ -40,6 +40,10 @@ _IDENTITIES = frozenset(
     }
 )
 _IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
+_CONVERSIONS = frozenset({"stablehlo.convert", "stablehlo.reshape"})
+_COMMUTATIVE = frozenset(
+    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+)
 _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard", "mhlo.copy"})
 
 
@@ -121,8 +125,17 @@ class _Aligner:
             waiting += self.pairs(op, other.id)
 
     def pairs(self, op: Op, node: int) -> list[tuple[ValueId, ValueId]]:
-        mine, theirs = self.operands(op), self.target.operands(node)
-        return list(zip(mine, theirs, strict=True)) if len(mine) == len(theirs) else []
+        """The operands of an op, each with that of the op that it is."""
+        mine = self.operands(op)
+        theirs = self.target.operands(node)
+        if len(mine) == len(theirs) == 1:
+            theirs = [self.target.source(node, op.id)]
+        if len(mine) != len(theirs):
+            return []
+        places = [self.now.get(value) for value in mine]
+        if op.kind in _COMMUTATIVE and (places[0] == theirs[1] or places[1] == theirs[0]):
+            theirs = theirs[::-1]
+        return list(zip(mine, theirs, strict=True))
 
     def type_of(self, value: ValueId) -> TensorType:
         return self.lowered.ops[value[0]].types[value[1]]
@@ -175,7 +188,9 @@ class _Aligner:
         operands = [self.now.get(operand) for operand in self.operands(op)]
         node = self.find(op, operands, path)
         if node is None:
-            same = _is_identity(op) and len(operands) == len(op.types)
+            same = len(operands) == len(op.types) and (
+                _is_identity(op) or self.changes_nothing(op)
+            )
             for result in range(len(op.types)):
                 self.bind((op.id, result), operands[result] if same else None)
         else:
@@ -186,6 +201,11 @@ class _Aligner:
                 for value, there in self.pairs(op, node):
                     self.fill(value, there)
         self.inside_nobody(op)
+
+    def changes_nothing(self, op: Op) -> bool:
+        """Whether it is a conversion to the type that the operand has already."""
+        given = [self.type_of(operand) for operand in self.operands(op)]
+        return op.kind in _CONVERSIONS and _same_types(op.types, given)
 
     def inside_nobody(self, op: Op) -> None:
         """What is inside a reduction's body is not partitioned."""
@@ -228,26 +248,45 @@ class _Aligner:
         self, op: Op, operands: Sequence[ValueId | None], known: set[ValueId]
     ) -> list[int]:
         """Ops that do the same to the same operands."""
-        first = operands[0] if operands else None
-        if first is None or None in operands:
+        first = next((operand for operand in operands if operand is not None), None)
+        if first is None:
             return []
-        found = []
-        for node in self.target.consumers.get(first, ()):
-            other = self.target.graph.ops[node]
-            if not _same_types(op.types, other.types):
-                continue
-            theirs = self.target.operands(node)
-            if other.kind == op.kind:
-                same = theirs == list(operands)
-            elif op.kind in _CONSTRAINTS or other.kind in _CONSTRAINTS:
-                same = other.kind in _CONSTRAINTS and _is_identity(op) and theirs == list(operands)
-            else:
-                same = not op.kind.startswith("stablehlo.") and (
-                    node not in self.target.tags and set(theirs) == known
-                )
-            if same:
-                found.append(node)
+        found = [
+            node
+            for node in self.target.consumers.get(first, ())
+            if _same_types(op.types, self.target.graph.ops[node].types)
+            and self.does_the_same(op, operands, known, node)
+        ]
         return [node for node in found if node not in self.claimed] or found
+
+    def does_the_same(
+        self, op: Op, operands: Sequence[ValueId | None], known: set[ValueId], node: int
+    ) -> bool:
+        kind = self.target.graph.ops[node].kind
+        theirs = self.target.operands(node)
+        if kind == op.kind:
+            if None not in operands:
+                return theirs == list(operands)
+            # With an operand that was not found, it must not be another op's.
+            if len(theirs) != len(operands) or self.is_anothers(op, node):
+                return False
+            here = dict(self.pairs(op, node))
+            return all(
+                here[value] == operand
+                if operand is not None
+                else _same_types([self.type_of(value)], [self.target.type_of(here[value])])
+                for value, operand in zip(self.operands(op), operands, strict=True)
+            )
+        if kind in _CONSTRAINTS:
+            return _is_identity(op) and theirs == list(operands)
+        # What is no op of StableHLO (chlo.square) becomes several, without a tag.
+        made_anew = not op.kind.startswith("stablehlo.") and node not in self.target.tags
+        return made_anew and set(theirs) == known and None not in operands
+
+    def is_anothers(self, op: Op, node: int) -> bool:
+        """Whether an op has the tag of another op like this one."""
+        tags = self.target.tags.get(node, frozenset()) - {op.id}
+        return any(self.lowered.ops[tag].kind == op.kind for tag in tags)
 
     # Loops and branches.
 

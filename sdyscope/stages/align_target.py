@@ -88,6 +88,13 @@ class Target:
                     waiting.append(made)
         return found
 
+    def source(self, node: int, tag: int) -> ValueId:
+        """The one operand of an op, or of the first of the ops in a row that were made from one."""
+        value = self.operands(node)[0]
+        while tag in self.tags.get(value[0], ()) and len(self.operands(value[0])) == 1:
+            value = self.operands(value[0])[0]
+        return value
+
     def around(self, tags: Iterable[int], kinds: frozenset[str]) -> list[int]:
         """Ops of the given kinds with the most of these tags inside, nothing of the kind between.
 
