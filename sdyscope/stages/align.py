@@ -219,8 +219,15 @@ class _Aligner:
         """The op that is this one, in this call; None when there is none of its types."""
         target = self.target
         tagged = target.tagged.get(op.id, ())
-        typed = [node for node in tagged if _same_types(op.types, target.graph.ops[node].types)]
         known = {operand for operand in operands if operand is not None}
+        typed = [
+            node
+            for node in tagged
+            if _same_types(op.types, target.graph.ops[node].types)
+            # `sid86;sid85` on a multiplication is where it and the broadcast of its operand came
+            # from, and not what the broadcast is; unless it is nothing but its operand.
+            and (not self.is_anothers(op, node) or (node, 0) in known)
+        ]
         if not typed:
             typed = self.untagged(op, operands, known)
             if not typed:
@@ -277,6 +284,8 @@ class _Aligner:
                 else _same_types([self.type_of(value)], [self.target.type_of(here[value])])
                 for value, operand in zip(self.operands(op), operands, strict=True)
             )
+        if (op.kind, kind) == ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
+            return theirs == list(operands)  # Dimensions of size 1 were added.
         if kind in _CONSTRAINTS:
             return _is_identity(op) and theirs == list(operands)
         # What is no op of StableHLO (chlo.square) becomes several, without a tag.
@@ -284,9 +293,12 @@ class _Aligner:
         return made_anew and set(theirs) == known and None not in operands
 
     def is_anothers(self, op: Op, node: int) -> bool:
-        """Whether an op has the tag of another op like this one."""
-        tags = self.target.tags.get(node, frozenset()) - {op.id}
-        return any(self.lowered.ops[tag].kind == op.kind for tag in tags)
+        """Whether a tag says that an op is another op of its kind, and none that it is this one."""
+        kind = self.target.graph.ops[node].kind
+        tags = self.target.tags.get(node, frozenset())
+        if op.kind == kind and op.id in tags:
+            return False
+        return any(tag != op.id and self.lowered.ops[tag].kind == kind for tag in tags)
 
     # Loops and branches.
 
