@@ -1,0 +1,404 @@
+"""The chain of an axis: from the user's annotation, step by step, to the value that it is on.
+
+A chain is found backwards. At each value: the step that brought the axis there; else what the value
+itself was annotated with; else a rule of Shardy's that moves shardings without a step (data flow
+across regions and calls, sharding groups, constraints that act on their operand).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis import rule_words
+from sdyscope.analysis.axis_parts import AxisPart, part_of
+from sdyscope.analysis.flow import CONSTRAINTS, EDGE, REGIONS, Arrival, Flow, Ref
+from sdyscope.annotations import Annotation
+from sdyscope.mesh import AxisRef
+from sdyscope.propagation import OriginSharding
+from sdyscope.source import SourceLocation
+
+__all__ = ["Beginning", "BeginningKind", "Chain", "Chains", "Direction", "Move"]
+
+Direction: TypeAlias = Literal["forward", "backward", "sideways", "data flow", "group"]
+"""``forward``: operand to result; ``backward``: result to operand; ``sideways``: between operands
+or between results; ``data flow``: the same value across a region or function boundary; ``group``:
+between values of one sharding group."""
+
+BeginningKind: TypeAlias = Literal[
+    "argument", "result", "constraint", "shard_map input", "shard_map output", "op"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The annotation that an axis comes from.
+
+    Attributes:
+        kind: what the user annotated.
+        name: its pytree path or scope.
+        words: ``the annotation {"model"} on dim 1 of the argument params['w1']``.
+        dimension: the annotated dimension; None when it has the axis no longer.
+        priority: the priority of that dimension; None is Shardy's default, 0.
+        source: the source line, where one is known.
+        annotation: the annotation in the lowered module, where it is known.
+        origin: what Shardy calls it, where it says.
+    """
+
+    kind: BeginningKind
+    name: str
+    words: str
+    dimension: int | None
+    priority: int | None
+    source: SourceLocation | None
+    annotation: Annotation | None
+    origin: OriginSharding | None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One move of an axis, from one value to the next.
+
+    Attributes:
+        number: Shardy's number of the step; None when a rule moved it that no step stands for.
+        axis: the axis or sub-axis that moved.
+        op: node in the propagated graph that it moved through.
+        kind: that op's kind.
+        scope: that op's scope.
+        source: that op's source line.
+        direction: which way it went.
+        rule: what allowed it, in words.
+        value: the value that it came to.
+        dimension: the dimension of that value which it shards; None when it has it no longer.
+    """
+
+    number: int | None
+    axis: AxisRef
+    op: int
+    kind: str
+    scope: str
+    source: SourceLocation | None
+    direction: Direction
+    rule: str
+    value: Ref
+    dimension: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Why a dimension of a value is sharded on an axis.
+
+    Attributes:
+        dimension: the dimension.
+        axis: the axis, or the part of it that this chain is about.
+        beginning: the annotation that it comes from; None when none was found.
+        moves: from there to the value, in order; none where the value itself is annotated.
+    """
+
+    dimension: int
+    axis: AxisRef
+    beginning: Beginning | None
+    moves: tuple[Move, ...]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it ends at an annotation."""
+        return self.beginning is not None
+
+
+#: How an axis came to a value without a step: through which op, which way, by what rule.
+_Link: TypeAlias = tuple[Ref, int, Direction, str]
+
+
+class Chains:
+    """Finds chains in one propagation.
+
+    Args:
+        flow: its index.
+        annotations: what is written in the lowered module, to name where chains begin.
+    """
+
+    def __init__(self, flow: Flow, annotations: tuple[Annotation, ...] = ()) -> None:
+        self.flow = flow
+        self._by_argument = {a.index: a for a in annotations if a.kind == "argument"}
+        self._by_result = {a.index: a for a in annotations if a.kind == "result"}
+        self._by_op = {
+            (a.op, a.kind, a.index if a.kind != "constraint" else 0): a for a in annotations
+        }
+        self._good: set[tuple[int, Ref, AxisPart]] = set()
+
+    def chains(self, ref: Ref) -> tuple[Chain, ...]:
+        """The chains of everything that a value of the propagated graph is sharded on."""
+        return tuple(
+            self.chain(ref, dimension, piece)
+            for dimension, part in self.flow.parts(ref)
+            for piece in self.pieces(ref, part)
+        )
+
+    def pieces(self, ref: Ref, part: AxisPart) -> list[AxisPart]:
+        """``part`` cut where different steps brought different parts of it."""
+        brought = [
+            shared
+            for arrival in self.flow.arrivals.get(self.flow.root(ref), [])
+            if (shared := arrival.part.shared(part)) is not None
+        ]
+        # The longest first, so that what several steps brought alike is one piece.
+        pieces: list[AxisPart] = []
+        for piece in sorted(brought, key=lambda one: -one.size):
+            pieces += piece.without(pieces)
+        return sorted([*pieces, *part.without(pieces)])
+
+    def chain(self, ref: Ref, dimension: int, part: AxisPart) -> Chain:
+        """The chain of ``part`` of an axis on a dimension of a value."""
+        moves: list[Move] = []
+        beginning = None
+        at, before = self.flow.root(ref), None
+        for arrival, links, start in self._walk(at, part, before):
+            for link in links:
+                moves.append(self._unnumbered(at, part, link))
+                at = link[0]
+            if arrival is not None:
+                moves.append(self._move(at, part, arrival))
+                if arrival.source is not None:
+                    at = arrival.source
+            beginning = start
+        axis = part.axis(self.flow.mesh)
+        return Chain(dimension, axis, beginning, tuple(reversed(moves)))
+
+    def is_explained(self, ref: Ref, part: AxisPart) -> bool:
+        """Whether the chain of ``part`` on a value has a beginning. Remembers what it found."""
+        seen: list[tuple[int, Ref, AxisPart]] = []
+        explained = False
+        for arrival, _, start in self._walk(self.flow.root(ref), part, None):
+            explained = start is not None
+            if arrival is None or arrival.source is None:
+                continue
+            state = (arrival.step.number, arrival.source, part)
+            if state in self._good:
+                explained = True
+                break
+            seen.append(state)
+        if explained:
+            self._good.update(seen)
+        return explained
+
+    # Searching.
+
+    def _walk(
+        self, at: Ref, part: AxisPart, before: int | None
+    ) -> Iterator[tuple[Arrival | None, list[_Link], Beginning | None]]:
+        """Backwards from a value: each time a step, the links before it, and where it ends."""
+        while True:
+            arrival, links, start = self._before(at, part, before)
+            yield arrival, links, start
+            if arrival is None or start is not None or arrival.source is None:
+                return
+            at, before = arrival.source, arrival.step.number
+
+    def _before(
+        self, at: Ref, part: AxisPart, before: int | None
+    ) -> tuple[Arrival | None, list[_Link], Beginning | None]:
+        """The nearest step or annotation that explains ``part`` at ``at``, and the way there."""
+        came: dict[Ref, tuple[Ref, _Link] | None] = {at: None}
+        queue = deque([at])
+        while queue:
+            here = queue.popleft()
+            arrival = self._arrival(here, part, before)
+            start = None
+            if arrival is None:
+                start = self._beginning(here, part)
+            elif arrival.source is None:
+                start = self._as_result(here, part)
+            if arrival is not None or start is not None:
+                links: list[_Link] = []
+                back = came[here]
+                while back is not None:
+                    links.append(back[1])
+                    back = came[back[0]]
+                return arrival, links[::-1], start
+            for link in self._links(here):
+                if link[0] not in came and self.flow.dimension_of(link[0], part) is not None:
+                    came[link[0]] = (here, link)
+                    queue.append(link[0])
+        return None, [], None
+
+    def _arrival(self, ref: Ref, part: AxisPart, before: int | None) -> Arrival | None:
+        found: Arrival | None = None
+        largest = 0
+        for arrival in self.flow.arrivals.get(ref, []):
+            shared = arrival.part.shared(part)
+            if shared is None or (before is not None and arrival.step.number >= before):
+                continue
+            if shared.size > largest:
+                found, largest = arrival, shared.size
+        return found
+
+    def _links(self, ref: Ref) -> Iterator[_Link]:
+        """Values that Shardy keeps sharded alike without a step, and how."""
+        flow = self.flow
+        for source in flow.sources(ref):
+            yield source, ref[0], "data flow", rule_words.data_flow(flow.graph.ops[ref[0]])
+        for target in flow.targets(ref):
+            yield target, target[0], "data flow", rule_words.data_flow(flow.graph.ops[target[0]])
+        for other in flow.groups.get(ref, ()):
+            if other != ref:
+                yield other, ref[0], "group", rule_words.GROUP
+        for op, _ in flow.uses(ref):
+            if op.kind in CONSTRAINTS:
+                yield flow.root((op.id, 0)), op.id, "backward", rule_words.CONSTRAINT
+
+    # Where chains begin.
+
+    def _beginning(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        main = self.flow.graph.main
+        for node, result in self.flow.same(ref):
+            op = self.flow.graph.ops[node]
+            around = None if op.parent is None else self.flow.graph.ops[op.parent]
+            found = None
+            if op.is_argument and main is not None and op.parent == main.op:
+                annotation = self._by_argument.get(op.argument)
+                found = self._annotated("argument", ref, part, annotation, op.scope, op.source)
+            elif op.kind in CONSTRAINTS:
+                found = self._on_op("constraint", ref, part, node, 0)
+            elif op.kind in REGIONS:
+                found = self._on_op("shard_map output", ref, part, node, result)
+            elif op.is_argument and around is not None and around.kind in REGIONS:
+                found = self._on_op("shard_map input", ref, part, around.id, op.argument)
+            if found is not None and found.dimension is not None:
+                return found
+        return self._as_result(ref, part) or self._as_op(ref, part)
+
+    def _as_result(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        """A value that is returned takes the sharding that its result is annotated with."""
+        main = self.flow.graph.main
+        for index in self.flow.returned.get(self.flow.root(ref), []) if main is not None else []:
+            annotation = self._by_result.get(index)
+            assert main is not None
+            written = annotation.sharding if annotation else main.results[index].sharding
+            if rule_words.dimension_in(written, part, self.flow.mesh) is None:
+                continue
+            name = main.results[index].name or f"result {index}"
+            return self._annotated("result", ref, part, annotation, name, None)
+        return None
+
+    def annotated_result(self, index: int, part: AxisPart) -> Beginning | None:
+        """The annotation of a result of main, if that has ``part``."""
+        annotation = self._by_result.get(index)
+        main = self.flow.graph.main
+        if annotation is None or main is None:
+            return None
+        if rule_words.dimension_in(annotation.sharding, part, self.flow.mesh) is None:
+            return None
+        ref = self.flow.operands(self.flow.graph.children(main.op)[-1].id)[index]
+        return self._annotated("result", ref, part, annotation, annotation.path, None)
+
+    def farthest(self, ref: Ref, part: AxisPart) -> str:
+        """As far back as an axis of a value can be followed, in words."""
+        at, back = self.flow.root(ref), 0
+        for arrival, _, _ in self._walk(at, part, None):
+            if arrival is not None and arrival.source is not None:
+                at, back = arrival.source, back + 1
+        op = self.flow.graph.ops[at[0]]
+        return f"{op.names[at[1]]} = {op.kind} in {op.scope or 'no scope'}, {back} steps back"
+
+    def _as_op(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        """Any other op that the lowered module has a sharding on."""
+        for member in self.flow.same(ref):
+            for node, result in self.flow.lowered_ids.get(member, ()):
+                annotation = self._by_op.get((node, "op", result))
+                if annotation is None:
+                    continue
+                if rule_words.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
+                    op = self.flow.graph.ops[member[0]]
+                    return self._annotated("op", ref, part, annotation, op.scope, op.source)
+        return None
+
+    def _on_op(
+        self, kind: BeginningKind, ref: Ref, part: AxisPart, node: int, index: int
+    ) -> Beginning:
+        op = self.flow.graph.ops[node]
+        annotation = None
+        for result in range(max(len(op.types), 1)):
+            for lowered, _ in self.flow.lowered_ids.get((node, result), ()):
+                annotation = annotation or self._by_op.get((lowered, kind, index))
+        return self._annotated(kind, ref, part, annotation, op.scope, op.source)
+
+    def _annotated(
+        self,
+        kind: BeginningKind,
+        ref: Ref,
+        part: AxisPart,
+        annotation: Annotation | None,
+        name: str,
+        source: SourceLocation | None,
+    ) -> Beginning:
+        if annotation is not None:
+            name, source = annotation.path, annotation.source or source
+        sharding = annotation.sharding if annotation else self.flow.sharding(ref)
+        dimension = rule_words.dimension_in(sharding, part, self.flow.mesh)
+        return Beginning(
+            kind,
+            name,
+            rule_words.beginning(kind, name, sharding, dimension),
+            dimension,
+            rule_words.priority_in(sharding, dimension),
+            source,
+            annotation,
+            self.origin(ref, part),
+        )
+
+    def origin(self, ref: Ref, part: AxisPart) -> OriginSharding | None:
+        """What Shardy itself says where an axis of a value comes from."""
+        for member in self.flow.same(ref):
+            for value in self.flow.lowered_ids.get(member, ()):
+                for axis, origin in self.flow.propagated.values[value].origins:
+                    if part_of(axis, self.flow.mesh).shared(part) is not None:
+                        return origin
+        return None
+
+    # Moves.
+
+    def _move(self, at: Ref, part: AxisPart, arrival: Arrival) -> Move:
+        step = arrival.step
+        op = self.flow.graph.ops[step.op]
+        shared = arrival.part.shared(part) or part
+        to = self.flow.dimension_of(at, part)
+        source = arrival.source
+        start = None if source is None else self.flow.dimension_of(source, part)
+        if op.kind == EDGE or source is None:
+            direction: Direction = "data flow"
+            around = self.flow.graph.ops[self.flow.root((op.id, 0))[0]] if source else op
+            rule = rule_words.data_flow(around)
+        else:
+            direction = rule_words.direction(step.source, arrival.slot)
+            rule = rule_words.moved(op, step.source, start, arrival.slot, to)
+        return Move(
+            step.number,
+            shared.axis(self.flow.mesh),
+            op.id,
+            op.kind,
+            op.scope,
+            op.source,
+            direction,
+            rule,
+            at,
+            to,
+        )
+
+    def _unnumbered(self, at: Ref, part: AxisPart, link: _Link) -> Move:
+        _, node, direction, rule = link
+        op = self.flow.graph.ops[node]
+        return Move(
+            None,
+            part.axis(self.flow.mesh),
+            op.id,
+            op.kind,
+            op.scope,
+            op.source,
+            direction,
+            rule,
+            at,
+            self.flow.dimension_of(at, part),
+        )
