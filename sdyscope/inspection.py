@@ -10,14 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis import check as checking
 from sdyscope.analysis import diff as diffing
+from sdyscope.analysis import what_if as wishing
 from sdyscope.annotations import Annotation, read_annotations
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.findings import Finding
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.program import Partitioner, Program, RequestedTensor
+from sdyscope.propagated import Propagated
+from sdyscope.sharding import PartitionSpec
 from sdyscope.tensors import LoweredTensors, TensorTable, tensor_table
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.explain import Explainer, Explanation
     from sdyscope.analysis.run import Run
     from sdyscope.stages.lower import LoweredModule
 
@@ -46,6 +50,8 @@ class Inspection:
         self._asked = tuple(partitioners)
         self._graphs: dict[Partitioner, OpGraph] = {}
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
+        self._propagated: dict[tuple[Partitioner, bool, bool], Propagated | CompilerError] = {}
+        self._explainers: dict[tuple[Partitioner, bool], Explainer] = {}
 
     def __repr__(self) -> str:
         return f"<Inspection of {self.name} under {' and '.join(self.partitioners)}>"
@@ -225,6 +231,138 @@ class Inspection:
         labels = _labels(self.source, other.source)
         sides = (self._side(one, labels[0]), other._side(two, labels[1]))
         return diffing.diff(*sides, across_partitioners=one != two), sides
+
+    def propagated(
+        self,
+        partitioner: Partitioner | None = None,
+        *,
+        by_xla: bool = False,
+        conservative: bool = False,
+    ) -> Propagated:
+        """What propagation decided for every value of the module under a partitioner.
+
+        Shardy's own passes run in this process, for a mesh of any size. GSPMD's propagation is part
+        of XLA, which compiles the module just so far, in a process of its own.
+
+        Args:
+            partitioner: whose; by default the first that the program is lowered under.
+            by_xla: have XLA compile the module for Shardy as well. Then there are no steps.
+            conservative: Shardy's conservative propagation, which leaves conflicts unsharded.
+
+        Raises:
+            CompilerError: the module can't be made, or the compiler refuses it.
+            TargetError: the module could not be read by MLIR, or ``conservative`` is asked for
+                where it can't be had.
+        """
+        chosen = self._chosen(partitioner)
+        by_xla = by_xla or chosen == "gspmd"
+        if conservative and by_xla:
+            raise TargetError(
+                "Conservative propagation is Shardy's, and not what XLA runs.",
+                hint="Ask for it with --partitioner shardy.",
+            )
+        key = (chosen, by_xla, conservative)
+        if key not in self._propagated:
+            try:
+                self._propagated[key] = self._propagate(chosen, by_xla, conservative)
+            except CompilerError as error:
+                self._propagated[key] = error
+        found = self._propagated[key]
+        if isinstance(found, CompilerError):
+            raise found
+        return found
+
+    def _propagate(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
+        lowered, graph = self.lowered[chosen], self.graph(chosen)
+        if lowered.module is None:
+            raise TargetError(
+                f"{self.name} can't be propagated: MLIR's bindings could not read it.",
+                hint="Read it with the version of JAX that wrote it.",
+            )
+        if by_xla:
+            from sdyscope.stages.xla_dump import propagated_by_xla
+
+            return propagated_by_xla(lowered, graph, chosen)
+        from sdyscope.stages.propagate import propagate
+
+        return propagate(lowered, graph, conservative=conservative)
+
+    def explainer(
+        self, partitioner: Partitioner | None = None, *, conservative: bool = False
+    ) -> Explainer:
+        """Explains values of a propagation; made once for all values.
+
+        Raises:
+            CompilerError: there is no such propagation.
+        """
+        from sdyscope.analysis.explain import Explainer
+
+        key = (self._chosen(partitioner), conservative)
+        if key not in self._explainers:
+            propagated = self.propagated(key[0], conservative=conservative)
+            self._explainers[key] = Explainer(
+                propagated, self.graph(key[0]), self.annotations(key[0])
+            )
+        return self._explainers[key]
+
+    def explain(
+        self, value: str, partitioner: Partitioner | None = None, *, conservative: bool = False
+    ) -> tuple[Explanation, ...]:
+        """Why a value is sharded as it is: for each axis, the chain from the user's annotation.
+
+        Args:
+            value: a pytree path, a scope path or its end, ``file.py:line``, or an SSA name. It may
+                name several values, which are all explained.
+            partitioner: whose propagation; only Shardy's says where axes come from.
+            conservative: Shardy's conservative propagation.
+
+        Raises:
+            CompilerError: there is no such propagation.
+            TargetError: no value has this name.
+        """
+        from sdyscope.analysis.values import resolve_value
+
+        chosen = self._chosen(partitioner)
+        named = resolve_value(self.graph(chosen), value)
+        explainer = self.explainer(chosen, conservative=conservative)
+        return tuple(explainer.explain(one) for one in named)
+
+    def what_if(
+        self,
+        shardings: Mapping[str, PartitionSpec | str] | None = None,
+        priorities: Mapping[tuple[str, int], int] | None = None,
+    ) -> Inspection:
+        """The same program with other annotations. It is not traced or lowered again.
+
+        Args:
+            shardings: by the name of an argument, result or constraint what to write there.
+            priorities: by name and dimension Shardy's priority, 0 being propagated first.
+
+        Raises:
+            TargetError: a tensor is not there, or can't carry what is wished.
+            SyntaxTextError: a text is no PartitionSpec.
+        """
+        from sdyscope.syntax.partition_spec import parse_partition_spec
+
+        wishes = [
+            wishing.Wish(name, parse_partition_spec(spec) if isinstance(spec, str) else spec)
+            for name, spec in (shardings or {}).items()
+        ]
+        wishes += [
+            wishing.Wish(name, None, ((dimension, priority),))
+            for (name, dimension), priority in (priorities or {}).items()
+        ]
+        return self.with_wishes(wishes)
+
+    def with_wishes(self, wishes: Sequence[wishing.Wish]) -> Inspection:
+        """See ``what_if``."""
+        graphs = {partitioner: self.graph(partitioner) for partitioner in self.lowered}
+        modules, failures = wishing.rewritten(self.lowered, graphs, self.tensors, wishes)
+        made = Inspection(self.source, self._asked)
+        made._lowered = modules, {**self.failures, **failures}
+        if self.program is not None:
+            made.traced, made.requested = self.traced, self.requested
+        return made
 
     def run(
         self,
