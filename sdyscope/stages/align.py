@@ -9,16 +9,25 @@ consumer's operand is the producer: XLA only puts equals for equals.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.propagated import ValueId
+from sdyscope.stages.align_kinds import (
+    COMMUTATIVE,
+    CONSTRAINTS,
+    CONVERSIONS,
+    is_identity,
+    same_types,
+)
 from sdyscope.stages.align_regions import (
     INLINED_REGIONS,
+    LOOPS,
     PARTITIONED_REGIONS,
     Loop,
+    Parts,
     match_carried,
     parts_of,
 )
@@ -28,23 +37,6 @@ __all__ = ["Alignment", "align"]
 
 Path: TypeAlias = tuple[int, ...]
 """The calls that an op is inside of, outermost first."""
-
-#: Ops that are their operand, and may be gone.
-_IDENTITIES = frozenset(
-    {
-        "sdy.sharding_constraint",
-        "sdy.reshard",
-        "sdy.propagation_barrier",
-        "stablehlo.optimization_barrier",
-        "mhlo.copy",
-    }
-)
-_IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
-_CONVERSIONS = frozenset({"stablehlo.convert", "stablehlo.reshape"})
-_COMMUTATIVE = frozenset(
-    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
-)
-_CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard", "mhlo.copy"})
 
 
 @dataclass(frozen=True)
@@ -91,7 +83,7 @@ class _Aligner:
             return
         arguments = [argument.node for argument in other.arguments]
         for argument in main.arguments:
-            same = argument.index < len(arguments) and _same_types(
+            same = argument.index < len(arguments) and same_types(
                 (argument.type,), (other.arguments[argument.index].type,)
             )
             self.bind((argument.node, 0), (arguments[argument.index], 0) if same else None)
@@ -115,7 +107,7 @@ class _Aligner:
             value, there = waiting.pop()
             if self.now.get(value, there) is not None or value not in self.now:
                 continue
-            if not _same_types((self.type_of(value),), (self.target.type_of(there),)):
+            if not same_types((self.type_of(value),), (self.target.type_of(there),)):
                 continue
             self.now[value] = there
             self.alignment.found[value][-1] = there
@@ -133,7 +125,7 @@ class _Aligner:
         if len(mine) != len(theirs):
             return []
         places = [self.now.get(value) for value in mine]
-        if op.kind in _COMMUTATIVE and (places[0] == theirs[1] or places[1] == theirs[0]):
+        if op.kind in COMMUTATIVE and (places[0] == theirs[1] or places[1] == theirs[0]):
             theirs = theirs[::-1]
         return list(zip(mine, theirs, strict=True))
 
@@ -188,9 +180,7 @@ class _Aligner:
         operands = [self.now.get(operand) for operand in self.operands(op)]
         node = self.find(op, operands, path)
         if node is None:
-            same = len(operands) == len(op.types) and (
-                _is_identity(op) or self.changes_nothing(op)
-            )
+            same = len(operands) == len(op.types) and (is_identity(op) or self.changes_nothing(op))
             for result in range(len(op.types)):
                 self.bind((op.id, result), operands[result] if same else None)
         else:
@@ -205,7 +195,7 @@ class _Aligner:
     def changes_nothing(self, op: Op) -> bool:
         """Whether it is a conversion to the type that the operand has already."""
         given = [self.type_of(operand) for operand in self.operands(op)]
-        return op.kind in _CONVERSIONS and _same_types(op.types, given)
+        return op.kind in CONVERSIONS and same_types(op.types, given)
 
     def inside_nobody(self, op: Op) -> None:
         """What is inside a reduction's body is not partitioned."""
@@ -223,7 +213,7 @@ class _Aligner:
         typed = [
             node
             for node in tagged
-            if _same_types(op.types, target.graph.ops[node].types)
+            if same_types(op.types, target.graph.ops[node].types)
             # `sid86;sid85` on a multiplication is where it and the broadcast of its operand came
             # from, and not what the broadcast is; unless it is nothing but its operand.
             and (not self.is_anothers(op, node) or (node, 0) in known)
@@ -261,7 +251,7 @@ class _Aligner:
         found = [
             node
             for node in self.target.consumers.get(first, ())
-            if _same_types(op.types, self.target.graph.ops[node].types)
+            if same_types(op.types, self.target.graph.ops[node].types)
             and self.does_the_same(op, operands, known, node)
         ]
         return [node for node in found if node not in self.claimed] or found
@@ -281,13 +271,13 @@ class _Aligner:
             return all(
                 here[value] == operand
                 if operand is not None
-                else _same_types([self.type_of(value)], [self.target.type_of(here[value])])
+                else same_types([self.type_of(value)], [self.target.type_of(here[value])])
                 for value, operand in zip(self.operands(op), operands, strict=True)
             )
         if (op.kind, kind) == ("stablehlo.broadcast_in_dim", "stablehlo.reshape"):
             return theirs == list(operands)  # Dimensions of size 1 were added.
-        if kind in _CONSTRAINTS:
-            return _is_identity(op) and theirs == list(operands)
+        if kind in CONSTRAINTS:
+            return is_identity(op) and theirs == list(operands)
         # What is no op of StableHLO (chlo.square) becomes several, without a tag.
         made_anew = not op.kind.startswith("stablehlo.") and node not in self.target.tags
         return made_anew and set(theirs) == known and None not in operands
@@ -303,62 +293,62 @@ class _Aligner:
     # Loops and branches.
 
     def regions(self, op: Op, path: Path) -> None:
-        operands = [self.now.get(operand) for operand in self.operands(op)]
-        node = self.owner(op, operands)
+        operands = self.operands(op)
+        places = [self.now.get(operand) for operand in operands]
+        node = self.owner(op, places)
+        mine = parts_of(self.lowered, op, operands)
+        theirs: Parts | None = None
+        carried: list[int | None] = [None] * len(operands)
         if node is not None:
             self.claimed.add(node)
-        mine = parts_of(self.lowered, op, self.operands(op))
-        theirs = (
-            None
-            if node is None
-            else parts_of(
-                self.target.graph, self.target.graph.ops[node], self.target.operands(node)
-            )
-        )
-        carried: list[int | None] = [None] * len(operands)
-        if theirs is not None and operands:
+            there = self.target.operands(node)
+            theirs = parts_of(self.target.graph, self.target.graph.ops[node], there)
             carried = match_carried(
-                Loop(mine, [self.type_of(v) for v in self.operands(op)], operands),
-                Loop(theirs, list(map(self.target.type_of, theirs.operands)), theirs.operands),
+                Loop(mine, list(map(self.type_of, operands)), places),
+                Loop(theirs, list(map(self.target.type_of, there)), there),
                 self.target.tags,
             )
-        loops = op.kind.endswith(".while")
-        for region in sorted(mine.arguments):
-            for position, argument in enumerate(mine.arguments[region]):
-                there = carried[position] if position < len(carried) else None
-                if theirs is not None and there is not None:
-                    self.bind((argument, 0), (theirs.arguments[region][there], 0))
-                elif loops and position in mine.unchanged:
-                    self.bind((argument, 0), operands[position])
-                else:
-                    self.bind((argument, 0), None)
+        is_loop = op.kind in LOOPS
+        unchanged: frozenset[int] = mine.unchanged if is_loop else frozenset()
+        for region, arguments in mine.arguments.items():
+            others = theirs.arguments.get(region, ()) if theirs is not None else ()
+            for index, (argument, position) in enumerate(zip(arguments, carried, strict=False)):
+                place = places[index] if index in unchanged else None
+                if position is not None and position < len(others):
+                    place = (others[position], 0)
+                self.bind((argument, 0), place)
+        order: Sequence[int | None] = carried if is_loop else range(len(op.types))
         for region in range(mine.num_regions):
             returned = self.body(op.id, region, path)
-            if theirs is None or region >= len(theirs.returned):
-                continue
-            order = carried if loops and region == 1 else range(len(returned))
-            if not loops and len(theirs.returned[region]) != len(returned):
-                continue
-            if not loops or region == 1:
-                for value, position in zip(returned, order, strict=False):
-                    if position is not None:
-                        self.fill(value, theirs.returned[region][position])
-        types = () if node is None else self.target.graph.ops[node].types
+            # What a loop's condition returns is no result.
+            if theirs is not None and not (is_loop and region == 0):
+                self.fill_returned(returned, theirs.returned[region : region + 1], order)
         for result, type_ in enumerate(op.types):
-            place: int | None = result
-            if loops:
-                place = carried[result]
-                if place is None and result in mine.unchanged:
-                    self.bind((op.id, result), operands[result])
-                    continue
-            elif len(types) != len(op.types):
-                place = None
-            fits = place is not None and place < len(types) and _same_types((type_,), [types[place]])
-            self.bind((op.id, result), (node, place) if fits and node is not None and place is not None else None)
+            position = order[result]
+            gone = position is None and result in unchanged
+            place = places[result] if gone else self.result(node, position, type_)
+            self.bind((op.id, result), place)
         if theirs is not None:
-            for value, position in zip(self.operands(op), carried, strict=False):
-                if position is not None:
-                    self.fill(value, theirs.operands[position])
+            self.fill_returned(operands, [theirs.operands], carried)
+
+    def fill_returned(
+        self,
+        values: Sequence[ValueId],
+        theirs: Sequence[Sequence[ValueId]],
+        order: Sequence[int | None],
+    ) -> None:
+        """Where values are that go into regions or come out of them, in the other's order."""
+        for there in theirs:
+            for value, position in zip(values, order, strict=False):
+                if position is not None and position < len(there):
+                    self.fill(value, there[position])
+
+    def result(self, node: int | None, position: int | None, type_: TensorType) -> ValueId | None:
+        """A result of an op, where it has one there of that type."""
+        types = () if node is None else self.target.graph.ops[node].types
+        if node is None or position is None or position >= len(types):
+            return None
+        return (node, position) if same_types([type_], [types[position]]) else None
 
     def owner(self, op: Op, operands: Sequence[ValueId | None]) -> int | None:
         """The loop or branch that is this one: by its tag, or by those of what is inside."""
@@ -369,7 +359,7 @@ class _Aligner:
             if self.target.graph.ops[node].kind in kinds
         ]
         if not nodes:
-            nodes = list(self.target.around(self.tags_inside(op), kinds))
+            nodes = self.target.around(self.tags_inside(op, kinds), kinds)
         known = {operand for operand in operands if operand is not None}
 
         def likeness(node: int) -> tuple[int, bool, int]:
@@ -381,26 +371,16 @@ class _Aligner:
 
         return max(nodes, key=likeness, default=None)
 
-    def tags_inside(self, op: Op) -> Iterable[int]:
-        """The ops inside an op and inside the functions that are called there."""
-        waiting = [op.id]
+    def tags_inside(self, op: Op, kinds: frozenset[str]) -> Iterator[tuple[int, int]]:
+        """The ops inside an op and in the functions called there, and inside how many of a kind."""
+        waiting = [(op.id, 0)]
         while waiting:
-            for inner in self.lowered.children(waiting.pop()):
+            owner, depth = waiting.pop()
+            for inner in self.lowered.children(owner):
                 if inner.is_argument:
                     continue
-                yield inner.id
-                waiting.append(inner.id)
+                yield inner.id, depth
+                waiting.append((inner.id, depth + (inner.kind in kinds)))
                 callee = self.lowered.callee(inner)
                 if callee is not None:
-                    waiting.append(callee.op)
-
-
-def _is_identity(op: Op) -> bool:
-    return op.kind in _IDENTITIES or op.call_target in _IDENTITY_CALLS
-
-
-def _same_types(mine: Sequence[TensorType], theirs: Sequence[TensorType]) -> bool:
-    return len(mine) == len(theirs) and all(
-        one.shape == other.shape and one.dtype == other.dtype
-        for one, other in zip(mine, theirs, strict=True)
-    )
+                    waiting.append((callee.op, depth))

@@ -12,15 +12,24 @@ from typing import TypeAlias
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.propagated import ValueId
 
-__all__ = ["INLINED_REGIONS", "PARTITIONED_REGIONS", "Loop", "Parts", "match_carried", "parts_of"]
+__all__ = [
+    "INLINED_REGIONS",
+    "LOOPS",
+    "PARTITIONED_REGIONS",
+    "Loop",
+    "Parts",
+    "match_carried",
+    "parts_of",
+]
 
-_LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
+#: Ops whose region runs on its operands and then on what it returned.
+LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
 _BRANCHES = frozenset({"stablehlo.case", "stablehlo.if", "mhlo.case", "mhlo.if"})
 _MANUAL = frozenset({"sdy.manual_computation"})
 
 #: Ops whose regions hold values with shardings, and the kinds that they can be of later.
 PARTITIONED_REGIONS: Mapping[str, frozenset[str]] = {
-    kind: kinds for kinds in (_LOOPS, _BRANCHES, _MANUAL) for kind in kinds
+    kind: kinds for kinds in (LOOPS, _BRANCHES, _MANUAL) for kind in kinds
 }
 #: Ops whose region becomes a part of what is around.
 INLINED_REGIONS = frozenset({"sdy.named_computation"})
@@ -103,9 +112,7 @@ def _source(graph: OpGraph, value: ValueId) -> _Source:
         node, result = made.id, use.result
 
 
-def match_carried(
-    mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]
-) -> list[int | None]:
+def match_carried(mine: Loop, theirs: Loop, tags: Mapping[int, frozenset[int]]) -> list[int | None]:
     """For each operand of one loop its position in the other; None where it has no such.
 
     Args:
@@ -130,9 +137,7 @@ def match_carried(
     return found
 
 
-def _likeness(
-    mine: Loop, i: int, theirs: Loop, j: int, tags: Mapping[int, frozenset[int]]
-) -> int:
+def _likeness(mine: Loop, i: int, theirs: Loop, j: int, tags: Mapping[int, frozenset[int]]) -> int:
     """How much speaks for one value being the other; negative when something speaks against."""
     place, score = mine.places[i], 0
     if place is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.propagated import ValueId
@@ -95,18 +95,27 @@ class Target:
             value = self.operands(value[0])[0]
         return value
 
-    def around(self, tags: Iterable[int], kinds: frozenset[str]) -> list[int]:
-        """Ops of the given kinds with the most of these tags inside, nothing of the kind between.
+    def around(self, tags: Iterable[tuple[int, int]], kinds: frozenset[str]) -> list[int]:
+        """Ops of the given kinds with the most of these tags inside.
 
         Where several have equally many, all of them.
+
+        Args:
+            tags: each with the number of other ops of these kinds that stand between.
+            kinds: the kinds.
         """
         votes: Counter[int] = Counter()
-        for tag in tags:
+        for tag, depth in tags:
             for node in self.tagged.get(tag, ()):
-                parent = self.graph.ops[node].parent
-                while parent is not None and self.graph.ops[parent].kind not in kinds:
-                    parent = self.graph.ops[parent].parent
-                if parent is not None:
-                    votes[parent] += 1
+                outside = [parent for parent in self.parents(node) if parent.kind in kinds]
+                if depth < len(outside):
+                    votes[outside[depth].id] += 1
         best = max(votes.values(), default=0)
         return [node for node, count in votes.items() if count == best]
+
+    def parents(self, node: int) -> Iterator[Op]:
+        """The ops around an op, innermost first."""
+        parent = self.graph.ops[node].parent
+        while parent is not None:
+            yield self.graph.ops[parent]
+            parent = self.graph.ops[parent].parent

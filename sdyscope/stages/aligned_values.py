@@ -73,9 +73,7 @@ def _values(graph: OpGraph) -> Iterator[ValueId]:
             yield op.id, result
 
 
-def _notes(
-    lowered: OpGraph, alignment: Alignment, differing: int, uncalled: int
-) -> Iterator[str]:
+def _notes(lowered: OpGraph, alignment: Alignment, differing: int, uncalled: int) -> Iterator[str]:
     if differing:
         yield (
             f"{differing} values of functions that are called several times are sharded "

@@ -55,8 +55,15 @@ def _watch(folder: Path) -> None:
 
 
 def _options(
-    folder: Path, num_partitions: int, shardy: bool, parameters: list[bool], results: list[bool]
+    folder: Path,
+    *,
+    num_partitions: int,
+    shardy: bool,
+    explained: bool,
+    parameters: list[bool],
+    results: list[bool],
 ) -> Any:
+    passes = ("shardy-verbose" if explained else "shardy-xla") if shardy else "sharding-propagation"
     options = _jax.CompileOptions()
     options.num_replicas = 1
     options.num_partitions = num_partitions
@@ -69,7 +76,7 @@ def _options(
     build.allow_spmd_sharding_propagation_to_output = results
     options.env_option_overrides = [
         ("xla_dump_to", str(folder)),
-        ("xla_dump_hlo_pass_re", "shardy-xla" if shardy else "sharding-propagation"),
+        ("xla_dump_hlo_pass_re", passes),
         # Shardy's own dumps come whatever this says.
         ("xla_dump_hlo_module_re", "NOTHING" if shardy else "."),
         ("xla_dump_hlo_as_text", True),
@@ -80,9 +87,8 @@ def _options(
 def main(folder: Path) -> int:
     """Compiles; the process's exit status."""
     given = json.loads((folder / OPTIONS).read_text())
-    count = given["num_partitions"]
-    client = xla_client.make_cpu_client(num_devices=count)
-    options = _options(folder, count, given["shardy"], given["parameters"], given["results"])
+    client: Any = xla_client.make_cpu_client(num_devices=given["num_partitions"])
+    options = _options(folder, **given)
     threading.Thread(target=_watch, args=(folder,), daemon=True).start()
     try:
         devices = _jax.DeviceList(tuple(client.devices()))

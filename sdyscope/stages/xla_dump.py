@@ -22,13 +22,14 @@ from sdyscope.convert import unspecified_dims
 from sdyscope.errors import CompilerError
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.program import Partitioner
-from sdyscope.propagated import Propagated
+from sdyscope.propagated import Propagated, ValueId
 from sdyscope.stages import compat, xla_child
 from sdyscope.stages.align import Alignment, align
 from sdyscope.stages.aligned_values import aligned_values
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.stages.tags import tag
+from sdyscope.tiling import TupleSharding
 
 __all__ = ["Dump", "propagated_by_xla", "read_dump", "xla_dump"]
 
@@ -102,10 +103,10 @@ def _found(lowered: LoweredModule) -> Partitioner:
 
 def _one_partition(graph: OpGraph, partitioner: Partitioner) -> Propagated:
     """XLA has nothing to propagate for one device, and every value is whole on it."""
-    found = {
+    found: dict[ValueId, list[ValueId | None]] = {
         (op.id, result): [(op.id, result)] for op in graph.ops for result in range(len(op.types))
     }
-    values, counts, notes = aligned_values(Alignment({**found}), graph, graph, 1)
+    values, counts, notes = aligned_values(Alignment(found), graph, graph, 1)
     return Propagated(
         partitioner=partitioner,
         exactness="exact",
@@ -117,7 +118,9 @@ def _one_partition(graph: OpGraph, partitioner: Partitioner) -> Propagated:
     )
 
 
-def xla_dump(module: Any, graph: OpGraph, partitioner: Partitioner, count: int) -> Dump:
+def xla_dump(
+    module: Any, graph: OpGraph, partitioner: Partitioner, count: int, *, explained: bool = False
+) -> Dump:
     """Compiles a module for ``count`` CPU devices until it is propagated.
 
     Args:
@@ -125,6 +128,7 @@ def xla_dump(module: Any, graph: OpGraph, partitioner: Partitioner, count: int) 
         graph: the op graph of the same module without tags.
         partitioner: whose propagation.
         count: number of partitions.
+        explained: whether Shardy writes down its origins and steps, too.
 
     Raises:
         CompilerError: XLA refuses or aborts before, or does not run this partitioner.
@@ -135,6 +139,7 @@ def xla_dump(module: Any, graph: OpGraph, partitioner: Partitioner, count: int) 
     options = {
         "num_partitions": count,
         "shardy": partitioner == "shardy",
+        "explained": explained,
         "parameters": [_is_free(argument) for argument in main.arguments] if main else [],
         "results": [_is_free(result) for result in main.results] if main else [],
     }
@@ -167,7 +172,7 @@ def xla_dump(module: Any, graph: OpGraph, partitioner: Partitioner, count: int) 
 def _is_free(boundary: Argument | Result) -> bool:
     """Whether the partitioner may choose the sharding, as JAX tells XLA."""
     sharding = boundary.sharding
-    if sharding is None or isinstance(sharding, str):
+    if sharding is None or isinstance(sharding, str | TupleSharding):
         return True
     is_result = isinstance(boundary, Result)
     return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
@@ -208,4 +213,3 @@ def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> OpGraph:
             raise CompilerError(
                 f"XLA's own dump can't be read: {_first_sentence(str(error))}"
             ) from error
-

@@ -1,0 +1,39 @@
+"""Kinds of ops that are, or become, something else on their way to a partitioner."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sdyscope.graph import Op, TensorType
+
+__all__ = ["COMMUTATIVE", "CONSTRAINTS", "CONVERSIONS", "is_identity", "same_types"]
+
+#: Ops that are their operand, and may be gone.
+_IDENTITIES = frozenset(
+    {
+        "sdy.sharding_constraint",
+        "sdy.reshard",
+        "sdy.propagation_barrier",
+        "stablehlo.optimization_barrier",
+        "mhlo.copy",
+    }
+)
+_IDENTITY_CALLS = frozenset({"Sharding", "annotate_device_placement"})
+CONVERSIONS = frozenset({"stablehlo.convert", "stablehlo.reshape"})
+COMMUTATIVE = frozenset(
+    f"stablehlo.{name}" for name in ("add", "multiply", "maximum", "minimum", "and", "or", "xor")
+)
+CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard", "mhlo.copy"})
+
+
+def is_identity(op: Op) -> bool:
+    """Whether an op's results are its operands."""
+    return op.kind in _IDENTITIES or op.call_target in _IDENTITY_CALLS
+
+
+def same_types(mine: Sequence[TensorType], theirs: Sequence[TensorType]) -> bool:
+    """Whether values have the same shapes and dtypes."""
+    return len(mine) == len(theirs) and all(
+        one.shape == other.shape and one.dtype == other.dtype
+        for one, other in zip(mine, theirs, strict=True)
+    )
