@@ -48,12 +48,14 @@ class Alignment:
             gone. A value of a function that is never called is not in here.
         not_partitioned: values that no partitioner gives a sharding: inside the body of a
             reduction, a sort or a scatter, and tokens.
+        copies: how many ops like it have an op's tag.
         retyped: ops whose tag is only on ops with results of other shapes or dtypes.
     """
 
     found: dict[ValueId, list[ValueId | None]] = field(default_factory=dict)
     not_partitioned: set[ValueId] = field(default_factory=set)
     retyped: set[int] = field(default_factory=set)
+    copies: dict[int, int] = field(default_factory=dict)
 
 
 def align(lowered: OpGraph, propagated: OpGraph) -> Alignment:
@@ -226,6 +228,8 @@ class _Aligner:
                 return None
         if len(typed) == 1:
             return typed[0]
+        alike = [node for node in typed if target.graph.ops[node].kind == op.kind]
+        self.alignment.copies[op.id] = len(alike)
 
         def likeness(node: int) -> tuple[bool, bool, int, bool, int]:
             other = target.graph.ops[node]

@@ -33,8 +33,10 @@ class Target:
         self.consumers: dict[ValueId, list[int]] = {}
         self._operands: dict[int, list[ValueId]] = {}
         self._terminators: dict[tuple[int, int], int] = {}
+        # Loops' bodies can be there once more, as functions that nothing calls.
+        reached = _reached(graph)
         for op in graph.ops:
-            if op.is_argument:
+            if op.is_argument or op.function not in reached:
                 continue
             if op.parent is not None:
                 self._terminators[op.parent, op.region] = op.id
@@ -119,3 +121,19 @@ class Target:
         while parent is not None:
             yield self.graph.ops[parent]
             parent = self.graph.ops[parent].parent
+
+
+def _reached(graph: OpGraph) -> set[str]:
+    """The main function and those that are called from it."""
+    calls: dict[str, set[str]] = {}
+    for op in graph.operations():
+        if op.attributes and op.callee is not None:
+            calls.setdefault(op.function, set()).add(op.callee)
+    reached: set[str] = set()
+    waiting = [] if graph.main is None else [graph.main.name]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += calls.get(name, ())
+    return reached

@@ -30,7 +30,7 @@ def aligned_values(
     """
     placements = _Placements(propagated, num_partitions)
     chosen: dict[ValueId, ValueId | None] = {}
-    differing = uncalled = 0
+    differing = uncalled = split = 0
     for value in _values(lowered):
         places = alignment.found.get(value)
         uncalled += places is None
@@ -38,7 +38,9 @@ def aligned_values(
         chosen[value] = there[0] if there else None
         if value in alignment.not_partitioned:
             chosen[value] = None
-        elif len(set(there)) > 1:
+            continue
+        split += alignment.copies.get(value[0], 1) > len(there) > 0
+        if len(set(there)) > 1:
             differing += len({str(placements(place)) for place in there}) > 1
 
     together: dict[ValueId, list[ValueId]] = {}
@@ -64,7 +66,7 @@ def aligned_values(
         )
     counted = Counter(value.fate for value in values.values())
     counts: dict[Fate, int] = {fate: counted[fate] for fate in get_args(Fate)}
-    return values, counts, tuple(_notes(lowered, alignment, differing, uncalled))
+    return values, counts, tuple(_notes(lowered, alignment, differing, uncalled, split))
 
 
 def _values(graph: OpGraph) -> Iterator[ValueId]:
@@ -73,11 +75,18 @@ def _values(graph: OpGraph) -> Iterator[ValueId]:
             yield op.id, result
 
 
-def _notes(lowered: OpGraph, alignment: Alignment, differing: int, uncalled: int) -> Iterator[str]:
+def _notes(
+    lowered: OpGraph, alignment: Alignment, differing: int, uncalled: int, split: int
+) -> Iterator[str]:
     if differing:
         yield (
             f"{differing} values of functions that are called several times are sharded "
             "differently at different calls; the first call's sharding is shown."
+        )
+    if split:
+        yield (
+            f"{split} values that come from constants stand in the partitioner's module several "
+            "times, one for each use; the first one's sharding is shown."
         )
     if uncalled:
         yield f"{uncalled} values are in functions that are never called."

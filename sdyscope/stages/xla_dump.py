@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -28,12 +29,15 @@ from sdyscope.stages.align import Alignment, align
 from sdyscope.stages.aligned_values import aligned_values
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
-from sdyscope.stages.tags import tag
+from sdyscope.stages.tags import sids, tag
 from sdyscope.tiling import TupleSharding
 
 __all__ = ["Dump", "propagated_by_xla", "read_dump", "xla_dump"]
 
 _FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
+#: Status, context and place in XLA's source.
+_PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
 _CALLED_BACK = "CustomSPMDPartitioning"
 
 
@@ -154,18 +158,18 @@ def xla_dump(
             errors="replace",
             check=False,
         )
-        refusal = _first_sentence(child.stdout) if child.returncode == xla_child.REFUSED else ""
+        refused = child.stdout if child.returncode == xla_child.REFUSED else ""
         path = xla_child.finished(folder)
         if path is not None:
-            return Dump(path.name, path.read_text(), refusal)
+            return Dump(path.name, path.read_text(), _first_sentence(refused))
     if partitioner == "shardy" and _FELL_BACK in child.stderr:
         raise CompilerError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
             "to GSPMD without a word.",
             hint="Lower all of the program under one partitioner.",
         )
-    if refusal:
-        raise CompilerError(f"XLA refuses the module: {refusal}")
+    if refused:
+        raise _refusal(refused, graph)
     raise CompilerError(_how_it_ended(child.returncode, child.stderr))
 
 
@@ -179,7 +183,25 @@ def _is_free(boundary: Argument | Result) -> bool:
 
 
 def _first_sentence(said: str) -> str:
-    return said.strip().partition("\n")[0].strip()
+    """XLA's message without its own source lines and the instructions below."""
+    return _PREFIX.sub("", said.strip().partition("\n")[0]).strip().rstrip(":.")
+
+
+def _refusal(said: str, graph: OpGraph) -> CompilerError:
+    """What XLA says, at the source line of the first op that it names by its tag."""
+    named = [
+        graph.ops[node]
+        for name in _OP_NAME.findall(said)
+        for node in sids(name)[-1:]
+        if node < len(graph.ops)
+    ]
+    scopes = ", ".join(dict.fromkeys(op.scope or op.name for op in named))
+    line = next((op.source for op in named if op.source is not None), None)
+    return CompilerError(
+        f"XLA refuses the module: {_first_sentence(said)}{f' ({scopes})' if scopes else ''}.",
+        file=line.file if line else None,
+        line=line.line if line else None,
+    )
 
 
 def _how_it_ended(status: int, log: str) -> str:
