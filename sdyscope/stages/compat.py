@@ -43,6 +43,7 @@ hlo: Any = importlib.import_module(
 __all__ = [
     "abstract_mesh",
     "all_explicit",
+    "argument_number",
     "arguments",
     "call_arguments",
     "constant_shardings",
@@ -57,10 +58,12 @@ __all__ = [
     "hlo_sharding_text",
     "hlo_to_stablehlo",
     "ir",
+    "is_block_argument",
     "is_explicit",
     "is_public",
     "is_tuple",
     "kept_jaxpr",
+    "location_name",
     "locations_are_writable",
     "lowered_signature",
     "lowering_arguments",
@@ -74,6 +77,7 @@ __all__ = [
     "partitioner",
     "passmanager",
     "random_keys",
+    "result_number",
     "results",
     "scan_body_is_inlined",
     "sdy",
@@ -150,8 +154,8 @@ def hlo_to_stablehlo(proto: bytes) -> bytes:
     return module if isinstance(module, bytes) else module.encode()
 
 
-def through_hlo(bytecode: bytes) -> str | bytes:
-    """StableHLO as XLA has it after StableHLO -> HLO -> StableHLO, text or bytecode.
+def through_hlo(bytecode: bytes) -> bytes:
+    """StableHLO as XLA has it after StableHLO -> HLO -> StableHLO, in bytecode.
 
     Raises:
       Exception: XLA's error, when the module has ops without an HLO form.
@@ -159,8 +163,16 @@ def through_hlo(bytecode: bytes) -> str | bytes:
     computation = _jax.mlir.mlir_module_to_xla_computation(
         bytecode, use_tuple_args=False, return_tuple=False
     )
-    module: str | bytes = _jax.mlir.xla_computation_to_mlir_module(computation)
-    return module
+    return hlo_to_stablehlo(computation.as_serialized_hlo_module_proto())
+
+
+def location_name(operation: Any) -> str:
+    """The outermost name of an op's location; empty when it has none."""
+    location = operation.location
+    name = getattr(location, "name_str", None)
+    if name is None or (hasattr(location, "is_a_name") and not location.is_a_name()):
+        return ""
+    return str(name)
 
 
 def named_hlo_shardings() -> bool:
@@ -585,3 +597,18 @@ def fully_open(attribute: Any) -> Any:
 def is_tuple(type_: Any) -> bool:
     """Whether an MLIR type is a tuple."""
     return str(type_).startswith("tuple<")
+
+
+def is_block_argument(value: Any) -> bool:
+    """Whether an MLIR value is an argument of a block, not an op's result."""
+    return isinstance(value.owner, ir.Block)
+
+
+def argument_number(value: Any) -> int:
+    """Which argument of its block a block argument is."""
+    return int(ir.BlockArgument(value).arg_number)
+
+
+def result_number(value: Any) -> int:
+    """Which of its op's results a value is."""
+    return int(ir.OpResult(value).result_number)

@@ -78,7 +78,7 @@ class _Inliner:
                 self.block(block)
         if self.keep(name, call):
             return
-        returned = take_body(function, list(call.operands), call)
+        returned = take_body(function, list(call.operands), call, compat.location_name(call))
         if len(returned) > 1:
             # In HLO they stay one tuple: who wants one of them has to wait for all.
             tuple_ = compat.ir.Operation.create(
@@ -111,8 +111,11 @@ def inline_calls(module: Any, keep: Callable[[str, Any], bool]) -> None:
                 inliner.block(block)
 
 
-def take_body(function: Any, operands: list[Any], before: Any) -> list[Any]:
-    """Moves the ops of a copy of ``function`` in front of an op; returns what they return."""
+def take_body(function: Any, operands: list[Any], before: Any, path: str = "") -> list[Any]:
+    """Moves the ops of a copy of ``function`` in front of an op; returns what they return.
+
+    The names of their locations get ``path`` in front, as in XLA: which call they come from.
+    """
     # MLIR copies a function with all that is inside it in one go, which ops alone can't be.
     with compat.ir.InsertionPoint(function):
         copied = function.clone().operation
@@ -120,11 +123,24 @@ def take_body(function: Any, operands: list[Any], before: Any) -> list[Any]:
     for argument, operand in zip(list(block.arguments), operands, strict=True):
         argument.replace_all_uses_with(operand)
     *body, terminator = [view.operation for view in block.operations]
+    writable = bool(path) and compat.locations_are_writable()
     for operation in body:
         operation.move_before(before)
+        if writable:
+            _put_in_front(path, operation)
     returned = list(terminator.operands)
     copied.erase()
     return returned
+
+
+def _put_in_front(path: str, operation: Any) -> None:
+    name = compat.location_name(operation)
+    if name:
+        operation.location = compat.ir.Location.name(f"{path}/{name}")
+    for region in operation.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                _put_in_front(path, view.operation)
 
 
 def reorder(block: Any) -> None:

@@ -1,0 +1,157 @@
+"""Shardy's propagation in this process: any mesh, no devices, seconds.
+
+The module goes to HLO and back, as it does inside XLA; its ops are put into XLA's order; what XLA
+imports into Shardy's dialect is imported; and Shardy's own passes run. The result is, text for
+text, what XLA dumps after propagation (``02.after_propagation.mlir`` of a CPU compile), which the
+tests compare on every JAX that is supported.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+from sdyscope.annotations import num_partitions
+from sdyscope.errors import CompilerError
+from sdyscope.graph import OpGraph, build
+from sdyscope.graph.attributes import default_parsers
+from sdyscope.propagated import Exactness, Propagated
+from sdyscope.stages import compat
+from sdyscope.stages.align import align
+from sdyscope.stages.aligned_values import aligned_values
+from sdyscope.stages.lower import LoweredModule
+from sdyscope.stages.passes import propagation_passes, run
+from sdyscope.stages.propagation_steps import (
+    DataFlow,
+    parse_edges,
+    read_data_flow,
+    steps_of,
+    with_origins,
+)
+from sdyscope.stages.shardy_import import import_module
+from sdyscope.stages.stderr import captured_stderr
+from sdyscope.stages.tags import tag
+
+__all__ = ["import_from", "propagate", "propagate_module"]
+
+_SINK = "func.func(sdy-sink-data-flow-edges"
+
+
+def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False) -> Propagated:
+    """What Shardy decides for every value of a module, why, and in which steps.
+
+    To ask what other annotations would do, change them in a copy of the module
+    (``stages.annotate``) and propagate that: nothing is traced again.
+
+    Args:
+      lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
+      graph: its op graph, as ``graph.build`` makes it.
+      conservative: only move an axis where no other could want to go, which XLA never asks for.
+
+    Raises:
+      CompilerError: the module is not for Shardy, or Shardy or XLA refuse it; says why.
+    """
+    _check(lowered)
+    tagged = tag(lowered.module, graph, attributes=False)
+    notes = []
+    try:
+        module = import_from(lowered, tagged)
+    except CompilerError as error:
+        module = tagged
+        notes.append(
+            f"{error.message} Shardy ran on the ops in JAX's order instead, and XLA may decide "
+            "otherwise."
+        )
+    flow = propagate_module(module, conservative=conservative)
+    parsers = {**default_parsers(), "propagation_edges": parse_edges}
+    after = build(module, parsers=parsers)
+    count = max(lowered.num_devices, num_partitions(graph))
+    values, counts, more = aligned_values(align(graph, after), graph, after, count)
+    notes += _doubts(lowered, conservative)
+    exactness: Exactness = "approximate" if notes else "exact"
+    return Propagated(
+        partitioner="shardy",
+        exactness=exactness,
+        source=f"Shardy's passes of JAX {lowered.jax_version}, run in this process.",
+        graph=after,
+        values=with_origins(values, after, flow),
+        steps=steps_of(after, flow),
+        counts=counts,
+        notes=(*notes, *more),
+    )
+
+
+def _check(lowered: LoweredModule) -> None:
+    if lowered.module is None:
+        raise CompilerError(
+            "Shardy can't propagate on a module that MLIR's bindings could not read.",
+            file=lowered.path,
+        )
+    if lowered.partitioner == "gspmd" or lowered.found == "gspmd":
+        raise CompilerError(
+            f"{lowered.name} has GSPMD's shardings, on which Shardy does not propagate.",
+            hint="Lower it under Shardy, or look at what XLA dumps (compiling it).",
+        )
+
+
+def _doubts(lowered: LoweredModule, conservative: bool) -> list[str]:
+    """Why XLA might decide otherwise."""
+    doubts = []
+    if conservative:
+        doubts.append("Conservative propagation is not what XLA runs.")
+    if lowered.found == "both":
+        doubts.append(
+            "The module has annotations of both partitioners, and XLA may fall back to GSPMD."
+        )
+    if "tpu" in lowered.platforms:
+        doubts.append("XLA for TPU simplifies the module before it propagates; this does not.")
+    if not compat.tested_version():
+        doubts.append(f"With JAX {compat.version()} this was not compared with XLA's own dump.")
+    return doubts
+
+
+def import_from(lowered: LoweredModule, module: Any) -> Any:
+    """The module that XLA propagates on, before it does: a new one, in the context of the old.
+
+    Args:
+      lowered: what the module came from.
+      module: its ``ir.Module``, tagged or changed or as it is.
+
+    Raises:
+      CompilerError: XLA refuses the module.
+    """
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    with lowered.context, captured_stderr():
+        try:
+            imported = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+            attributes = module.operation.attributes
+            # The number of partitions is the compiler's, not the computation's: it gets lost.
+            if "mhlo.num_partitions" in attributes:
+                imported.operation.attributes["mhlo.num_partitions"] = attributes[
+                    "mhlo.num_partitions"
+                ]
+            import_module(imported)
+        except CompilerError:
+            raise
+        except Exception as error:  # XlaRuntimeError and MLIRError, by several names
+            said = str(error).strip().partition("\n")[0]
+            raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
+    return imported
+
+
+def propagate_module(module: Any, *, conservative: bool = False) -> DataFlow:
+    """Runs Shardy's propagation over an imported module, in place.
+
+    Returns what Shardy wrote down on the edges into and out of regions, which the module itself
+    does not keep apart any more.
+
+    Raises:
+      CompilerError: a pass failed; with the compiler's message.
+    """
+    passes = propagation_passes(module.context, conservative=conservative)
+    sink = next(number for number, one in enumerate(passes) if one.startswith(_SINK))
+    run(module, *passes[:sink])
+    flow = read_data_flow(module)
+    run(module, *passes[sink:])
+    return flow
