@@ -1,0 +1,7 @@
+"""The shardings that are written in a module, in one form for both partitioners."""
+
+from sdyscope.annotations.model import Annotation as Annotation
+from sdyscope.annotations.model import AnnotationKind as AnnotationKind
+from sdyscope.annotations.model import split_scope as split_scope
+from sdyscope.annotations.read import num_partitions as num_partitions
+from sdyscope.annotations.read import read_annotations as read_annotations

@@ -1,0 +1,98 @@
+"""One sharding that is written in a module, in one form for both partitioners."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.graph import Sharding
+from sdyscope.placement import Digits, Placement
+from sdyscope.source import SourceLocation
+
+AnnotationKind: TypeAlias = Literal[
+    "argument",
+    "result",
+    "constraint",
+    "shard_map input",
+    "shard_map output",
+    "inner argument",
+    "inner result",
+    "op",
+]
+"""Where a sharding is written: the requested kinds, arguments and results of inner functions
+(a nested ``jit`` with shardings), and any other op that carries one."""
+
+
+#: What JAX calls a constraint that the author wrote. A nested jit with shardings is named ``jit``
+#: by older versions of JAX, and not at all by newer ones.
+_CONSTRAINTS = frozenset({"sharding_constraint", "reshard", "jit", "pjit", ""})
+
+
+@dataclass(frozen=True, slots=True)
+class Annotation:
+    """A sharding written in a module, or an argument or result without one.
+
+    Attributes:
+        kind: what it is on.
+        path: pytree path of an argument or result, scope of an op: ``jit(step)/jvp(layer0)``.
+        primitive: what JAX lowered to this op, the last part of its location's name:
+            ``sharding_constraint``, ``shard_map``, ``dot_general``; empty where it names nothing.
+        shape: shape of the whole tensor; None for a dynamic or no tensor.
+        dtype: MLIR element type.
+        sharding: what is written; its text where it could not be parsed; None without any.
+        placement: where that puts every block; None where nothing says.
+        open_dims: dimensions that the compiler may shard further.
+        manual_axes: axes of a ``shard_map`` boundary that its body is manual on (Shardy).
+        manual: digits that the body of a ``shard_map`` is manual on, those around it left out; of
+            a constraint, all digits that are manual where it stands.
+        problem: why a sharding has no placement; empty where it has one.
+        source: innermost line of user code.
+        index: which argument, result or operand.
+        ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
+        op: node in the op graph.
+        name: SSA name.
+        function: the function it is in.
+    """
+
+    kind: AnnotationKind
+    path: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    sharding: Sharding | None
+    placement: Placement | None = None
+    open_dims: tuple[int, ...] = ()
+    manual_axes: tuple[str, ...] = ()
+    manual: Digits = ()
+    problem: str = ""
+    source: SourceLocation | None = None
+    index: int | None = None
+    ordinal: int = -1
+    op: int = -1
+    name: str = ""
+    function: str = ""
+    primitive: str = ""
+
+    @property
+    def is_authored(self) -> bool:
+        """Whether the program's author wrote it, and not JAX on its own account.
+
+        JAX adds constraints for the bodies of reductions, on Explicit axes, to PRNG keys and to
+        results of a nested ``shard_map``; they are named after what they are for.
+        """
+        if self.kind == "constraint":
+            return self.primitive in _CONSTRAINTS
+        return self.ordinal >= 0
+
+    @property
+    def text(self) -> str:
+        """The sharding as it is written; empty without one."""
+        return "" if self.sharding is None else str(self.sharding)
+
+
+def split_scope(scope: str) -> tuple[str, str]:
+    """``jit(f)/jvp(layer0)/dot_general`` as the scope and the primitive.
+
+    A last part with parentheses (``jit(f)``) is a scope: nothing names the primitive.
+    """
+    head, _, last = scope.rpartition("/")
+    return (scope, "") if last.endswith(")") else (head, last)
