@@ -14,8 +14,19 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis import rule_words
 from sdyscope.analysis.axis_parts import AxisPart, part_of
-from sdyscope.analysis.flow import CONSTRAINTS, EDGE, REGIONS, Arrival, Flow, Ref
+from sdyscope.analysis.flow import (
+    BARRIERS,
+    CONSTRAINTS,
+    EDGE,
+    LOOPS,
+    REGIONS,
+    TERMINATORS,
+    Arrival,
+    Flow,
+    Ref,
+)
 from sdyscope.annotations import Annotation
+from sdyscope.graph import Op
 from sdyscope.mesh import AxisRef
 from sdyscope.propagation import OriginSharding
 from sdyscope.source import SourceLocation
@@ -108,6 +119,8 @@ class Chain:
         return self.beginning is not None
 
 
+_EDGES = LOOPS | REGIONS | BARRIERS | TERMINATORS
+
 #: How an axis came to a value without a step: through which op, which way, by what rule.
 _Link: TypeAlias = tuple[Ref, int, Direction, str]
 
@@ -161,8 +174,7 @@ class Chains:
                 at = link[0]
             if arrival is not None:
                 moves.append(self._move(at, part, arrival))
-                if arrival.source is not None:
-                    at = arrival.source
+                at = arrival.source
             beginning = start
         axis = part.axis(self.flow.mesh)
         return Chain(dimension, axis, beginning, tuple(reversed(moves)))
@@ -173,7 +185,7 @@ class Chains:
         explained = False
         for arrival, _, start in self._walk(self.flow.root(ref), part, None):
             explained = start is not None
-            if arrival is None or arrival.source is None:
+            if arrival is None:
                 continue
             state = (arrival.step.number, arrival.source, part)
             if state in self._good:
@@ -193,9 +205,12 @@ class Chains:
         while True:
             arrival, links, start = self._before(at, part, before)
             yield arrival, links, start
-            if arrival is None or start is not None or arrival.source is None:
+            if arrival is None:
                 return
             at, before = arrival.source, arrival.step.number
+            if arrival.step.source[0] == "result" and self._is_edge(arrival.step.op):
+                # An axis that enters a loop goes to what its body yields in the same step.
+                before += 1
 
     def _before(
         self, at: Ref, part: AxisPart, before: int | None
@@ -206,11 +221,7 @@ class Chains:
         while queue:
             here = queue.popleft()
             arrival = self._arrival(here, part, before)
-            start = None
-            if arrival is None:
-                start = self._beginning(here, part)
-            elif arrival.source is None:
-                start = self._as_result(here, part)
+            start = self._beginning(here, part) if arrival is None else None
             if arrival is not None or start is not None:
                 links: list[_Link] = []
                 back = came[here]
@@ -234,6 +245,11 @@ class Chains:
             if shared.size > largest:
                 found, largest = arrival, shared.size
         return found
+
+    def _is_edge(self, op: int) -> bool:
+        """Whether steps through an op are about values that enter or leave a region."""
+        kind = self.flow.graph.ops[op].kind
+        return kind == EDGE or kind in _EDGES
 
     def _links(self, ref: Ref) -> Iterator[_Link]:
         """Values that Shardy keeps sharded alike without a step, and how."""
@@ -298,7 +314,7 @@ class Chains:
         """As far back as an axis of a value can be followed, in words."""
         at, back = self.flow.root(ref), 0
         for arrival, _, _ in self._walk(at, part, None):
-            if arrival is not None and arrival.source is not None:
+            if arrival is not None:
                 at, back = arrival.source, back + 1
         op = self.flow.graph.ops[at[0]]
         return f"{op.names[at[1]]} = {op.kind} in {op.scope or 'no scope'}, {back} steps back"
@@ -366,11 +382,10 @@ class Chains:
         shared = arrival.part.shared(part) or part
         to = self.flow.dimension_of(at, part)
         source = arrival.source
-        start = None if source is None else self.flow.dimension_of(source, part)
-        if op.kind == EDGE or source is None:
+        start = self.flow.dimension_of(source, part)
+        if self._is_edge(op.id):
             direction: Direction = "data flow"
-            around = self.flow.graph.ops[self.flow.root((op.id, 0))[0]] if source else op
-            rule = rule_words.data_flow(around)
+            rule = rule_words.data_flow(self._around(op))
         else:
             direction = rule_words.direction(step.source, arrival.slot)
             rule = rule_words.moved(op, step.source, start, arrival.slot, to)
@@ -386,6 +401,14 @@ class Chains:
             at,
             to,
         )
+
+    def _around(self, op: Op) -> Op:
+        """The op whose boundary a step through ``op`` is about."""
+        if op.kind == EDGE:
+            return self.flow.graph.ops[self.flow.root((op.id, 0))[0]]
+        if op.kind in TERMINATORS and op.parent is not None:
+            return self.flow.graph.ops[op.parent]
+        return op
 
     def _unnumbered(self, at: Ref, part: AxisPart, link: _Link) -> Move:
         _, node, direction, rule = link

@@ -32,6 +32,7 @@ REGIONS = frozenset({"sdy.manual_computation", "sdy.named_computation"})
 BARRIERS = frozenset({"stablehlo.optimization_barrier", "mhlo.optimization_barrier"})
 EDGE = "sdy.data_flow_edge"
 CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+TERMINATORS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +42,13 @@ class Arrival:
     Attributes:
         step: the step.
         part: the axis, or the part of one.
-        source: the value it came from; None when it came from a result of the function.
+        source: the value it came from.
         slot: where on the step's op the value is that it came to.
     """
 
     step: PropagationStep
     part: AxisPart
-    source: Ref | None
+    source: Ref
     slot: Slot
 
 
@@ -138,15 +139,27 @@ class Flow:
         """The value that is an op's operand or result; None when there is none."""
         kind, index = slot
         node = self.graph.ops[op]
+        if kind == "result":
+            return self._result_at(node, index)
         if node.kind == EDGE:
-            if kind == "result":
-                return self.root((op, 0))
             sources = self.sources((op, 0))
             return sources[index] if index < len(sources) else None
-        if kind == "result":
-            return self.root((op, index)) if index < len(node.types) else None
         operands = self.operands(op)
         return operands[index] if index < len(operands) else None
+
+    def _result_at(self, op: Op, index: int) -> Ref | None:
+        """What a step means by a result: for ops at the edge of a region, what flows over it."""
+        if op.kind == EDGE:
+            return self.root((op.id, 0))
+        if op.kind in REGIONS:
+            # Its results are its terminator's; its own "results" are its body's arguments.
+            inside = self.graph.children(op)
+            found = (child for child in inside if child.argument == index)
+            return next((self.root((child.id, 0)) for child in found), None)
+        if op.kind in TERMINATORS and op.parent is not None:
+            around = self.graph.ops[op.parent]
+            return self.root((around.id, index)) if index < len(around.types) else None
+        return self.root((op.id, index)) if index < len(op.types) else None
 
     def operands(self, op: int) -> list[Ref]:
         """The values of an op's operands, in order."""
@@ -271,9 +284,11 @@ class Flow:
         for step in self.propagated.steps:
             source = self.at(step.op, step.source)
             part = part_of(step.axis, self.mesh)
+            if source is None:
+                continue  # from a result of the program, which is where a chain begins anyway
             for slot in step.targets:
                 target = self.at(step.op, slot)
-                if target is not None:
+                if target is not None and target != source:
                     found.setdefault(target, []).append(Arrival(step, part, source, slot))
         return found
 

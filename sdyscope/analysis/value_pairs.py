@@ -1,0 +1,74 @@
+"""The values of two lowered modules that are the same value of the program.
+
+Two modules of one program, for Shardy and for GSPMD, come from one jaxpr in one order, so an op is
+the one with its scope, kind and type, and where several have those, the one that comes as late.
+Arguments are matched by number, constraints as constraints, whatever each partitioner writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from sdyscope.graph import Op, OpGraph
+from sdyscope.propagated import ValueId
+
+__all__ = ["value_pairs"]
+
+_Key: TypeAlias = tuple[object, ...]
+
+_CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+
+
+def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> dict[ValueId, ValueId]:
+    """For each value of ``a`` that has one, the same value of ``b``.
+
+    Ops that ``b`` has more or fewer of with the same scope, kind and type are left out: nothing
+    says which of them is which.
+
+    Args:
+        a: op graph of the first lowered module.
+        b: op graph of the second.
+        by_name: the two are different programs: match arguments by pytree path, not by number.
+    """
+    ours, theirs = _ops(a, by_name), _ops(b, by_name)
+    pairs: dict[ValueId, ValueId] = {}
+    for key, ops in ours.items():
+        others = theirs.get(key, [])
+        if len(ops) != len(others):
+            continue
+        for op, other in zip(ops, others, strict=True):
+            for result in range(min(len(op.types), len(other.types))):
+                pairs[op.id, result] = other.id, result
+    return pairs
+
+
+def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
+    found: dict[_Key, list[Op]] = {}
+    for op, key in _keyed(graph, by_name):
+        found.setdefault(key, []).append(op)
+    return found
+
+
+def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
+    prefix = f"jit({graph.name.removeprefix('jit_')})"
+    main = graph.main
+    for op in graph.ops:
+        if not op.types:
+            continue
+        types = tuple(type_.text for type_ in op.types)
+        if op.is_argument and main is not None and op.parent == main.op:
+            own: object = op.scope if by_name and op.scope else op.argument
+            yield op, ("argument", own, types)
+        elif op.is_argument and op.parent is not None:
+            around = graph.ops[op.parent]
+            scope = around.scope.removeprefix(prefix) if around.scope else around.function
+            yield op, ("block argument", around.kind, scope, op.region, op.argument, types)
+        else:
+            yield op, (_kind(op), op.scope.removeprefix(prefix), types)
+
+
+def _kind(op: Op) -> str:
+    if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
+        return "constraint"
+    return f"{op.kind} @{op.call_target}" if op.call_target else op.kind

@@ -1,0 +1,45 @@
+"""Propagations of small modules, by Shardy's passes, with steps: what explanations are made from."""
+
+from functools import cache
+
+from sdyscope.annotations import read_annotations
+from sdyscope.graph import build
+from sdyscope.inspection import Inspection
+from sdyscope.stages.propagate import propagate
+from sdyscope.stages.read import read_bytes
+from sdyscope.targets import resolve
+
+
+class Case:
+    """A lowered module, its graph and annotations, and its propagation."""
+
+    def __init__(self, lowered, graph, propagated):
+        self.lowered = lowered
+        self.graph = graph
+        self.annotations = read_annotations(graph)
+        self.propagated = propagated
+
+
+def of_text(body, arguments, results, mesh='"a"=4, "b"=2', attributes=""):
+    """A case of one function: its body in MLIR, the argument and result lists."""
+    text = f"""module @m {{
+      sdy.mesh @mesh = <[{mesh}]>
+      func.func public @main({arguments}) -> ({results}) {{
+{body}
+      }}
+    }}"""
+    lowered = read_bytes(text.encode())
+    graph = build(lowered.module)
+    return Case(lowered, graph, propagate(lowered, graph))
+
+
+def sharded(text):
+    """The attribute of an argument or result with this sharding on @mesh."""
+    return f"{{sdy.sharding = #sdy.sharding<@mesh, {text}>}}"
+
+
+@cache
+def of_model(name, **settings):
+    inspection = Inspection(resolve(name, settings=settings), ["shardy"])
+    lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
+    return Case(lowered, graph, propagate(lowered, graph))
