@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from sdyscope.analysis import rule_words
 from sdyscope.analysis.axis_parts import AxisPart, part_of
+from sdyscope.analysis.chain import Beginning, BeginningKind, Chain, Direction, Move
 from sdyscope.analysis.flow import (
     BARRIERS,
     CONSTRAINTS,
@@ -27,97 +27,11 @@ from sdyscope.analysis.flow import (
 )
 from sdyscope.annotations import Annotation
 from sdyscope.graph import Op
-from sdyscope.mesh import AxisRef
+from sdyscope.propagated import ValueId
 from sdyscope.propagation import OriginSharding
 from sdyscope.source import SourceLocation
 
-__all__ = ["Beginning", "BeginningKind", "Chain", "Chains", "Direction", "Move"]
-
-Direction: TypeAlias = Literal["forward", "backward", "sideways", "data flow", "group"]
-"""``forward``: operand to result; ``backward``: result to operand; ``sideways``: between operands
-or between results; ``data flow``: the same value across a region or function boundary; ``group``:
-between values of one sharding group."""
-
-BeginningKind: TypeAlias = Literal[
-    "argument", "result", "constraint", "shard_map input", "shard_map output", "op"
-]
-
-
-@dataclass(frozen=True, slots=True)
-class Beginning:
-    """The annotation that an axis comes from.
-
-    Attributes:
-        kind: what the user annotated.
-        name: its pytree path or scope.
-        words: ``the annotation {"model"} on dim 1 of the argument params['w1']``.
-        dimension: the annotated dimension; None when it has the axis no longer.
-        priority: the priority of that dimension; None is Shardy's default, 0.
-        source: the source line, where one is known.
-        annotation: the annotation in the lowered module, where it is known.
-        origin: what Shardy calls it, where it says.
-    """
-
-    kind: BeginningKind
-    name: str
-    words: str
-    dimension: int | None
-    priority: int | None
-    source: SourceLocation | None
-    annotation: Annotation | None
-    origin: OriginSharding | None
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One move of an axis, from one value to the next.
-
-    Attributes:
-        number: Shardy's number of the step; None when a rule moved it that no step stands for.
-        axis: the axis or sub-axis that moved.
-        op: node in the propagated graph that it moved through.
-        kind: that op's kind.
-        scope: that op's scope.
-        source: that op's source line.
-        direction: which way it went.
-        rule: what allowed it, in words.
-        value: the value that it came to.
-        dimension: the dimension of that value which it shards; None when it has it no longer.
-    """
-
-    number: int | None
-    axis: AxisRef
-    op: int
-    kind: str
-    scope: str
-    source: SourceLocation | None
-    direction: Direction
-    rule: str
-    value: Ref
-    dimension: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Chain:
-    """Why a dimension of a value is sharded on an axis.
-
-    Attributes:
-        dimension: the dimension.
-        axis: the axis, or the part of it that this chain is about.
-        beginning: the annotation that it comes from; None when none was found.
-        moves: from there to the value, in order; none where the value itself is annotated.
-    """
-
-    dimension: int
-    axis: AxisRef
-    beginning: Beginning | None
-    moves: tuple[Move, ...]
-
-    @property
-    def is_explained(self) -> bool:
-        """Whether it ends at an annotation."""
-        return self.beginning is not None
-
+__all__ = ["Chains"]
 
 _EDGES = LOOPS | REGIONS | BARRIERS | TERMINATORS
 
@@ -400,7 +314,14 @@ class Chains:
             rule,
             at,
             to,
+            self._lowered(at),
         )
+
+    def _lowered(self, ref: Ref) -> ValueId | None:
+        for member in self.flow.same(ref):
+            for value in self.flow.lowered_ids.get(member, ()):
+                return value
+        return None
 
     def _around(self, op: Op) -> Op:
         """The op whose boundary a step through ``op`` is about."""
@@ -424,4 +345,5 @@ class Chains:
             rule,
             at,
             self.flow.dimension_of(at, part),
+            self._lowered(at),
         )

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.axis_parts import AxisPart
-from sdyscope.analysis.chains import Chain, Chains
+from sdyscope.analysis.chain import Chain
+from sdyscope.analysis.chains import Chains
 from sdyscope.analysis.flow import Flow, Ref
 from sdyscope.analysis.obstacles import Absence, Obstacles
 from sdyscope.analysis.values import NamedValue, named_value

@@ -151,7 +151,10 @@ class _Comparison:
         self.a = a
         self.b = b
         self.pairs = pairs
-        self.meshes = (_mesh(a), _mesh(b))
+        own = (_mesh(a), _mesh(b))
+        # GSPMD has no mesh: its axes are called as the other side calls them.
+        self.meshes = (own[0] or own[1], own[1] or own[0])
+        self.num_devices = _num_devices(a.propagated)
         self.same: set[ValueId] = set()
         self.different: dict[ValueId, DifferentValue] = {}
         self.not_comparable: Counter[str] = Counter()
@@ -195,7 +198,7 @@ class _Comparison:
         if type_.shape is None or None in type_.shape:
             return "the value is no tensor of a fixed shape"
         shape = tuple(size for size in type_.shape if size is not None)
-        places = [_placement(value, len(shape)) for value in (ours, theirs)]
+        places = [_placement(value, len(shape), self.num_devices) for value in (ours, theirs)]
         for place, side in zip(places, (self.a, self.b), strict=True):
             if place is None:
                 return f"{side.label}'s sharding has no placement"
@@ -259,19 +262,42 @@ class _Comparison:
         return sorted(value for value in members if value in self.different)
 
     def differing_flow(self) -> networkx.DiGraph[ValueId]:
-        """What is computed from what, among the values that differ or can't be compared.
+        """What follows from what, among the values that differ or can't be compared.
 
-        A value that can't be compared may carry a difference on, so it is passed through.
+        A value that can't be compared may carry a difference on, so it is passed through. What is
+        computed from constants alone is sharded as its uses want it, so it follows from them.
         """
         flow: networkx.DiGraph[ValueId] = networkx.DiGraph()
         flow.add_nodes_from(self.different)
+        before = {value: inputs(self.a.graph, value) for value in self.a.propagated.values}
+        constant = self.constants(before)
         for value in self.a.propagated.values:
             if value in self.same:
                 continue
-            for before in inputs(self.a.graph, value):
-                if before not in self.same:
-                    flow.add_edge(before, value)
+            for one in before[value]:
+                if one in constant:
+                    flow.add_edge(value, one)
+                elif one not in self.same:
+                    flow.add_edge(one, value)
+        flow.remove_nodes_from(self.same)
         return flow
+
+    def constants(self, before: Mapping[ValueId, list[ValueId]]) -> set[ValueId]:
+        """The values that are computed from constants alone."""
+        main = self.a.graph.main
+        given = () if main is None else (argument.node for argument in main.arguments)
+        varying = {(node, 0) for node in given}
+        after: dict[ValueId, list[ValueId]] = {}
+        for value, sources in before.items():
+            for source in sources:
+                after.setdefault(source, []).append(value)
+        waiting = list(varying)
+        while waiting:
+            for value in after.get(waiting.pop(), []):
+                if value not in varying:
+                    varying.add(value)
+                    waiting.append(value)
+        return before.keys() - varying
 
     def group(self, first: ValueId, members: list[ValueId]) -> Group:
         values = [self.different[value] for value in sorted(members)]
@@ -289,7 +315,7 @@ class _Comparison:
         for before in inputs(self.a.graph, value):
             known = self.a.propagated.values.get(before)
             rank = len(self.a.graph.ops[before[0]].types[before[1]].shape or ())
-            place = None if known is None else _placement(known, rank)
+            place = None if known is None else _placement(known, rank, self.num_devices)
             words = "not known" if place is None else in_words(place, self.meshes[0])
             found.append((named_value(self.a.graph, before).name, words))
         return found
@@ -308,7 +334,9 @@ def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:
     node, result = value
     found: dict[ValueId, None] = {}
     for producer, _, edge in graph.nx.in_edges(node, data="edge"):
-        if edge.kind not in _BOUNDARY or edge.operand != result and not graph.ops[node].is_argument:
+        if edge.kind not in _BOUNDARY or (
+            edge.operand != result and not graph.ops[node].is_argument
+        ):
             continue
         if edge.kind in ("loop", "yield", "return"):
             source, use = graph.operands(producer)[edge.result]
@@ -329,10 +357,15 @@ def _bits(mask: int) -> list[int]:
     return found
 
 
-def _placement(value: PropagatedValue, rank: int) -> Placement | None:
+def _placement(value: PropagatedValue, rank: int, num_devices: int) -> Placement | None:
     if value.placement is None and value.sharding is None and value.node is not None:
-        return Placement(1, ((),) * rank)  # left without a sharding: every device has it whole
+        return Placement(num_devices, ((),) * rank)  # without a sharding every device has it whole
     return value.placement
+
+
+def _num_devices(propagated: Propagated) -> int:
+    places = (value.placement for value in propagated.values.values())
+    return max((place.num_devices for place in places if place is not None), default=1)
 
 
 def _mesh(side: PropagatedSide) -> Mesh | None:

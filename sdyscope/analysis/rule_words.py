@@ -22,6 +22,7 @@ __all__ = [
     "factor_words",
     "mapping",
     "moved",
+    "op_words",
     "priority_in",
     "slot_words",
 ]
@@ -47,7 +48,9 @@ def data_flow(op: Op) -> str:
     return words or "the value is the same on both sides of the boundary"
 
 
-def direction(source: tuple[EdgeNodeType, int], target: tuple[EdgeNodeType, int]) -> Literal["forward", "backward", "sideways"]:
+def direction(
+    source: tuple[EdgeNodeType, int], target: tuple[EdgeNodeType, int]
+) -> Literal["forward", "backward", "sideways"]:
     """Which way an axis went through an op."""
     match source[0], target[0]:
         case "operand", "result":
@@ -55,6 +58,12 @@ def direction(source: tuple[EdgeNodeType, int], target: tuple[EdgeNodeType, int]
         case "result", "operand":
             return "backward"
     return "sideways"
+
+
+def op_words(op: Op) -> str:
+    """``dot_general at model.py:42``."""
+    name = op.kind.rpartition(".")[2]
+    return f"{name} at {op.source}" if op.source is not None else name
 
 
 def slot_words(op: Op, slot: tuple[EdgeNodeType, int], rule: OpShardingRule | None = None) -> str:

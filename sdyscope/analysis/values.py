@@ -61,9 +61,7 @@ def named_value(graph: OpGraph, value: ValueId, result: int | None = None) -> Na
         name = main.results[result].name or f"result {result}"
     else:
         name = op.scope or ssa
-    return NamedValue(
-        value, name, ssa, op.kind, op.types[value[1]].text, op.source, result=result
-    )
+    return NamedValue(value, name, ssa, op.kind, op.types[value[1]].text, op.source, result=result)
 
 
 def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:
@@ -189,18 +187,15 @@ def _ends_with(scope: str, end: str) -> bool:
 
 
 def _results_of(graph: OpGraph, ops: list[Op]) -> list[NamedValue]:
-    return [
-        named_value(graph, (op.id, result)) for op in ops for result in range(len(op.types))
-    ]
+    return [named_value(graph, (op.id, result)) for op in ops for result in range(len(op.types))]
 
 
 def _unknown(graph: OpGraph, wanted: str) -> TargetError:
     main = graph.main
     candidates: dict[str, None] = {}
     if main is not None:
-        for named in (*main.arguments, *main.results):
-            if named.name:
-                candidates[named.name] = None
+        names = [*(one.name for one in main.arguments), *(one.name for one in main.results)]
+        candidates = {name: None for name in names if name}
     if "/" in wanted or not candidates:
         for op in graph.ops:
             if op.types and op.scope and not op.is_argument:

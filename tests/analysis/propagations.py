@@ -1,4 +1,4 @@
-"""Propagations of small modules, by Shardy's passes, with steps: what explanations are made from."""
+"""Propagations of small modules and of models: what explanations are made from."""
 
 from functools import cache
 
