@@ -8,31 +8,31 @@ switches set that make Shardy write down where axes come from and which step mov
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Any
 
 from sdyscope.errors import CompilerError
 from sdyscope.stages import compat
 from sdyscope.stages.stderr import captured_stderr
 
-__all__ = ["Strategy", "propagation_passes", "run"]
-
-Strategy = Literal["aggressive", "basic"]
+__all__ = ["propagation_passes", "run"]
 
 #: XLA's own dump after propagation is taken behind this pass.
 _LAST = "sdy-close-shardings"
-_DEBUG = re.compile(r"((?:sink-)?debug-(?:propagation-edge-sharding|sharding-origins))=false")
+_STEPS = re.compile(r"(debug-propagation-edge-sharding)=false")
+_ORIGINS = re.compile(r"(debug-sharding-origins)=false")
 _ERROR = re.compile(r"error: (.*)")
 
 
 def propagation_passes(
-    context: Any, *, conservative: bool = False, debug: bool = True
+    context: Any, *, conservative: bool = False, steps: bool = True, origins: bool = True
 ) -> tuple[str, ...]:
     """The passes of Shardy's propagation pipeline, as texts to be joined by commas.
 
     Args:
       context: an MLIR context that knows Shardy.
       conservative: only let axes go where nothing else could want to go.
-      debug: have origins and steps written into the module.
+      steps: have the steps written into the module.
+      origins: have the origins written into the module.
     """
     with context:
         text = str(compat.passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)"))
@@ -41,8 +41,10 @@ def propagation_passes(
     last = max(number for number, one in enumerate(passes) if one.startswith(_LAST))
     found = []
     for one in passes[: last + 1]:
-        if debug:
-            one = _DEBUG.sub(r"\1=true", one)
+        if steps:
+            one = _STEPS.sub(r"\1=true", one)
+        if origins:
+            one = _ORIGINS.sub(r"\1=true", one)
         if conservative:
             one = one.replace("conservative-propagation=false", "conservative-propagation=true")
         found.append(one)

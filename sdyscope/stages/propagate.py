@@ -15,6 +15,8 @@ from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError
 from sdyscope.graph import OpGraph, build
 from sdyscope.graph.attributes import default_parsers
+from sdyscope.graph.collection import no_collection
+from sdyscope.program import Partitioner
 from sdyscope.propagated import Exactness, Propagated
 from sdyscope.stages import compat
 from sdyscope.stages.align import align
@@ -51,55 +53,79 @@ def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = Fa
     Raises:
       CompilerError: the module is not for Shardy, or Shardy or XLA refuse it; says why.
     """
-    _check(lowered)
+    with no_collection():
+        return _propagate(lowered, graph, conservative)
+
+
+def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Propagated:
+    annotated = _annotated_for(lowered, graph)
     tagged = tag(lowered.module, graph, attributes=False)
-    notes = []
+    doubts, notes = _doubts(lowered, annotated, conservative), []
     try:
         module = import_from(lowered, tagged)
     except CompilerError as error:
         module = tagged
-        notes.append(
+        doubts.append(
             f"{error.message} Shardy ran on the ops in JAX's order instead, and XLA may decide "
             "otherwise."
         )
-    flow = propagate_module(module, conservative=conservative)
+    grouped = any(op.kind == "sdy.sharding_group" for op in graph.ops)
+    if grouped:
+        notes.append("Shardy does not write down origins where there are sharding groups.")
+    flow = propagate_module(module, conservative=conservative, origins=not grouped)
     parsers = {**default_parsers(), "propagation_edges": parse_edges}
     after = build(module, parsers=parsers)
     count = max(lowered.num_devices, num_partitions(graph))
     values, counts, more = aligned_values(align(graph, after), graph, after, count)
-    notes += _doubts(lowered, conservative)
-    exactness: Exactness = "approximate" if notes else "exact"
+    exactness: Exactness = "approximate" if doubts else "exact"
     return Propagated(
         partitioner="shardy",
         exactness=exactness,
-        source=f"Shardy's passes of JAX {lowered.jax_version}, run in this process.",
+        source=f"Shardy's passes of JAX {compat.version()}, run in this process.",
         graph=after,
         values=with_origins(values, after, flow),
         steps=steps_of(after, flow),
         counts=counts,
-        notes=(*notes, *more),
+        notes=(*doubts, *notes, *more),
     )
 
 
-def _check(lowered: LoweredModule) -> None:
+def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitioner]:
+    """Whose annotations the module has, from the graph, which is faster than from its text.
+
+    Raises:
+      CompilerError: only GSPMD's, or nothing could be read.
+    """
     if lowered.module is None:
         raise CompilerError(
             "Shardy can't propagate on a module that MLIR's bindings could not read.",
             file=lowered.path,
         )
-    if lowered.partitioner == "gspmd" or lowered.found == "gspmd":
+    found: set[Partitioner] = set()
+    for op in graph.ops:
+        if op.kind == "sdy.mesh":
+            found.add("shardy")
+        elif "mhlo.sharding" in op.attributes:
+            found.add("gspmd")
+    if found == {"gspmd"} and lowered.found == "shardy":
+        # HLO that Shardy's annotations went through: they are beside those of HLO.
+        found = {"shardy"}
+    if lowered.partitioner == "gspmd" or found == {"gspmd"}:
         raise CompilerError(
             f"{lowered.name} has GSPMD's shardings, on which Shardy does not propagate.",
             hint="Lower it under Shardy, or look at what XLA dumps (compiling it).",
         )
+    return frozenset(found)
 
 
-def _doubts(lowered: LoweredModule, conservative: bool) -> list[str]:
+def _doubts(
+    lowered: LoweredModule, annotated: frozenset[Partitioner], conservative: bool
+) -> list[str]:
     """Why XLA might decide otherwise."""
     doubts = []
     if conservative:
         doubts.append("Conservative propagation is not what XLA runs.")
-    if lowered.found == "both":
+    if "gspmd" in annotated:
         doubts.append(
             "The module has annotations of both partitioners, and XLA may fall back to GSPMD."
         )
@@ -140,8 +166,14 @@ def import_from(lowered: LoweredModule, module: Any) -> Any:
     return imported
 
 
-def propagate_module(module: Any, *, conservative: bool = False) -> DataFlow:
+def propagate_module(module: Any, *, conservative: bool = False, origins: bool = True) -> DataFlow:
     """Runs Shardy's propagation over an imported module, in place.
+
+    Args:
+      module: the module; it must have no sharding groups for origins to be written, or Shardy up
+        to JAX 0.10 aborts the process.
+      conservative: only move an axis where no other could want to go.
+      origins: whether Shardy writes down where each axis comes from, besides the steps.
 
     Returns what Shardy wrote down on the edges into and out of regions, which the module itself
     does not keep apart any more.
@@ -149,7 +181,7 @@ def propagate_module(module: Any, *, conservative: bool = False) -> DataFlow:
     Raises:
       CompilerError: a pass failed; with the compiler's message.
     """
-    passes = propagation_passes(module.context, conservative=conservative)
+    passes = propagation_passes(module.context, conservative=conservative, origins=origins)
     sink = next(number for number, one in enumerate(passes) if one.startswith(_SINK))
     run(module, *passes[:sink])
     flow = read_data_flow(module)

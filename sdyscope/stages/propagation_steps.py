@@ -4,7 +4,8 @@ On an op a step is about the op's own operands and results. Where a value enters
 Shardy has an edge of its own (``sdy.data_flow_edge``), from several sources to one target. In terms
 of ops such a step goes through the op that the value passes: from operand 2 to result 2 of a loop
 through the loop, from what its body returns to its result through the body's terminator, whose
-"result" is then that of the op around it. The same holds for what a function returns.
+"result" is then that of the op around it. The same holds for what a function returns. Into a manual
+computation it goes through the argument of its body, which has the one operand 0 and result 0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,6 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.mesh import AxisRef
 from sdyscope.propagated import PropagatedValue, PropagationStep, ValueId
 from sdyscope.propagation import (
-    AxisToPropagationDetails,
     EdgeNodeType,
     OriginSharding,
     PropagationEdges,
@@ -255,7 +255,7 @@ def steps_of(graph: OpGraph, flow: DataFlow) -> tuple[PropagationStep, ...]:
         for argument in graph.children(node):
             one = flow.arguments.get((number, argument.argument))
             if argument.is_argument and one is not None and one.edges is not None:
-                steps += _own(_renumbered(one.edges, argument.argument), node)
+                steps += _own(one.edges, argument.id)
     return tuple(sorted(steps, key=lambda step: step.number))
 
 
@@ -265,28 +265,6 @@ def _own(edges: PropagationEdges, node: int) -> Iterator[PropagationStep]:
             source = (entry.source.type, entry.source.index)
             targets = tuple((target.type, target.index) for target in entry.targets)
             yield PropagationStep(step.step_index, entry.axis_name, node, source, targets)
-
-
-def _renumbered(edges: PropagationEdges, argument: int) -> PropagationEdges:
-    """Edges of a region's argument, which is "result" 0, as those of operand and argument."""
-
-    def ref(one: Any) -> Any:
-        return replace(one, index=argument)
-
-    return PropagationEdges(
-        tuple(
-            PropagationOneStep(
-                step.step_index,
-                tuple(
-                    AxisToPropagationDetails(
-                        entry.axis_name, ref(entry.source), tuple(map(ref, entry.targets))
-                    )
-                    for entry in step.axis_entries
-                ),
-            )
-            for step in edges.steps
-        )
-    )
 
 
 def _terminators(graph: OpGraph) -> dict[int, list[int]]:
