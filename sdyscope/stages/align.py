@@ -20,6 +20,7 @@ from sdyscope.stages.align_kinds import (
     CONSTRAINTS,
     CONVERSIONS,
     is_identity,
+    is_same_op,
     same_types,
 )
 from sdyscope.stages.align_regions import (
@@ -114,9 +115,8 @@ class _Aligner:
             self.now[value] = there
             self.alignment.found[value][-1] = there
             op, other = self.lowered.ops[value[0]], self.target.graph.ops[there[0]]
-            if op.kind != other.kind or op.is_argument or self.lowered.callee(op) is not None:
-                continue
-            waiting += self.pairs(op, other.id)
+            if is_same_op(op, other) and self.lowered.callee(op) is None:
+                waiting += self.pairs(op, other.id)
 
     def pairs(self, op: Op, node: int) -> list[tuple[ValueId, ValueId]]:
         """The operands of an op, each with that of the op that it is."""
@@ -189,7 +189,7 @@ class _Aligner:
             self.claimed.add(node)
             for result in range(len(op.types)):
                 self.bind((op.id, result), (node, result))
-            if self.target.graph.ops[node].kind == op.kind:
+            if is_same_op(op, self.target.graph.ops[node]):
                 for value, there in self.pairs(op, node):
                     self.fill(value, there)
         self.inside_nobody(op)

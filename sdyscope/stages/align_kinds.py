@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sdyscope.graph import Op, TensorType
 
-__all__ = ["COMMUTATIVE", "CONSTRAINTS", "CONVERSIONS", "is_identity", "same_types"]
+__all__ = ["COMMUTATIVE", "CONSTRAINTS", "CONVERSIONS", "is_identity", "is_same_op", "same_types"]
 
 #: Ops that are their operand, and may be gone.
 _IDENTITIES = frozenset(
@@ -29,6 +29,13 @@ CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard", "mhlo.copy"})
 def is_identity(op: Op) -> bool:
     """Whether an op's results are its operands."""
     return op.kind in _IDENTITIES or op.call_target in _IDENTITY_CALLS
+
+
+def is_same_op(mine: Op, theirs: Op) -> bool:
+    """Whether two ops do the same to their operands; block arguments do nothing."""
+    if mine.is_argument:
+        return False
+    return mine.kind == theirs.kind or (is_identity(mine) and theirs.kind in CONSTRAINTS)
 
 
 def same_types(mine: Sequence[TensorType], theirs: Sequence[TensorType]) -> bool:
