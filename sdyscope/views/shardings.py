@@ -111,13 +111,18 @@ class ShardingDocument:
 
 
 def source_text(source: SourceLocation | SourceDocument | None) -> str:
-    """`models/mlp.py:98`, from the working directory where the file is below it."""
+    """`models/mlp.py:98`, or the line of a module's own text."""
     if source is None:
         return ""
     if source.file == "-":
         return f"line {source.line}"  # Of the text that MLIR was given, which had no locations.
-    here = os.getcwd() + os.sep
-    return f"{source.file.removeprefix(here)}:{source.line}"
+    return f"{file_text(source.file)}:{source.line}"
+
+
+def file_text(file: str) -> str:
+    """A path as short as it is clear: from `site-packages`, or from the working directory, on."""
+    _, installed, within = file.rpartition(f"{os.sep}site-packages{os.sep}")
+    return within if installed else file.removeprefix(os.getcwd() + os.sep)
 
 
 def shown_name(name: str, kind: str) -> str:
