@@ -72,12 +72,12 @@ def run(module: Any, *passes: str) -> None:
       CompilerError: a pass failed; with the compiler's message, and the op it names.
     """
     with module.context, captured_stderr() as written:
-        manager = compat.passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
-        # The steps that Shardy writes on a while are more than its verifier allows.
-        manager.enable_verifier(False)
         try:
+            manager = compat.passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
+            # The steps that Shardy writes on a while are more than its verifier allows.
+            manager.enable_verifier(False)
             manager.run(module.operation)
-        except Exception as error:  # MLIRError
+        except Exception as error:  # MLIRError, or ValueError for a pass that there is not
             raise CompilerError(_message(str(error), written())) from error
 
 

@@ -4,8 +4,9 @@ On an op a step is about the op's own operands and results. Where a value enters
 Shardy has an edge of its own (``sdy.data_flow_edge``), from several sources to one target. In terms
 of ops such a step goes through the op that the value passes: from operand 2 to result 2 of a loop
 through the loop, from what its body returns to its result through the body's terminator, whose
-"result" is then that of the op around it. The same holds for what a function returns. Into a manual
-computation it goes through the argument of its body, which has the one operand 0 and result 0.
+"result" is then that of the op around it. The same holds for what a function returns. From operand
+1 of a manual computation into its body it goes through the manual computation, whose "result" 1 is
+then argument 1 of the body: into its results an axis only comes through the body's terminator.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from sdyscope.propagation import (
     PropagationEdges,
     PropagationOneStep,
 )
-from sdyscope.sharding import ManualAxes
+from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
 from sdyscope.syntax import shardy
 
@@ -193,13 +194,18 @@ def with_origins(
     found: dict[ValueId, PropagatedValue] = {}
     known: dict[ValueId, Origins] = {}
     for id_, value in values.items():
-        if value.node is None:
+        if value.node is None or not isinstance(value.sharding, TensorSharding):
             found[id_] = value
             continue
         place = (value.node, value.result)
         origins = known.get(place)
         if origins is None:
-            origins = known[place] = _origins_of(graph, place, owners, flow)
+            # At boundaries Shardy in the end takes axes away again that do not divide a dimension.
+            there = {axis for dim in value.sharding.dim_shardings for axis in dim.axes}
+            there.update(value.sharding.unreduced_axes)
+            written = _origins_of(graph, place, owners, flow)
+            origins = tuple(entry for entry in written if entry[0] in there)
+            known[place] = origins
         found[id_] = replace(value, origins=origins) if origins else value
     return found
 
@@ -214,11 +220,7 @@ def _origins_of(
         if inside is None and graph.ops[op.parent].kind == "stablehlo.while":
             # A loop's argument is sharded as its result is: they are one edge.
             inside = flow.results.get((number, op.argument))
-        if inside is None:
-            return ()
-        manual = graph.ops[op.parent].attributes.get("manual_axes")
-        names = manual.axes if isinstance(manual, ManualAxes) else ()
-        return tuple(entry for entry in inside.origins if entry[0].name not in names)
+        return inside.origins if inside is not None else ()
     if op.id in owners:
         outside = flow.results.get((owners[op.id], place[1]))
         return outside.origins if outside is not None else ()
@@ -255,7 +257,7 @@ def steps_of(graph: OpGraph, flow: DataFlow) -> tuple[PropagationStep, ...]:
         for argument in graph.children(node):
             one = flow.arguments.get((number, argument.argument))
             if argument.is_argument and one is not None and one.edges is not None:
-                steps += _own(one.edges, argument.id)
+                steps += _entering(one.edges, argument.argument, node)
     return tuple(sorted(steps, key=lambda step: step.number))
 
 
@@ -265,6 +267,13 @@ def _own(edges: PropagationEdges, node: int) -> Iterator[PropagationStep]:
             source = (entry.source.type, entry.source.index)
             targets = tuple((target.type, target.index) for target in entry.targets)
             yield PropagationStep(step.step_index, entry.axis_name, node, source, targets)
+
+
+def _entering(edges: PropagationEdges, argument: int, node: int) -> Iterator[PropagationStep]:
+    """The steps of an edge from the operand of an op to an argument of its region."""
+    for step in _own(edges, node):
+        targets = tuple((kind, argument) for kind, _ in step.targets)
+        yield replace(step, source=(step.source[0], argument), targets=targets)
 
 
 def _terminators(graph: OpGraph) -> dict[int, list[int]]:
