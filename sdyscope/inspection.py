@@ -22,6 +22,7 @@ from sdyscope.tensors import LoweredTensors, TensorTable, tensor_table
 
 if TYPE_CHECKING:
     from sdyscope.analysis.explain import Explainer, Explanation
+    from sdyscope.analysis.propagated_diff import PropagatedDiff, PropagatedSide
     from sdyscope.analysis.run import Run
     from sdyscope.stages.lower import LoweredModule
 
@@ -215,22 +216,28 @@ class Inspection:
             TargetError: there is only one module and nothing to compare it with.
         """
         if other is None:
-            if self.program is None or len(self.partitioners) < 2:
-                raise TargetError(
-                    f"{self.name} is one module, so there is nothing to compare it with.",
-                    hint="Name a second target, or a program with --partitioner both.",
-                )
-            one, two = self.partitioners[:2]
+            one, two = self._both_partitioners()
             sides = (self._side(one, one), self._side(two, two))
             return diffing.diff(*sides, across_partitioners=True), sides
-        shared = [p for p in self.lowered if p in other.lowered]
-        if shared:
-            one = two = shared[0]
-        else:
-            one, two = next(iter(self.lowered)), next(iter(other.lowered))
+        one, two = self._partitioner_of_both(other)
         labels = _labels(self.source, other.source)
         sides = (self._side(one, labels[0]), other._side(two, labels[1]))
         return diffing.diff(*sides, across_partitioners=one != two), sides
+
+    def _both_partitioners(self) -> tuple[Partitioner, Partitioner]:
+        if self.program is None or len(self.partitioners) < 2:
+            raise TargetError(
+                f"{self.name} is one module, so there is nothing to compare it with.",
+                hint="Name a second target, or a program with --partitioner both.",
+            )
+        return self.partitioners[0], self.partitioners[1]
+
+    def _partitioner_of_both(self, other: Inspection) -> tuple[Partitioner, Partitioner]:
+        """The first that both are lowered under, or the first of each."""
+        shared = [p for p in self.lowered if p in other.lowered]
+        if shared:
+            return shared[0], shared[0]
+        return next(iter(self.lowered)), next(iter(other.lowered))
 
     def propagated(
         self,
@@ -326,6 +333,52 @@ class Inspection:
         named = resolve_value(self.graph(chosen), value)
         explainer = self.explainer(chosen, conservative=conservative)
         return tuple(explainer.explain(one) for one in named)
+
+    def propagated_diff(
+        self, other: Inspection | None = None, partitioner: Partitioner | None = None
+    ) -> PropagatedDiff:
+        """Values that are sharded differently under the two partitioners, or in two programs.
+
+        Args:
+            other: the other program.
+            partitioner: for two programs, whose propagation; by default the first that both have.
+
+        Raises:
+            CompilerError: one of the two can't be propagated.
+            TargetError: there is only one module and nothing to compare it with.
+        """
+        from sdyscope.analysis.propagated_diff import propagated_diff
+
+        return propagated_diff(
+            *self.propagated_sides(other, partitioner), by_name=other is not None
+        )
+
+    def propagated_sides(
+        self, other: Inspection | None = None, partitioner: Partitioner | None = None
+    ) -> tuple[PropagatedSide, PropagatedSide]:
+        """The two propagations that ``propagated_diff`` compares."""
+        if other is None:
+            one, two = self._both_partitioners()
+            return self.propagated_side(one, one), self.propagated_side(two, two)
+        one, two = self._partitioner_of_both(other)
+        labels = _labels(self.source, other.source)
+        return (
+            self.propagated_side(partitioner or one, labels[0]),
+            other.propagated_side(partitioner or two, labels[1]),
+        )
+
+    def propagated_side(
+        self, partitioner: Partitioner, label: str, *, conservative: bool = False
+    ) -> PropagatedSide:
+        """One propagation as it is compared with others.
+
+        Raises:
+            CompilerError: there is no such propagation.
+        """
+        from sdyscope.analysis.propagated_diff import PropagatedSide
+
+        found = self.propagated(partitioner, conservative=conservative)
+        return PropagatedSide(label, self.graph(partitioner), found)
 
     def what_if(
         self,

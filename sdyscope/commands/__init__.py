@@ -18,6 +18,7 @@ COMMANDS = (
     "graph",
     "check",
     "diff",
+    "propagate",
     "run",
     "doctor",
 )

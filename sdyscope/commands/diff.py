@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -14,6 +14,7 @@ from sdyscope.commands import opening, options
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
     from sdyscope.views.diff import Diff, ProgramDiff
+    from sdyscope.views.propagated_diff import PropagatedDiff
 
 
 @options.command()
@@ -25,12 +26,12 @@ if TYPE_CHECKING:
 @opening.module
 @click.option(
     "--at",
-    type=click.Choice(["lowered"]),
+    type=click.Choice(["lowered", "propagated"]),
     default="lowered",
     show_default=True,
     help="The stage at which to compare.",
 )
-@click.option("--all", "all_ops", is_flag=True, help="List every place where ops differ.")
+@click.option("--all", "everything", is_flag=True, help="List every difference.")
 @options.json
 def command(
     first: str,
@@ -40,7 +41,7 @@ def command(
     settings: dict[str, str],
     module: str | None,
     at: str,
-    all_ops: bool,
+    everything: bool,
     as_json: bool,
 ) -> int:
     """Compare two partitioners, programs, files or directories.
@@ -49,17 +50,20 @@ def command(
     renamed values, another order of ops and moved source lines are no difference. Of two
     directories of dumps, modules with the same name are compared.
 
+    At `propagated`, every value's sharding after propagation is compared, and differences are
+    grouped by where they begin. Under GSPMD, XLA compiles the program for CPU up to there.
+
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
     from sdyscope.views import diff, document, output, paragraphs, table
 
-    asked = _Asked(mesh, partitioners, settings, module)
+    asked = _Asked(mesh, partitioners, settings, module, at == "propagated")
     found = _alone(asked, first) if second is None else _two(asked, first, second)
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:
         paragraphs.print_paragraphs(diff.summary(found))
-        for part in diff.details(found, all_ops=all_ops):
+        for part in diff.details(found, everything=everything):
             if isinstance(part, table.Table):
                 table.print_table(part)
             else:
@@ -75,6 +79,7 @@ class _Asked:
     partitioners: Sequence[str]
     settings: dict[str, str]
     module: str | None
+    propagated: bool
 
     def open(self, word: str) -> opening.Opened:
         path = Path(word)
@@ -90,6 +95,8 @@ def _alone(asked: _Asked, word: str) -> Diff:
     from sdyscope.views import diff
 
     inspection = opening.single(asked.open(word))
+    if asked.propagated:
+        return diff.propagated_document([_compare_propagated(inspection, None)])
     return diff.document([_compare(inspection, None)])
 
 
@@ -98,14 +105,25 @@ def _two(asked: _Asked, first: str, second: str) -> Diff:
 
     one, two = asked.open(first), asked.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
-        return diff.document([_compare(opening.single(one), opening.single(two))])
-    pairs, only_one, only_two = _paired(one.programs, two.programs)
-    return diff.document(
-        [_compare(*pair) for pair in pairs],
-        [program.name for program in only_one],
-        [program.name for program in only_two],
-        [f"not read: {file.error}" for side in (one, two) for file in side.unread],
-    )
+        pairs, rest = [(opening.single(one), opening.single(two))], _Rest()
+    else:
+        pairs, only_one, only_two = _paired(one.programs, two.programs)
+        rest = _Rest(
+            tuple(program.name for program in only_one),
+            tuple(program.name for program in only_two),
+            tuple(f"not read: {file.error}" for side in (one, two) for file in side.unread),
+        )
+    if asked.propagated:
+        return diff.propagated_document([_compare_propagated(*pair) for pair in pairs], *rest)
+    return diff.document([_compare(*pair) for pair in pairs], *rest)
+
+
+class _Rest(NamedTuple):
+    """What two directories do not both have."""
+
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
 
 def _paired(
@@ -144,3 +162,16 @@ def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
     found, sides = one.compared(two)
     meshes = [shardings.only_mesh(shardings.meshes_of(side).values()) for side in (one, two or one)]
     return diff.program(one.name, found, *sides, meshes, notes)
+
+
+def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDiff:
+    from sdyscope.views import propagated, propagated_diff
+
+    sides = one.propagated_sides(two)
+    describers = tuple(
+        propagated.describer(inspection, side.propagated)
+        for inspection, side in zip((one, two or one), sides, strict=True)
+    )
+    return propagated_diff.program(
+        one.name, sides, (describers[0], describers[1]), by_name=two is not None
+    )

@@ -14,7 +14,9 @@ from sdyscope.analysis.diff import OpDifference as OpDiff
 from sdyscope.annotations import Annotation
 from sdyscope.inspection import PARTITIONERS
 from sdyscope.mesh import Mesh
+from sdyscope.views import propagated_diff
 from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.propagated_diff import PropagatedDiff
 from sdyscope.views.shardings import (
     ShardingDocument,
     SourceDocument,
@@ -124,16 +126,19 @@ class Diff:
       schema: name and version of this form.
       at: the stage at which they were compared.
       same: whether there is no difference at all.
-      programs: one comparison, or one for each program that two directories both have.
+      programs: one comparison, or one for each program that two directories both have; none where
+        propagated values were compared.
+      propagated: the same for the values after propagation.
       only_a: programs that only the first directory has.
       only_b: programs that only the second directory has.
       unread: sentences on files that could not be read.
     """
 
     schema: Literal["sdyscope.diff/1"] = "sdyscope.diff/1"
-    at: Literal["lowered"] = "lowered"
+    at: Literal["lowered", "propagated"] = "lowered"
     same: bool
-    programs: tuple[ProgramDiff, ...]
+    programs: tuple[ProgramDiff, ...] = ()
+    propagated: tuple[PropagatedDiff, ...] = ()
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -189,6 +194,23 @@ def document(
     )
 
 
+def propagated_document(
+    programs: Sequence[PropagatedDiff],
+    only_a: Sequence[str] = (),
+    only_b: Sequence[str] = (),
+    unread: Sequence[str] = (),
+) -> Diff:
+    """The document of all comparisons after propagation."""
+    return Diff(
+        at="propagated",
+        same=all(one.same for one in programs) and not (only_a or only_b or unread),
+        propagated=tuple(programs),
+        only_a=tuple(only_a),
+        only_b=tuple(only_b),
+        unread=tuple(unread),
+    )
+
+
 def _tensor(found: TensorDiff, a: Side, b: Side, meshes: Sequence[Mesh | None]) -> TensorDifference:
     return TensorDifference(
         found.tensor,
@@ -227,14 +249,16 @@ def _op(found: OpDiff) -> OpDifference:
 
 def summary(diff: Diff) -> Iterator[Paragraph]:
     """The total, first of all."""
-    if len(diff.programs) == 1 and not (diff.only_a or diff.only_b):
-        yield _total(diff.programs[0])
+    programs: list[ProgramDiff | PropagatedDiff] = [*diff.programs, *diff.propagated]
+    if len(programs) == 1 and not (diff.only_a or diff.only_b):
+        yield from map(_total, diff.programs)
+        yield from map(propagated_diff.total, diff.propagated)
     else:
-        differ = sum(not one.same for one in diff.programs)
-        text = f"{_count(len(diff.programs), 'program')} in both"
+        differ = sum(not one.same for one in programs)
+        text = f"{_count(len(programs), 'program')} in both"
         if differ:
             text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
-        elif diff.programs:
+        elif programs:
             text += ": all the same"
         yield Paragraph(text, "good" if diff.same else "bad", hang=2)
     for label, only in (("first", diff.only_a), ("second", diff.only_b)):
@@ -266,9 +290,16 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
-def details(diff: Diff, *, all_ops: bool = False) -> Iterator[Paragraph | Table]:
+def details(diff: Diff, *, everything: bool = False) -> Iterator[Paragraph | Table]:
     """What differs, program by program, with an empty line between the parts."""
-    several = len(diff.programs) > 1 or bool(diff.only_a or diff.only_b)
+    several = len(diff.programs) + len(diff.propagated) > 1 or bool(diff.only_a or diff.only_b)
+    for found in diff.propagated:
+        if several and not found.same:
+            yield Paragraph("")
+            yield propagated_diff.total(found)
+        if not (several and found.same):
+            yield from propagated_diff.provenance(found)
+            yield from propagated_diff.details(found, everything=everything)
     for one in diff.programs:
         if one.same and several:
             continue
@@ -283,8 +314,8 @@ def details(diff: Diff, *, all_ops: bool = False) -> Iterator[Paragraph | Table]
             yield tensors_table(one)
         if one.ops:
             yield Paragraph("")
-            yield ops_table(one, None if all_ops else LISTED_OPS)
-            rest = 0 if all_ops else len(one.ops) - LISTED_OPS
+            yield ops_table(one, None if everything else LISTED_OPS)
+            rest = 0 if everything else len(one.ops) - LISTED_OPS
             if rest > 0:
                 yield Paragraph(f"and {_count(rest, 'place')} more: --all lists them", "muted")
         if one.notes:

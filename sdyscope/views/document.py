@@ -26,6 +26,7 @@ DOCUMENTS: Mapping[str, str] = {
     "graph": "sdyscope.views.graph_json:Graph",
     "check": "sdyscope.views.check:Check",
     "diff": "sdyscope.views.diff:Diff",
+    "propagate": "sdyscope.views.propagate:Propagate",
     "run": "sdyscope.views.run:Run",
     "doctor": "sdyscope.views.doctor:Doctor",
 }

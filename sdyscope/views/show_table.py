@@ -33,7 +33,7 @@ COPIES = "x"
 def heading(program: ShownProgram) -> str:
     """The program, its meshes and the JAX that lowered it, in a line."""
     file = f" ({program.file})" if program.file else ""
-    parts = [f"{program.name}{file}", *map(_mesh_words, program.meshes)]
+    parts = [f"{program.name}{file}", *map(mesh_words, program.meshes)]
     if not program.meshes:
         parts.append("no mesh is named")
     if program.file is None:
@@ -43,7 +43,8 @@ def heading(program: ShownProgram) -> str:
     return "; ".join([*parts, f"read by JAX {program.jax_version}"])
 
 
-def _mesh_words(mesh: MeshDocument) -> str:
+def mesh_words(mesh: MeshDocument) -> str:
+    """`data=4 x model=2, 8 devices`."""
     name = "" if mesh.name in ("mesh", "") else f"{mesh.name}: "
     axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
     if not axes:
@@ -260,7 +261,7 @@ def _overview(show: Show, *, brief: bool) -> Table:
     for program in show.programs:
         partitioner = program.partitioners[0]
         meshes = [
-            mesh_text(mesh.axes) if brief and mesh.axes else _mesh_words(mesh)
+            mesh_text(mesh.axes) if brief and mesh.axes else mesh_words(mesh)
             for mesh in program.meshes
         ]
         annotated = sum(bool(there.text) for t in program.tensors for there in t.lowered.values())

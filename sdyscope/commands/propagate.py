@@ -1,0 +1,94 @@
+"""`sdyscope propagate`."""
+
+from __future__ import annotations
+
+import click
+
+from sdyscope.commands import opening, options, propagation
+
+
+@options.command()
+@options.target
+@options.mesh
+@propagation.partitioner
+@options.settings
+@opening.module
+@click.option(
+    "--match",
+    metavar="GLOB",
+    help="Only what has this path, scope or source line: * is anything, ? is one character.",
+)
+@click.option("--all", "everything", is_flag=True, help="List every value, or every step.")
+@click.option("--steps", is_flag=True, help="List Shardy's steps: which axis moved from where.")
+@click.option(
+    "--at-step",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Show the table as it stands after this step.",
+)
+@propagation.what_if
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    partitioner: str | None,
+    settings: dict[str, str],
+    module: str | None,
+    match: str | None,
+    everything: bool,
+    steps: bool,
+    at_step: int | None,
+    shardings: tuple[str, ...],
+    priorities: tuple[str, ...],
+    conservative: bool,
+    as_json: bool,
+) -> int:
+    """Show how every value is sharded after propagation.
+
+    First whether this is exactly what XLA decides, and what it was taken from. Shardy's passes run
+    here, for a mesh of any size; GSPMD's propagation is part of XLA, which compiles the program for
+    CPU up to there.
+
+    With --set-sharding, --priority or --conservative: what would be sharded otherwise, by where it
+    begins. The program is not traced again.
+    """
+    from sdyscope.errors import TargetError
+    from sdyscope.views import document, output, paragraphs, propagate, propagate_table, table
+
+    if steps and at_step is not None:
+        raise TargetError("--steps lists steps, --at-step is about one.", hint="Give one of them.")
+    inspection = propagation.open_target(
+        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    )
+    what_if = propagation.wished(inspection, shardings, priorities, conservative)
+    found = propagate.document(
+        what_if.inspection,
+        what_if.before,
+        match=match,
+        steps=steps,
+        at_step=at_step,
+        conservative=conservative,
+        changes=what_if.changes,
+    )
+    if match is not None and not found.values and not found.steps:
+        raise TargetError(
+            f"Nothing has a path, scope or source line that matches {match!r}.",
+            hint="The whole of it has to: begin and end with * to match a part.",
+        )
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+        return 0
+    paragraphs.print_paragraphs(propagate_table.heading(found))
+    output.answers().write("")
+    if found.changed is not None:
+        paragraphs.print_paragraphs(propagate_table.changed(found, everything=everything))
+    if steps:
+        table.print_table(propagate_table.steps_table(found, everything=everything))
+        output.answers().write("")
+        paragraphs.print_paragraphs(propagate_table.steps_footer(found, everything=everything))
+    elif found.changed is None or match is not None or at_step is not None:
+        columns = output.answers().columns
+        table.print_table(propagate_table.table(found, everything=everything, columns=columns))
+        output.answers().write("")
+        paragraphs.print_paragraphs(propagate_table.footer(found, everything=everything))
+    return 0

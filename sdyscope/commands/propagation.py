@@ -1,0 +1,124 @@
+"""What `propagate` and `explain` share: whose propagation, and what if annotations were others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from sdyscope.commands import opening, options
+
+if TYPE_CHECKING:
+    from sdyscope.inspection import Inspection
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def partitioner(function: _Function) -> _Function:
+    """`--partitioner`, by default Shardy, or what a file is written for: then it is None."""
+    return click.option(
+        "--partitioner",
+        type=click.Choice(list(options.PARTITIONERS)),
+        help="Whose decisions to look at; GSPMD's need a compile by XLA. By default shardy, or "
+        "what a file is written for.",
+    )(function)
+
+
+def what_if(function: _Function) -> _Function:
+    """`--set-sharding`, `--priority` and `--conservative`."""
+    for option in (
+        click.option(
+            "--conservative",
+            is_flag=True,
+            help="What if Shardy propagated conservatively, leaving conflicts unsharded?",
+        ),
+        click.option(
+            "--priority",
+            "priorities",
+            multiple=True,
+            metavar="NAME[DIM]=N",
+            help="What if a dimension had this priority (0 first, as all that have none)? Such as "
+            "\"params['w1'][1]=1\". Can be repeated.",
+        ),
+        click.option(
+            "--set-sharding",
+            "shardings",
+            multiple=True,
+            metavar="NAME=SPEC",
+            help="What if an argument, result or constraint were sharded otherwise? Such as "
+            "\"params['w1']=P('fsdp', 'model')\". Can be repeated.",
+        ),
+    ):
+        function = option(function)
+    return function
+
+
+@dataclass(frozen=True)
+class WhatIf:
+    """A program with other annotations.
+
+    Attributes:
+      inspection: the program, changed where something was wished for.
+      before: the program as it is; None where nothing was wished for.
+      changes: the wishes, in words.
+    """
+
+    inspection: Inspection
+    before: Inspection | None
+    changes: tuple[str, ...]
+
+
+def open_target(
+    target: str,
+    *,
+    mesh: Mapping[str, int] | None,
+    settings: Mapping[str, object],
+    partitioner: str | None,
+    module: str | None,
+) -> Inspection:
+    """Opens a TARGET that is one program or module.
+
+    Raises:
+      SdyscopeError: there is no such thing, or it can't be read.
+    """
+    path = Path(target)
+    is_file = path.exists() and path.suffix != ".py"
+    chosen = partitioner or ("both" if is_file else "shardy")
+    return opening.open_one(
+        target,
+        mesh=mesh,
+        settings=settings,
+        partitioners=options.PARTITIONERS[chosen],
+        module=module,
+    )
+
+
+def wished(
+    inspection: Inspection,
+    shardings: Sequence[str],
+    priorities: Sequence[str],
+    conservative: bool,
+) -> WhatIf:
+    """The program with what the options ask for.
+
+    Raises:
+      SdyscopeError: an option can't be read, or names no tensor, or asks for what can't be.
+    """
+    from sdyscope.analysis.what_if import parse_priority, parse_sharding
+
+    wishes = [*map(parse_sharding, shardings), *map(parse_priority, priorities)]
+    changes = [f"{wish.name} as {wish.spec}" for wish in wishes if wish.spec is not None]
+    changes += [
+        f"priority {priority} for dim {dimension} of {wish.name}"
+        for wish in wishes
+        for dimension, priority in wish.priorities
+    ]
+    if conservative:
+        changes.append("conservative propagation")
+    if not changes:
+        return WhatIf(inspection, None, ())
+    changed = inspection.with_wishes(wishes) if wishes else inspection
+    return WhatIf(changed, inspection, tuple(changes))

@@ -1,0 +1,258 @@
+"""Propagated values, their origins and where they are: as documents, and in a few words."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+
+from sdyscope.analysis.places import Places
+from sdyscope.annotations import split_scope
+from sdyscope.convert import to_placement, to_tensor_sharding
+from sdyscope.errors import ConversionError
+from sdyscope.graph import Op, Sharding, TensorType
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import Mesh
+from sdyscope.placement import Placement
+from sdyscope.program import Partitioner
+from sdyscope.propagated import Exactness, Fate, Propagated, PropagatedValue
+from sdyscope.sharding import TensorSharding
+from sdyscope.source import SourceLocation
+from sdyscope.views.shardings import (
+    PlacementDocument,
+    SourceDocument,
+    in_short,
+    meshes_of,
+    only_mesh,
+    placement_document,
+    shown_name,
+    source_document,
+    source_text,
+)
+
+#: What stands for a value that every device holds whole.
+REPLICATED = "replicated"
+
+#: Where a package was installed says nothing about it.
+_INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
+
+
+@dataclass(frozen=True, slots=True)
+class OriginDocument:
+    """The annotation that an axis comes from.
+
+    Attributes:
+      axis: the axis, or the part of one.
+      origin: as Shardy writes it: `input: 0`, `constraint_3`, `self`.
+      kind: what is annotated; empty when it is not known.
+      name: its pytree path or scope; empty when it is not known.
+      source: its source line, where one is known.
+    """
+
+    axis: str
+    origin: str
+    kind: str
+    name: str
+    source: SourceDocument | None
+
+
+@dataclass(frozen=True, slots=True)
+class PropagatedDocument:
+    """What propagation decided for a value.
+
+    Attributes:
+      fate: what became of the value on its way to the partitioner: `kept`; `merged` with others
+        that are the same; `folded` away; `not partitioned`, as it is nothing that has a sharding.
+      text: the sharding as the partitioner writes it; empty without one.
+      short: in its most readable form, as a PartitionSpec where it can be one.
+      placement: where that puts the value; null where it has no sharding.
+      origins: where each axis comes from (Shardy only).
+      merged_with: SSA names of the other values of the lowered module that became the same one.
+    """
+
+    fate: Fate
+    text: str
+    short: str
+    placement: PlacementDocument | None
+    origins: tuple[OriginDocument, ...] = ()
+    merged_with: tuple[str, ...] = ()
+
+    @property
+    def is_sharded(self) -> bool:
+        """Whether the devices hold different parts of it."""
+        return self.placement is not None and any(size > 1 for size in self.placement.shards)
+
+
+@dataclass(frozen=True, slots=True)
+class PropagationDocument:
+    """One propagation.
+
+    Attributes:
+      partitioner: whose.
+      exactness: `exact` where this is what XLA decides, proven by a test; else `approximate`.
+      source: what it was taken from, in words.
+      counts: how many values of the lowered module have each fate.
+      steps: how many steps Shardy took; 0 where none are known.
+      notes: what else there is to know.
+    """
+
+    partitioner: Partitioner
+    exactness: Exactness
+    source: str
+    counts: dict[Fate, int]
+    steps: int
+    notes: tuple[str, ...]
+
+
+def propagation_document(found: Propagated) -> PropagationDocument:
+    """The document of one propagation, without its values."""
+    return PropagationDocument(
+        found.partitioner,
+        found.exactness,
+        found.source,
+        dict(found.counts),
+        len({step.number for step in found.steps}),
+        found.notes,
+    )
+
+
+@dataclass
+class Describer:
+    """Makes documents of the values of one propagation.
+
+    Attributes:
+      places: what its ops are in the program.
+      mesh: the mesh to name axes of; None where there are several.
+    """
+
+    places: Places
+    mesh: Mesh | None
+    _placements: dict[tuple[Placement, TensorType], PlacementDocument] = field(default_factory=dict)
+
+    def value(
+        self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
+    ) -> PropagatedDocument:
+        """The document of a value.
+
+        Args:
+          found: the value.
+          type_: its type.
+          sharding: another sharding to show for it: as it was in between, or as it is returned.
+        """
+        written = found.sharding if sharding is None else sharding
+        place = self.placement(found, type_, sharding)
+        return PropagatedDocument(
+            found.fate,
+            "" if written is None else str(written),
+            short(written, place, type_, self.mesh),
+            None if place is None else self._placement(place, type_),
+            tuple(self._origins(found, written)),
+            tuple(self.places.graph.ops[node].names[r] for node, r in found.merged_with),
+        )
+
+    def placement(
+        self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
+    ) -> Placement | None:
+        """Where a value is, or where another sharding would put it; None without either."""
+        if sharding is None:
+            return found.placement
+        try:
+            return to_placement(sharding, len(type_.shape or ()), self.mesh)
+        except ConversionError:
+            return None
+
+    def _placement(self, place: Placement, type_: TensorType) -> PlacementDocument:
+        key = (place, type_)
+        if key not in self._placements:
+            shape = static_shape(type_)
+            self._placements[key] = placement_document(place, shape, type_.dtype, self.mesh)
+        return self._placements[key]
+
+    def _origins(self, found: PropagatedValue, written: Sharding | None) -> list[OriginDocument]:
+        shown = set()
+        if isinstance(written, TensorSharding):
+            shown = {axis.name for dim in written.dim_shardings for axis in dim.axes}
+        documents = []
+        for axis, origin in found.origins:
+            if axis.name not in shown:
+                continue
+            annotation = self.places.annotation(origin, found.id)
+            documents.append(
+                OriginDocument(
+                    axis_text(str(axis)),
+                    str(origin),
+                    "" if annotation is None else annotation.kind,
+                    "" if annotation is None else annotation.path,
+                    None if annotation is None else source_document(annotation.source),
+                )
+            )
+        return documents
+
+
+def describer(inspection: Inspection, found: Propagated) -> Describer:
+    """Makes documents of the values of one propagation of a program."""
+    partitioner = found.partitioner
+    places = Places(found, inspection.graph(partitioner), inspection.annotations(partitioner))
+    return Describer(places, only_mesh(meshes_of(inspection).values()))
+
+
+def static_shape(type_: TensorType) -> tuple[int, ...] | None:
+    """The shape of a tensor; None when it is dynamic or no tensor."""
+    if type_.shape is None or None in type_.shape:
+        return None
+    return tuple(size for size in type_.shape if size is not None)
+
+
+# --- in a few words -------------------------------------------------------------------------------
+
+
+def short(
+    sharding: Sharding | None, place: Placement | None, type_: TensorType, mesh: Mesh | None
+) -> str:
+    """A propagated sharding as a PartitionSpec where it can be one; `replicated` without any."""
+    if sharding is None or (place is not None and place.is_replicated):
+        return REPLICATED
+    if place is None or isinstance(sharding, str):
+        return str(sharding)
+    rank = len(type_.shape or ())
+    form = sharding if isinstance(sharding, TensorSharding) else replace(place, manual=())
+    try:
+        return in_short(to_tensor_sharding(form, rank, mesh), rank, mesh)
+    except ConversionError:
+        return str(sharding)
+
+
+def axis_text(axis: str) -> str:
+    """`"a":(1)2` without the quotes."""
+    return axis.replace('"', "")
+
+
+def op_text(kind: str) -> str:
+    """`dot_general` for `stablehlo.dot_general`."""
+    return kind.rpartition(".")[2]
+
+
+def line_text(source: SourceLocation | SourceDocument | None) -> str:
+    """`models/mlp.py:98`; of an installed package `optax/_src/update.py:42`."""
+    return _INSTALLED.sub("", source_text(source))
+
+
+def origin_text(origin: OriginDocument) -> str:
+    """`data <- batch['x']`."""
+    return f"{origin.axis} <- {_origin_name(origin)}"
+
+
+def _origin_name(origin: OriginDocument) -> str:
+    if origin.kind in ("argument", "result"):
+        return origin.name
+    line = line_text(origin.source)
+    if origin.kind == "constraint":
+        return line or shown_name(origin.name, origin.kind)
+    if origin.kind:
+        return f"{origin.kind} {line}".strip()
+    return origin.origin
+
+
+def scope_of(op: Op) -> tuple[str, str]:
+    """The scope of an op without the program's own name, and the primitive."""
+    scope, primitive = split_scope(op.scope)
+    return shown_name(scope, "op"), primitive

@@ -1,0 +1,351 @@
+"""What two propagations differ in, by where it begins: as a document, and as it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from sdyscope.analysis.propagated_diff import (
+    DifferentValue,
+    Group,
+    PropagatedSide,
+    inputs,
+    propagated_diff,
+)
+from sdyscope.inspection import PARTITIONERS
+from sdyscope.propagated import ValueId
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.propagated import (
+    REPLICATED,
+    Describer,
+    PropagationDocument,
+    line_text,
+    op_text,
+    propagation_document,
+    scope_of,
+    static_shape,
+)
+from sdyscope.views.shardings import SourceDocument, source_document
+from sdyscope.views.table import Tone, shape, size
+
+#: How many beginnings are shown, and how many values that follow, unless all are asked for.
+LISTED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class DifferingValue:
+    """A value that is sharded differently.
+
+    Attributes:
+      name: pytree path, or scope without the program's own name.
+      kind: the operation, or argument.
+      ssa: its SSA name in the first module.
+      shape: shape of the whole tensor.
+      dtype: MLIR element type.
+      bytes: bytes of the whole tensor.
+      source: line of user code.
+      a: its sharding on the first side, as a PartitionSpec where it can be one.
+      b: its sharding on the second side.
+      words_a: where that puts it, in words.
+      words_b: where that puts it, in words.
+      bytes_a: bytes that a device holds on the first side.
+      bytes_b: bytes that a device holds on the second side.
+    """
+
+    name: str
+    kind: str
+    ssa: str
+    shape: tuple[int, ...] | None
+    dtype: str
+    bytes: int
+    source: SourceDocument | None
+    a: str
+    b: str
+    words_a: str
+    words_b: str
+    bytes_a: int
+    bytes_b: int
+
+
+@dataclass(frozen=True, slots=True)
+class Input:
+    """What a value is computed from.
+
+    Attributes:
+      name: pytree path, or scope without the program's own name.
+      a: its sharding on the first side.
+    """
+
+    name: str
+    a: str
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """Differences that begin at one value.
+
+    Attributes:
+      begins: the value, whose inputs are sharded alike.
+      inputs: what it is computed from.
+      values: how many values differ from here on, this one included.
+      bytes: bytes of them all.
+      bytes_a: bytes that a device holds of them on the first side.
+      bytes_b: bytes that a device holds of them on the second side.
+      follows: the others, in program order.
+    """
+
+    begins: DifferingValue
+    inputs: tuple[Input, ...]
+    values: int
+    bytes: int
+    bytes_a: int
+    bytes_b: int
+    follows: tuple[DifferingValue, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class PropagatedDiff:
+    """Two propagations.
+
+    Attributes:
+      name: what is compared: the program's name, or the first module's.
+      a: what to call the first side.
+      b: what to call the second side.
+      same: whether every value that could be compared is sharded alike.
+      same_values: how many are.
+      different_values: how many are not.
+      not_comparable: how many values could not be compared, by reason.
+      beginnings: the differences, by where they begin, the largest first.
+      propagation_a: by whom the first side was propagated, and how much that is worth.
+      propagation_b: the same of the second.
+    """
+
+    name: str
+    a: str
+    b: str
+    same: bool
+    same_values: int
+    different_values: int
+    not_comparable: dict[str, int]
+    beginnings: tuple[Beginning, ...]
+    propagation_a: PropagationDocument
+    propagation_b: PropagationDocument
+
+    @property
+    def under_a(self) -> str:
+        """`under shardy`, `in before.mlir`."""
+        return f"{'under' if self.a in PARTITIONERS else 'in'} {self.a}"
+
+    @property
+    def under_b(self) -> str:
+        """`under gspmd`, `in after.mlir`."""
+        return f"{'under' if self.b in PARTITIONERS else 'in'} {self.b}"
+
+
+def program(
+    name: str,
+    sides: tuple[PropagatedSide, PropagatedSide],
+    describers: tuple[Describer, Describer],
+    *,
+    by_name: bool = False,
+) -> PropagatedDiff:
+    """Compares two propagations and makes the document of it.
+
+    Args:
+      name: what to call what is compared.
+      sides: the propagations.
+      describers: those of each side.
+      by_name: the two are different programs.
+    """
+    found = propagated_diff(*sides, by_name=by_name)
+    # GSPMD names no axes: they are those of the other side's mesh.
+    meshes = [describer.mesh for describer in describers]
+    for describer, other in zip(describers, reversed(meshes), strict=True):
+        describer.mesh = describer.mesh or other
+    made = _Documents(sides, describers)
+    return PropagatedDiff(
+        name=name,
+        a=found.label_a,
+        b=found.label_b,
+        same=found.is_same,
+        same_values=found.same,
+        different_values=found.different,
+        not_comparable=dict(found.not_comparable),
+        beginnings=tuple(map(made.beginning, found.groups)),
+        propagation_a=propagation_document(sides[0].propagated),
+        propagation_b=propagation_document(sides[1].propagated),
+    )
+
+
+@dataclass(frozen=True)
+class _Documents:
+    sides: tuple[PropagatedSide, PropagatedSide]
+    describers: tuple[Describer, Describer]
+
+    def beginning(self, group: Group) -> Beginning:
+        return Beginning(
+            self.value(group.begins),
+            tuple(Input(self.name(node, name), words) for node, name, words in self.inputs(group)),
+            group.count,
+            group.bytes,
+            group.bytes_a,
+            group.bytes_b,
+            tuple(map(self.value, group.follows)),
+        )
+
+    def inputs(self, group: Group) -> Iterator[tuple[int, str, str]]:
+        before = inputs(self.sides[0].graph, group.begins.a)
+        for (node, result), (name, _) in zip(before, group.inputs, strict=True):
+            yield node, name, self.short(0, (node, result))
+
+    def name(self, node: int, name: str) -> str:
+        op = self.sides[0].graph.ops[node]
+        if op.is_argument:
+            return name
+        scope, primitive = scope_of(op)
+        return f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
+
+    def short(self, side: int, value: ValueId) -> str:
+        found = self.sides[side].propagated.values[value]
+        type_ = self.sides[side].graph.ops[value[0]].types[value[1]]
+        return self.describers[side].value(found, type_).short
+
+    def value(self, found: DifferentValue) -> DifferingValue:
+        op = self.sides[0].graph.ops[found.a[0]]
+        type_ = op.types[found.a[1]]
+        documents = [
+            describer.value(side.propagated.values[value], side.graph.ops[value[0]].types[value[1]])
+            for side, describer, value in zip(
+                self.sides, self.describers, (found.a, found.b), strict=True
+            )
+        ]
+        words = [
+            document.placement.words if document.placement else f"{REPLICATED} on every device"
+            for document in documents
+        ]
+        return DifferingValue(
+            self.name(op.id, found.value.name),
+            op.kind,
+            found.value.ssa,
+            static_shape(type_),
+            type_.dtype,
+            found.bytes,
+            source_document(op.source),
+            documents[0].short,
+            documents[1].short,
+            words[0],
+            words[1],
+            found.bytes_a,
+            found.bytes_b,
+        )
+
+
+# --- as it is printed -----------------------------------------------------------------------------
+
+
+def total(one: PropagatedDiff) -> Paragraph:
+    """The first line."""
+    every = _count(one.same_values + one.different_values, "value")
+    where = "under" if one.a in PARTITIONERS else "in"
+    sides = f"{where} {one.a} and {one.b}"
+    if one.same:
+        return Paragraph(f"{one.name}: {every}, sharded alike {sides}", "good", hang=2)
+    verb = "is" if one.different_values == 1 else "are"
+    return Paragraph(
+        f"{one.name}: {one.different_values:,} of {every} {verb} sharded differently {sides}, from "
+        f"{_count(len(one.beginnings), 'place')} on",
+        "bad",
+        hang=2,
+    )
+
+
+def provenance(one: PropagatedDiff) -> Iterator[Paragraph]:
+    """How much each side is worth."""
+    for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b)):
+        named = label if label == side.partitioner else f"{label} under {side.partitioner}"
+        tone: Tone = "muted" if side.exactness == "exact" else "warning"
+        yield Paragraph(f"{named}: {side.exactness}, {source_words(side)}", tone, hang=2)
+
+
+def source_words(side: PropagationDocument) -> str:
+    """What a propagation was taken from, to go on a sentence with; the name of a dump left out."""
+    return side.source.rstrip(".").partition(": ")[0]
+
+
+def details(one: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
+    """Each beginning, and what follows from it; then what could not be compared, and notes."""
+    shown = one.beginnings if everything else one.beginnings[:LISTED]
+    for number, beginning in enumerate(shown, 1):
+        yield Paragraph("")
+        yield from _beginning(one, number, beginning, everything=everything)
+    rest = one.beginnings[len(shown) :]
+    if rest:
+        values = sum(beginning.values for beginning in rest)
+        yield Paragraph("")
+        yield Paragraph(
+            f"and {_count(len(rest), 'place')} more, with {_count(values, 'value')}: "
+            "--all lists everything",
+            "muted",
+        )
+    yield from remarks(one)
+
+
+def remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
+    """What could not be compared, and notes of both sides."""
+    notes = [
+        f"{label}: {note}"
+        for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b))
+        for note in side.notes
+    ]
+    if one.not_comparable or notes:
+        yield Paragraph("")
+    for reason, count in one.not_comparable.items():
+        yield Paragraph(f"{_count(count, 'value')} not compared: {reason}", "muted", hang=2)
+    for note in notes:
+        yield Paragraph(note, "muted", hang=2)
+
+
+def _beginning(
+    one: PropagatedDiff, number: int, beginning: Beginning, *, everything: bool
+) -> Iterator[Paragraph]:
+    first = beginning.begins
+    yield Paragraph(f"{number}. {_title(first)}", "heading", hang=3)
+    width = max(len(one.a), len(one.b))
+    for label, text, words in (
+        (one.a, first.a, first.words_a),
+        (one.b, first.b, first.words_b),
+    ):
+        said = words if text in (words, REPLICATED) else f"{text}: {words}"
+        yield Paragraph(f"{label:<{width}}  {said}", indent=3, hang=width + 2)
+    if beginning.inputs:
+        sources = "; ".join(f"{source.name} {source.a}" for source in beginning.inputs)
+        yield Paragraph(f"computed from what is alike: {sources}", "muted", indent=3, hang=2)
+    if beginning.follows:
+        yield Paragraph(
+            f"{_count(len(beginning.follows), 'value')} more "
+            f"{'follows' if len(beginning.follows) == 1 else 'follow'} from it; all "
+            f"{beginning.values:,} take {size(beginning.bytes)}, of which a device holds "
+            f"{size(beginning.bytes_a)} {one.under_a}, {size(beginning.bytes_b)} {one.under_b}",
+            indent=3,
+            hang=2,
+        )
+    else:
+        yield Paragraph(
+            f"{size(beginning.bytes)}, of which a device holds {size(beginning.bytes_a)} "
+            f"{one.under_a}, {size(beginning.bytes_b)} {one.under_b}",
+            indent=3,
+            hang=2,
+        )
+    if everything:
+        for value in beginning.follows:
+            yield Paragraph(f"{_title(value)}: {value.a} | {value.b}", indent=5, hang=2)
+
+
+def _title(value: DifferingValue) -> str:
+    what = shape(value.shape, value.dtype) if value.shape is not None else value.dtype
+    where = "" if value.kind == "argument" else f" at {line_text(value.source)}"
+    return f"{value.name} {what}{where if value.source else ''}"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
