@@ -54,6 +54,7 @@ class Chains:
         self._by_op = {
             (a.op, a.kind, a.index if a.kind != "constraint" else 0): a for a in annotations
         }
+        self._owned: dict[Ref, list[AxisPart]] = {}
         self._good: set[tuple[int, Ref, AxisPart]] = set()
 
     def chains(self, ref: Ref) -> tuple[Chain, ...]:
@@ -66,14 +67,16 @@ class Chains:
 
     def pieces(self, ref: Ref, part: AxisPart) -> list[AxisPart]:
         """``part`` cut where different steps brought different parts of it."""
+        root = self.flow.root(ref)
+        own = [shared for one in self._own(root) if (shared := one.shared(part)) is not None]
         brought = [
             shared
-            for arrival in self.flow.arrivals.get(self.flow.root(ref), [])
+            for arrival in self.flow.arrivals.get(root, [])
             if (shared := arrival.part.shared(part)) is not None
         ]
         # The longest first, so that what several steps brought alike is one piece.
         pieces: list[AxisPart] = []
-        for piece in sorted(brought, key=lambda one: -one.size):
+        for piece in [*own, *sorted(brought, key=lambda one: -one.size)]:
             pieces += piece.without(pieces)
         return sorted([*pieces, *part.without(pieces)])
 
@@ -134,7 +137,8 @@ class Chains:
         queue = deque([at])
         while queue:
             here = queue.popleft()
-            arrival = self._arrival(here, part, before)
+            own = any(part.shared(one) == part for one in self._own(here))
+            arrival = None if own else self._arrival(here, part, before)
             start = self._beginning(here, part) if arrival is None else None
             if arrival is not None or start is not None:
                 links: list[_Link] = []
@@ -169,9 +173,11 @@ class Chains:
         """Values that Shardy keeps sharded alike without a step, and how."""
         flow = self.flow
         for source in flow.sources(ref):
-            yield source, ref[0], "data flow", rule_words.data_flow(flow.graph.ops[ref[0]])
+            around = flow.around(ref)
+            yield source, around.id, "data flow", rule_words.data_flow(around)
         for target in flow.targets(ref):
-            yield target, target[0], "data flow", rule_words.data_flow(flow.graph.ops[target[0]])
+            around = flow.around(target)
+            yield target, around.id, "data flow", rule_words.data_flow(around)
         for other in flow.groups.get(ref, ()):
             if other != ref:
                 yield other, ref[0], "group", rule_words.GROUP
@@ -180,6 +186,23 @@ class Chains:
                 yield flow.root((op.id, 0)), op.id, "backward", rule_words.CONSTRAINT
 
     # Where chains begin.
+
+    def _own(self, ref: Ref) -> list[AxisPart]:
+        """What the user's own annotation of a value shards it on."""
+        if ref not in self._owned:
+            found: list[AxisPart] = []
+            main = self.flow.graph.main
+            for node, _ in self.flow.same(ref):
+                op = self.flow.graph.ops[node]
+                annotation = None
+                if op.is_argument and main is not None and op.parent == main.op:
+                    annotation = self._by_argument.get(op.argument)
+                elif op.kind in CONSTRAINTS:
+                    annotation = self._written_on("constraint", op, 0)
+                if annotation is not None:
+                    found += [part for _, part in self.flow.parts_in(annotation.sharding)]
+            self._owned[ref] = found
+        return self._owned[ref]
 
     def _beginning(self, ref: Ref, part: AxisPart) -> Beginning | None:
         main = self.flow.graph.main
@@ -198,7 +221,7 @@ class Chains:
                 found = self._on_op("shard_map input", ref, part, around.id, op.argument)
             if found is not None and found.dimension is not None:
                 return found
-        return self._as_result(ref, part) or self._as_op(ref, part)
+        return self._as_result(ref, part) or self._entering(ref, part) or self._as_op(ref, part)
 
     def _as_result(self, ref: Ref, part: AxisPart) -> Beginning | None:
         """A value that is returned takes the sharding that its result is annotated with."""
@@ -211,6 +234,15 @@ class Chains:
                 continue
             name = main.results[index].name or f"result {index}"
             return self._annotated("result", ref, part, annotation, name, None)
+        return None
+
+    def _entering(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        """A value that enters a shard_map takes the sharding that is annotated there."""
+        for op, operand in self.flow.uses(ref):
+            if op.kind in REGIONS:
+                found = self._on_op("shard_map input", ref, part, op.id, operand)
+                if found.dimension is not None and found.annotation is not None:
+                    return found
         return None
 
     def annotated_result(self, index: int, part: AxisPart) -> Beginning | None:
@@ -242,18 +274,25 @@ class Chains:
                     continue
                 if rule_words.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
                     op = self.flow.graph.ops[member[0]]
-                    return self._annotated("op", ref, part, annotation, op.scope, op.source)
+                    return self._annotated(
+                        "op", ref, part, annotation, self.flow.scope(op), op.source
+                    )
         return None
 
     def _on_op(
         self, kind: BeginningKind, ref: Ref, part: AxisPart, node: int, index: int
     ) -> Beginning:
         op = self.flow.graph.ops[node]
-        annotation = None
+        annotation = self._written_on(kind, op, index)
+        return self._annotated(kind, ref, part, annotation, self.flow.scope(op), op.source)
+
+    def _written_on(self, kind: BeginningKind, op: Op, index: int) -> Annotation | None:
+        """The annotation of an op of the lowered module that became ``op``."""
         for result in range(max(len(op.types), 1)):
-            for lowered, _ in self.flow.lowered_ids.get((node, result), ()):
-                annotation = annotation or self._by_op.get((lowered, kind, index))
-        return self._annotated(kind, ref, part, annotation, op.scope, op.source)
+            for lowered, _ in self.flow.lowered_ids.get((op.id, result), ()):
+                if (annotation := self._by_op.get((lowered, kind, index))) is not None:
+                    return annotation
+        return None
 
     def _annotated(
         self,
@@ -308,7 +347,7 @@ class Chains:
             shared.axis(self.flow.mesh),
             op.id,
             op.kind,
-            op.scope,
+            self.flow.scope(op),
             op.source,
             direction,
             rule,
@@ -339,7 +378,7 @@ class Chains:
             part.axis(self.flow.mesh),
             op.id,
             op.kind,
-            op.scope,
+            self.flow.scope(op),
             op.source,
             direction,
             rule,

@@ -7,6 +7,7 @@ they are one value here, called by the first of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -180,6 +181,20 @@ class Flow:
                 if op.kind != EDGE:
                     yield op, edge.operand
 
+    def around(self, ref: Ref) -> Op:
+        """The op that a value is a result of, or whose region it is an argument of."""
+        op = self.graph.ops[ref[0]]
+        if op.is_argument and op.parent is not None:
+            return self.graph.ops[op.parent]
+        return op
+
+    def scope(self, op: Op) -> str:
+        """An op's scope in the program, without tags."""
+        if self.lowered is not None:
+            for value, _ in self.lowered_ids.get((op.id, 0), ()):
+                return self.lowered.ops[value].scope
+        return "" if _TAG.fullmatch(op.scope) else op.scope
+
     # Data flow: where a value continues across the boundary of a region or function.
 
     def sources(self, ref: Ref) -> list[Ref]:
@@ -309,6 +324,10 @@ class Flow:
         if name == "out_shardings" or not isinstance(axes, ManualAxes):
             return sharding
         return _without(sharding, axes)
+
+
+#: A location that says nothing but the op's number in the lowered module.
+_TAG = re.compile(r"sid\d+(?:;sid\d+)*")
 
 
 def _without(sharding: TensorSharding, manual: ManualAxes) -> TensorSharding:

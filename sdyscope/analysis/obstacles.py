@@ -24,6 +24,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.graph import Op
 from sdyscope.mesh import AxisRef
 from sdyscope.propagation import EdgeNodeType
+from sdyscope.sharding import ManualAxes
 from sdyscope.sharding_rule import OpShardingRule, factor_symbol
 from sdyscope.source import SourceLocation
 
@@ -107,9 +108,9 @@ class Obstacles:
             if op.kind not in _WITHOUT_RULES:
                 yield from self._around(op, ("operand", operand), producer=False)
         for source in flow.sources(ref):
-            yield from self._flowing(flow.graph.ops[ref[0]], ref, source, ("operand", 0))
+            yield from self._flowing(flow.around(ref), ref, source, ("operand", 0))
         for target in flow.targets(ref):
-            yield from self._flowing(flow.graph.ops[target[0]], ref, target, ("result", 0))
+            yield from self._flowing(flow.around(target), ref, target, ("result", 0))
 
     def _around(self, op: Op, own: Slot, *, producer: bool) -> Iterator[Beside]:
         flow = self.flow
@@ -134,8 +135,13 @@ class Obstacles:
     def _flowing(self, op: Op, ref: Ref, other: Ref, slot: Slot) -> Iterator[Beside]:
         kind: EdgeNodeType = "result" if slot[0] == "operand" else "operand"
         rank = len(self.flow.graph.ops[ref[0]].types[ref[1]].shape or ())
+        axes = op.attributes.get("manual_axes")
+        manual = axes.axes if isinstance(axes, ManualAxes) else ()
         for dimension, part in self.flow.parts(other):
-            yield Beside(op, (kind, 0), slot, other, dimension, part, identity_rule(rank))
+            if part.name in manual:
+                continue  # the program itself decides about it inside, and a boundary outside
+            words = "the value that becomes it" if kind == "result" else "the value it becomes"
+            yield Beside(op, (kind, 0), slot, other, dimension, part, identity_rule(rank), words)
 
     # What stopped it.
 
@@ -195,15 +201,16 @@ class Obstacles:
         op = beside.op
         axis = part.axis(self.flow.mesh)
         tensor = rule_words.slot_words(op, beside.slot, beside.rule)
-        neighbour = f"dim {beside.dimension} of {tensor}"
+        neighbour = f"dim {beside.dimension} of {beside.flowing or tensor}"
+        between = "over the boundary of" if beside.flowing else "of"
         could = "" if dimension is None else f", which could be on dim {dimension}"
-        sentence = f"{neighbour} of {rule_words.op_words(op)} has {axis}{could}: {words}."
+        sentence = f"{neighbour} {between} {rule_words.op_words(op)} has {axis}{could}: {words}."
         return Absence(
             axis,
             dimension,
             op.id,
             op.kind,
-            op.scope,
+            self.flow.scope(op),
             op.source,
             neighbour,
             beside.value,

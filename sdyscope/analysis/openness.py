@@ -1,6 +1,6 @@
-"""Which annotation closes a dimension of a value, so that propagation may add no axes to it.
+"""Which annotation keeps axes from a value: it closes a dimension, or sets an axis aside.
 
-After propagation Shardy closes every dimension, so this is read from what the user wrote: an
+After propagation Shardy closes every dimension and forgets what is explicitly replicated, so this is read from what the user wrote: an
 argument's annotation, a constraint's (which also binds the value that it constrains), a result's,
 a ``shard_map``'s boundary, or the sharding of any other op.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sdyscope.analysis.axis_parts import AxisPart, part_of
 from sdyscope.analysis.flow import CONSTRAINTS, REGIONS, Flow, Ref
 from sdyscope.analysis.rule_words import beginning
 from sdyscope.annotations import Annotation
@@ -40,6 +41,21 @@ class Openness:
                 continue
             if sharding.dim_shardings[dimension].is_closed:
                 return beginning(kind, name, sharding, dimension)
+        return None
+
+    def set_aside_by(self, ref: Ref, part: AxisPart) -> str | None:
+        """What keeps a value from being sharded on an axis, in words; None when nothing does."""
+        for kind, name, sharding in self._written(self.flow.root(ref)):
+            if not isinstance(sharding, TensorSharding):
+                continue
+            mesh = self.flow.mesh_of(sharding)
+            for axes, what in (
+                (sharding.replicated_axes, "replicated"),
+                (sharding.unreduced_axes, "unreduced"),
+            ):
+                if any(part_of(axis, mesh).shared(part) for axis in axes):
+                    axis = part.axis(mesh)
+                    return f"{what} along {axis} by {beginning(kind, name, sharding, None)}"
         return None
 
     def _written(self, ref: Ref) -> Iterator[tuple[str, str, object]]:
@@ -85,4 +101,4 @@ class Openness:
     ) -> Iterator[tuple[str, str, object]]:
         written = op.attributes.get(name)
         if isinstance(written, TensorShardingPerValue) and index < len(written.shardings):
-            yield kind, op.scope, written.shardings[index]
+            yield kind, self.flow.scope(op), written.shardings[index]

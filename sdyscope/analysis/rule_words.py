@@ -115,7 +115,7 @@ def _factors(tensor: TensorMapping, dimension: int | None) -> tuple[int, ...]:
 
 
 _TYPES: Final = {
-    "reduction": ", which is summed over",
+    "reduction": ", which is reduced over",
     "need_replication": ", which every device needs whole",
     "permutation": ", which is permuted",
     "pass-through": "",

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis import rule_words
-from sdyscope.analysis.axis_parts import AxisPart, part_of, part_size
+from sdyscope.analysis.axis_parts import AxisPart, part_size
 from sdyscope.analysis.chain import Chain
 from sdyscope.analysis.chains import Chains
 from sdyscope.analysis.factors import on_factors
@@ -46,7 +46,10 @@ propagation barrier; ``unknown``: nothing in the final shardings shows it."""
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """A dimension of a tensor beside a value, sharded on an axis."""
+    """A dimension of a tensor beside a value, sharded on an axis.
+
+    ``flowing``: what the tensor is to the value, where no op but a boundary is between the two.
+    """
 
     op: Op
     own: Slot
@@ -55,6 +58,7 @@ class Beside:
     dimension: int
     part: AxisPart
     rule: OpShardingRule | None
+    flowing: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,18 +130,8 @@ class Stops:
         return None
 
     def _set_aside(self, case: Case) -> Found | None:
-        sharding = self.flow.sharding(case.ref)
-        if sharding is None:
-            return None
-        mesh = self.flow.mesh
-        for axes, what in (
-            (sharding.replicated_axes, "replicated along"),
-            (sharding.unreduced_axes, "unreduced along"),
-        ):
-            if any(part_of(axis, mesh).shared(case.part) for axis in axes):
-                words = f"the value is said to be {what} {case.part.axis(mesh)}"
-                return "replicated", words, None
-        return None
+        by = self.openness.set_aside_by(case.ref, case.part)
+        return None if by is None else ("replicated", f"the value is {by}", None)
 
     def _closed(self, case: Case) -> Found | None:
         by = self.openness.closed_by(case.ref, case.dimension)

@@ -73,7 +73,7 @@ def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:
             ``func:%3`` outside main); a source line (``model.py:42``, or a longer path); a scope
             path or its end, with or without what JAX's transformations wrap around scopes
             (``jvp(layer0)/dot_general`` is ``layer0/dot_general``), with or without the primitive
-            at its end.
+            at its end; parts in the middle may be left out.
 
     Raises:
         TargetError: nothing has this name; names what comes close.
@@ -175,6 +175,7 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
         lambda op: op.scope.endswith(f"/{wanted}"),
         lambda op: _ends_with(plain_scope(op.scope), plain),
         lambda op: _ends_with(plain_scope(op.scope.rpartition("/")[0]), plain),
+        lambda op: _ends_in_order(plain_scope(op.scope).split("/"), plain.split("/")),
     )
     for test in tests:
         if found := _results_of(graph, [op for op in named if test(op)]):
@@ -184,6 +185,17 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
 
 def _ends_with(scope: str, end: str) -> bool:
     return scope == end or scope.endswith(f"/{end}")
+
+
+def _ends_in_order(scope: list[str], wanted: list[str]) -> bool:
+    """Whether a scope ends as wanted and has the other parts in order, with others between them.
+
+    JAX adds parts that nobody would type: an einsum's equation, ``while/body``, ``checkpoint``.
+    """
+    if scope[-1] != wanted[-1]:
+        return False
+    parts = iter(scope[:-1])
+    return all(part in parts for part in wanted[:-1])
 
 
 def _results_of(graph: OpGraph, ops: list[Op]) -> list[NamedValue]:
