@@ -1,8 +1,8 @@
 """Which annotation keeps axes from a value: it closes a dimension, or sets an axis aside.
 
-After propagation Shardy closes every dimension and forgets what is explicitly replicated, so this is read from what the user wrote: an
-argument's annotation, a constraint's (which also binds the value that it constrains), a result's,
-a ``shard_map``'s boundary, or the sharding of any other op.
+After propagation Shardy closes every dimension and forgets what is explicitly replicated, so this
+is read from what the user wrote: an argument's annotation, a constraint's (which also binds the
+value that it constrains), a result's, a ``shard_map``'s boundary, or the sharding of any other op.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> dict[ValueId, ValueId]:
     """For each value of ``a`` that has one, the same value of ``b``.
 
-    Ops that ``b`` has more or fewer of with the same scope, kind and type are left out: nothing
-    says which of them is which.
+    Where one side has more ops with the same scope, kind and type than the other, those are the
+    same whose operands are; what then has no partner is left out.
 
     Args:
         a: op graph of the first lowered module.
@@ -33,14 +33,32 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> dict[ValueI
     """
     ours, theirs = _ops(a, by_name), _ops(b, by_name)
     pairs: dict[ValueId, ValueId] = {}
+    unsure: list[tuple[Op, list[Op]]] = []
     for key, ops in ours.items():
         others = theirs.get(key, [])
         if len(ops) != len(others):
+            unsure += [(op, others) for op in ops if others]
             continue
         for op, other in zip(ops, others, strict=True):
-            for result in range(min(len(op.types), len(other.types))):
-                pairs[op.id, result] = other.id, result
+            _pair(pairs, op, other)
+    taken: set[int] = set()
+    for op, others in sorted(unsure, key=lambda entry: entry[0].id):
+        wanted = [pairs.get(operand) for operand in _operands(a, op)]
+        for other in others if wanted else []:
+            if other.id not in taken and wanted == _operands(b, other):
+                taken.add(other.id)
+                _pair(pairs, op, other)
+                break
     return pairs
+
+
+def _pair(pairs: dict[ValueId, ValueId], op: Op, other: Op) -> None:
+    for result in range(len(op.types)):
+        pairs[op.id, result] = other.id, result
+
+
+def _operands(graph: OpGraph, op: Op) -> list[ValueId]:
+    return [(producer.id, edge.result) for producer, edge in graph.operands(op)]
 
 
 def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
