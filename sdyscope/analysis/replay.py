@@ -152,6 +152,11 @@ class Replay:
         rule = op.sharding_rule
         ref = self.flow.at(step.op, slot)
         words = slot_words(op, slot, rule if isinstance(rule, OpShardingRule) else None)
+        main = self.places.graph.main
+        if op.kind == "func.return" and main is not None and op.function == main.name:
+            words = "the returned value"
+            if slot[0] == "result" and slot[1] < len(main.results):
+                words = main.results[slot[1]].name or f"result {slot[1]}"
         if op.kind == EDGE:
             words = "what goes on" if slot[0] == "result" else f"source {slot[1]}"
         if ref is None:

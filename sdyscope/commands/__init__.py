@@ -19,6 +19,7 @@ COMMANDS = (
     "check",
     "diff",
     "propagate",
+    "explain",
     "run",
     "doctor",
 )

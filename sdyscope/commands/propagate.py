@@ -82,11 +82,14 @@ def command(
     output.answers().write("")
     if found.changed is not None:
         paragraphs.print_paragraphs(propagate_table.changed(found, everything=everything))
+        if not (steps or match is not None or at_step is not None):
+            return 0
+        output.answers().write("")
     if steps:
         table.print_table(propagate_table.steps_table(found, everything=everything))
         output.answers().write("")
         paragraphs.print_paragraphs(propagate_table.steps_footer(found, everything=everything))
-    elif found.changed is None or match is not None or at_step is not None:
+    else:
         columns = output.answers().columns
         table.print_table(propagate_table.table(found, everything=everything, columns=columns))
         output.answers().write("")

@@ -27,6 +27,7 @@ DOCUMENTS: Mapping[str, str] = {
     "check": "sdyscope.views.check:Check",
     "diff": "sdyscope.views.diff:Diff",
     "propagate": "sdyscope.views.propagate:Propagate",
+    "explain": "sdyscope.views.explain:Explain",
     "run": "sdyscope.views.run:Run",
     "doctor": "sdyscope.views.doctor:Doctor",
 }

@@ -167,9 +167,11 @@ def _changed(
     for partitioner, side in sides.items():
         if partitioner not in before.lowered:
             continue
-        one = before.propagated_side(partitioner, "before")
+        one = before.propagated_side(partitioner, propagated_diff.BEFORE)
         two = after.propagated_side(
-            partitioner, "after", conservative=conservative and partitioner == "shardy"
+            partitioner,
+            propagated_diff.AFTER,
+            conservative=conservative and partitioner == "shardy",
         )
         describers = (describer(before, one.propagated), side.describer)
         yield propagated_diff.program(f"{after.name} under {partitioner}", (one, two), describers)

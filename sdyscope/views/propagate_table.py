@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from sdyscope.program import Partitioner
 from sdyscope.views import propagated_diff
@@ -12,12 +15,14 @@ from sdyscope.views.propagate_rows import Section, Step, Value
 from sdyscope.views.propagated import (
     REPLICATED,
     PropagatedDocument,
+    PropagationDocument,
     line_text,
     op_text,
     origin_text,
 )
 from sdyscope.views.propagated_diff import source_words
 from sdyscope.views.shardings import NONE, PlacementDocument
+from sdyscope.views.show import Failure
 from sdyscope.views.show_table import COPIES, mesh_words
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
 
@@ -36,13 +41,7 @@ _TITLES: dict[Section, str] = {
 
 def heading(found: Propagate) -> Iterator[Paragraph]:
     """How much this is worth and what it was taken from; then the program and its meshes."""
-    for one in found.propagations:
-        tone: Tone = "plain" if one.exactness == "exact" else "warning"
-        yield Paragraph(
-            f"{one.partitioner}: {one.exactness}, from {source_words(one)}", tone, hang=2
-        )
-    for failure in found.failures:
-        yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning", hang=2)
+    yield from provenance(found.propagations, found.failures)
     file = f" ({found.file})" if found.file else ""
     parts = [f"{found.name}{file}", *map(mesh_words, found.meshes)]
     if found.at_step is not None:
@@ -50,6 +49,19 @@ def heading(found: Propagate) -> Iterator[Paragraph]:
     yield Paragraph("; ".join(parts), hang=2)
     for change in found.changes:
         yield Paragraph(f"with {change}", hang=2)
+
+
+def provenance(
+    propagations: Sequence[PropagationDocument], failed: Sequence[Failure]
+) -> Iterator[Paragraph]:
+    """Whether each propagation is exact and what it was taken from, and why another is missing."""
+    for one in propagations:
+        tone: Tone = "plain" if one.exactness == "exact" else "warning"
+        yield Paragraph(
+            f"{one.partitioner}: {one.exactness}, from {source_words(one)}", tone, hang=2
+        )
+    for failure in failed:
+        yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning", hang=2)
 
 
 # --- values ---------------------------------------------------------------------------------------
@@ -73,8 +85,8 @@ def table(found: Propagate, *, everything: bool = False, columns: int | None = N
     Args:
       found: the document.
       everything: whether to list every value inside, sharded or not.
-      columns: the width to keep to. Where the table is wider, the column of requests is left out
-        when everything is as requested.
+      columns: the width to keep to. Where the table is wider, files go without their folders, and
+        columns are left out: that of blocks, and that of requests when everything is as requested.
     """
     made = _table(found, everything, brief=False)
     if columns is None or made.whole_width <= columns:
@@ -93,21 +105,42 @@ def _table(found: Propagate, everything: bool, *, brief: bool) -> Table:
     header = [Column("value"), Column("type", fold=False)]
     header += [Column("requested")] if requested else []
     header += [Column(partitioner) for partitioner in partitioners]
-    header += [Column("block", fold=False), number("bytes"), number(COPIES if brief else "copies")]
+    header += [] if brief else [Column("block", fold=False)]
+    header += [number("bytes"), number(COPIES if brief else "copies")]
     header += [Column("from")] if origins else []
     rows: list[Row] = []
     for title, file, group in _groups(found, everything):
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
+        made: Counter[tuple[Cell | str, ...]] = Counter()
         for value in group:
-            cells: list[Cell | str] = [_name(value, file), _type(value)]
+            cells: list[Cell | str] = [_name(value, file, brief=brief), _type(value)]
             if requested:
                 cells.append(_requested(value))
-            cells += [_sharding(value, partitioner, partitioners) for partitioner in partitioners]
-            cells += _held(value, partitioners)
+            shardings = [_sharding(value, p, partitioners) for p in partitioners]
+            if brief:
+                shardings = [replace(s, text=_WHOLE.sub(")", s.text)) for s in shardings]
+            cells += shardings
+            cells += _held(value, partitioners, brief=brief)
             if origins:
-                cells.append(Cell("\n".join(_origins(value, partitioners[0])), "muted"))
-            rows.append(tuple(cells))
+                texts = _origins(value, partitioners[0])
+                texts = [_brief(text) for text in texts] if brief else texts
+                cells.append(Cell("\n".join(texts), "muted"))
+            made[tuple(cells)] += 1
+        for (name, *rest), count in made.items():
+            rows.append((f"{name} ({count} alike)" if count > 1 else name, *rest))
     return Table(tuple(header), tuple(rows))
+
+
+#: Dimensions at the end of a PartitionSpec that it need not say.
+_WHOLE = re.compile(r"(?:, None)+\)$")
+
+#: All folders of a file in front of its line.
+_FOLDERS = re.compile(r"[^\s\[\]]*/(?=[^/\s]+\.py:\d)")
+
+
+def _brief(text: str) -> str:
+    """`mlp.py:98` for `models/mlp.py:98`."""
+    return _FOLDERS.sub("", text)
 
 
 def _groups(found: Propagate, everything: bool) -> Iterator[tuple[str, str, list[Value]]]:
@@ -119,9 +152,15 @@ def _groups(found: Propagate, everything: bool) -> Iterator[tuple[str, str, list
     inside = rows_inside(found, everything=everything)
     scopes: dict[str, list[Value]] = {}
     for value in inside if everything else inside[:LISTED]:
-        scopes.setdefault(value.name, []).append(value)
+        scopes.setdefault(_place(value.name), []).append(value)
     for scope, group in scopes.items():
         yield scope or "without a scope", _common_file(group), group
+
+
+def _place(scope: str) -> str:
+    """A scope without the einsum that is its last part, as JAX has it."""
+    head, _, last = scope.rpartition("/")
+    return head if "->" in last else scope
 
 
 def _common_file(group: Sequence[Value]) -> str:
@@ -129,8 +168,9 @@ def _common_file(group: Sequence[Value]) -> str:
     return files.pop() if len(files) == 1 else ""
 
 
-def _name(value: Value, file: str) -> str:
+def _name(value: Value, file: str, *, brief: bool) -> str:
     line = line_text(value.source)
+    line = _brief(line) if brief else line
     place = f"line {line.rpartition(':')[2]}" if file and line else line
     if value.section == "inside":
         return f"{value.primitive or op_text(value.kind)} {place}".strip()
@@ -164,17 +204,14 @@ def _sharding(value: Value, partitioner: Partitioner, partitioners: Sequence[Par
     return Cell(one.short, "plain" if value.same is not False else "warning")
 
 
-def _held(value: Value, partitioners: Sequence[Partitioner]) -> list[Cell | str]:
+def _held(value: Value, partitioners: Sequence[Partitioner], *, brief: bool) -> list[Cell | str]:
     place = _placement(value.propagated.get(partitioners[0]))
     if place is None or place.local_shape is None:
-        return [Cell(NONE, "muted")] * 3
+        return [Cell(NONE, "muted")] * (2 if brief else 3)
     padded = any(place.padding or ())
     local = shape(place.local_shape) + (" padded" if padded else "")
-    return [
-        Cell(local, "warning" if padded else "plain"),
-        size(place.bytes_per_device),
-        f"{place.copies:,}",
-    ]
+    cells: list[Cell | str] = [size(place.bytes_per_device), f"{place.copies:,}"]
+    return cells if brief else [Cell(local, "warning" if padded else "plain"), *cells]
 
 
 def _placement(one: PropagatedDocument | None) -> PlacementDocument | None:
@@ -185,7 +222,11 @@ def _origins(value: Value, partitioner: Partitioner) -> list[str]:
     one = value.propagated.get(partitioner)
     if one is None:
         return []
-    return [origin_text(origin) for origin in one.origins if origin.origin != "self"]
+    return [
+        origin_text(origin)
+        for origin in one.origins
+        if origin.origin != "self" and (origin.kind, origin.name) != (value.kind, value.name)
+    ]
 
 
 def footer(found: Propagate, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -235,8 +276,9 @@ def _footer(found: Propagate, everything: bool) -> Iterator[tuple[str, Tone]]:
     elif asked and found.at_step is None:
         yield "what was requested is where it was requested", "muted"
     yield (
-        f"block, bytes: what a device holds; {COPIES}: copies, how many devices hold the same "
-        "block; merged: one value now with others; folded: computed by the compiler",
+        f"bytes: what a device holds; copies ({COPIES}): how many devices hold the same; "
+        "from: the annotation that an axis comes from; merged: now one value with others; "
+        "folded: computed by the compiler",
         "muted",
     )
     for one in found.propagations:
@@ -302,4 +344,3 @@ def changed(found: Propagate, *, everything: bool = False) -> Iterator[Paragraph
     for one in found.changed or ():
         yield propagated_diff.total(one)
         yield from propagated_diff.details(one, everything=everything)
-        yield Paragraph("")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field, replace
 
@@ -222,13 +223,18 @@ def short(
 
 
 def axis_text(axis: str) -> str:
-    """`"a":(1)2` without the quotes."""
+    """`"a":(1)2`, or a sentence with it, without the quotes."""
     return axis.replace('"', "")
 
 
 def op_text(kind: str) -> str:
     """`dot_general` for `stablehlo.dot_general`."""
     return kind.rpartition(".")[2]
+
+
+def file_text(file: str) -> str:
+    """`models/mlp.py` below the working directory, `optax/_src/update.py` of a package."""
+    return _INSTALLED.sub("", file.removeprefix(os.getcwd() + os.sep))
 
 
 def line_text(source: SourceLocation | SourceDocument | None) -> str:

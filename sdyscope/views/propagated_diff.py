@@ -133,13 +133,23 @@ class PropagatedDiff:
 
     @property
     def under_a(self) -> str:
-        """`under shardy`, `in before.mlir`."""
-        return f"{'under' if self.a in PARTITIONERS else 'in'} {self.a}"
+        """`under shardy`, `in before.mlir`, `before`."""
+        return _under(self.a)
 
     @property
     def under_b(self) -> str:
-        """`under gspmd`, `in after.mlir`."""
-        return f"{'under' if self.b in PARTITIONERS else 'in'} {self.b}"
+        """`under gspmd`, `in after.mlir`, `after`."""
+        return _under(self.b)
+
+
+#: The sides of a comparison of one program with itself, its annotations changed.
+BEFORE, AFTER = "before", "after"
+
+
+def _under(label: str) -> str:
+    if label in (BEFORE, AFTER):
+        return label
+    return f"{'under' if label in PARTITIONERS else 'in'} {label}"
 
 
 def program(
@@ -246,8 +256,7 @@ class _Documents:
 def total(one: PropagatedDiff) -> Paragraph:
     """The first line."""
     every = _count(one.same_values + one.different_values, "value")
-    where = "under" if one.a in PARTITIONERS else "in"
-    sides = f"{where} {one.a} and {one.b}"
+    sides = f"{one.under_a} and {one.b}"
     if one.same:
         return Paragraph(f"{one.name}: {every}, sharded alike {sides}", "good", hang=2)
     verb = "is" if one.different_values == 1 else "are"
@@ -322,8 +331,8 @@ def _beginning(
         yield Paragraph(f"computed from what is alike: {sources}", "muted", indent=3, hang=2)
     if beginning.follows:
         yield Paragraph(
-            f"{_count(len(beginning.follows), 'value')} more "
-            f"{'follows' if len(beginning.follows) == 1 else 'follow'} from it; all "
+            f"{len(beginning.follows):,} more "
+            f"{'value follows' if len(beginning.follows) == 1 else 'values follow'} from it; all "
             f"{beginning.values:,} take {size(beginning.bytes)}, of which a device holds "
             f"{size(beginning.bytes_a)} {one.under_a}, {size(beginning.bytes_b)} {one.under_b}",
             indent=3,

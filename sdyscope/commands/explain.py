@@ -1,0 +1,59 @@
+"""`sdyscope explain`."""
+
+from __future__ import annotations
+
+import click
+
+from sdyscope.commands import opening, options, propagation
+
+
+@options.command()
+@options.target
+@click.argument("value", metavar="VALUE")
+@options.mesh
+@propagation.partitioner
+@options.settings
+@opening.module
+@click.option("--all", "everything", is_flag=True, help="Explain every value that VALUE names.")
+@propagation.what_if
+@options.json
+def command(
+    target: str,
+    value: str,
+    mesh: dict[str, int] | None,
+    partitioner: str | None,
+    settings: dict[str, str],
+    module: str | None,
+    everything: bool,
+    shardings: tuple[str, ...],
+    priorities: tuple[str, ...],
+    conservative: bool,
+    as_json: bool,
+) -> int:
+    """Explain why a value is sharded as it is.
+
+    VALUE is a pytree path (params['w1']), a scope or the end of one (layer0/dot_general), a source
+    line (model.py:42) or an SSA name (%12).
+
+    For each axis on each dimension: the annotation that it comes from, and each step from there to
+    the value. For each axis that a tensor beside it has and the value has not: what stopped it.
+    """
+    from sdyscope.views import document, explain, explain_text, output, paragraphs
+
+    inspection = propagation.open_target(
+        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    )
+    what_if = propagation.wished(inspection, shardings, priorities, conservative)
+    found = explain.document(
+        what_if.inspection,
+        value,
+        what_if.before,
+        conservative=conservative,
+        changes=what_if.changes,
+    )
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+    else:
+        paragraphs.print_paragraphs(explain_text.heading(found))
+        paragraphs.print_paragraphs(explain_text.details(found, everything=everything))
+    return 0

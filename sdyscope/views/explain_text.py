@@ -1,0 +1,124 @@
+"""Why values are sharded as they are, as it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.analysis.chain import Direction
+from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Why, WhyNot
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.propagate_table import provenance
+from sdyscope.views.propagated import REPLICATED, PropagatedDocument, line_text
+from sdyscope.views.shardings import shown_name
+from sdyscope.views.show_table import mesh_words
+from sdyscope.views.table import shape
+
+#: How many values are explained unless all are asked for.
+LISTED = 8
+
+
+def heading(found: Explain) -> Iterator[Paragraph]:
+    """How much this is worth; then the program and its meshes."""
+    yield from provenance(found.propagations, found.failures)
+    yield Paragraph("; ".join([found.name, *map(mesh_words, found.meshes)]), hang=2)
+    for change in found.changes:
+        yield Paragraph(f"with {change}", hang=2)
+
+
+def details(found: Explain, *, everything: bool = False) -> Iterator[Paragraph]:
+    """Each value, with an empty line before it."""
+    shown = found.values if everything else found.values[:LISTED]
+    for value in shown:
+        yield Paragraph("")
+        yield from _value(value)
+    rest = len(found.values) - len(shown)
+    if rest:
+        yield Paragraph("")
+        yield Paragraph(
+            f"and {rest:,} more {'value' if rest == 1 else 'values'} that {found.value} names: "
+            "--all explains them",
+            "muted",
+        )
+
+
+def _value(value: ExplainedValue) -> Iterator[Paragraph]:
+    type_ = value.dtype if value.shape is None else shape(value.shape, value.dtype)
+    place = line_text(value.source)
+    parts = [value.name, type_, f"({value.ssa})", f"at {place}" if place else ""]
+    yield Paragraph(" ".join(part for part in parts if part), "heading", hang=2)
+    for partitioner, one in value.propagated.items():
+        label = f"{partitioner}: " if len(value.propagated) > 1 else ""
+        yield Paragraph(f"{label}{_decided(one)}", indent=2, hang=2)
+        before = value.before.get(partitioner)
+        if before is not None and before.text != one.text:
+            yield Paragraph(f"before: {_decided(before)}", "warning", indent=4, hang=2)
+        elif before is not None:
+            yield Paragraph("as before", "muted", indent=4, hang=2)
+    for why in value.why:
+        yield from _why(why)
+    for why_not in value.why_not:
+        yield from _why_not(why_not)
+    for note in value.notes:
+        yield Paragraph(note, "muted", indent=2, hang=2)
+
+
+def _decided(one: PropagatedDocument) -> str:
+    if one.fate == "folded":
+        return "folded away"
+    if one.fate == "not partitioned":
+        return "not partitioned"
+    if one.placement is None or one.short == REPLICATED:
+        return f"{REPLICATED} on every device"
+    return f"{one.short}: {one.placement.words}"
+
+
+def _why(why: Why, indent: int = 2) -> Iterator[Paragraph]:
+    where = f"dim {why.dimension} on {why.axis}"
+    if why.annotated is None:
+        yield Paragraph(f"{where}: no annotation was found", "warning", indent, 2)
+    else:
+        yield Paragraph(f"{where}: from {_annotation(why.annotated)}", "good", indent, 2)
+    for move in why.moves:
+        number = "" if move.step is None else f"step {move.step}, "
+        yield Paragraph(
+            f"{number}{_WAYS[move.direction]} {_at(move.through)}: {move.rule}",
+            indent=indent + 2,
+            hang=2,
+        )
+
+
+_WAYS: dict[Direction, str] = {
+    "forward": "forward through",
+    "backward": "back through",
+    "sideways": "across",
+    "data flow": "with the data of",
+    "group": "in the sharding group of",
+}
+
+
+def _annotation(one: Annotated) -> str:
+    words = one.words.replace(one.name, shown_name(one.name, one.kind)) if one.name else one.words
+    line = line_text(one.source)
+    priority = f", priority {one.priority}" if one.priority is not None else ""
+    return f"{words}{priority}" + (f" at {line}" if line else "")
+
+
+def _at(place: Place) -> str:
+    line = line_text(place.source)
+    return f"{place.name} at {line}" if line else place.name
+
+
+def _why_not(one: WhyNot) -> Iterator[Paragraph]:
+    where = "" if one.dimension is None else f"dim {one.dimension} "
+    more = ""
+    if one.repeated:
+        more = f" {_more(one.repeated)}"
+    yield Paragraph(f"{where}not on {one.axis}: {one.words}{more}", "warning", 2, 2)
+    if one.rival is not None:
+        yield from _why(one.rival, indent=4)
+
+
+def _more(count: int) -> str:
+    if count == 1:
+        return "Another tensor beside it was stopped alike."
+    return f"{count:,} more tensors beside it were stopped alike."
