@@ -140,12 +140,10 @@ class Stops:
     def _in_its_place(self, case: Case) -> Found | None:
         """The dimension is sharded on other axes where the other tensor has this one."""
         mesh = self.flow.mesh
-        held = [p for dim, p in self.flow.parts(case.ref) if dim == case.dimension]
-        theirs = [
-            p for dim, p in self.flow.parts(case.beside.value) if dim == case.beside.dimension
-        ]
+        held = self._on_factor(case, case.beside.own, case.ref, case.dimension)
+        theirs = self._on_factor(case, case.beside.slot, case.beside.value, case.beside.dimension)
         for own, other in zip(held, theirs, strict=False):
-            if own != other:
+            if own != other and not (own is held[-1] and own == other.shared(own)):
                 where = (
                     f"dim {case.dimension} has {own.axis(mesh)} where {other.axis(mesh)} would go"
                 )
@@ -159,7 +157,7 @@ class Stops:
         return None
 
     def _not_divisible(self, case: Case) -> Found | None:
-        held = part_size(p for dim, p in self.flow.parts(case.ref) if dim == case.dimension)
+        held = part_size(self._on_factor(case, case.beside.own, case.ref, case.dimension))
         size = case.rule.factor_sizes[case.factor]
         left = size // math.gcd(size, held)
         if left % case.part.size == 0:
@@ -167,6 +165,15 @@ class Stops:
         pieces = f"{case.part.size}" if held == 1 else f"{held} x {case.part.size}"
         factor = rule_words.factor_words(case.rule, case.factor)
         return "not divisible", f"{factor} does not divide into {pieces} blocks", None
+
+    def _on_factor(self, case: Case, slot: Slot, value: Ref, dimension: int) -> list[AxisPart]:
+        """What a dimension of a tensor is sharded on, as far as that is about the case's factor."""
+        parts = [part for dim, part in self.flow.parts(value) if dim == dimension]
+        tensor = rule_words.mapping(case.rule, slot)
+        if tensor is None or dimension >= len(tensor.dim_mappings):
+            return parts
+        laid_out = on_factors(case.rule, tensor.dim_mappings[dimension], parts)
+        return [part for factor, part in laid_out if factor == case.factor]
 
     def _used_by_op(self, case: Case) -> Found | None:
         """Another tensor of the op has the axis for another factor, or others for this one."""

@@ -286,7 +286,7 @@ def test_a_size_that_does_not_divide():
         '"a"=4, "b"=2, "c"=4',
     )
     stopped = absence(found, "%arg0", "not divisible")
-    assert "factor j of size 6 does not divide into 4 blocks" in stopped.words
+    assert "factor j of size 6 does not divide into" in stopped.words
 
 
 def test_a_factor_that_nothing_propagates_along():

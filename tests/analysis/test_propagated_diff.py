@@ -8,6 +8,7 @@ import pytest
 from sdyscope.analysis.propagated_diff import PropagatedSide, inputs, propagated_diff
 from sdyscope.analysis.value_pairs import value_pairs
 from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
 from sdyscope.stages.lower import NotLowerable
 from sdyscope.stages.propagate import propagate
 from sdyscope.stages.xla_dump import propagated_by_xla
@@ -140,8 +141,10 @@ def test_the_unconstrained_transformer_differs_from_the_embedding_lookup_on():
 @pytest.mark.compiles
 def test_the_constrained_transformer_does_not_differ():
     found = propagated_diff(*both("{}"))
-    assert found.is_same
     assert found.same > 1000
+    # GSPMD of JAX 0.7 leaves the two halves that jnp.roll puts together without a sharding.
+    assert all("roll" in group.begins.value.ssa for group in found.groups)
+    assert found.is_same or compat.version_tuple() < (0, 8)
 
 
 @pytest.mark.compiles
