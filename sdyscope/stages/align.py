@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sdyscope.graph import Op, OpGraph, TensorType
+from sdyscope.graph.collection import no_collection
 from sdyscope.propagated import ValueId
 from sdyscope.stages.align_kinds import (
     COMMUTATIVE,
@@ -32,7 +33,7 @@ from sdyscope.stages.align_regions import (
     match_carried,
     parts_of,
 )
-from sdyscope.stages.align_target import Target
+from sdyscope.stages.align_target import Target, operand_values
 
 __all__ = ["Alignment", "align"]
 
@@ -59,6 +60,7 @@ class Alignment:
     copies: dict[int, int] = field(default_factory=dict)
 
 
+@no_collection()
 def align(lowered: OpGraph, propagated: OpGraph) -> Alignment:
     """Finds every value of ``lowered`` in ``propagated``, whose ops carry the tags of ``lowered``.
 
@@ -78,7 +80,7 @@ class _Aligner:
         self.alignment = Alignment()
         self.now: dict[ValueId, ValueId | None] = {}
         self.claimed: set[int] = set()
-        self.operand_lists: dict[int, list[ValueId]] = {}
+        self.operand_lists = operand_values(lowered)
 
     def run(self) -> None:
         main, other = self.lowered.main, self.target.graph.main
@@ -135,11 +137,7 @@ class _Aligner:
         return self.lowered.ops[value[0]].types[value[1]]
 
     def operands(self, op: Op) -> list[ValueId]:
-        found = self.operand_lists.get(op.id)
-        if found is None:
-            uses = self.lowered.operands(op)
-            found = self.operand_lists[op.id] = [(made.id, use.result) for made, use in uses]
-        return found
+        return self.operand_lists.get(op.id, [])
 
     # Ops.
 
@@ -258,7 +256,16 @@ class _Aligner:
             if same_types(op.types, self.target.graph.ops[node].types)
             and self.does_the_same(op, operands, known, node)
         ]
-        return [node for node in found if node not in self.claimed] or found
+        if len(found) < 2:
+            return found
+        # The one that goes where this one goes.
+        goes = {user.id for user, _ in self.lowered.uses(op)}
+        likeness = {
+            node: (len(goes & self.target.goes_to((node, 0))), node not in self.claimed)
+            for node in found
+        }
+        best = max(likeness.values())
+        return [node for node in found if likeness[node] == best]
 
     def does_the_same(
         self, op: Op, operands: Sequence[ValueId | None], known: set[ValueId], node: int

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from sdyscope.graph import Op, OpGraph, TensorType
+from sdyscope.graph.bindings import adjacency
 from sdyscope.propagated import ValueId
 from sdyscope.stages.tags import ATTRIBUTE, sids
 
-__all__ = ["Target"]
+__all__ = ["Target", "operand_values"]
 
+_USES = ("data", "capture")
 _FRONTEND = "mhlo.frontend_attributes"
 
 
@@ -31,7 +33,7 @@ class Target:
         self.tagged: dict[int, list[int]] = {}
         self.paths: dict[int, tuple[int, ...]] = {}
         self.consumers: dict[ValueId, list[int]] = {}
-        self._operands: dict[int, list[ValueId]] = {}
+        self._operands = operand_values(graph)
         self._terminators: dict[tuple[int, int], int] = {}
         # Loops' bodies can be there once more, as functions that nothing calls.
         reached = _reached(graph)
@@ -40,9 +42,7 @@ class Target:
                 continue
             if op.parent is not None:
                 self._terminators[op.parent, op.region] = op.id
-            operands = [(made.id, use.result) for made, use in graph.operands(op)]
-            self._operands[op.id] = operands
-            for value in dict.fromkeys(operands):
+            for value in dict.fromkeys(self.operands(op.id)):
                 self.consumers.setdefault(value, []).append(op.id)
             if op.types:
                 self._read_tags(op)
@@ -97,6 +97,10 @@ class Target:
             value = self.operands(value[0])[0]
         return value
 
+    def goes_to(self, value: ValueId) -> set[int]:
+        """The tags of the ops that use a value."""
+        return {tag for node in self.consumers.get(value, ()) for tag in self.tags.get(node, ())}
+
     def around(self, tags: Iterable[tuple[int, int]], kinds: frozenset[str]) -> list[int]:
         """Ops of the given kinds with the most of these tags inside.
 
@@ -121,6 +125,23 @@ class Target:
         while parent is not None:
             yield self.graph.ops[parent]
             parent = self.graph.ops[parent].parent
+
+
+def operand_values(graph: OpGraph) -> dict[int, list[ValueId]]:
+    """The operands of every op that has some: ``graph.operands``, all at once and without edges."""
+    found: dict[int, list[ValueId]] = {}
+    producers = adjacency(graph.nx)[2]
+    for node, edges_by_producer in producers.items():
+        uses = [
+            (edge.operand, (producer, edge.result))
+            for producer, edges in edges_by_producer.items()
+            for data in edges.values()
+            if (edge := data["edge"]).kind in _USES
+        ]
+        if uses:
+            uses.sort()
+            found[node] = [value for _, value in uses]
+    return found
 
 
 def _reached(graph: OpGraph) -> set[str]:

@@ -10,6 +10,7 @@ from typing import get_args
 from sdyscope.convert import to_placement
 from sdyscope.errors import ConversionError
 from sdyscope.graph import OpGraph, Sharding
+from sdyscope.graph.collection import no_collection
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.propagated import Fate, PropagatedValue, ValueId
@@ -20,6 +21,7 @@ from sdyscope.tiling import TupleSharding
 __all__ = ["aligned_values", "sharding_of"]
 
 
+@no_collection()
 def aligned_values(
     alignment: Alignment, lowered: OpGraph, propagated: OpGraph, num_partitions: int
 ) -> tuple[Mapping[ValueId, PropagatedValue], Mapping[Fate, int], tuple[str, ...]]:
