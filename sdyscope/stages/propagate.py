@@ -18,6 +18,7 @@ from sdyscope.graph.attributes import default_parsers
 from sdyscope.graph.collection import no_collection
 from sdyscope.program import Partitioner
 from sdyscope.propagated import Exactness, Propagated
+from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
 from sdyscope.stages.align import align
 from sdyscope.stages.aligned_values import aligned_values
@@ -61,6 +62,10 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
     annotated = _annotated_for(lowered, graph)
     tagged = tag(lowered.module, graph, attributes=False)
     doubts, notes = _doubts(lowered, annotated, conservative), []
+    if compat.named_hlo_shardings() and _has_priorities(graph):
+        doubts.append(
+            "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
+        )
     try:
         module = import_from(lowered, tagged)
     except CompilerError as error:
@@ -134,6 +139,19 @@ def _doubts(
     if not compat.tested_version():
         doubts.append(f"With JAX {compat.version()} this was not compared with XLA's own dump.")
     return doubts
+
+
+def _has_priorities(graph: OpGraph) -> bool:
+    """Whether some dimension has a user priority."""
+    found = {sharding for op in graph.ops for sharding in op.shardings if sharding is not None}
+    for function in graph.functions.values():
+        found.update(result.sharding for result in function.results if result.sharding is not None)
+    return any(
+        dim.priority is not None
+        for sharding in found
+        if isinstance(sharding, TensorSharding)
+        for dim in sharding.dim_shardings
+    )
 
 
 def import_from(lowered: LoweredModule, module: Any) -> Any:

@@ -200,14 +200,24 @@ def with_origins(
         place = (value.node, value.result)
         origins = known.get(place)
         if origins is None:
-            # At boundaries Shardy in the end takes axes away again that do not divide a dimension.
-            there = {axis for dim in value.sharding.dim_shardings for axis in dim.axes}
-            there.update(value.sharding.unreduced_axes)
-            written = _origins_of(graph, place, owners, flow)
-            origins = tuple(entry for entry in written if entry[0] in there)
+            origins = _left(_origins_of(graph, place, owners, flow), value.sharding)
             known[place] = origins
         found[id_] = replace(value, origins=origins) if origins else value
     return found
+
+
+def _left(origins: Origins, sharding: TensorSharding) -> Origins:
+    """The origins of what a value is sharded on in the end.
+
+    At boundaries Shardy at last takes axes away again, or parts of them, that do not divide.
+    """
+    written = dict(origins)
+    whole = {axis.name: origin for axis, origin in origins}
+    axes = [axis for dim in sharding.dim_shardings for axis in dim.axes]
+    axes += sharding.unreduced_axes
+    return tuple(
+        (axis, written.get(axis) or whole[axis.name]) for axis in axes if axis.name in whole
+    )
 
 
 def _origins_of(

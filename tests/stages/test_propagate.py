@@ -100,7 +100,14 @@ def test_same_text_as_xla(name: str) -> None:
     partitions = module.num_partitions
     # What names no mesh in its arguments is lowered for one partition, and propagated here.
     theirs = dump.text.replace("mhlo.num_partitions = 8", f"mhlo.num_partitions = {partitions}")
-    assert str(ours).strip() == theirs.strip()
+    assert by_mesh(str(ours)) == by_mesh(theirs)
+
+
+def by_mesh(text: str) -> list[str]:
+    """Lines of a module with its meshes sorted, whose order is by name or by first use."""
+    lines = text.strip().splitlines()
+    meshes = [line for line in lines if line.startswith("  sdy.mesh")]
+    return sorted(meshes) + [line for line in lines if line not in meshes]
 
 
 @pytest.mark.compiles
@@ -181,8 +188,8 @@ module @unreduced attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas =
   func.func public @main(
       %arg0: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}], unreduced={"b"}>})
       -> tensor<8x8xf32> {
-    %0 = stablehlo.negate %arg0 : tensor<8x8xf32>
-    %1 = sdy.sharding_constraint %0 <@mesh, [{?}, {?}]> : tensor<8x8xf32>
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{"a"}, {}]> : tensor<8x8xf32>
+    %1 = stablehlo.negate %0 : tensor<8x8xf32>
     return %1 : tensor<8x8xf32>
   }
 }
@@ -201,6 +208,10 @@ WRITTEN = {
 @pytest.mark.parametrize("name", WRITTEN)
 def test_written_modules_as_xla(name: str) -> None:
     module, graph = of_text(WRITTEN[name])
+    if name == "priorities" and compat.named_hlo_shardings():
+        # They have no place in HLO's named shardings, and XLA decides without them.
+        assert propagate(module, graph).exactness == "approximate"
+        return
     ours = import_from(module, module.module)
     run(ours, *propagation_passes(module.context, steps=False, origins=False))
     dump = xla_dump(module.module, graph, "shardy", 8)
@@ -372,8 +383,12 @@ def test_steps_lead_to_the_result(name: str) -> None:
     assert numbers == sorted(numbers)
     reached = replayed(propagated)
     final = all_axes(propagated)
-    missing = {place: axes - reached.get(place, set()) for place, axes in final.items()}
-    assert not {place: axes for place, axes in missing.items() if axes}
+    for place, axes in final.items():
+        # Of an axis that came whole a part can be left, where all of it does not divide.
+        came = reached.get(place, set())
+        assert {
+            axis for axis in axes if axis not in came and axis.split(":(")[0] not in came
+        } == set()
 
 
 def test_without_devices() -> None:
