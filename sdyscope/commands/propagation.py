@@ -108,7 +108,13 @@ def wished(
       SdyscopeError: an option can't be read, or names no tensor, or asks for what can't be.
     """
     from sdyscope.analysis.what_if import parse_priority, parse_sharding
+    from sdyscope.errors import TargetError
 
+    if conservative and "shardy" not in inspection.partitioners:
+        raise TargetError(
+            "Conservative propagation is Shardy's, and this is about GSPMD.",
+            hint="Ask for it with --partitioner shardy.",
+        )
     wishes = [*map(parse_sharding, shardings), *map(parse_priority, priorities)]
     changes = [f"{wish.name} as {wish.spec}" for wish in wishes if wish.spec is not None]
     changes += [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.chain import Direction
 from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Why, WhyNot
@@ -15,6 +15,9 @@ from sdyscope.views.table import shape
 
 #: How many values are explained unless all are asked for.
 LISTED = 8
+
+#: How many moves are shown at either end of a long chain, unless all are asked for.
+ENDS = 6
 
 
 def heading(found: Explain) -> Iterator[Paragraph]:
@@ -30,7 +33,7 @@ def details(found: Explain, *, everything: bool = False) -> Iterator[Paragraph]:
     shown = found.values if everything else found.values[:LISTED]
     for value in shown:
         yield Paragraph("")
-        yield from _value(value)
+        yield from _value(value, everything)
     rest = len(found.values) - len(shown)
     if rest:
         yield Paragraph("")
@@ -41,7 +44,7 @@ def details(found: Explain, *, everything: bool = False) -> Iterator[Paragraph]:
         )
 
 
-def _value(value: ExplainedValue) -> Iterator[Paragraph]:
+def _value(value: ExplainedValue, everything: bool) -> Iterator[Paragraph]:
     type_ = value.dtype if value.shape is None else shape(value.shape, value.dtype)
     place = line_text(value.source)
     parts = [value.name, type_, f"({value.ssa})", f"at {place}" if place else ""]
@@ -55,9 +58,9 @@ def _value(value: ExplainedValue) -> Iterator[Paragraph]:
         elif before is not None:
             yield Paragraph("as before", "muted", indent=4, hang=2)
     for why in value.why:
-        yield from _why(why)
+        yield from _why(why, everything)
     for why_not in value.why_not:
-        yield from _why_not(why_not)
+        yield from _why_not(why_not, value.why, everything)
     for note in value.notes:
         yield Paragraph(note, "muted", indent=2, hang=2)
 
@@ -72,13 +75,18 @@ def _decided(one: PropagatedDocument) -> str:
     return f"{one.short}: {one.placement.words}"
 
 
-def _why(why: Why, indent: int = 2) -> Iterator[Paragraph]:
+def _why(why: Why, everything: bool, indent: int = 2) -> Iterator[Paragraph]:
     where = f"dim {why.dimension} on {why.axis}"
     if why.annotated is None:
         yield Paragraph(f"{where}: no annotation was found", "warning", indent, 2)
     else:
         yield Paragraph(f"{where}: from {_annotation(why.annotated)}", "good", indent, 2)
-    for move in why.moves:
+    between = 0 if everything else len(why.moves) - 2 * ENDS
+    for position, move in enumerate(why.moves):
+        if between > 1 and ENDS <= position < ENDS + between:
+            if position == ENDS:
+                yield Paragraph(f"{between:,} moves more: --all lists them", "muted", indent + 2)
+            continue
         number = "" if move.step is None else f"step {move.step}, "
         yield Paragraph(
             f"{number}{_WAYS[move.direction]} {_at(move.through)}: {move.rule}",
@@ -108,14 +116,14 @@ def _at(place: Place) -> str:
     return f"{place.name} at {line}" if line else place.name
 
 
-def _why_not(one: WhyNot) -> Iterator[Paragraph]:
+def _why_not(one: WhyNot, said: Sequence[Why], everything: bool) -> Iterator[Paragraph]:
     where = "" if one.dimension is None else f"dim {one.dimension} "
     more = ""
     if one.repeated:
         more = f" {_more(one.repeated)}"
     yield Paragraph(f"{where}not on {one.axis}: {one.words}{more}", "warning", 2, 2)
-    if one.rival is not None:
-        yield from _why(one.rival, indent=4)
+    if one.rival is not None and one.rival not in said:
+        yield from _why(one.rival, everything, indent=4)
 
 
 def _more(count: int) -> str:

@@ -330,7 +330,7 @@ def steps_footer(found: Propagate, *, everything: bool = False) -> Iterator[Para
     """How many there are, and how many are not shown."""
     moves = found.steps or ()
     numbers = len({step.number for step in moves})
-    yield Paragraph(f"{_count(numbers, 'step')} in which {_count(len(moves), 'axis')[:-1]}es move")
+    yield Paragraph(f"{_count(numbers, 'step')}, {_count(len(moves), 'move')} of an axis")
     rest = 0 if everything else len(moves) - LISTED
     if rest > 0:
         yield Paragraph(f"and {_count(rest, 'move')} more: --all lists them", "muted")

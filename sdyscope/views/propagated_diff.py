@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -146,6 +147,11 @@ class PropagatedDiff:
 BEFORE, AFTER = "before", "after"
 
 
+def _plain(reason: str) -> str:
+    """`folded before`, where the sides of a comparison are called so."""
+    return re.sub(rf"\bunder (?={BEFORE}|{AFTER})", "", reason)
+
+
 def _under(label: str) -> str:
     if label in (BEFORE, AFTER):
         return label
@@ -180,7 +186,7 @@ def program(
         same=found.is_same,
         same_values=found.same,
         different_values=found.different,
-        not_comparable=dict(found.not_comparable),
+        not_comparable={_plain(why): count for why, count in found.not_comparable.items()},
         beginnings=tuple(map(made.beginning, found.groups)),
         propagation_a=propagation_document(sides[0].propagated),
         propagation_b=propagation_document(sides[1].propagated),
