@@ -68,6 +68,7 @@ INHERENT_NAMES = frozenset(
         "gathering_axes",
         "group_id",
         "in_shardings",
+        "index",
         "manual_axes",
         "mesh",
         "out_sharding",

@@ -185,8 +185,8 @@ class _Aligner:
                 self.bind((op.id, result), operands[result] if same else None)
         else:
             self.claimed.add(node)
-            for result in range(len(op.types)):
-                self.bind((op.id, result), (node, result))
+            for result, there in enumerate(self.target.results(node)):
+                self.bind((op.id, result), there)
             if is_same_op(op, self.target.graph.ops[node]):
                 for value, there in self.pairs(op, node):
                     self.fill(value, there)
@@ -213,7 +213,7 @@ class _Aligner:
         typed = [
             node
             for node in tagged
-            if same_types(op.types, target.graph.ops[node].types)
+            if same_types(op.types, target.result_types(node))
             # `sid86;sid85` on a multiplication is where it and the broadcast of its operand came
             # from, and not what the broadcast is; unless it is nothing but its operand.
             and (not self.is_anothers(op, node) or (node, 0) in known)

@@ -72,6 +72,22 @@ class Target:
         """The type of a value."""
         return self.graph.ops[value[0]].types[value[1]]
 
+    def results(self, node: int) -> list[ValueId]:
+        """The results of an op; of one that has a tuple, those that are taken out of it."""
+        op = self.graph.ops[node]
+        if len(op.types) != 1 or not op.types[0].text.startswith("tuple<"):
+            return [(node, result) for result in range(len(op.types))]
+        taken = {
+            self.graph.ops[user].attributes["index"]: (user, 0)
+            for user in self.consumers.get((node, 0), ())
+            if self.graph.ops[user].kind == "stablehlo.get_tuple_element"
+        }
+        return [taken[index] for index in sorted(taken)]
+
+    def result_types(self, node: int) -> list[TensorType]:
+        """The types of ``results``."""
+        return [self.type_of(value) for value in self.results(node)]
+
     def returned(self, owner: int, region: int) -> list[ValueId]:
         """What a region returns."""
         last = self._terminators.get((owner, region))

@@ -147,6 +147,11 @@ def sharding_of(graph: OpGraph, value: ValueId) -> Sharding | None:
     """
     node, result = value
     op = graph.ops[node]
+    if op.kind == "stablehlo.get_tuple_element" and op.shardings[result] is None:
+        ((owner, edge),) = graph.operands(op)
+        whole, index = owner.shardings[edge.result], op.attributes["index"]
+        parts = whole.elements if isinstance(whole, TupleSharding) else ()
+        return parts[index] if index < len(parts) else None
     if not op.is_argument or op.parent is None:
         return op.shardings[result]
     owner = graph.ops[op.parent]
