@@ -83,6 +83,7 @@ __all__ = [
     "sdy",
     "setting",
     "shard_map_parameters",
+    "shardings_per_value",
     "single_sharding",
     "spec_entries",
     "specified",
@@ -558,6 +559,11 @@ def single_sharding(attribute: Any) -> Any:
     if sdy.TensorShardingAttr.isinstance(attribute):
         return attribute
     return next(iter(sdy.TensorShardingPerValueAttr(attribute).shardings))
+
+
+def shardings_per_value(attribute: Any) -> list[Any]:
+    """The ``#sdy.sharding``s in an ``#sdy.sharding_per_value``."""
+    return list(sdy.TensorShardingPerValueAttr(attribute).shardings)
 
 
 def value_sharding(value: Any) -> Any:

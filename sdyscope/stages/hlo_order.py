@@ -7,13 +7,13 @@ operands in the order of a depth-first walk from the computation's root
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from sdyscope.errors import CompilerError
 from sdyscope.stages import compat
 
-__all__ = ["functions", "inline_calls", "reorder", "take_body"]
+__all__ = ["functions", "inline_calls", "inline_named", "reorder", "take_body"]
 
 
 def functions(module: Any) -> dict[str, Any]:
@@ -109,6 +109,61 @@ def inline_calls(module: Any, keep: Callable[[str, Any], bool]) -> None:
             inliner.done.add(name)
             for block in function.regions[0].blocks:
                 inliner.block(block)
+
+
+def inline_named(module: Any) -> bool:
+    """Replaces ``sdy.named_computation`` by its ops, as XLA, which has none, inlines calls.
+
+    The shardings that it gives its operands and results become constraints. Returns whether there
+    was one.
+    """
+    found = False
+    with module.context:
+        for operation in [op.operation for op in _inside(module.operation)]:
+            if operation.name == "sdy.named_computation":
+                found = True
+                _inline_named(operation)
+    return found
+
+
+def _inside(operation: Any) -> Iterator[Any]:
+    """Every op inside an op, each after what is inside it."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield from _inside(view.operation)
+                yield view
+
+
+def _inline_named(named: Any) -> None:
+    block = named.regions[0].blocks[0]
+    operands = _constrained(named, list(named.operands), "in_shardings")
+    for argument, operand in zip(list(block.arguments), operands, strict=True):
+        argument.replace_all_uses_with(operand)
+    *body, terminator = [view.operation for view in block.operations]
+    for operation in body:
+        operation.move_before(named)
+    returned = _constrained(named, list(terminator.operands), "out_shardings")
+    for result, value in zip(list(named.results), returned, strict=True):
+        result.replace_all_uses_with(value)
+    named.erase()
+
+
+def _constrained(named: Any, values: list[Any], attribute: str) -> list[Any]:
+    if attribute not in named.attributes:
+        return values
+    shardings = compat.shardings_per_value(named.attributes[attribute])
+    return [
+        compat.ir.Operation.create(
+            "sdy.sharding_constraint",
+            results=[value.type],
+            operands=[value],
+            attributes={"sharding": sharding},
+            loc=named.location,
+            ip=compat.ir.InsertionPoint(named),
+        ).results[0]
+        for value, sharding in zip(values, shardings, strict=True)
+    ]
 
 
 def take_body(function: Any, operands: list[Any], before: Any, path: str = "") -> list[Any]:

@@ -9,6 +9,7 @@ tests compare on every JAX that is supported.
 from __future__ import annotations
 
 import io
+import re
 from typing import Any
 
 from sdyscope.annotations import num_partitions
@@ -22,6 +23,7 @@ from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
 from sdyscope.stages.align import align
 from sdyscope.stages.aligned_values import aligned_values
+from sdyscope.stages.hlo_order import inline_named
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.passes import propagation_passes, run
 from sdyscope.stages.propagation_steps import (
@@ -38,6 +40,9 @@ from sdyscope.stages.tags import tag
 __all__ = ["import_from", "propagate", "propagate_module"]
 
 _SINK = "func.func(sdy-sink-data-flow-edges"
+#: Ops with which Shardy aborts the process when it is to write down origins.
+_WITHOUT_ORIGINS = frozenset({"sdy.sharding_group", "sdy.reshard"})
+_ERROR = re.compile(r"error: ([^\n]*)")
 
 
 def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False) -> Propagated:
@@ -66,6 +71,8 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
         doubts.append(
             "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
         )
+    if inline_named(tagged):
+        doubts.append("XLA takes no sdy.named_computation; their ops were put in their place.")
     try:
         module = import_from(lowered, tagged)
     except CompilerError as error:
@@ -74,10 +81,10 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
             f"{error.message} Shardy ran on the ops in JAX's order instead, and XLA may decide "
             "otherwise."
         )
-    grouped = any(op.kind == "sdy.sharding_group" for op in graph.ops)
-    if grouped:
-        notes.append("Shardy does not write down origins where there are sharding groups.")
-    flow = propagate_module(module, conservative=conservative, origins=not grouped)
+    without = sorted({op.kind for op in graph.ops} & _WITHOUT_ORIGINS)
+    if without:
+        notes.append(f"Shardy does not write down origins in a module with {without[0]}.")
+    flow = propagate_module(module, conservative=conservative, origins=not without)
     parsers = {**default_parsers(), "propagation_edges": parse_edges}
     after = build(module, parsers=parsers)
     count = max(lowered.num_devices, num_partitions(graph))
@@ -179,7 +186,8 @@ def import_from(lowered: LoweredModule, module: Any) -> Any:
         except CompilerError:
             raise
         except Exception as error:  # XlaRuntimeError and MLIRError, by several names
-            said = str(error).strip().partition("\n")[0]
+            found = _ERROR.search(str(error))
+            said = (found[1] if found else str(error).strip().partition("\n")[0]).strip(" .")
             raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
     return imported
 
@@ -188,8 +196,8 @@ def propagate_module(module: Any, *, conservative: bool = False, origins: bool =
     """Runs Shardy's propagation over an imported module, in place.
 
     Args:
-      module: the module; it must have no sharding groups for origins to be written, or Shardy up
-        to JAX 0.10 aborts the process.
+      module: the module; it must have no sharding groups and reshards for origins to be written,
+        or Shardy can abort the process.
       conservative: only move an axis where no other could want to go.
       origins: whether Shardy writes down where each axis comes from, besides the steps.
 

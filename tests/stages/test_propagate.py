@@ -195,7 +195,57 @@ module @unreduced attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas =
 }
 """
 
+NAMED = """
+module @named attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["a"=4, "b"=2]>
+  func.func public @main(
+      %arg0: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {?}]>})
+      -> tensor<8x8xf32> {
+    %0 = sdy.named_computation<"inner">(%arg0) (%arg1: tensor<8x8xf32>) {
+      %2 = stablehlo.negate %arg1 : tensor<8x8xf32>
+      sdy.return %2 : tensor<8x8xf32>
+    } : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %1 = stablehlo.exponential %0 : tensor<8x8xf32>
+    return %1 : tensor<8x8xf32>
+  }
+}
+"""
+
+RESHARD = """
+module @reshard attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["a"=4, "b"=2]>
+  func.func public @main(
+      %arg0: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>})
+      -> tensor<8x8xf32> {
+    %0 = stablehlo.negate %arg0 : tensor<8x8xf32>
+    %1 = sdy.reshard %0 <@mesh, [{}, {"a"}]> : tensor<8x8xf32>
+    %2 = stablehlo.exponential %1 : tensor<8x8xf32>
+    return %2 : tensor<8x8xf32>
+  }
+}
+"""
+
+MANUAL = """
+module @manual attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["a"=4, "b"=2]>
+  func.func public @main(%arg0: tensor<8x8xf32>, %arg1: tensor<8xf32>)
+      -> (tensor<8x8xf32>, tensor<8xf32>) {
+    %0:2 = sdy.manual_computation(%arg0, %arg1)
+        in_shardings=[<@mesh, [{"a", ?}, {"b"}]>, <@mesh, [{"a"}], replicated={"b"}>]
+        out_shardings=[<@mesh, [{"a", ?}, {"b"}]>, <@mesh, [{"a"}], replicated={"b"}>]
+        manual_axes={"a"} (%arg2: tensor<2x8xf32>, %arg3: tensor<2xf32>) {
+      %2 = stablehlo.negate %arg2 : tensor<2x8xf32>
+      %3 = stablehlo.exponential %arg3 : tensor<2xf32>
+      sdy.return %2, %3 : tensor<2x8xf32>, tensor<2xf32>
+    } : (tensor<8x8xf32>, tensor<8xf32>) -> (tensor<8x8xf32>, tensor<8xf32>)
+    %1 = stablehlo.exponential %0#0 : tensor<8x8xf32>
+    return %1, %0#1 : tensor<8x8xf32>, tensor<8xf32>
+  }
+}
+"""
+
 WRITTEN = {
+    "manual": MANUAL,
     "groups": GROUPS,
     "barrier": BARRIER,
     "sub-axes": SUB_AXES,
@@ -233,7 +283,35 @@ def test_sharding_groups() -> None:
     module, graph = of_text(GROUPS)
     propagated = propagate(module, graph)
     assert placed(propagated, graph, "%1") == placed(propagated, graph, "%0") == '[{"a"}, {}]'
-    assert any("sharding groups" in note for note in propagated.notes)
+    assert any("sdy.sharding_group" in note for note in propagated.notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "note"),
+    [
+        (NAMED, "XLA takes no sdy.named_computation"),
+        (RESHARD, "XLA can't import reshard: 'sdy.reshard' op"),
+    ],
+)
+def test_what_xla_does_not_take_is_approximate(text: str, note: str) -> None:
+    module, graph = of_text(text)
+    propagated = propagate(module, graph)
+    assert propagated.exactness == "approximate"
+    assert note in propagated.notes[0]
+    last = next(id_ for id_ in propagated.values if graph.ops[id_[0]].kind.endswith("exponential"))
+    sharding = propagated.values[last].sharding
+    assert isinstance(sharding, TensorSharding)
+    assert [str(axis) for dim in sharding.dim_shardings for axis in dim.axes] == ['"a"']
+    assert propagated.steps
+
+
+def test_manual_computation_has_its_values() -> None:
+    module, graph = of_text(MANUAL)
+    propagated = propagate(module, graph)
+    assert placed(propagated, graph, "%2") == '[{}, {"b"}]'
+    assert placed(propagated, graph, "%1") == '[{"a"}, {"b"}]'
+    assert set(propagated.counts) == {"kept", "merged", "folded", "not partitioned"}
+    assert propagated.counts["kept"] == len(propagated.values)
 
 
 def test_barrier_stops_an_axis() -> None:
