@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.replay import Replay
@@ -138,8 +139,13 @@ class Side:
         place = self.describer.placement(found, type_, sharding)
         if place is None and found.sharding is None:
             # Left without a sharding: every device has it whole.
-            place = Placement(1, ((),) * len(type_.shape or ()))
+            place = _whole(len(type_.shape or ()))
         return _Described(self.describer.value(found, type_, sharding), place)
+
+
+@cache
+def _whole(rank: int) -> Placement:
+    return Placement(1, ((),) * rank)
 
 
 class _Described(NamedTuple):

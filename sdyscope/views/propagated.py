@@ -33,6 +33,9 @@ from sdyscope.views.shardings import (
 #: What stands for a value that every device holds whole.
 REPLICATED = "replicated"
 
+#: How many of the values are named that became one.
+_NAMED = 10
+
 #: Where a package was installed says nothing about it.
 _INSTALLED = re.compile(r"^.*/(?:site|dist)-packages/")
 
@@ -67,7 +70,9 @@ class PropagatedDocument:
       short: in its most readable form, as a PartitionSpec where it can be one.
       placement: where that puts the value; null where it has no sharding.
       origins: where each axis comes from (Shardy only).
-      merged_with: SSA names of the other values of the lowered module that became the same one.
+      merged_with: SSA names of the other values of the lowered module that became the same one, the
+        first ten of them.
+      merged: how many those are.
     """
 
     fate: Fate
@@ -76,6 +81,7 @@ class PropagatedDocument:
     placement: PlacementDocument | None
     origins: tuple[OriginDocument, ...] = ()
     merged_with: tuple[str, ...] = ()
+    merged: int = 0
 
     @property
     def is_sharded(self) -> bool:
@@ -128,6 +134,9 @@ class Describer:
     places: Places
     mesh: Mesh | None
     _placements: dict[tuple[Placement, TensorType], PlacementDocument] = field(default_factory=dict)
+    _shorts: dict[tuple[Sharding | None, tuple[int | None, ...] | None], str] = field(
+        default_factory=dict
+    )
 
     def value(
         self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
@@ -144,11 +153,21 @@ class Describer:
         return PropagatedDocument(
             found.fate,
             "" if written is None else str(written),
-            short(written, place, type_, self.mesh),
+            self._short(written, place, type_),
             None if place is None else self._placement(place, type_),
             tuple(self._origins(found, written)),
-            tuple(self.places.graph.ops[node].names[r] for node, r in found.merged_with),
+            tuple(
+                self.places.graph.ops[node].names[index]
+                for node, index in found.merged_with[:_NAMED]
+            ),
+            len(found.merged_with),
         )
+
+    def _short(self, sharding: Sharding | None, place: Placement | None, type_: TensorType) -> str:
+        key = (sharding, type_.shape)
+        if key not in self._shorts:
+            self._shorts[key] = short(sharding, place, type_, self.mesh)
+        return self._shorts[key]
 
     def placement(
         self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
