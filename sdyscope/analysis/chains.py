@@ -288,10 +288,9 @@ class Chains:
 
     def _written_on(self, kind: BeginningKind, op: Op, index: int) -> Annotation | None:
         """The annotation of an op of the lowered module that became ``op``."""
-        for result in range(max(len(op.types), 1)):
-            for lowered, _ in self.flow.lowered_ids.get((op.id, result), ()):
-                if (annotation := self._by_op.get((lowered, kind, index))) is not None:
-                    return annotation
+        for lowered in self.flow.lowered_ops(op):
+            if (annotation := self._by_op.get((lowered.id, kind, index))) is not None:
+                return annotation
         return None
 
     def _annotated(

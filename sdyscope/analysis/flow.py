@@ -188,12 +188,30 @@ class Flow:
             return self.graph.ops[op.parent]
         return op
 
+    def lowered_ops(self, op: Op) -> list[Op]:
+        """The ops of the lowered module that an op came from; those that its tags name come last.
+
+        An op in a function that is called several times is aligned with one of the calls alone,
+        and known by its tag at the others.
+        """
+        if self.lowered is None:
+            return []
+        found: dict[int, None] = {}
+        for result in range(len(op.types)):
+            for node, _ in self.lowered_ids.get((op.id, result), ()):
+                found[node] = None
+        for name in op.location.names:
+            for number in _TAG.findall(name)[::-1]:
+                if int(number) < len(self.lowered.ops):
+                    found[int(number)] = None
+        return [self.lowered.ops[node] for node in found]
+
     def scope(self, op: Op) -> str:
         """An op's scope in the program, without tags."""
-        if self.lowered is not None:
-            for value, _ in self.lowered_ids.get((op.id, 0), ()):
-                return self.lowered.ops[value].scope
-        return "" if _TAG.fullmatch(op.scope) else op.scope
+        found = self.lowered_ops(op)
+        if found:
+            return found[0].scope
+        return "" if _TAGS.fullmatch(op.scope) else op.scope
 
     # Data flow: where a value continues across the boundary of a region or function.
 
@@ -326,8 +344,10 @@ class Flow:
         return _without(sharding, axes)
 
 
-#: A location that says nothing but the op's number in the lowered module.
-_TAG = re.compile(r"sid\d+(?:;sid\d+)*")
+#: How ``stages.tags`` names an op by its number in the lowered module.
+_TAG = re.compile(r"(?<![A-Za-z0-9_])sid(\d+)(?![A-Za-z0-9_])")
+#: A name that says nothing else.
+_TAGS = re.compile(r"sid\d+(?:[;/]sid\d+)*")
 
 
 def _without(sharding: TensorSharding, manual: ManualAxes) -> TensorSharding:

@@ -90,9 +90,9 @@ class Openness:
                 yield "result", annotation.path, annotation.sharding
 
     def _constraint(self, op: Op) -> Iterator[tuple[str, str, object]]:
-        for lowered, _ in self.flow.lowered_ids.get((op.id, 0), ()):
-            if lowered in self._constraints:
-                annotation = self._constraints[lowered]
+        for lowered in self.flow.lowered_ops(op):
+            if lowered.id in self._constraints:
+                annotation = self._constraints[lowered.id]
                 yield "constraint", annotation.path, annotation.sharding
                 return
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis import rule_words
 from sdyscope.analysis.axis_parts import AxisPart, part_size
 from sdyscope.analysis.chain import Chain
 from sdyscope.analysis.chains import Chains
-from sdyscope.analysis.factors import on_factors
+from sdyscope.analysis.factors import dimension_with, on_factors
 from sdyscope.analysis.flow import Flow, Ref, Slot
 from sdyscope.analysis.openness import Openness
 from sdyscope.graph import Op
@@ -101,6 +101,7 @@ class Stops:
             self._closed,
             self._in_its_place,
             self._not_divisible,
+            self._by_way_of_result,
             self._used_by_op,
         ):
             found = test(case)
@@ -174,6 +175,25 @@ class Stops:
             return parts
         laid_out = on_factors(case.rule, tensor.dim_mappings[dimension], parts)
         return [part for factor, part in laid_out if factor == case.factor]
+
+    def _by_way_of_result(self, case: Case) -> Found | None:
+        """From operand to operand an axis goes only where a result of that factor takes it, too."""
+        beside = case.beside
+        if beside.own[0] != "operand" or beside.slot[0] != "operand":
+            return None
+        for index, tensor in enumerate(case.rule.result_mappings):
+            dimension = dimension_with(tensor, case.factor)
+            result = self.flow.root((beside.op.id, index))
+            held = [part for dim, part in self.flow.parts(result) if dim == dimension]
+            if dimension is None or not case.part.without(held):
+                continue
+            slot: Slot = ("result", index)
+            why, words, rival = self.why(
+                replace(case, ref=result, dimension=dimension, beside=replace(beside, own=slot))
+            )
+            name = rule_words.slot_words(beside.op, slot)
+            return why, f"operands follow {name}, which can't have it: {words}", rival
+        return None
 
     def _used_by_op(self, case: Case) -> Found | None:
         """Another tensor of the op has the axis for another factor, or others for this one."""

@@ -5,9 +5,12 @@ from functools import cache
 from sdyscope.annotations import read_annotations
 from sdyscope.graph import build
 from sdyscope.inspection import Inspection
+from sdyscope.program import Program
 from sdyscope.stages.propagate import propagate
 from sdyscope.stages.read import read_bytes
 from sdyscope.targets import resolve
+from tests.programs import AUTO, PROGRAMS
+from tests.user_programs import USER_PROGRAMS
 
 
 class Case:
@@ -40,6 +43,20 @@ def sharded(text):
 
 @cache
 def of_model(name, **settings):
-    inspection = Inspection(resolve(name, settings=settings), ["shardy"])
+    return _of_program(resolve(name, settings=settings))
+
+
+@cache
+def of_program(name):
+    """A case of one of the small programs of the tests, which hold what JAX lets one write."""
+    if name in PROGRAMS:
+        program = Program(name, *PROGRAMS[name])
+    else:
+        program = USER_PROGRAMS[name](AUTO)
+    return _of_program(program)
+
+
+def _of_program(program):
+    inspection = Inspection(program, ["shardy"])
     lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
     return Case(lowered, graph, propagate(lowered, graph))

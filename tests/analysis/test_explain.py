@@ -1,6 +1,7 @@
 """explain: every kind of chain, every reason for an absence, how much of a model they cover."""
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -11,7 +12,9 @@ from sdyscope.analysis.flow import Flow
 from sdyscope.analysis.values import resolve_value
 from sdyscope.errors import TargetError
 from sdyscope.mesh import AxisRef, Mesh, SubAxisInfo
-from tests.analysis.propagations import of_model, of_text, sharded
+from tests.analysis.propagations import of_model, of_program, of_text, sharded
+from tests.programs import PROGRAMS
+from tests.user_programs import USER_PROGRAMS
 
 T = "tensor<8x16xf32>"
 # Shardings of arguments and results.
@@ -277,6 +280,16 @@ def test_an_axis_that_is_kept_replicated():
     assert 'replicated along "a"' in absence(found, "%1", "replicated").words
 
 
+def test_operands_follow_a_result_that_is_closed():
+    found = case(
+        f"%0 = stablehlo.add %arg0, %arg1 : {T}\n"
+        f"%1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}]> : {T}\nreturn %1 : {T}",
+        f"%arg0: {T} {A}, %arg1: {T}",
+    )
+    stopped = absence(found, "%arg1", "closed")
+    assert "operands follow the result, which can't have it: dim 0 is closed by" in stopped.words
+
+
 def test_a_size_that_does_not_divide():
     types = "(tensor<8x6xf32>) -> tensor<48xf32>"
     found = case(
@@ -394,6 +407,46 @@ def test_a_result_is_explained_by_its_own_annotation():
     why = explain(found.propagated, found.graph, found.annotations, value)
     assert why.chains
     assert {c.beginning.kind for c in why.chains} == {"result"}
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *USER_PROGRAMS])
+def test_whatever_jax_lets_one_write_is_explained(name):
+    found = of_program(name)
+    assert completeness(found.propagated, found.graph, found.annotations).missing == ()
+    explainer = Explainer(found.propagated, found.graph, found.annotations)
+    for value in found.propagated.values:
+        for one in explainer.explain(value).absences:
+            assert one.reason != "unknown", one.words
+
+
+def test_what_can_not_be_explained_says_so():
+    found = of_model("mlp")
+    values = [v for v in found.propagated.values.values() if v.node is not None and v.origins]
+    without_steps = replace(found.propagated, steps=())
+    assert "no steps" in Explainer(without_steps, found.graph).explain(values[0].id).notes[-1]
+    gspmd = replace(found.propagated, partitioner="gspmd")
+    why = Explainer(gspmd, found.graph).explain(values[0].id)
+    assert why.chains == why.absences == ()
+    assert "GSPMD does not say" in why.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("fate", "words"), [("merged", "made one value of this and"), ("folded", "folded this value")]
+)
+def test_the_fate_of_a_value_is_said(fate, words):
+    found = of_model("mlp")
+    value = next(v for v in found.propagated.values.values() if v.fate == fate)
+    why = Explainer(found.propagated, found.graph).explain(value.id)
+    assert words in why.notes[0]
+    assert fate == "merged" or why.chains == ()
+
+
+def test_a_chain_that_begins_nowhere_is_missing():
+    found = of_model("mlp")
+    counted = completeness(replace(found.propagated, steps=()), found.graph, found.annotations)
+    assert counted.missing
+    assert counted.explained + len(counted.missing) == counted.total
+    assert "steps back" in counted.missing[0].reached
 
 
 # --- naming values --------------------------------------------------------------------------------
