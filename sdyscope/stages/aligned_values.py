@@ -82,21 +82,21 @@ def _notes(
 ) -> Iterator[str]:
     if differing:
         yield (
-            f"{differing} values of functions that are called several times are sharded "
-            "differently at different calls; the first call's sharding is shown."
+            "Values of functions that are called several times, sharded differently at different "
+            f"calls: {differing}; the first call's sharding is shown."
         )
     if split:
         yield (
-            f"{split} values that come from constants stand in the partitioner's module several "
-            "times, one for each use; the first one's sharding is shown."
+            "Values from constants that the partitioner's module has several times, once for each "
+            f"use: {split}; the first one's sharding is shown."
         )
     if uncalled:
-        yield f"{uncalled} values are in functions that are never called."
+        yield f"Values in functions that are never called: {uncalled}."
     if alignment.retyped:
         names = ", ".join(lowered.ops[node].name for node in sorted(alignment.retyped)[:5])
         yield (
-            f"{len(alignment.retyped)} ops have results of other shapes in the partitioner's "
-            f"module and are not aligned: {names}."
+            "Ops whose results have other shapes in the partitioner's module, and are not "
+            f"aligned: {len(alignment.retyped)} ({names})."
         )
 
 
