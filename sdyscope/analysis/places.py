@@ -80,7 +80,11 @@ class Places:
                 kind = "shard_map input" if origin.type == "mc_input" else "shard_map output"
                 return self._of_op(f"mc_{origin.source_id}", kind, origin.index)
             case "self":
-                return self._on(value)
+                # The annotation may be on what the value became one with: what a call passes on.
+                node = self.propagated.values[value].node
+                return self._on(value) or (
+                    None if node is None else self._on((self.op(node).id, 0))
+                )
         return None
 
     def _of_op(self, name: str, kind: str, index: int | None) -> Annotation | None:
