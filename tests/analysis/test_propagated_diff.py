@@ -142,9 +142,9 @@ def test_the_unconstrained_transformer_differs_from_the_embedding_lookup_on():
 def test_the_constrained_transformer_does_not_differ():
     found = propagated_diff(*both("{}"))
     assert found.same > 1000
-    # GSPMD of JAX 0.7 leaves the two halves that jnp.roll puts together without a sharding.
+    # GSPMD of JAX up to 0.9 leaves the two halves that jnp.roll puts together without a sharding.
     assert all("roll" in group.begins.value.ssa for group in found.groups)
-    assert found.is_same or compat.version_tuple() < (0, 8)
+    assert found.is_same or compat.version_tuple() < (0, 10)
 
 
 @pytest.mark.compiles
