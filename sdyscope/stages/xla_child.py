@@ -1,9 +1,9 @@
 """The process in which XLA compiles a module just far enough to write down what it propagated.
 
-``python -m sdyscope.stages.xla_child FOLDER`` reads ``module.mlirbc`` and ``options.json`` there,
-compiles for as many virtual CPU devices as the module has partitions, and ends as soon as the dump
-is written: what comes after takes most of the time. It imports jaxlib and not JAX, which saves a
-second, and has the same names in all versions.
+``serve`` reads ``module.mlirbc`` and ``options.json`` in a folder, compiles for as many virtual CPU
+devices as the module has partitions, and ends as soon as the dump is written there: what comes
+after takes most of the time. It imports jaxlib and not JAX, which saves a second, and has the same
+names in all versions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,16 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax, xla_client
 
-__all__ = ["AFTER_GSPMD", "AFTER_SHARDY", "LARGEST", "MODULE", "OPTIONS", "REFUSED", "finished"]
+__all__ = [
+    "AFTER_GSPMD",
+    "AFTER_SHARDY",
+    "LARGEST",
+    "MODULE",
+    "OPTIONS",
+    "REFUSED",
+    "finished",
+    "serve",
+]
 
 MODULE = "module.mlirbc"
 OPTIONS = "options.json"
@@ -99,8 +108,9 @@ def main(folder: Path) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    STATUS = main(Path(sys.argv[1]))
+def serve(folder: str) -> None:
+    """Compiles what is in ``folder``, and ends the process."""
+    status = main(Path(folder))
     sys.stdout.flush()
     # XLA's clean-up after a refusal is of no use.
-    os._exit(STATUS)
+    os._exit(status)

@@ -88,6 +88,12 @@ def propagated_by_xla(
     dump = xla_dump(tag(lowered.module, graph), graph, chosen, count)
     after = read_dump(dump, chosen, lowered.context)
     values, counts, notes = aligned_values(align(graph, after), graph, after, count)
+    if lowered.platforms and "cpu" not in lowered.platforms:
+        notes = (
+            f"This is what XLA's CPU compiler propagates; that of {lowered.platforms[0]} can "
+            "simplify the program before.",
+            *notes,
+        )
     if dump.refusal:
         notes = (f"XLA propagated, and then refused the module: {dump.refusal}", *notes)
     return Propagated(
@@ -151,8 +157,13 @@ def xla_dump(
         folder = Path(name)
         (folder / xla_child.MODULE).write_bytes(bytecode.getvalue())
         (folder / xla_child.OPTIONS).write_text(json.dumps(options))
+        # Modules are found where this process finds them, and not in the working directory.
+        start = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"from {__package__} import xla_child; xla_child.serve({name!r})"
+        )
         child = subprocess.run(
-            [sys.executable, "-m", xla_child.__name__, name],
+            [sys.executable, "-P", "-c", start],
             capture_output=True,
             text=True,
             errors="replace",

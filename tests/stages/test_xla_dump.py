@@ -384,6 +384,24 @@ def test_two_thousand_devices(partitioner):
     assert "2048 CPU devices" in result.source
 
 
+def test_a_module_for_other_hardware_says_what_compiled_it():
+    lowered = lower(product(4, 2), "shardy", platforms=("tpu",))
+    result = propagated_by_xla(lowered, build(lowered.module))
+    assert any("CPU compiler" in note and "tpu" in note for note in result.notes)
+
+
+def test_files_in_the_working_directory_are_not_imported(tmp_path, monkeypatch):
+    (tmp_path / "numpy.py").write_text("raise SystemExit('not this one')")
+    monkeypatch.chdir(tmp_path)
+    propagated(product(4, 2), "gspmd")
+
+
+def test_a_module_read_from_a_file_is_for_whom_its_shardings_are():
+    for partitioner in PARTITIONERS:
+        lowered = read_bytes(lower(product(4, 2), partitioner).bytecode())
+        assert propagated_by_xla(lowered, build(lowered.module)).partitioner == partitioner
+
+
 def test_more_devices_than_the_cpu_client_has():
     with pytest.raises(CompilerError, match="at most 2,048"):
         propagated(product(64, 64), "shardy")
