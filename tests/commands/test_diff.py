@@ -121,3 +121,46 @@ def test_one_module_alone(sdyscope, mlp_files):
     sdyscope("diff", mlp_files / "shardy.mlir").said("nothing to compare it with")
     sdyscope("diff", mlp_files).said("There are 2 modules in this directory", "--module")
     sdyscope("diff", "mlp", "--partitioner", "shardy").said("nothing to compare it with")
+
+
+@pytest.mark.compiles
+def test_propagated_under_both_partitioners(sdyscope):
+    done = sdyscope("diff", "mlp", "--at", "propagated")
+    assert done.status == 0
+    first, shardy, gspmd, *_ = done.out.splitlines()
+    assert first == "mlp: 123 values, sharded alike under shardy and gspmd"
+    assert shardy.startswith("shardy: exact, ")
+    assert gspmd == "gspmd: exact, XLA's dump of a compile for 8 CPU devices"
+
+
+@pytest.mark.compiles
+def test_propagated_differences_are_grouped_by_where_they_begin(sdyscope):
+    words = ("diff", "fsdp-transformer", "--at", "propagated", "--set", "constrained=false")
+    done = sdyscope(*words, columns=100)
+    assert done.status == 1
+    # The embedding's lookup, from which the residual stream is sharded otherwise.
+    (begin,) = [line for line in done.out.splitlines() if line.startswith("1. ")]
+    assert begin.startswith("1. jvp(embed)/gather bf16[16,64,256] at models/fsdp_transformer.py:")
+    found = sdyscope(*words, "--json").document("diff")
+    assert (found["at"], found["same"], found["programs"]) == ("propagated", False, [])
+    (program,) = found["propagated"]
+    first = program["beginnings"][0]
+    assert (first["begins"]["a"], first["begins"]["b"]) == (
+        "P(None, None, 'fsdp')",
+        "P('fsdp', None, None)",
+    )
+    assert first["values"] == len(first["follows"]) + 1
+    assert sum(one["values"] for one in program["beginnings"]) == program["different_values"]
+
+
+def test_propagated_of_two_files(sdyscope, mlp_files, mlp_texts, other):
+    alike = mlp_files.parent / "alike.mlir"
+    alike.write_text(mlp_texts["shardy"].replace("jit(step)", "jit(walk)"))
+    done = sdyscope("diff", mlp_files / "shardy.mlir", alike, "--at", "propagated")
+    assert done.status == 0, done.out
+    done = sdyscope("diff", mlp_files / "shardy.mlir", other, "--at", "propagated")
+    assert done.status == 1
+    assert "sharded differently in shardy.mlir and other.mlir, from" in done.out
+    assert "params['w1'] f32[128,256]" in done.out
+    everything = sdyscope("diff", mlp_files / "shardy.mlir", other, "--at", "propagated", "--all")
+    assert len(everything.out.splitlines()) > len(done.out.splitlines())

@@ -1,0 +1,109 @@
+"""`sdyscope explain`."""
+
+import re
+
+import pytest
+
+
+def test_a_chain_from_the_annotation_to_the_value(sdyscope):
+    done = sdyscope("explain", "mlp", "block0/tanh")
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert lines[0].startswith("shardy: exact, from Shardy's passes")
+    assert lines[3] == "jvp(block0)/tanh f32[16,128] (%0) at models/mlp.py:98"
+    assert lines[4] == (
+        "  P('data', None): dim 0 in 4 over data, dim 1 whole; 2 copies, over model"
+    )
+    assert lines[5] == (
+        "  dim 0 on data: from the annotation {data} on dim 0 of the constraint in jvp(block0) at "
+        "models/mlp.py:98"
+    )
+    assert re.fullmatch(
+        r"    step \d+, back through jvp\(block0\)/sharding_constraint at models/mlp.py:98: dim 0 of "
+        r"the result is dim 0 of the operand \(factor i of size 16\)",
+        lines[6],
+    )
+
+
+def test_the_document_has_all_of_it(sdyscope):
+    found = sdyscope("explain", "mlp", "%2", "--json").document("explain")
+    (value,) = found["values"]
+    assert (value["kind"], value["ssa"]) == ("stablehlo.dot_general", "%2")
+    assert [(why["dimension"], why["axis"]) for why in value["why"]] == [(0, "data"), (1, "model")]
+    for why in value["why"]:
+        assert why["annotated"]["kind"] == "constraint"
+        assert why["annotated"]["source"]["line"] == 100
+        assert why["moves"][-1]["through"]["name"] == "jvp(block0)/sharding_constraint"
+
+
+@pytest.mark.parametrize(
+    ("word", "names"),
+    [
+        ("params['w1']", ["params['w1']"]),
+        ("result[0]['w1']", ["result[0]['w1']"]),
+        ("jvp(block0)/tanh", ["jvp(block0)/tanh"]),
+        ("mlp.py:108", None),
+    ],
+)
+def test_values_go_by_many_names(sdyscope, word, names):
+    found = sdyscope("explain", "mlp", word, "--json").document("explain")
+    if names is None:
+        assert {value["source"]["line"] for value in found["values"]} == {108}
+    else:
+        assert [value["name"] for value in found["values"]] == names
+    assert all(why["annotated"] for value in found["values"] for why in value["why"])
+
+
+def test_what_stopped_an_axis(sdyscope):
+    done = sdyscope("explain", "fsdp-transformer", "embed/gather", "--set", "constrained=false")
+    assert "dim 0 not on fsdp: " in done.out
+    assert "already has fsdp, from the annotation {fsdp} on dim 1 of the argument" in done.out
+    # The chain of what is in the way is the one above, and is not said twice.
+    assert done.out.count("dim 2 on fsdp: from") == 1
+
+
+def test_the_rest_is_counted(sdyscope):
+    done = sdyscope("explain", "mlp", "optimizer")
+    rest = re.search(r"and (\d+) more values that optimizer names: --all explains them", done.out)
+    every = sdyscope("explain", "mlp", "optimizer", "--all")
+    found = sdyscope("explain", "mlp", "optimizer", "--json").document("explain")
+    assert int(rest[1]) + 8 == len(found["values"])
+    assert "--all" not in every.out
+
+
+def test_long_chains_are_cut_in_the_middle(sdyscope):
+    words = ("explain", "fsdp-transformer", "layer7/mlp/add", "--set", "layers=8")
+    assert re.search(r"^    \d+ moves more: --all lists them$", sdyscope(*words).out, re.MULTILINE)
+    assert "moves more" not in sdyscope(*words, "--all").out
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_it_keeps_to_the_width(sdyscope, columns):
+    done = sdyscope("explain", "mlp", "mlp.py:99", columns=columns)
+    assert max(map(len, done.out.splitlines())) <= columns
+
+
+def test_what_if(sdyscope):
+    words = ("explain", "mlp", "params['w1']", "--set-sharding", "params['w1']=P('data', 'model')")
+    done = sdyscope(*words)
+    assert "with params['w1'] as P('data', 'model')" in done.out
+    assert "    before: P(None, 'model'): " in done.out
+    assert "from the annotation {data} on dim 0 of the argument params['w1']" in done.out
+    same = sdyscope("explain", "mlp", "batch['x']", *words[3:])
+    assert "    as before" in same.out
+
+
+def test_no_such_value(sdyscope):
+    sdyscope("explain", "mlp", "params['w9']").said("No value", "Did you mean params['w")
+    sdyscope("explain", "mlp", "mlp.py:1").said("No value")
+
+
+@pytest.mark.compiles
+def test_gspmd_does_not_say_why(sdyscope):
+    done = sdyscope("explain", "mlp", "block0/tanh", "--partitioner", "gspmd")
+    assert done.status == 0
+    assert "P('data', None)" in done.out
+    assert "GSPMD does not say where the shardings that it propagates come from." in done.out
+    done = sdyscope("explain", "mlp", "block0/tanh", "--partitioner", "both")
+    assert "  gspmd: P('data', None)" in done.out
+    assert "dim 0 on data: from" in done.out

@@ -1,0 +1,166 @@
+"""`sdyscope propagate`."""
+
+import re
+
+import pytest
+
+
+def test_the_first_line_says_what_it_is_worth(sdyscope):
+    done = sdyscope("propagate", "mlp", columns=100)
+    assert (done.status, done.err) == (0, "")
+    first, second, *_ = done.out.splitlines()
+    assert re.fullmatch(
+        r"shardy: exact, from Shardy's passes of JAX \S+, run in this process", first
+    )
+    assert second == "mlp; data=4 x model=2, 8 devices"
+    for part in ("arguments (9)", "results (8)", "jvp(block0) (5) in models/mlp.py"):
+        assert part in done.out
+    assert re.search(r"^132 values: .*; \d+ steps$", done.out, re.MULTILINE)
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_it_keeps_to_the_width(sdyscope, columns):
+    done = sdyscope("propagate", "mlp", columns=columns)
+    assert max(map(len, done.out.splitlines())) <= columns
+
+
+def test_what_is_left_out_is_counted_and_all_lists_it(sdyscope):
+    done = sdyscope("propagate", "mlp")
+    assert "values more that came to be sharded: --all lists them" in done.out
+    assert "values inside are left out" in done.out
+    everything = sdyscope("propagate", "mlp", "--all")
+    assert "--all" not in everything.out
+    assert len(everything.out.splitlines()) > len(done.out.splitlines())
+    assert "folded" in everything.out
+
+
+def test_every_value_is_in_the_document(sdyscope):
+    found = sdyscope("propagate", "mlp", "--json").document("propagate")
+    (propagation,) = found["propagations"]
+    assert propagation["exactness"] == "exact"
+    assert sum(propagation["counts"].values()) == 132
+    sections = [value["section"] for value in found["values"]]
+    assert sections.count("result") == 8
+    # A result is another row of a value inside.
+    assert len(sections) - 8 == 132
+    assert all(all(value["as_requested"].values()) for value in found["values"])
+    (tanh,) = [value for value in found["values"] if value["primitive"] == "tanh"]
+    assert tanh["propagated"]["shardy"]["short"] == "P('data', None)"
+    assert tanh["propagated"]["shardy"]["origins"][0]["kind"] == "constraint"
+
+
+def test_match_is_by_path_scope_and_line(sdyscope):
+    found = sdyscope("propagate", "mlp", "--match", "params*", "--json").document("propagate")
+    assert [value["name"] for value in found["values"]] == ["params['w1']", "params['w2']"]
+    assert found["hidden"] == 138
+    found = sdyscope("propagate", "mlp", "--match", "*/tanh", "--json").document("propagate")
+    assert [value["kind"] for value in found["values"]] == ["stablehlo.tanh"]
+    found = sdyscope("propagate", "mlp", "--match", "*mlp.py:108", "--json").document("propagate")
+    assert {value["source"]["line"] for value in found["values"]} == {108}
+    sdyscope("propagate", "mlp", "--match", "zzz").said("Nothing has", "begin and end with *")
+
+
+def test_steps(sdyscope):
+    done = sdyscope("propagate", "mlp", "--steps", "--all")
+    assert done.status == 0
+    assert "dim 0 of the result -> dim 0 of the operand" in done.out
+    assert re.search(r"^\d+ steps, \d+ moves of an axis$", done.out, re.MULTILINE)
+    found = sdyscope("propagate", "mlp", "--steps", "--json").document("propagate")
+    numbers = [step["number"] for step in found["steps"]]
+    assert numbers == sorted(numbers)
+    assert found["last_step"] == numbers[-1]
+    some = sdyscope("propagate", "mlp", "--steps", "--match", "*loss*", "--json")
+    steps = some.document("propagate")["steps"]
+    assert 0 < len(steps) < len(numbers)
+    assert all("loss" in step["scope"] for step in steps)
+
+
+def test_the_table_after_a_step(sdyscope):
+    def sharded(*words):
+        found = sdyscope("propagate", "mlp", "--json", *words).document("propagate")
+        return sum(
+            max(value["propagated"]["shardy"]["placement"]["shards"], default=1) > 1
+            for value in found["values"]
+            if value["propagated"]["shardy"]["placement"]
+        )
+
+    assert sharded("--at-step", 0) < sharded("--at-step", 20) < sharded()
+    done = sdyscope("propagate", "mlp", "--at-step", 2)
+    assert "; after step 2 of " in done.out
+    sdyscope("propagate", "mlp", "--at-step", 1000).said("no step 1000", "The last step is")
+    sdyscope("propagate", "mlp", "--at-step", 1, "--steps").said("Give one of them")
+
+
+def test_steps_by_priority(sdyscope):
+    done = sdyscope(
+        "propagate", "mlp", "--steps", "--all",
+        "--priority", "params['w2'][0]=2",
+        "--priority", "result[0]['w2'][0]=2",
+    )  # fmt: skip
+    assert done.status == 0
+    assert done.out.index("user priority 0") < done.out.index("user priority 2")
+
+
+def test_what_if(sdyscope):
+    done = sdyscope(
+        "propagate", "mlp", "--set-sharding", "params['w1']=P('data', 'model')", columns=100
+    )
+    assert done.status == 0
+    assert "with params['w1'] as P('data', 'model')" in done.out
+    assert re.search(r"mlp under shardy: \d+ of \d+ values are sharded differently", done.out)
+    assert "after   P('data', 'model')" in done.out
+    same = sdyscope("propagate", "mlp", "--set-sharding", "params['w1']=P(None, 'model')")
+    assert "values, sharded alike before and after" in same.out
+    found = sdyscope(
+        "propagate", "mlp", "--set-sharding", "batch['x']=P()", "--conservative", "--json"
+    ).document("propagate")
+    assert found["changes"] == ["batch['x'] as P()", "conservative propagation"]
+    assert found["propagations"][0]["exactness"] == "approximate"
+    assert found["changed"][0]["beginnings"]
+
+
+def test_what_can_not_be_changed_is_said(sdyscope):
+    def wish(text):
+        return sdyscope("propagate", "mlp", "--set-sharding", text)
+
+    wish("params['w3']=P()").said("No tensor is called params['w3']", "Did you mean")
+    wish("params['w1']=P('zz')").said("unknown mesh axis", "data, model")
+    wish("params['w1']=P('data'").said("unexpected end", "^")
+    wish("params['w1']").said("how to shard what")
+    sdyscope("propagate", "mlp", "--priority", "params['w1']=1").said("which priority")
+    sdyscope("propagate", "mlp", "--partitioner", "gspmd", "--conservative").said("Shardy's")
+
+
+def test_a_file(sdyscope, mlp_files):
+    done = sdyscope("propagate", mlp_files / "shardy.mlir")
+    assert done.status == 0
+    assert done.out.startswith("shardy: exact")
+    assert "132 values" in done.out
+
+
+@pytest.mark.compiles
+def test_a_file_for_gspmd(sdyscope, mlp_files):
+    done = sdyscope("propagate", mlp_files / "gspmd.mlir")
+    assert done.out.startswith("gspmd: exact, from XLA's dump of a compile for 8 CPU devices\n")
+    sdyscope("propagate", mlp_files / "gspmd.mlir", "--steps").said("no steps", "only Shardy's")
+
+
+@pytest.mark.compiles
+def test_both_partitioners(sdyscope):
+    found = sdyscope("propagate", "mlp", "--partitioner", "both", "--json").document("propagate")
+    assert [one["partitioner"] for one in found["propagations"]] == ["shardy", "gspmd"]
+    same = [value["same"] for value in found["values"]]
+    assert False not in same
+    assert same.count(True) > 120
+    done = sdyscope("propagate", "mlp", "--partitioner", "both", columns=80)
+    assert "=  as under shardy, whose blocks are shown" in done.out
+
+
+def test_more_devices_than_xla_has_are_a_result(sdyscope):
+    words = ("--mesh", "fsdp=256,model=16", "--set", "d_ff=4096", "--set", "batch=256")
+    words = (*words, "--set", "heads=16", "--set", "layers=1")
+    done = sdyscope("propagate", "fsdp-transformer", "--partitioner", "both", *words)
+    assert done.status == 0
+    assert "shardy: exact" in done.out
+    assert "nothing under gspmd: XLA compiles for at most 2,048 CPU devices" in done.out
+    sdyscope("propagate", "fsdp-transformer", "--partitioner", "gspmd", *words).said("2,048")
