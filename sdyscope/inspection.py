@@ -15,6 +15,8 @@ from sdyscope.annotations import Annotation, read_annotations
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.findings import Finding
 from sdyscope.graph import OpGraph, build, read_text
+from sdyscope.hardware import Hardware, parse_hardware
+from sdyscope.partitioned import Partitioned
 from sdyscope.program import Partitioner, Program, RequestedTensor
 from sdyscope.propagated import Propagated
 from sdyscope.sharding import PartitionSpec
@@ -53,6 +55,7 @@ class Inspection:
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
         self._propagated: dict[tuple[Partitioner, bool, bool], Propagated | CompilerError] = {}
         self._explainers: dict[tuple[Partitioner, bool], Explainer] = {}
+        self._partitioned: dict[tuple[Partitioner, Hardware], Partitioned] = {}
 
     def __repr__(self) -> str:
         return f"<Inspection of {self.name} under {' and '.join(self.partitioners)}>"
@@ -293,6 +296,41 @@ class Inspection:
         from sdyscope.stages.propagate import propagate
 
         return propagate(lowered, graph, conservative=conservative)
+
+    def partitioned(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> Partitioned:
+        """What one device runs and holds, as the compiler of some hardware made it.
+
+        The program is lowered again for that hardware and compiled ahead of time, in a process of
+        its own; nothing is run, and no device need be there.
+
+        Args:
+            partitioner: under which; by default the first that the program is lowered under.
+            on: what to compile for, such as ``tpu:v5e:4x4``; by default a virtual CPU device for
+                each partition.
+
+        Raises:
+            CompilerError: the compiler refuses the program or aborts on it.
+            TargetError: there is no such hardware, it has another number of devices than the
+                program, or its compiler is not installed.
+        """
+        from sdyscope.stages.lower import lower
+        from sdyscope.stages.partition import default_hardware, partition
+
+        chosen = self._chosen(partitioner)
+        module, graph = self.lowered[chosen], self.graph(chosen)
+        hardware = parse_hardware(on) if isinstance(on, str) else on
+        if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
+            hardware = default_hardware(module, graph)
+        key = (chosen, hardware)
+        if key not in self._partitioned:
+            own_graph: OpGraph | None = graph
+            if self.program is not None and hardware.platform not in module.platforms:
+                module, own_graph = lower(self.traced, chosen, (hardware.platform,)), None
+            made = partition(module, hardware, graph=own_graph, partitioner=chosen)
+            self._partitioned[key] = replace(made, name=self.name)
+        return self._partitioned[key]
 
     def explainer(
         self, partitioner: Partitioner | None = None, *, conservative: bool = False

@@ -1,0 +1,77 @@
+"""What a compile says about the program that one device runs. Values only; free of jax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from sdyscope.hardware import Hardware
+from sdyscope.program import Partitioner
+
+__all__ = ["MemoryAnalysis", "Partitioned"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnalysis:
+    """The compiler's `memory_analysis()`, in bytes a device.
+
+    Attributes:
+        arguments: what the arguments take.
+        outputs: what the results take, those that lie in an argument's buffer included.
+        aliases: how much of the results lies in the buffers of donated arguments.
+        temporaries: what the program needs besides, at its largest.
+        generated_code: the machine code.
+        peak: the most that is held at a time, where the compiler says (JAX 0.8 and later; 0 and
+            None mean that it does not).
+    """
+
+    arguments: int
+    outputs: int
+    aliases: int
+    temporaries: int
+    generated_code: int
+    peak: int | None = None
+
+    @property
+    def total(self) -> int:
+        """What a device needs: arguments, results that are not aliased, and temporaries."""
+        return self.arguments + self.outputs - self.aliases + self.temporaries
+
+
+@dataclass(frozen=True, slots=True)
+class Partitioned:
+    """The SPMD program that every device runs, as the compiler of some hardware made it.
+
+    Attributes:
+        name: the program's name.
+        partitioner: whose shardings were compiled.
+        hardware: what it was compiled for.
+        devices: how many devices run it.
+        device_kind: what the compiler calls such a device: `TPU v5 lite`.
+        hlo: text of the partitioned and optimized HLO module.
+        memory: bytes a device; None where the compiler does not say.
+        cost: XLA's cost analysis of what one device runs, by property (`flops`, `bytes accessed`);
+            None where the compiler has none. `optimal_seconds` is for no real hardware.
+        parameter_shardings: HLO sharding of each parameter of the module, as text.
+        result_shardings: of each result.
+        rematerializations: what the partitioner logged on reshardings that it could only do by
+            making a whole tensor on every device ("involuntary full rematerialization").
+        compile_seconds: how long the compile took.
+        log: everything that the compiler wrote to standard error.
+        notes: what else is worth knowing, one sentence each.
+    """
+
+    name: str
+    partitioner: Partitioner
+    hardware: Hardware
+    devices: int
+    device_kind: str
+    hlo: str
+    memory: MemoryAnalysis | None
+    cost: Mapping[str, float] | None
+    parameter_shardings: tuple[str, ...]
+    result_shardings: tuple[str, ...]
+    rematerializations: tuple[str, ...]
+    compile_seconds: float
+    log: str = ""
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,164 @@
+"""Compiling ahead of time: against JAX's own compile, and what can go wrong."""
+
+import importlib.util
+import re
+import sys
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.errors import CompilerError, TargetError
+from sdyscope.hardware import Hardware, parse_hardware
+from sdyscope.inspection import Inspection
+from sdyscope.program import Program
+from sdyscope.stages import compat, topology
+from sdyscope.stages import partition as partitioning
+from sdyscope.targets import resolve
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
+)
+
+
+def program(shape=(4, 2), **options) -> Program:
+    """`tanh(x @ w)` with its result summed, Megatron's way."""
+    mesh = jax.sharding.AbstractMesh(shape, ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+    def given(dims, *spec):
+        return jax.ShapeDtypeStruct(dims, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def step(w, x):
+        return w + 1, jnp.tanh(x @ w).sum()
+
+    fun = jax.jit(step, out_shardings=(NamedSharding(mesh, P(None, "model")), None), **options)
+    return Program("step", fun, (given((16, 32), None, "model"), given((8, 16), "data")), mesh=mesh)
+
+
+def without_order(hlo):
+    """HLO without what XLA writes in any order, from one run to the next."""
+    return re.sub(r"backend_config=\S+", "", hlo)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_is_what_jax_compiles(partitioner):
+    inspection = Inspection(program(donate_argnums=0), [partitioner])
+    found = inspection.partitioned()
+    devices = np.array(jax.devices("cpu")[:8])
+    with compat.partitioner(partitioner):
+        compiled = inspection.lowered[partitioner].lowered.compile(device_assignment=tuple(devices))
+    assert without_order(found.hlo) == without_order(compiled.as_text())
+    stats = compiled.memory_analysis()
+    assert found.memory is not None
+    assert found.memory.arguments == stats.argument_size_in_bytes == (16 * 16 + 2 * 16) * 4
+    assert found.memory.outputs == stats.output_size_in_bytes
+    assert found.memory.aliases == stats.alias_size_in_bytes == 16 * 16 * 4
+    assert found.memory.temporaries == stats.temp_size_in_bytes
+    assert found.cost is not None
+    assert found.cost["flops"] == compiled.cost_analysis()["flops"]
+    assert found.hardware == Hardware("cpu", 8)
+    assert (found.devices, found.device_kind, found.name) == (8, "cpu", "step")
+    assert found.parameter_shardings[0] == found.result_shardings[0]
+    assert "devices=[1,2,4]" in found.parameter_shardings[0]
+    assert found.rematerializations == ()
+    assert inspection.partitioned(on="cpu:8") is found
+
+
+@pytest.mark.compiles
+def test_one_device():
+    found = Inspection(program((1, 1)), ["shardy"]).partitioned()
+    assert found.devices == 1
+    assert found.memory is not None
+    assert found.memory.arguments == (16 * 32 + 8 * 16) * 4
+
+
+@pytest.mark.compiles
+def test_a_resharding_by_replication_is_kept():
+    mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    argument = jax.ShapeDtypeStruct(
+        (8, 8, 8), jnp.float32, sharding=NamedSharding(mesh, P("y", None, "x"))
+    )
+
+    def step(a):
+        b = jnp.sin(a)
+        return jnp.cos(
+            jax.lax.with_sharding_constraint(b, NamedSharding(mesh, P(None, ("x", "y"), None)))
+        )
+
+    fun = jax.jit(step, out_shardings=NamedSharding(mesh, P(None, ("x", "y"), None)))
+    found = Inspection(Program("step", fun, (argument,), mesh=mesh), ["shardy"]).partitioned()
+    assert any("full rematerialization" in line for line in found.rematerializations)
+
+
+def test_another_number_of_devices():
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(TargetError, match="cpu:4 has 4 devices, and the program is for 8 devices"):
+        inspection.partitioned(on="cpu:4")
+
+
+def test_a_missing_compiler(monkeypatch):
+    monkeypatch.setattr(topology.importlib.util, "find_spec", lambda name: None)
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(TargetError, match=r"needs libtpu.*not installed.*\n.*sdyscope\[tpu\]"):
+        inspection.partitioned(on="tpu:v5e:2x4")
+    with pytest.raises(TargetError, match=r"sdyscope\[cuda\]"):
+        inspection.partitioned(on="cuda:h100.txtpb:1x1x8")
+
+
+def test_an_abort_names_the_hardware_and_the_signal(monkeypatch):
+    start = (
+        "import os, sys; os.write(2, b'F1120 10:00:00.0 1 a.cc:1] Check failed: b\\n'); os.abort()"
+    )
+    real = partitioning.subprocess.run
+
+    def run(command, **options):
+        return real([sys.executable, "-c", start], **options)
+
+    monkeypatch.setattr(partitioning.subprocess, "run", run)
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(CompilerError, match=r"aborted on cpu:8 \(SIGABRT\): Check failed: b"):
+        inspection.partitioned()
+
+
+def test_a_module_for_another_platform_is_not_compiled(monkeypatch):
+    monkeypatch.setattr(partitioning, "missing_plugin", lambda on: None)
+    module = Inspection(program(), ["shardy"]).lowered["shardy"]
+    with pytest.raises(TargetError, match="lowered for cpu, not for tpu:v5e:2x4"):
+        partitioning.partition(module, parse_hardware("tpu:v5e:2x4"))
+
+
+@pytest.mark.compiles
+@needs_libtpu
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_tpus_that_are_not_there(partitioner):
+    inspection = Inspection(resolve("mlp", mesh={"data": 8, "model": 2}), [partitioner])
+    found = inspection.partitioned(on="tpu:v5e:4x4")
+    assert (found.devices, found.device_kind) == (16, "TPU v5 lite")
+    assert found.memory is not None
+    assert found.cost is not None
+    assert "all-reduce" in found.hlo
+
+
+@pytest.mark.compiles
+@needs_libtpu
+def test_a_topology_that_libtpu_aborts_on():
+    settings = {"batch": 1024}
+    inspection = Inspection(
+        resolve("mlp", mesh={"data": 512, "model": 2}, settings=settings), ["shardy"]
+    )
+    with pytest.raises(CompilerError, match=r"aborted on tpu:v5e:32x32 \(SIG"):
+        inspection.partitioned(on="tpu:v5e:32x32")
+
+
+@pytest.mark.compiles
+@needs_libtpu
+def test_tpus_nobody_makes():
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(TargetError, match="has no topology tpu:v9:4x2"):
+        inspection.partitioned(on="tpu:v9:4x2")
+    with pytest.raises(TargetError, match="has 16 devices, and the program is for 8"):
+        inspection.partitioned(on="tpu:v5e:4x4")
