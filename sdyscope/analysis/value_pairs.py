@@ -41,6 +41,12 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> dict[ValueI
             continue
         for op, other in zip(ops, others, strict=True):
             _pair(pairs, op, other)
+    ours_mapped, theirs_mapped = _shard_maps(a), _shard_maps(b)
+    for scope, found in ours_mapped.items():
+        others_found = theirs_mapped.get(scope, [])
+        if len(found) == len(others_found):
+            for values, other_values in zip(found, others_found, strict=True):
+                pairs.update(zip(values, other_values, strict=False))
     taken: set[int] = set()
     for op, others in sorted(unsure, key=lambda entry: entry[0].id):
         wanted = [pairs.get(operand) for operand in _operands(a, op)]
@@ -61,6 +67,44 @@ def _operands(graph: OpGraph, op: Op) -> list[ValueId]:
     return [(producer.id, edge.result) for producer, edge in graph.operands(op)]
 
 
+def _shard_maps(graph: OpGraph) -> dict[str, list[list[ValueId]]]:
+    """What enters and leaves each ``shard_map``, as its body and its users see it, by scope.
+
+    Shardy has one op whose region is the body; under GSPMD the body is a called function, and
+    custom calls stand for the boundary.
+    """
+    prefix = _prefix(graph)
+    found: dict[str, list[list[ValueId]]] = {}
+    for op in graph.ops:
+        if op.kind == "sdy.manual_computation":
+            values = [(child.id, 0) for child in graph.children(op) if child.is_argument]
+            values += [(op.id, result) for result in range(len(op.types))]
+        elif op.callee is not None and any(
+            producer.call_target == "SPMDFullToShardShape" for producer, _ in graph.operands(op)
+        ):
+            values = [*_operands(graph, op), *_leaving(graph, op)]
+        else:
+            continue
+        found.setdefault(op.scope.removeprefix(prefix), []).append(values)
+    return found
+
+
+def _leaving(graph: OpGraph, call: Op) -> Iterator[ValueId]:
+    """The results of a called body, as they are after the boundary, in order."""
+    for result in range(len(call.types)):
+        value = (call.id, result)
+        for local, _ in graph.uses(call, result):
+            for full, _ in graph.uses(local) if local.call_target == "Sharding" else ():
+                if full.call_target == "SPMDShardToFullShape":
+                    value = (full.id, 0)
+        yield value
+
+
+def _prefix(graph: OpGraph) -> str:
+    """The program's own name, with which every scope begins."""
+    return f"jit({graph.name.removeprefix('jit_')})"
+
+
 def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
     found: dict[_Key, list[Op]] = {}
     for op, key in _keyed(graph, by_name):
@@ -69,7 +113,7 @@ def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
 
 
 def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
-    prefix = f"jit({graph.name.removeprefix('jit_')})"
+    prefix = _prefix(graph)
     main = graph.main
     for op in graph.ops:
         if not op.types:

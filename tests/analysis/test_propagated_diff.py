@@ -8,12 +8,14 @@ import pytest
 from sdyscope.analysis.propagated_diff import PropagatedSide, inputs, propagated_diff
 from sdyscope.analysis.value_pairs import value_pairs
 from sdyscope.inspection import Inspection
+from sdyscope.program import Program
 from sdyscope.stages import compat
 from sdyscope.stages.lower import NotLowerable
 from sdyscope.stages.propagate import propagate
 from sdyscope.stages.xla_dump import propagated_by_xla
 from sdyscope.targets import resolve
 from tests.analysis.propagations import of_model, of_text, sharded
+from tests.programs import PROGRAMS
 
 T = "tensor<8x16xf32>"
 BATCH, FEATURES = sharded('[{"a"}, {}]'), sharded('[{}, {"a"}]')
@@ -113,6 +115,22 @@ def test_different_programs_match_arguments_by_path():
     assert all(one == other for one, other in matched)
     found = propagated_diff(side("adamw", mlp), side("sgd", wide), by_name=True)
     assert found.compared + sum(found.not_comparable.values()) == len(mlp.propagated.values)
+
+
+@pytest.mark.parametrize("name", ["shard_map", "shard_map_grad", "shard_map_nested"])
+def test_what_enters_and_leaves_a_shard_map_has_a_partner(name):
+    inspection = Inspection(Program(name, *PROGRAMS[name]))
+    a, b = inspection.graph("shardy"), inspection.graph("gspmd")
+    pairs = value_pairs(a, b)
+    bodies = [op for op in a.ops if op.kind == "sdy.manual_computation"]
+    assert bodies
+    for op in bodies:
+        arguments = [(child.id, 0) for child in a.children(op) if child.is_argument]
+        for node, result in [*arguments, *((op.id, k) for k in range(len(op.types)))]:
+            other, number = pairs[node, result]
+            assert b.ops[other].types[number].text == a.ops[node].types[result].text
+    targets = {b.ops[pairs[op.id, 0][0]].call_target for op in bodies if op.types}
+    assert targets == {"SPMDShardToFullShape"}
 
 
 def test_inputs_of_a_loop_flow_over_its_boundary():
