@@ -210,24 +210,28 @@ class _Aligner:
         target = self.target
         tagged = target.tagged.get(op.id, ())
         known = {operand for operand in operands if operand is not None}
-        typed = [
-            node
-            for node in tagged
-            if same_types(op.types, target.result_types(node))
-            # `sid86;sid85` on a multiplication is where it and the broadcast of its operand came
-            # from, and not what the broadcast is; unless it is nothing but its operand.
-            and (not self.is_anothers(op, node) or (node, 0) in known)
-        ]
+        typed: list[int] = []
+        if path:
+            # Those of the very call come first; without looking at those of all other calls.
+            typed = self.typed(op, target.tagged_in.get((op.id, path), ()), known)
+        if not typed:
+            typed = self.typed(op, tagged, known)
         if not typed:
             typed = self.untagged(op, operands, known)
             if not typed:
                 if any(target.graph.ops[node].kind == op.kind for node in tagged):
                     self.alignment.retyped.add(op.id)
                 return None
+        if len(tagged) > 1 and op.id not in self.alignment.copies:
+            alike = [
+                node
+                for node in self.typed(op, tagged, known) or typed
+                if target.graph.ops[node].kind == op.kind
+            ]
+            if len(alike) > 1:
+                self.alignment.copies[op.id] = len(alike)
         if len(typed) == 1:
             return typed[0]
-        alike = [node for node in typed if target.graph.ops[node].kind == op.kind]
-        self.alignment.copies[op.id] = len(alike)
 
         def likeness(node: int) -> tuple[bool, bool, int, bool, int]:
             other = target.graph.ops[node]
@@ -242,6 +246,17 @@ class _Aligner:
             )
 
         return max(typed, key=likeness)
+
+    def typed(self, op: Op, nodes: Sequence[int], known: set[ValueId]) -> list[int]:
+        """Those of some ops with its tag that can be this one."""
+        return [
+            node
+            for node in nodes
+            if same_types(op.types, self.target.result_types(node))
+            # `sid86;sid85` on a multiplication is where it and the broadcast of its operand came
+            # from, and not what the broadcast is; unless it is nothing but its operand.
+            and (not self.is_anothers(op, node) or (node, 0) in known)
+        ]
 
     def untagged(
         self, op: Op, operands: Sequence[ValueId | None], known: set[ValueId]

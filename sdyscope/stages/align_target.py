@@ -24,6 +24,7 @@ class Target:
         tags: of each op that has some, the ops of the lowered module that it was made from.
         tagged: the other way round, in program order.
         paths: of an op that the location says it of, the calls that it was inlined from.
+        tagged_in: ``tagged`` by the calls as well.
         consumers: the ops that use a value.
     """
 
@@ -32,6 +33,7 @@ class Target:
         self.tags: dict[int, frozenset[int]] = {}
         self.tagged: dict[int, list[int]] = {}
         self.paths: dict[int, tuple[int, ...]] = {}
+        self.tagged_in: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         self.consumers: dict[ValueId, list[int]] = {}
         self._operands = operand_values(graph)
         self._terminators: dict[tuple[int, int], int] = {}
@@ -61,8 +63,10 @@ class Target:
                 self.paths[op.id] = path
         if found:
             self.tags[op.id] = frozenset(found)
+            path = self.paths.get(op.id, ())
             for tag in found:
                 self.tagged.setdefault(tag, []).append(op.id)
+                self.tagged_in.setdefault((tag, path), []).append(op.id)
 
     def operands(self, node: int) -> list[ValueId]:
         """The operands of an op."""
