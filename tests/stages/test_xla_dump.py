@@ -319,51 +319,44 @@ def test_what_is_free_is_what_jax_says_is_free(partitioner):
 # The two partitioners beside each other.
 
 
-def test_the_known_difference_begins_at_the_embedding():
-    """From `embedding[tokens]` on Shardy shards the features, and GSPMD the batch."""
-    sides = [propagated(transformer(constrained=False), name)[1:] for name in PARTITIONERS]
+def compared(program):
+    """(op, its placement under each partitioner) of values that arguments bear on, in order."""
+    sides = [propagated(program, name)[1:] for name in PARTITIONERS]
     operations = [
         [op for op in graph.operations() if op.types and op.kind != "sdy.mesh"]
         for graph, _ in sides
     ]
-    assert [op.kind for op in operations[0]] == [op.kind for op in operations[1]]
     constant = from_constants(sides[0][0])
-    differing, compared = [], 0
     for ops in zip(*operations, strict=True):
+        if ops[0].kind != "sdy.sharding_constraint":
+            assert ops[0].kind == ops[1].kind
         values = [result.values[op.id, 0] for op, (_, result) in zip(ops, sides, strict=True)]
         rank = len(ops[0].types[0].shape or ())
         if rank < 2 or (ops[0].id, 0) in constant or any(value.node is None for value in values):
             continue
-        compared += 1
-        places = [value.placement or whole(rank) for value in values]
-        if places[0] != places[1]:
-            differing.append(ops[0])
-    print(f"{len(differing)} of {compared} values differ")
-    assert 0.1 * compared < len(differing) < 0.6 * compared
-    assert differing[0].kind == "stablehlo.gather"
-    assert "embed" in differing[0].scope
-    gathered = [
-        result.values[next(op.id for op in ops if op.kind == "stablehlo.gather"), 0].placement
-        for ops, (_, result) in zip(operations, sides, strict=True)
-    ]
-    assert [[bool(dim) for dim in place.dims] for place in gathered] == [
+        yield ops[0], [value.placement or whole(rank) for value in values]
+
+
+def test_the_known_difference_begins_at_the_embedding():
+    """From `embedding[tokens]` on Shardy shards the features, and GSPMD the batch."""
+    rows = list(compared(transformer(constrained=False)))
+    differing = [(op, places) for op, places in rows if places[0] != places[1]]
+    print(f"{len(differing)} of {len(rows)} values differ")
+    assert 0.1 * len(rows) < len(differing) < 0.6 * len(rows)
+    op, places = differing[0]
+    assert op.kind == "stablehlo.gather"
+    assert "embed" in op.scope
+    assert [[bool(dim) for dim in place.dims] for place in places] == [
         [False, False, True],
         [True, False, False],
     ]
 
 
-def test_with_constraints_nothing_large_differs():
-    sides = [propagated(transformer(), name)[1:] for name in PARTITIONERS]
-    scopes = [
-        {
-            (op.location.scope, op.kind, k): result.values[op.id, k].placement
-            for op in graph.operations()
-            for k, type_ in enumerate(op.types)
-            if op.kind == "stablehlo.dot_general" and op.function == "main"
-        }
-        for graph, result in sides
-    ]
-    assert scopes[0] == scopes[1]
+def test_with_constraints_nothing_in_the_main_function_differs():
+    rows = [row for row in compared(transformer()) if row[0].function == "main"]
+    differing = [(op.name, op.kind, op.scope) for op, places in rows if places[0] != places[1]]
+    assert len(rows) > 500
+    assert differing == []
 
 
 # Sizes, refusals, aborts.
