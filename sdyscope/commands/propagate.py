@@ -91,7 +91,8 @@ def command(
         paragraphs.print_paragraphs(propagate_table.steps_footer(found, everything=everything))
     else:
         columns = output.answers().columns
-        table.print_table(propagate_table.table(found, everything=everything, columns=columns))
+        made = propagate_table.table(found, everything=everything, columns=columns)
+        table.print_table(made)
         output.answers().write("")
-        paragraphs.print_paragraphs(propagate_table.footer(found, everything=everything))
+        paragraphs.print_paragraphs(propagate_table.footer(found, made, everything=everything))
     return 0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
 from typing import Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.replay import Replay
@@ -137,15 +136,7 @@ class Side:
             returned = main.results[result].sharding
             sharding = returned if isinstance(returned, TensorSharding) else None
         place = self.describer.placement(found, type_, sharding)
-        if place is None and found.sharding is None:
-            # Left without a sharding: every device has it whole.
-            place = _whole(len(type_.shape or ()))
         return _Described(self.describer.value(found, type_, sharding), place)
-
-
-@cache
-def _whole(rank: int) -> Placement:
-    return Placement(1, ((),) * rank)
 
 
 class _Described(NamedTuple):
@@ -277,13 +268,12 @@ def _decided(ids: _Ids, sides: Mapping[Partitioner, Side]) -> dict[Partitioner, 
 
 
 def _same(decided: Mapping[Partitioner, _Described]) -> bool | None:
-    """Whether all agree; None where fewer than two have the value."""
-    if len(decided) < 2 or any(one.document.fate == "folded" for one in decided.values()):
+    """Whether all agree; None where fewer than two have put it anywhere."""
+    places = [one.place for one in decided.values() if one.place is not None]
+    if len(places) < 2 or len(places) < len(decided):
         return None
-    first, *others = (one.place for one in decided.values())
-    return first is not None and all(
-        other is not None and other.without_manual == first.without_manual for other in others
-    )
+    first, *others = (place.without_manual for place in places)
+    return all(other == first for other in others)
 
 
 def _is_as_requested(asked: RequestedTensor, place: Placement | None) -> bool:

@@ -99,7 +99,8 @@ def _table(found: Propagate, everything: bool, *, brief: bool) -> Table:
     requested = any(value.requested is not None for value in found.values)
     if brief and all(all(value.as_requested.values()) for value in found.values):
         requested = False
-    origins = any(
+    # Two partitioners' shardings leave no room for where axes come from.
+    origins = not (brief and len(partitioners) > 1) and any(
         _origins(value, partitioner) for value in found.values for partitioner in partitioners
     )
     header = [Column("value"), Column("type", fold=False)]
@@ -229,13 +230,13 @@ def _origins(value: Value, partitioner: Partitioner) -> list[str]:
     ]
 
 
-def footer(found: Propagate, *, everything: bool = False) -> Iterator[Paragraph]:
+def footer(found: Propagate, made: Table, *, everything: bool = False) -> Iterator[Paragraph]:
     """What became of every value, what the table leaves out, and what there is to know."""
-    for text, tone in _footer(found, everything):
+    for text, tone in _footer(found, made, everything):
         yield Paragraph(text, tone, hang=3)
 
 
-def _footer(found: Propagate, everything: bool) -> Iterator[tuple[str, Tone]]:
+def _footer(found: Propagate, made: Table, everything: bool) -> Iterator[tuple[str, Tone]]:
     for one in found.propagations:
         total = sum(one.counts.values())
         fates = [f"{count:,} {fate}" for fate, count in one.counts.items() if count]
@@ -275,12 +276,14 @@ def _footer(found: Propagate, everything: bool) -> Iterator[tuple[str, Tone]]:
         yield f"{_count(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"
     elif asked and found.at_step is None:
         yield "what was requested is where it was requested", "muted"
-    yield (
-        f"bytes: what a device holds; copies ({COPIES}): how many devices hold the same; "
-        "from: the annotation that an axis comes from; merged: now one value with others; "
-        "folded: computed by the compiler",
-        "muted",
-    )
+    headers = [column.header for column in made.columns]
+    legend = [f"bytes: what a device holds; copies ({COPIES}): how many devices hold the same"]
+    if "from" in headers:
+        legend.append("from: the annotation that an axis comes from")
+    elif any(value.section == "inside" and _origins(value, "shardy") for value in found.values):
+        legend.append("where axes come from is shown in a wider terminal, and by sdyscope explain")
+    legend += ["merged: now one value with others", "folded: computed by the compiler"]
+    yield "; ".join(legend), "muted"
     for one in found.propagations:
         for note in one.notes:
             yield note, "muted"

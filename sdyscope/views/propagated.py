@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass, field, replace
 
 from sdyscope.analysis.places import Places
-from sdyscope.annotations import split_scope
+from sdyscope.annotations import num_partitions, split_scope
 from sdyscope.convert import to_placement, to_tensor_sharding
 from sdyscope.errors import ConversionError
 from sdyscope.graph import Op, Sharding, TensorType
@@ -129,10 +129,12 @@ class Describer:
     Attributes:
       places: what its ops are in the program.
       mesh: the mesh to name axes of; None where there are several.
+      devices: how many devices there are.
     """
 
     places: Places
     mesh: Mesh | None
+    devices: int
     _placements: dict[tuple[Placement, TensorType], PlacementDocument] = field(default_factory=dict)
     _shorts: dict[tuple[Sharding | None, tuple[int | None, ...] | None], str] = field(
         default_factory=dict
@@ -172,11 +174,18 @@ class Describer:
     def placement(
         self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
     ) -> Placement | None:
-        """Where a value is, or where another sharding would put it; None without either."""
+        """Where a value is, or where another sharding would put it; None where nothing is known.
+
+        What is left without a sharding, every device has whole.
+        """
+        rank = len(type_.shape or ())
         if sharding is None:
+            is_there = found.node is not None and found.fate != "not partitioned"
+            if found.sharding is None and is_there and type_.shape is not None:
+                return Placement(self.devices, ((),) * rank)
             return found.placement
         try:
-            return to_placement(sharding, len(type_.shape or ()), self.mesh)
+            return to_placement(sharding, rank, self.mesh)
         except ConversionError:
             return None
 
@@ -212,7 +221,9 @@ def describer(inspection: Inspection, found: Propagated) -> Describer:
     """Makes documents of the values of one propagation of a program."""
     partitioner = found.partitioner
     places = Places(found, inspection.graph(partitioner), inspection.annotations(partitioner))
-    return Describer(places, only_mesh(meshes_of(inspection).values()))
+    mesh = only_mesh(meshes_of(inspection).values())
+    devices = mesh.size if mesh is not None else num_partitions(inspection.graph(partitioner))
+    return Describer(places, mesh, devices)
 
 
 def static_shape(type_: TensorType) -> tuple[int, ...] | None:

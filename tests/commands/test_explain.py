@@ -19,8 +19,8 @@ def test_a_chain_from_the_annotation_to_the_value(sdyscope):
         "models/mlp.py:98"
     )
     assert re.fullmatch(
-        r"    step \d+, back through jvp\(block0\)/sharding_constraint at models/mlp.py:98: dim 0 of "
-        r"the result is dim 0 of the operand \(factor i of size 16\)",
+        r"    step \d+, back through jvp\(block0\)/sharding_constraint at models/mlp.py:98: dim 0 "
+        r"of the result is dim 0 of the operand \(factor i of size 16\)",
         lines[6],
     )
 
