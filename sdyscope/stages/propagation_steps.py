@@ -193,6 +193,8 @@ def with_origins(
     owners = _owners(graph)
     found: dict[ValueId, PropagatedValue] = {}
     known: dict[ValueId, Origins] = {}
+    # Equal shardings and equal origins are mostly one object; both are kept alive here.
+    left: dict[tuple[int, int], tuple[Origins, Origins]] = {}
     for id_, value in values.items():
         if value.node is None or not isinstance(value.sharding, TensorSharding):
             found[id_] = value
@@ -200,8 +202,11 @@ def with_origins(
         place = (value.node, value.result)
         origins = known.get(place)
         if origins is None:
-            origins = _left(_origins_of(graph, place, owners, flow), value.sharding)
-            known[place] = origins
+            written = _origins_of(graph, place, owners, flow)
+            key = (id(value.sharding), id(written))
+            if key not in left:
+                left[key] = (written, _left(written, value.sharding))
+            origins = known[place] = left[key][1]
         found[id_] = replace(value, origins=origins) if origins else value
     return found
 
