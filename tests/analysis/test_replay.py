@@ -2,6 +2,7 @@
 
 import pytest
 
+from sdyscope.analysis.flow import CONSTRAINTS
 from sdyscope.analysis.places import Places
 from sdyscope.analysis.replay import Replay
 from sdyscope.inspection import Inspection
@@ -29,6 +30,7 @@ def axes(sharding):
 def test_before_the_first_step_there_is_only_what_is_written(inspection):
     replay, propagated = made(inspection), inspection.propagated("shardy")
     annotated = {a.op for a in inspection.annotations() if a.sharding is not None}
+    returned = {node for node, _ in replay.flow.returned}
     for value, sharding in replay.at(-1).items():
         node = propagated.values[value].node
         if axes(sharding):
