@@ -97,6 +97,14 @@ def copy(module: Any) -> Any:
     return compat.ir.Module.parse(file.getvalue(), module.context)
 
 
+def numbered(module: Any) -> list[tuple[int, Any]]:
+    """Every op of an ``ir.Module`` with its node in the op graph, but the module itself."""
+    found: list[tuple[int, Any]] = []
+    with module.context:
+        _number(module.operation, 0, found)
+    return found
+
+
 def _number(operation: Any, node: int, numbered: list[tuple[int, Any]]) -> int:
     """Adds every op inside ``operation``, which is ``node``, in the order in which they end.
 

@@ -27,6 +27,7 @@ from sdyscope.propagated import Propagated, ValueId
 from sdyscope.stages import compat, xla_child
 from sdyscope.stages.align import Alignment, align
 from sdyscope.stages.aligned_values import aligned_values
+from sdyscope.stages.hlo_shardings import restore_shardings
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.stages.tags import sids, tag
@@ -241,7 +242,9 @@ def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> OpGraph:
                 return build(compat.ir.Module.parse(dump.text, context))
             hlo = compat.hlo.hlo_module_from_text(dump.text)
             bytecode = compat.hlo_to_stablehlo(hlo.as_serialized_hlo_module_proto())
-            return build(compat.ir.Module.parse(bytecode, context))
+            module = compat.ir.Module.parse(bytecode, context)
+            graph = build(module)
+            return build(module) if restore_shardings(module, graph, dump.text) else graph
         except Exception as error:  # MLIRError or XlaRuntimeError, by several names
             raise CompilerError(
                 f"XLA's own dump can't be read: {_first_sentence(str(error))}"
