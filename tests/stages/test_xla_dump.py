@@ -230,6 +230,20 @@ def test_an_ops_operands_are_the_operands_of_the_op_that_it_is(name, partitioner
     assert compared > 500
 
 
+@pytest.mark.parametrize("name", ["unconstrained", "scan"])
+def test_gspmd_gives_every_tensor_a_sharding(name):
+    """Until jaxlib 0.9 they are lost from some kinds of ops on the way from HLO."""
+    _, graph, result = propagated(transformer(**TRANSFORMERS[name]), "gspmd")
+    without = {
+        result.graph.ops[value.node].kind
+        for value in result.values.values()
+        if value.node is not None
+        and value.sharding is None
+        and graph.ops[value.id[0]].types[value.id[1]].shape
+    }
+    assert without <= {"stablehlo.constant"}
+
+
 # Against what JAX says of the compiled program.
 
 
