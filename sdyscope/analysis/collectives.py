@@ -1,0 +1,483 @@
+"""Every collective that one step executes, read from the partitioned program.
+
+How often, over which mesh axes, with how many bytes, from which line. Nothing is counted twice: a
+``-start`` and its ``-done`` are one, a fusion that goes on with a collective that another one began
+is none, and a computation counts as often as it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from sdyscope.analysis.collective_axes import axes_of_groups, axes_of_pairs
+from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind, wire_bytes
+from sdyscope.analysis.scopes import Phase, phase_of, scope_of
+from sdyscope.errors import SdyscopeError
+from sdyscope.hlo import (
+    Computation,
+    Execution,
+    HloModule,
+    Instruction,
+    NotUnderstood,
+    Shape,
+    calls,
+    executions,
+)
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.replica_groups import CollectiveDeviceList, ReplicaGroups
+from sdyscope.source import SourceLocation
+
+__all__ = ["Collective", "Collectives", "Part", "Tally", "collectives"]
+
+_Key = TypeVar("_Key")
+
+_START = "-start"
+_DONE = re.compile(r"-(done|update)$")
+_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
+
+#: Kinds whose tuple is one tensor in pieces, not several tensors.
+_IN_PIECES = ("all-to-all", "ragged-all-to-all")
+
+#: Kinds with ``use_global_device_ids``; without it they take whole replicas.
+_GLOBAL_IDS = ("all-gather", "all-reduce", "reduce-scatter")
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One tensor of a collective; XLA joins several in one.
+
+    Attributes:
+        shape: what a device has after an all-gather, or before anything else.
+        bytes: its size.
+        sent: bytes that a device sends for it in one run; see ``collective_bytes``.
+        received: bytes that it receives.
+        scope: scope of the op it was made for, without the program and the primitive.
+        primitive: JAX's primitive, as the scope ends with it.
+        phase: forward, backward or other.
+        source: the innermost line of user code; None where XLA kept none.
+    """
+
+    shape: Shape
+    bytes: int
+    sent: int
+    received: int
+    scope: str
+    primitive: str
+    phase: Phase
+    source: SourceLocation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective of the program.
+
+    Attributes:
+        name: the instruction's, without ``%``.
+        kind: what it does.
+        axes: mesh axes that it runs over, in the order of the mesh; empty where every device is
+            alone; None where no set of axes has these groups.
+        group_size: devices that work together; of a permutation the devices along ``axes``; None
+            where groups differ or are not known.
+        count: how often a step runs it, loops included.
+        unknown_trips: whether a loop around it has an unknown trip count, and counts once.
+        conditional: whether it is in a branch, which counts as if it were always taken.
+        asynchronous: whether other work goes on meanwhile.
+        channel_id: the channel; None without one.
+        groups: its replica groups, or source-target pairs, as they are written.
+        parts: its tensors, at least one.
+        line: its line in the HLO text, counted from 1.
+    """
+
+    name: str
+    kind: CollectiveKind
+    axes: tuple[AxisRef, ...] | None
+    group_size: int | None
+    count: int
+    unknown_trips: bool
+    conditional: bool
+    asynchronous: bool
+    channel_id: int | None
+    groups: str
+    parts: tuple[Part, ...]
+    line: int
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of its tensors on one device, in one run."""
+        return sum(part.bytes for part in self.parts)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a device sends in a step."""
+        return self.count * sum(part.sent for part in self.parts)
+
+    @property
+    def received(self) -> int:
+        """Bytes that a device receives in a step."""
+        return self.count * sum(part.received for part in self.parts)
+
+    @property
+    def largest(self) -> Part:
+        """The part with the most bytes."""
+        return max(self.parts, key=lambda part: part.bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """Some collectives taken together.
+
+    Attributes:
+        count: how many a step runs.
+        tensors: of how many tensors.
+        bytes: bytes of these tensors on one device.
+        sent: bytes that a device sends.
+        received: bytes that it receives.
+    """
+
+    count: int = 0
+    tensors: int = 0
+    bytes: int = 0
+    sent: int = 0
+    received: int = 0
+
+    def with_part(self, collective: Collective, part: Part, first: bool) -> Tally:
+        """With one more tensor; the collective itself is counted with the first of its parts."""
+        times = collective.count
+        return Tally(
+            self.count + times * first,
+            self.tensors + times,
+            self.bytes + times * part.bytes,
+            self.sent + times * part.sent,
+            self.received + times * part.received,
+        )
+
+
+@dataclass(frozen=True)
+class Collectives:
+    """The collectives of one program.
+
+    Attributes:
+        collectives: each of them, in the order of the text.
+        num_devices: how many devices run the program.
+        mesh: the mesh whose axes are named; None where none fits.
+        differentiated: whether the program has a backward pass.
+        not_understood: lines that could not be read, the reader's own included.
+        not_understood_count: how many there are.
+    """
+
+    collectives: tuple[Collective, ...]
+    num_devices: int
+    mesh: Mesh | None
+    differentiated: bool
+    not_understood: tuple[NotUnderstood, ...] = ()
+    not_understood_count: int = 0
+
+    @property
+    def total(self) -> Tally:
+        """All of them."""
+        return self.tallied(lambda *_: None).get(None, Tally())
+
+    @property
+    def by_kind(self) -> dict[CollectiveKind, Tally]:
+        """By kind, in the order of ``KINDS``."""
+        found = self.tallied(lambda collective, _: collective.kind)
+        return {kind: found[kind] for kind in KINDS if kind in found}
+
+    @property
+    def by_axes(self) -> dict[tuple[AxisRef, ...] | None, Tally]:
+        """By axes, most bytes first."""
+        return _largest_first(self.tallied(lambda collective, _: collective.axes))
+
+    @property
+    def by_kind_and_axes(
+        self,
+    ) -> dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], Tally]:
+        """By kind and axes, most bytes first."""
+        return _largest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
+
+    @property
+    def by_phase(self) -> dict[Phase, Tally]:
+        """By pass; a collective of several counts where most of its bytes are."""
+        return self.tallied(lambda _, part: part.phase)
+
+    @property
+    def by_scope(self) -> dict[str, Tally]:
+        """By scope, most bytes first; what has none is under the empty one."""
+        return _largest_first(self.tallied(lambda _, part: part.scope))
+
+    def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, Tally]:
+        """Tallies by any key of a collective and one of its tensors."""
+        found: dict[_Key, Tally] = {}
+        for collective in self.collectives:
+            largest = collective.largest
+            for part in collective.parts:
+                name = key(collective, part)
+                before = found.get(name, Tally())
+                found[name] = before.with_part(collective, part, part is largest)
+        return found
+
+
+def _largest_first(found: dict[_Key, Tally]) -> dict[_Key, Tally]:
+    return dict(sorted(found.items(), key=lambda item: -item[1].sent))
+
+
+def collectives(module: HloModule, meshes: Iterable[Mesh] = ()) -> Collectives:
+    """Every collective that one run of a module executes.
+
+    Args:
+        module: the program of one device.
+        meshes: meshes of the program; the first with as many devices as the module is for and in
+            which most groups are axes names the axes.
+
+    Raises:
+        SdyscopeError: the text is cut off or a computation calls itself.
+    """
+    reader = _Reader(module)
+    found, unread = reader.all()
+    total = module.num_partitions * module.replica_count
+    best = Collectives(found, total, None, reader.differentiated)
+    fewest: int | None = None
+    for mesh in meshes:
+        if mesh.size != total or mesh.is_maximal:
+            continue
+        placed = tuple(_placed(collective, reader, mesh) for collective in found)
+        left = sum(collective.axes is None for collective in placed)
+        if fewest is None or left < fewest:
+            fewest, best = left, replace(best, collectives=placed, mesh=mesh)
+    return replace(
+        best,
+        not_understood=(*module.not_understood, *unread),
+        not_understood_count=module.not_understood_count + len(unread),
+    )
+
+
+def _placed(collective: Collective, reader: _Reader, mesh: Mesh) -> Collective:
+    """A collective with the axes of a mesh that it runs over."""
+    pairs = reader.pairs.get(collective.name)
+    if pairs is not None:
+        axes = axes_of_pairs(pairs, mesh)
+        size = None if axes is None else _along(axes, mesh)
+        return replace(collective, axes=axes, group_size=size)
+    groups = reader.groups.get(collective.name)
+    return collective if groups is None else replace(collective, axes=axes_of_groups(groups, mesh))
+
+
+def _along(axes: Sequence[AxisRef], mesh: Mesh) -> int:
+    size = 1
+    for axis in axes:
+        size *= mesh.axis_size(axis)
+    return size
+
+
+class _Reader:
+    """Finds the collectives of one module.
+
+    Attributes:
+        groups: replica groups by instruction, in global device numbers.
+        pairs: source-target pairs by instruction.
+        differentiated: whether the program has a backward pass.
+    """
+
+    def __init__(self, module: HloModule) -> None:
+        self.module = module
+        self.devices = module.num_partitions * module.replica_count
+        self.groups: dict[str, ReplicaGroups] = {}
+        self.pairs: dict[str, tuple[tuple[int, int], ...]] = {}
+        self.differentiated = any(
+            "transpose(" in instruction.rest for instruction in module.instructions()
+        )
+        self.fused_by: dict[str, Instruction] = {}
+        for computation in module.computations.values():
+            for instruction, called in calls(computation):
+                if instruction.opcode in ("fusion", "async-start"):
+                    self.fused_by.setdefault(called, instruction)
+
+    def all(self) -> tuple[tuple[Collective, ...], list[NotUnderstood]]:
+        """The collectives without axes, and what should be one and can't be read."""
+        found: list[Collective] = []
+        unread: list[NotUnderstood] = []
+        continued: dict[tuple[str, int], int] = {}
+        for name, execution in executions(self.module).items():
+            computation = self.module.computations[name]
+            for instruction in computation.instructions.values():
+                kind = _kind(instruction.opcode)
+                if kind is None or execution.times == 0:
+                    continue
+                try:
+                    one = self.collective(computation, instruction, kind, execution)
+                except SdyscopeError as error:
+                    text = f"%{instruction.name}: {error.message}"
+                    unread.append(NotUnderstood.of(instruction.line, text))
+                    continue
+                if execution.fused and one.channel_id is not None:
+                    # TPU: one collective goes on in fusion after fusion, on the same channel.
+                    known = continued.setdefault((kind, one.channel_id), len(found))
+                    if known < len(found):
+                        again = max(found[known].count, one.count)
+                        found[known] = replace(found[known], count=again, asynchronous=True)
+                        continue
+                found.append(one)
+        found.sort(key=lambda collective: collective.line)
+        return tuple(found), unread
+
+    def collective(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        kind: CollectiveKind,
+        execution: Execution,
+    ) -> Collective:
+        attributes = instruction.attributes
+        if kind == "all-reduce" and execution.fused and _is_sliced(computation, instruction):
+            kind = "reduce-scatter"
+        pairs_text = attributes.get("source_target_pairs")
+        if pairs_text is not None:
+            pairs = tuple((int(a), int(b)) for a, b in _PAIR.findall(pairs_text))
+            self.pairs[instruction.name] = pairs
+            size: int | None = None
+            moving = 2 if any(source != target for source, target in pairs) else 1
+        elif kind in ("send", "recv"):
+            size, moving = None, 2
+        else:
+            groups = self.global_groups(instruction, kind, attributes)
+            self.groups[instruction.name] = groups
+            size = groups.group_size
+            moving = size or max((len(group) for group in groups.groups(self.devices)), default=1)
+            if size is None and isinstance(groups, CollectiveDeviceList) and not str(groups)[1:-1]:
+                size = self.devices
+        return Collective(
+            name=instruction.name,
+            kind=kind,
+            axes=None,
+            group_size=size,
+            count=execution.times,
+            unknown_trips=execution.unknown_trips,
+            conditional=execution.conditional,
+            asynchronous=execution.asynchronous
+            or instruction.opcode.endswith(_START)
+            or kind in ("send", "recv"),
+            channel_id=instruction.channel_id,
+            groups=pairs_text or attributes.get("replica_groups", ""),
+            parts=self.parts(computation, instruction, kind, moving),
+            line=instruction.line,
+        )
+
+    def global_groups(
+        self, instruction: Instruction, kind: CollectiveKind, attributes: Mapping[str, str]
+    ) -> ReplicaGroups:
+        """Groups of devices, numbered replica by replica, as ``use_global_device_ids`` does.
+
+        See ``CollectiveOpGroupMode`` in ``xla/service/collective_ops_utils.h``.
+        """
+        groups = instruction.replica_groups or CollectiveDeviceList()
+        if kind not in _GLOBAL_IDS or attributes.get("use_global_device_ids") == "true":
+            return groups
+        partitions = self.module.num_partitions
+        replicas = groups.groups(self.module.replica_count)
+        if instruction.channel_id is None:
+            return CollectiveDeviceList(
+                tuple(
+                    tuple(replica * partitions + partition for replica in group)
+                    for group in replicas
+                    for partition in range(partitions)
+                )
+            )
+        return CollectiveDeviceList(
+            tuple(
+                tuple(r * partitions + partition for r in group for partition in range(partitions))
+                for group in replicas
+            )
+        )
+
+    def parts(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        kind: CollectiveKind,
+        group_size: int,
+    ) -> tuple[Part, ...]:
+        """The tensors of a collective."""
+        shapes = self.shapes(computation, instruction, kind)
+        if kind in _IN_PIECES and len(shapes) > 1:
+            shapes = (Shape("tuple", elements=shapes),)
+        named = [instruction] * len(shapes)
+        if len(shapes) > 1:
+            named = _users(computation, instruction, len(shapes))
+        own = self.fused_by.get(computation.name)
+        made = []
+        for shape, user in zip(shapes, named, strict=True):
+            best = next((one for one in (user, instruction, own) if one and one.op_name), None)
+            op_name = "" if best is None else best.op_name
+            scope, primitive = scope_of(op_name)
+            sent, received = wire_bytes(kind, shape.bytes, group_size)
+            stacks = [self.module.stack(one) for one in (user, instruction, own) if one]
+            made.append(
+                Part(
+                    shape=shape,
+                    bytes=shape.bytes,
+                    sent=sent,
+                    received=received,
+                    scope=scope,
+                    primitive=primitive,
+                    phase=phase_of(op_name, self.differentiated),
+                    source=next((_users_line(stack) for stack in stacks if stack), None),
+                )
+            )
+        return tuple(made)
+
+    def shapes(
+        self, computation: Computation, instruction: Instruction, kind: CollectiveKind
+    ) -> tuple[Shape, ...]:
+        """What a device has after an all-gather, or before anything else."""
+        own = instruction.shape
+        if kind in ("send", "recv"):
+            # (data, context, token)
+            return own.leaves[:1]
+        if kind in ("all-gather", "collective-broadcast"):
+            is_pair = instruction.opcode.endswith(_START) and len(own.elements) > 1
+            return own.elements[1].leaves if is_pair else own.leaves
+        operands = [computation.instructions.get(name) for name in instruction.operands]
+        known = [operand.shape for operand in operands if operand is not None]
+        if known and len(known) == len(operands):
+            return tuple(leaf for shape in known for leaf in shape.leaves)
+        raise SdyscopeError("its operands are not in its computation", line=instruction.line)
+
+
+def _kind(opcode: str) -> CollectiveKind | None:
+    """The kind of an opcode; None for what is no collective or was counted at its start."""
+    base = opcode.removesuffix(_START)
+    if _DONE.search(opcode) is not None or base not in KINDS:
+        return None
+    return next(kind for kind in KINDS if kind == base)
+
+
+def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
+    """Whether a fusion keeps only a slice of what it reduces, which makes it a reduce-scatter."""
+    root = computation.root
+    return (
+        root is not None
+        and root.opcode == "dynamic-slice"
+        and root.operands[:1] == (instruction.name,)
+    )
+
+
+def _users(computation: Computation, instruction: Instruction, count: int) -> list[Instruction]:
+    """What takes each element out of the tuple that an instruction makes, or itself."""
+    found = [instruction] * count
+    makers = {instruction.name}
+    for user in computation.instructions.values():
+        if user.opcode == "get-tuple-element":
+            index = user.attributes.get("index", "")
+            if user.operands[:1] and user.operands[0] in makers and index.isdecimal():
+                found[min(int(index), count - 1)] = user
+        elif user.opcode.endswith("-done") and user.operands[:1] == (instruction.name,):
+            makers.add(user.name)
+    return found
+
+
+def _users_line(stack: Sequence[SourceLocation]) -> SourceLocation:
+    """The innermost line outside installed packages, or the innermost there is."""
+    return next((line for line in stack if "site-packages" not in line.file), stack[0])

@@ -1,0 +1,57 @@
+"""Scopes of ops in a compiled program, from the ``op_name`` in HLO's metadata."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, TypeAlias
+
+__all__ = ["Phase", "phase_of", "scope_of"]
+
+Phase: TypeAlias = Literal["forward", "backward", "other"]
+"""``other`` is what belongs to neither pass of a differentiated program, such as its optimizer, or
+has no name."""
+
+#: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
+_PROGRAM = re.compile(r"p?jit\([^()]*\)/")
+
+
+def scope_of(op_name: str) -> tuple[str, str]:
+    """(scope, primitive): ``jit(step)/jvp(layer0)/dot_general`` -> (``jvp(layer0)``, ...).
+
+    Of a name that XLA joined of several (``jit(f)/(a:b)``) the primitive is empty, and the scope
+    is what they begin with.
+    """
+    rest = op_name
+    match = _PROGRAM.match(rest)
+    if match is not None:
+        rest = rest[match.end() :]
+    scope, _, last = rest.rpartition("/") if not rest.endswith(")") else _last_part(rest)
+    if ":" in last and last.startswith("("):
+        return scope, ""
+    return scope, last
+
+
+def _last_part(path: str) -> tuple[str, str, str]:
+    """As ``rpartition("/")``, where the last part may have slashes inside parentheses."""
+    depth = 0
+    for at in range(len(path) - 1, -1, -1):
+        char = path[at]
+        depth += (char == ")") - (char == "(")
+        if char == "/" and depth == 0:
+            return path[:at], "/", path[at + 1 :]
+    return "", "", path
+
+
+def phase_of(op_name: str, differentiated: bool) -> Phase:
+    """Which pass an op belongs to.
+
+    Args:
+        op_name: its whole name.
+        differentiated: whether anything in the program is transposed. Without a backward pass
+            everything that has a name is forward.
+    """
+    if "transpose(" in op_name:
+        return "backward"
+    if "jvp(" in op_name or (op_name and not differentiated):
+        return "forward"
+    return "other"

@@ -1,0 +1,81 @@
+"""The operands and attributes of an instruction, taken apart.
+
+What stands behind an opcode: ``(%a, f32[2]{0} %b), channel_id=1, metadata={op_name="x"}``.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sdyscope.syntax._hlo_mesh import c_unescape
+
+#: What matters on the way to the end of a list: strings as a whole, brackets, commas.
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\],]')
+_COMMENT = re.compile(r"/\*.*?\*/")
+_NAME = re.compile(r"\s*([A-Za-z_][\w.\-]*)=")
+_FIELD = re.compile(r'([A-Za-z_]\w*)=("(?:[^"\\]|\\.)*"|[^\s"{},]+)')
+_OPENING, _CLOSING = frozenset("([{"), frozenset(")]}")
+
+
+def end_of_operands(text: str) -> int:
+    """Where the parenthesis closes that was opened before ``text``; -1 when it never does."""
+    depth = 0
+    for match in _TOKEN.finditer(text):
+        char = match[0]
+        if char in _OPENING:
+            depth += 1
+        elif char in _CLOSING:
+            if depth == 0:
+                return match.start()
+            depth -= 1
+    return -1
+
+
+def split_list(text: str) -> list[str]:
+    """The parts between commas that are not inside brackets or strings."""
+    parts: list[str] = []
+    depth = start = 0
+    for match in _TOKEN.finditer(text):
+        char = match[0]
+        if char in _OPENING:
+            depth += 1
+        elif char in _CLOSING:
+            depth -= 1
+        elif char == "," and depth == 0:
+            parts.append(text[start : match.start()].strip())
+            start = match.end()
+    parts.append(text[start:].strip())
+    return [part for part in parts if part]
+
+
+def operand_names(text: str) -> tuple[str, ...]:
+    """Names of the operands in ``%a, f32[2]{0} %b``, without ``%``."""
+    text = _COMMENT.sub("", text)
+    return tuple(part.rpartition(" ")[2].removeprefix("%") for part in split_list(text))
+
+
+def split_attributes(text: str) -> dict[str, str]:
+    """Attributes by name, values as they are written.
+
+    A part without a name belongs to the value before it: ``mesh['a'=2], device_ids=(1,0) {'a'}``
+    is one value, since no attribute of an instruction is called ``device_ids``.
+    """
+    found: dict[str, str] = {}
+    last = ""
+    for part in split_list(text):
+        match = _NAME.match(part)
+        if match is None or match[1] == "device_ids":
+            if last:
+                found[last] += f", {part}"
+            continue
+        last = match[1]
+        found[last] = part[match.end() :].strip()
+    return found
+
+
+def metadata_fields(text: str) -> dict[str, str]:
+    """The fields of ``{op_name="jit(f)/add" source_line=3}``; strings without their quotes."""
+    return {
+        name: c_unescape(value[1:-1]) if value.startswith('"') else value
+        for name, value in _FIELD.findall(text)
+    }

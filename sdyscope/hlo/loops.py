@@ -1,0 +1,153 @@
+"""How often the body of a ``while`` runs."""
+
+from __future__ import annotations
+
+import re
+
+from sdyscope.hlo.model import Computation, HloModule, Instruction
+
+__all__ = ["trip_count"]
+
+# XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
+_KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
+_INTEGER = re.compile(r"-?\d+$")
+
+#: Ops through which a number passes as it is.
+_PASSING = frozenset({"copy", "bitcast", "convert", "reshape"})
+
+#: Comparisons in which the sides are exchanged.
+_MIRRORED = {"LT": "GT", "LE": "GE", "GT": "LT", "GE": "LE", "NE": "NE"}
+
+
+def trip_count(module: HloModule, caller: Computation, loop: Instruction) -> int | None:
+    """How often the body of a loop runs; None where the text does not tell.
+
+    What XLA found out stands in ``backend_config`` (``known_trip_count``). Otherwise the pattern of
+    a counted loop is looked for, which is that of JAX's scans: an element of the loop's tuple that
+    is compared with a constant, begins with a constant, and grows by a constant.
+
+    Args:
+        module: the module.
+        caller: the computation that the loop is in.
+        loop: the ``while`` instruction.
+    """
+    known = _KNOWN.search(loop.rest)
+    if known is not None:
+        return int(known[1])
+    return _counted(module, caller, loop)
+
+
+def _counted(module: HloModule, caller: Computation, loop: Instruction) -> int | None:
+    condition, body = (module.computations.get(name) for name in loop.called("condition", "body"))
+    if condition is None or body is None or len(loop.operands) != 1:
+        return None
+    compared = _comparison(module, condition)
+    if compared is None:
+        return None
+    index, direction, limit = compared
+    start = _element(caller, loop.operands[0], index)
+    step = _step(body, index)
+    first = None if start is None else _constant(caller, start)
+    if first is None or not step:
+        return None
+    return _trips(first, limit, step, direction)
+
+
+def _trips(first: int, limit: int, step: int, direction: str) -> int | None:
+    distance = limit - first if step > 0 else first - limit
+    size = abs(step)
+    if direction == ("LT" if step > 0 else "GT"):
+        return max(-(-distance // size), 0)
+    if direction == ("LE" if step > 0 else "GE"):
+        return max(distance // size + 1, 0)
+    if direction == "NE" and distance >= 0 and distance % size == 0:
+        return distance // size
+    return None
+
+
+def _comparison(module: HloModule, condition: Computation) -> tuple[int, str, int] | None:
+    """The element of the loop's tuple that is compared, how, and the constant on the right."""
+    root = condition.root
+    if root is None:
+        return None
+    sides: tuple[str, ...] = root.operands
+    if root.opcode == "fusion":
+        fused = next((module.computations.get(name) for name in root.called("calls")), None)
+        inner = None if fused is None else fused.root
+        if fused is None or inner is None or inner.opcode != "compare":
+            return None
+        inside = [_through(fused, name) for name in inner.operands]
+        if any(side is None for side in inside):
+            return None
+        direction = inner.attributes.get("direction", "")
+        known: list[Instruction | None] = []
+        for side in inside:
+            if side is not None and side.opcode == "parameter" and side.operand_text.isdecimal():
+                number = int(side.operand_text)
+                known.append(_through(condition, sides[number]) if number < len(sides) else None)
+            else:
+                known.append(side)
+    elif root.opcode == "compare":
+        direction = root.attributes.get("direction", "")
+        known = [_through(condition, name) for name in sides]
+    else:
+        return None
+    if len(known) != 2 or direction not in _MIRRORED:
+        return None
+    left, right = known
+    if left is not None and left.opcode == "constant":
+        left, right, direction = right, left, _MIRRORED[direction]
+    limit = None if right is None else _number(right)
+    index = None if left is None else _index(left)
+    return None if limit is None or index is None else (index, direction, limit)
+
+
+def _step(body: Computation, index: int) -> int | None:
+    """By how much an element of the loop's tuple grows."""
+    root = body.root
+    if root is None:
+        return None
+    name = _element(body, root.name, index)
+    grown = None if name is None else _through(body, name)
+    if grown is None or grown.opcode not in ("add", "subtract"):
+        return None
+    one, two = (_through(body, side) for side in grown.operands)
+    if one is None or two is None:
+        return None
+    if grown.opcode == "add" and one.opcode == "constant":
+        one, two = two, one
+    size = _number(two)
+    if size is None or _index(one) != index:
+        return None
+    return size if grown.opcode == "add" else -size
+
+
+def _element(computation: Computation, name: str, index: int) -> str | None:
+    made = computation.instructions.get(name)
+    if made is None or made.opcode != "tuple":
+        return None
+    operands = made.operands
+    return operands[index] if index < len(operands) else None
+
+
+def _constant(computation: Computation, name: str) -> int | None:
+    made = _through(computation, name)
+    return None if made is None else _number(made)
+
+
+def _through(computation: Computation, name: str) -> Instruction | None:
+    """The instruction that makes a number, seen through those that pass it on."""
+    made = computation.instructions.get(name)
+    while made is not None and made.opcode in _PASSING and len(made.operands) == 1:
+        made = computation.instructions.get(made.operands[0])
+    return made
+
+
+def _number(made: Instruction) -> int | None:
+    text = made.operand_text.strip()
+    return int(text) if made.opcode == "constant" and _INTEGER.match(text) else None
+
+
+def _index(made: Instruction) -> int | None:
+    text = made.attributes.get("index", "") if made.opcode == "get-tuple-element" else ""
+    return int(text) if text.isdecimal() else None

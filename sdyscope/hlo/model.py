@@ -1,0 +1,256 @@
+"""What HLO text holds: a module, its computations, their instructions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.hlo.attributes import (
+    end_of_operands,
+    metadata_fields,
+    operand_names,
+    split_attributes,
+)
+from sdyscope.hlo.shape import Shape, parse_shape
+from sdyscope.replica_groups import ReplicaGroups
+from sdyscope.source import SourceLocation
+from sdyscope.syntax.replica_groups import parse_replica_groups
+
+#: How many characters of a line are kept in a list of what is not understood.
+_KEPT = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """One instruction; what is not an attribute here is parsed when it is asked for.
+
+    Attributes:
+        name: without ``%``.
+        opcode: ``all-gather``, ``fusion``, ...
+        shape_text: its shape as it is written.
+        rest: what is written behind the opcode's parenthesis: operands and attributes.
+        is_root: whether it is the result of its computation.
+        line: its line in the text, counted from 1.
+    """
+
+    name: str
+    opcode: str
+    shape_text: str
+    rest: str
+    is_root: bool
+    line: int
+
+    @property
+    def shape(self) -> Shape:
+        """Its shape.
+
+        Raises:
+            SdyscopeError: it can't be read.
+        """
+        try:
+            return parse_shape(self.shape_text)
+        except SdyscopeError as error:
+            raise SdyscopeError(error.message, line=self.line) from error
+
+    @property
+    def operands(self) -> tuple[str, ...]:
+        """Names of the operands, without ``%``; of a parameter or constant what stands there."""
+        return operand_names(self.rest[: self._split()])
+
+    @property
+    def operand_text(self) -> str:
+        """What stands between the parentheses."""
+        return self.rest[: self._split()]
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The attributes behind the operands, by name, as they are written."""
+        return split_attributes(self.rest[self._split() + 1 :])
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The fields of ``metadata={...}``; strings without their quotes."""
+        return metadata_fields(self.attributes.get("metadata", "{}"))
+
+    @property
+    def op_name(self) -> str:
+        """The scope path that JAX gave the op: ``jit(step)/jvp(layer0)/dot_general``."""
+        return self.metadata.get("op_name", "")
+
+    @property
+    def sharding(self) -> str:
+        """The sharding as it is written; empty without one."""
+        return self.attributes.get("sharding", "")
+
+    @property
+    def channel_id(self) -> int | None:
+        """The channel that a collective communicates over; None without one."""
+        text = self.attributes.get("channel_id", "")
+        return int(text) if text.isdecimal() else None
+
+    @property
+    def replica_groups(self) -> ReplicaGroups | None:
+        """Which devices work together; None where it does not say.
+
+        Raises:
+            SdyscopeError: they can't be read.
+        """
+        text = self.attributes.get("replica_groups")
+        if text is None:
+            return None
+        try:
+            return parse_replica_groups(text)
+        except SdyscopeError as error:
+            raise SdyscopeError(
+                f"the replica groups of %{self.name} can't be read: {error.message}", line=self.line
+            ) from error
+
+    def called(self, *names: str) -> tuple[str, ...]:
+        """Names of the computations in these attributes, in order."""
+        attributes = self.attributes
+        return tuple(
+            word.strip().removeprefix("%")
+            for name in names
+            if name in attributes
+            for word in attributes[name].strip("{}").split(",")
+            if word.strip()
+        )
+
+    def _split(self) -> int:
+        end = end_of_operands(self.rest)
+        if end < 0:
+            raise SdyscopeError(
+                f"the operands of %{self.name} do not end; the text is cut off", line=self.line
+            )
+        return end
+
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """One computation.
+
+    Attributes:
+        name: without ``%``.
+        instructions: in the order in which they are written, by name.
+        is_entry: whether the module begins here.
+        line: its first line, counted from 1.
+    """
+
+    name: str
+    instructions: Mapping[str, Instruction]
+    is_entry: bool
+    line: int
+
+    @property
+    def root(self) -> Instruction | None:
+        """The instruction that is its result: the one marked so, or the last."""
+        last = None
+        for last in self.instructions.values():
+            if last.is_root:
+                return last
+        return last
+
+
+@dataclass(frozen=True, slots=True)
+class NotUnderstood:
+    """A line that the reader could make nothing of.
+
+    Attributes:
+        line: counted from 1.
+        text: what stands there, cut to 200 characters.
+    """
+
+    line: int
+    text: str
+
+    @classmethod
+    def of(cls, line: int, text: str) -> NotUnderstood:
+        """Such a line, cut to its beginning."""
+        return cls(line, text.strip()[:_KEPT])
+
+
+@dataclass(frozen=True)
+class StackFrames:
+    """The tables that ``stack_frame_id`` refers to; numbers count from 1.
+
+    Attributes:
+        files: ``FileNames``.
+        functions: ``FunctionNames``.
+        locations: ``FileLocations``: (file, function, line, column).
+        frames: ``StackFrames``: (location, parent frame); the parent 0 is none.
+    """
+
+    files: dict[int, str] = field(default_factory=dict)
+    functions: dict[int, str] = field(default_factory=dict)
+    locations: dict[int, tuple[int, int, int, int]] = field(default_factory=dict)
+    frames: dict[int, tuple[int, int]] = field(default_factory=dict)
+
+    def stack(self, frame: int) -> tuple[SourceLocation, ...]:
+        """The lines of a frame and of those that called it, innermost first."""
+        found: list[SourceLocation] = []
+        seen: set[int] = set()
+        while frame in self.frames and frame not in seen:
+            seen.add(frame)
+            location, frame = self.frames[frame]
+            if location in self.locations:
+                file, function, line, column = self.locations[location]
+                name = self.functions.get(function, "")
+                found.append(SourceLocation(self.files.get(file, ""), line, column, name))
+        return tuple(found)
+
+
+@dataclass(frozen=True)
+class HloModule:
+    """A module.
+
+    Attributes:
+        name: its name.
+        attributes: those in its first line, by name, as they are written.
+        computations: by name, in the order of the text.
+        entry: name of the computation that it begins with.
+        stack_frames: its tables of source lines.
+        not_understood: the first of the lines that could not be read.
+        not_understood_count: how many there are.
+    """
+
+    name: str
+    attributes: Mapping[str, str]
+    computations: Mapping[str, Computation]
+    entry: str
+    stack_frames: StackFrames
+    not_understood: tuple[NotUnderstood, ...] = ()
+    not_understood_count: int = 0
+
+    @property
+    def num_partitions(self) -> int:
+        """For how many devices the module is partitioned; 1 where it does not say."""
+        text = self.attributes.get("num_partitions", "1")
+        return int(text) if text.isdecimal() else 1
+
+    @property
+    def replica_count(self) -> int:
+        """How many times the partitions are there; 1 where it does not say."""
+        text = self.attributes.get("replica_count", "1")
+        return int(text) if text.isdecimal() else 1
+
+    def instructions(self) -> Iterator[Instruction]:
+        """Every instruction of every computation."""
+        for computation in self.computations.values():
+            yield from computation.instructions.values()
+
+    def stack(self, instruction: Instruction) -> tuple[SourceLocation, ...]:
+        """The source lines of an instruction, innermost first; one where there are no tables."""
+        metadata = instruction.metadata
+        frame = metadata.get("stack_frame_id", "")
+        if frame.isdecimal() and (found := self.stack_frames.stack(int(frame))):
+            return found
+        file = metadata.get("source_file", "")
+        if not file:
+            return ()
+        line, column = (metadata.get(name, "") for name in ("source_line", "source_column"))
+        return (SourceLocation(file, _whole(line), _whole(column)),)
+
+
+def _whole(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
