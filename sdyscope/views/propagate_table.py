@@ -333,7 +333,9 @@ def steps_footer(found: Propagate, *, everything: bool = False) -> Iterator[Para
     """How many there are, and how many are not shown."""
     moves = found.steps or ()
     numbers = len({step.number for step in moves})
-    yield Paragraph(f"{_count(numbers, 'step')}, {_count(len(moves), 'move')} of an axis")
+    every = next((one.steps for one in found.propagations if one.steps), numbers)
+    of = f" of {every:,}" if numbers < every else ""
+    yield Paragraph(f"{_count(numbers, 'step')}{of}, {_count(len(moves), 'move')} of an axis")
     rest = 0 if everything else len(moves) - LISTED
     if rest > 0:
         yield Paragraph(f"and {_count(rest, 'move')} more: --all lists them", "muted")
