@@ -1,0 +1,56 @@
+"""Small things that are done to MLIR ops while a module is imported."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sdyscope.stages import compat
+
+__all__ = ["FRONTEND", "frontend_attribute", "owner", "parse", "replace_terminator", "walk"]
+
+#: The attribute of an op that holds what HLO calls frontend attributes.
+FRONTEND = "mhlo.frontend_attributes"
+
+
+def walk(operation: Any) -> Iterator[Any]:
+    """Every op inside an op, each before what is inside it."""
+    for region in operation.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                inner = view.operation
+                yield inner
+                if len(inner.regions):
+                    yield from walk(inner)
+
+
+def owner(value: Any) -> Any:
+    """The op that a value is a result of; None for a block argument."""
+    made = value.owner
+    return None if isinstance(made, compat.ir.Block) else made.operation
+
+
+def parse(text: str) -> Any:
+    """An MLIR attribute from its text, in the context that is entered."""
+    return compat.ir.Attribute.parse(text)
+
+
+def frontend_attribute(name: str, *operations: Any) -> Any:
+    """A frontend attribute, parsed, of the first op that has it; None when there is none."""
+    for place in operations:
+        if place is not None and FRONTEND in place.attributes:
+            frontend = dict(compat.dictionary_items(place.attributes[FRONTEND]))
+            if name in frontend:
+                return parse(compat.ir.StringAttr(frontend[name]).value)
+    return None
+
+
+def replace_terminator(terminator: Any, name: str, operands: list[Any]) -> None:
+    """Puts another op at the end of a block."""
+    compat.ir.Operation.create(
+        name,
+        operands=operands,
+        loc=terminator.location,
+        ip=compat.ir.InsertionPoint(terminator),
+    )
+    terminator.erase()
