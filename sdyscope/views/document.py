@@ -28,6 +28,7 @@ DOCUMENTS: Mapping[str, str] = {
     "diff": "sdyscope.views.diff:Diff",
     "propagate": "sdyscope.views.propagate:Propagate",
     "explain": "sdyscope.views.explain:Explain",
+    "memory": "sdyscope.views.memory:Memory",
     "comms": "sdyscope.views.comms:Comms",
     "run": "sdyscope.views.run:Run",
     "doctor": "sdyscope.views.doctor:Doctor",

@@ -8,7 +8,7 @@ from sdyscope.analysis.chain import Direction
 from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Why, WhyNot
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.propagate_table import provenance
-from sdyscope.views.propagated import REPLICATED, PropagatedDocument, line_text
+from sdyscope.views.propagated import MANUAL, REPLICATED, PropagatedDocument, line_text
 from sdyscope.views.shardings import shown_name
 from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import shape
@@ -70,6 +70,8 @@ def _decided(one: PropagatedDocument) -> str:
         return "folded away"
     if one.fate == "not partitioned":
         return "not partitioned"
+    if one.short == MANUAL:
+        return f"{MANUAL}: each device has its own, as the shard_map makes it"
     if one.placement is None or one.short == REPLICATED:
         return f"{REPLICATED} on every device"
     return f"{one.short}: {one.placement.words}"
@@ -105,7 +107,8 @@ _WAYS: dict[Direction, str] = {
 
 
 def _annotation(one: Annotated) -> str:
-    words = one.words.replace(one.name, shown_name(one.name, one.kind)) if one.name else one.words
+    # The words say already what it is on.
+    words = one.words.replace(one.name, shown_name(one.name, "op")) if one.name else one.words
     line = line_text(one.source)
     priority = f", priority {one.priority}" if one.priority is not None else ""
     return f"{words}{priority}" + (f" at {line}" if line else "")

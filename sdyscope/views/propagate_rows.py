@@ -8,12 +8,13 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.replay import Replay
 from sdyscope.analysis.value_pairs import value_pairs
+from sdyscope.annotations import Annotation
 from sdyscope.convert import to_placement, unspecified_dims
 from sdyscope.graph import OpGraph
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner, RequestedTensor
 from sdyscope.propagated import Propagated, ValueId
-from sdyscope.sharding import TensorSharding
+from sdyscope.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.tensors import Tensor, TensorTable
 from sdyscope.views.propagated import (
     Describer,
@@ -122,15 +123,26 @@ class Side:
     returned: tuple[ValueId, ...]
     at: Mapping[ValueId, TensorSharding | None] | None = None
 
-    def described(self, value: ValueId, result: int | None = None) -> _Described | None:
-        """What was decided for a value, or for the result of main that it is returned as."""
+    def described(
+        self,
+        value: ValueId,
+        result: int | None = None,
+        boundary: TensorSharding | None = None,
+    ) -> _Described | None:
+        """What was decided for a value.
+
+        Args:
+          value: which.
+          result: the result of main that it is returned as, where that is meant.
+          boundary: its sharding as an input of a `shard_map`, where that is meant.
+        """
         found = self.found.values.get(value)
         if found is None:
             return None
         type_ = self.graph.ops[value[0]].types[value[1]]
-        sharding = None
+        sharding = boundary
         main = self.found.graph.main
-        if self.at is not None:
+        if boundary is None and self.at is not None:
             sharding = self.at.get(value)
         elif result is not None and main is not None and result < len(main.results):
             returned = main.results[result].sharding
@@ -138,14 +150,32 @@ class Side:
         place = self.describer.placement(found, type_, sharding)
         return _Described(self.describer.value(found, type_, sharding), place)
 
+    def boundary(self, there: Annotation) -> TensorSharding | None:
+        """The sharding of an input of a `shard_map` after propagation, under Shardy."""
+        found = self.found.values.get((there.op, 0))
+        index = there.index or 0
+        if found is not None and found.node is not None:
+            after = self.found.graph.ops[found.node].attributes.get("in_shardings")
+            if isinstance(after, TensorShardingPerValue) and index < len(after.shardings):
+                return after.shardings[index]
+        return there.sharding if isinstance(there.sharding, TensorSharding) else None
+
 
 class _Described(NamedTuple):
     document: PropagatedDocument
     place: Placement | None
 
 
-#: The value of each partitioner's lowered module that a row is about, and which result of main.
-_Ids: TypeAlias = dict[Partitioner, tuple[ValueId, int | None]]
+class _Meant(NamedTuple):
+    """A value of a lowered module, and as what it is meant; see `Side.described`."""
+
+    value: ValueId
+    result: int | None = None
+    boundary: TensorSharding | None = None
+
+
+#: The value of each partitioner's lowered module that a row is about.
+_Ids: TypeAlias = dict[Partitioner, _Meant]
 
 #: Tensors that are one with a value, which has no other row.
 _OWN_ROW = ("argument", "constraint", "shard_map output")
@@ -169,7 +199,7 @@ def value_rows(table: TensorTable, sides: Mapping[Partitioner, Side]) -> Iterato
             if found is not None:
                 ids[partitioner] = found
         if first in ids and tensor.kind in _OWN_ROW:
-            taken.add(ids[first][0])
+            taken.add(ids[first].value)
         yield _tensor_row(tensor, ids, sides)
     pairs = {
         partitioner: value_pairs(side.graph, other.graph)
@@ -178,17 +208,15 @@ def value_rows(table: TensorTable, sides: Mapping[Partitioner, Side]) -> Iterato
     }
     for value in side.found.values:
         if value not in taken:
-            ids = {first: (value, None)}
+            ids = {first: _Meant(value)}
             for partitioner, paired in pairs.items():
                 if value in paired:
-                    ids[partitioner] = paired[value], None
+                    ids[partitioner] = _Meant(paired[value])
             yield _inside_row(value, ids, sides)
 
 
-def _value_of(
-    tensor: Tensor, partitioner: Partitioner, side: Side
-) -> tuple[ValueId, int | None] | None:
-    """The value that a tensor of the table is, and which result of main it is returned as."""
+def _value_of(tensor: Tensor, partitioner: Partitioner, side: Side) -> _Meant | None:
+    """The value that a tensor of the table is."""
     there = tensor.lowered.get(partitioner)
     if there is None:
         return None
@@ -196,7 +224,7 @@ def _value_of(
         case "result":
             if there.index is None or there.index >= len(side.returned):
                 return None
-            return side.returned[there.index], there.index
+            return _Meant(side.returned[there.index], there.index)
         case "shard_map input":
             operands = side.graph.operands(there.op)
             # GSPMD has an op for each input, Shardy one for all.
@@ -204,10 +232,11 @@ def _value_of(
             if index >= len(operands):
                 return None
             producer, edge = operands[index]
-            return (producer.id, edge.result), None
+            boundary = side.boundary(there) if partitioner == "shardy" else None
+            return _Meant((producer.id, edge.result), None, boundary)
         case "shard_map output" if partitioner == "shardy":
-            return (there.op, there.index or 0), None
-    return (there.op, 0), None
+            return _Meant((there.op, there.index or 0))
+    return _Meant((there.op, 0))
 
 
 def _tensor_row(tensor: Tensor, ids: _Ids, sides: Mapping[Partitioner, Side]) -> Value:
@@ -216,7 +245,7 @@ def _tensor_row(tensor: Tensor, ids: _Ids, sides: Mapping[Partitioner, Side]) ->
     section: Section = "constraint"
     if tensor.kind in ("argument", "result"):
         section = "argument" if tensor.kind == "argument" else "result"
-    ssa = next((ssa_name(sides[p].graph, value) for p, (value, _) in ids.items()), "")
+    ssa = next((ssa_name(sides[p].graph, value) for p, (value, *_) in ids.items()), "")
     return Value(
         section,
         tensor.name if section != "constraint" else shown_name(tensor.name, tensor.kind),
@@ -263,7 +292,7 @@ def _inside_row(value: ValueId, ids: _Ids, sides: Mapping[Partitioner, Side]) ->
 
 
 def _decided(ids: _Ids, sides: Mapping[Partitioner, Side]) -> dict[Partitioner, _Described]:
-    found = {p: sides[p].described(value, result) for p, (value, result) in ids.items()}
+    found = {p: sides[p].described(*meant) for p, meant in ids.items()}
     return {partitioner: one for partitioner, one in found.items() if one is not None}
 
 

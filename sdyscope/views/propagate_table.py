@@ -13,6 +13,7 @@ from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.propagate import Propagate
 from sdyscope.views.propagate_rows import Section, Step, Value
 from sdyscope.views.propagated import (
+    MANUAL,
     REPLICATED,
     PropagatedDocument,
     PropagationDocument,
@@ -200,8 +201,8 @@ def _sharding(value: Value, partitioner: Partitioner, partitioners: Sequence[Par
         return Cell(AGREES, "muted")
     if not value.as_requested.get(partitioner, True):
         return Cell(one.short, "bad")
-    if one.short == REPLICATED:
-        return Cell(REPLICATED, "muted" if value.same is not False else "warning")
+    if one.short in (REPLICATED, MANUAL):
+        return Cell(one.short, "muted" if value.same is not False else "warning")
     return Cell(one.short, "plain" if value.same is not False else "warning")
 
 

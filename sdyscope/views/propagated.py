@@ -12,11 +12,11 @@ from sdyscope.convert import to_placement, to_tensor_sharding
 from sdyscope.errors import ConversionError
 from sdyscope.graph import Op, Sharding, TensorType
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import Mesh
-from sdyscope.placement import Placement
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.program import Partitioner
 from sdyscope.propagated import Exactness, Fate, Propagated, PropagatedValue
-from sdyscope.sharding import TensorSharding
+from sdyscope.sharding import ManualAxes, TensorSharding
 from sdyscope.source import SourceLocation
 from sdyscope.views.shardings import (
     PlacementDocument,
@@ -32,6 +32,9 @@ from sdyscope.views.shardings import (
 
 #: What stands for a value that every device holds whole.
 REPLICATED = "replicated"
+
+#: What stands for a value that is what a `shard_map` makes it on each device.
+MANUAL = "manual"
 
 #: How many of the values are named that became one.
 _NAMED = 10
@@ -136,9 +139,8 @@ class Describer:
     mesh: Mesh | None
     devices: int
     _placements: dict[tuple[Placement, TensorType], PlacementDocument] = field(default_factory=dict)
-    _shorts: dict[tuple[Sharding | None, tuple[int | None, ...] | None], str] = field(
-        default_factory=dict
-    )
+    _shorts: dict[tuple[Placement | None, Sharding | None], str] = field(default_factory=dict)
+    _manuals: dict[int, Digits] = field(default_factory=dict)
 
     def value(
         self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
@@ -166,7 +168,7 @@ class Describer:
         )
 
     def _short(self, sharding: Sharding | None, place: Placement | None, type_: TensorType) -> str:
-        key = (sharding, type_.shape)
+        key = (place, sharding)
         if key not in self._shorts:
             self._shorts[key] = short(sharding, place, type_, self.mesh)
         return self._shorts[key]
@@ -179,15 +181,34 @@ class Describer:
         What is left without a sharding, every device has whole.
         """
         rank = len(type_.shape or ())
-        if sharding is None:
+        place = found.placement
+        if sharding is not None:
+            try:
+                place = to_placement(sharding, rank, self.mesh)
+            except ConversionError:
+                return None
+        elif found.sharding is None:
             is_there = found.node is not None and found.fate != "not partitioned"
-            if found.sharding is None and is_there and type_.shape is not None:
-                return Placement(self.devices, ((),) * rank)
-            return found.placement
-        try:
-            return to_placement(sharding, rank, self.mesh)
-        except ConversionError:
-            return None
+            if is_there and type_.shape is not None:
+                place = Placement(self.devices, ((),) * rank)
+        manual = self._manual(found.id[0])
+        if place is None or place.manual or not manual:
+            return place
+        return replace(place, num_devices=self.devices, manual=manual)
+
+    def _manual(self, node: int) -> Digits:
+        """What a `shard_map` around an op of the lowered module is manual on, under Shardy."""
+        op = self.places.graph.ops[node]
+        if op.parent is None:
+            return ()
+        if op.parent not in self._manuals:
+            around = self.places.graph.ops[op.parent]
+            axes = around.attributes.get("manual_axes")
+            own: Digits = ()
+            if isinstance(axes, ManualAxes) and self.mesh is not None:
+                own = axes_digits(self.mesh, map(AxisRef, axes.axes))
+            self._manuals[op.parent] = axes_union(own, self._manual(op.parent))
+        return self._manuals[op.parent]
 
     def _placement(self, place: Placement, type_: TensorType) -> PlacementDocument:
         key = (place, type_)
@@ -239,7 +260,12 @@ def static_shape(type_: TensorType) -> tuple[int, ...] | None:
 def short(
     sharding: Sharding | None, place: Placement | None, type_: TensorType, mesh: Mesh | None
 ) -> str:
-    """A propagated sharding as a PartitionSpec where it can be one; `replicated` without any."""
+    """A propagated sharding as a PartitionSpec where it can be one.
+
+    Without any it is `replicated`, or `manual` in a `shard_map` that decides it.
+    """
+    if place is not None and place.manual and not any(place.dims):
+        return MANUAL
     if sharding is None or (place is not None and place.is_replicated):
         return REPLICATED
     if place is None or isinstance(sharding, str):

@@ -163,3 +163,54 @@ def test_more_devices_than_xla_has_are_a_result(sdyscope):
     assert "shardy: exact" in done.out
     assert "nothing under gspmd: XLA compiles for at most 2,048 CPU devices" in done.out
     sdyscope("propagate", "fsdp-transformer", "--partitioner", "gspmd", *words).said("2,048")
+
+
+SHARD_MAP = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope import Program
+
+MESH = {"a": 4, "b": 2}
+
+
+def program(mesh):
+    def sharded(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def body(x, w):
+        return jax.lax.psum(jnp.tanh(x @ w), "b")
+
+    @jax.jit
+    def f(x, w):
+        inside = jax.shard_map(
+            body, mesh=mesh, in_specs=(P("a", "b"), P("b", None)), out_specs=P("a", None)
+        )
+        return inside(x * 2, w) + 1
+
+    return Program("f", f, (sharded((16, 32), "a"), sharded((32, 64), None, None)))
+"""
+
+
+@pytest.mark.compiles
+def test_shard_map(sdyscope, tmp_path):
+    path = tmp_path / "mapped.py"
+    path.write_text(SHARD_MAP)
+    words = ("propagate", f"{path}:program", "--partitioner", "both", "--json")
+    found = sdyscope(*words).document("propagate")
+    # What enters is sharded as the shard_map asks, wherever it comes from.
+    (entering,) = [value for value in found["values"] if value["name"].endswith("#1 input")]
+    for partitioner in ("shardy", "gspmd"):
+        assert entering["propagated"][partitioner]["short"] == "P('b', None)"
+        assert entering["as_requested"][partitioner]
+    # Inside, what a device has is the program's own doing.
+    (tanh,) = [value for value in found["values"] if value["primitive"] == "tanh"]
+    assert tanh["propagated"]["shardy"]["short"] == "manual"
+    assert tanh["propagated"]["shardy"]["placement"]["copies"] == 1
+    assert not [value for value in found["values"] if value["same"] is False]
+    done = sdyscope("explain", f"{path}:program", "tanh")
+    assert "manual: each device has its own, as the shard_map makes it" in done.out
+    done = sdyscope("explain", f"{path}:program", "result")
+    assert "from the annotation {a} on dim 0 of an output of the shard_map jit(f) at " in done.out
