@@ -20,6 +20,8 @@ COMMANDS = (
     "diff",
     "propagate",
     "explain",
+    "memory",
+    "comms",
     "run",
     "doctor",
 )

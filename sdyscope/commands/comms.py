@@ -1,0 +1,151 @@
+"""`sdyscope comms`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options
+
+if TYPE_CHECKING:
+    from sdyscope.inspection import Inspection
+    from sdyscope.views.comms import Comms, CommsProgram
+
+#: How much of a file is looked at to tell HLO text from StableHLO.
+_BEGINNING = 4096
+
+
+@options.command()
+@options.target
+@options.mesh
+@options.partitioner()
+@options.settings
+@opening.module
+@click.option(
+    "--on",
+    metavar="HARDWARE",
+    help="What to compile for: cpu:N, tpu:v5e:4x4, ... By default as many CPU devices as needed.",
+)
+@click.option("--scopes", is_flag=True, help="List scopes in place of single collectives.")
+@click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    partitioners: tuple[str, ...],
+    settings: dict[str, str],
+    module: str | None,
+    on: str | None,
+    scopes: bool,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Show every collective of a step: kind, mesh axes, bytes, source.
+
+    The program is compiled ahead of time; nothing is run. How many collectives a step executes,
+    loops included, over which mesh axes, how many bytes a device sends for them, and which line of
+    the program they are made for.
+
+    TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
+    have it; --mesh then names the mesh.
+    """
+    from sdyscope.views import comms_table, document, output, paragraphs, table
+
+    file = _hlo_file(target)
+    if file is not None:
+        found = _of_file(file, mesh)
+    else:
+        inspection = opening.open_one(
+            target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+        )
+        found = _of_program(inspection, on)
+    here = output.answers()
+    if as_json:
+        here.write_bytes(document.encode(found))
+        return 0
+    paragraphs.print_paragraphs(comms_table.heading(found))
+    here.write("")
+    for part in comms_table.parts(
+        found, everything=everything, by_scope=scopes, columns=here.columns
+    ):
+        table.print_table(part)
+        here.write("")
+    paragraphs.print_paragraphs(comms_table.footer(found, everything=everything))
+    return 0
+
+
+def _hlo_file(word: str) -> Path | None:
+    """The file that a TARGET names, if it holds the text of an HLO module."""
+    path = Path(word)
+    if not path.is_file() or path.suffix in (".py", ".mlir"):
+        return None
+    with path.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    lines = [line for line in beginning.splitlines() if not line.lstrip().startswith(b"//")]
+    is_hlo = any(line.startswith(b"HloModule ") for line in lines[:3])
+    return path if is_hlo else None
+
+
+def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
+    from sdyscope.analysis.collectives import collectives
+    from sdyscope.errors import SdyscopeError, TargetError
+    from sdyscope.hlo import read_hlo
+    from sdyscope.mesh import Mesh
+    from sdyscope.views import comms
+
+    try:
+        with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+            module = read_hlo(lines)
+        total = module.num_partitions * module.replica_count
+        mesh = None if axes is None else Mesh.of(axes)
+        if mesh is not None and mesh.size != total:
+            raise TargetError(
+                f"The program is for {total:,} devices, and the mesh has {mesh.size:,}."
+            )
+        found = collectives(module, () if mesh is None else (mesh,))
+    except SdyscopeError as error:
+        if error.file is None:
+            error.file = str(path)
+        raise
+    return comms.document(module.name, [comms.program(found, None)], file=str(path))
+
+
+def _of_program(inspection: Inspection, on: str | None) -> Comms:
+    from sdyscope.analysis.collectives import collectives
+    from sdyscope.analysis.rematerializations import rematerializations
+    from sdyscope.errors import CompilerError
+    from sdyscope.hlo import read_hlo
+    from sdyscope.program import Partitioner
+    from sdyscope.views import comms, shardings
+
+    made: list[CommsProgram] = []
+    failures: dict[Partitioner, CompilerError] = dict(inspection.failures)
+    hardware = device_kind = None
+    for partitioner in inspection.lowered:
+        try:
+            partitioned = inspection.partitioned(partitioner, on)
+        except CompilerError as error:
+            failures[partitioner] = error
+            continue
+        hardware, device_kind = str(partitioned.hardware), partitioned.device_kind
+        module = read_hlo(partitioned.hlo)
+        made.append(
+            comms.program(
+                collectives(module, shardings.meshes_of(inspection).values()),
+                partitioner,
+                rematerializations(partitioned.rematerializations, module),
+                partitioned.notes,
+            )
+        )
+    if not made:
+        raise next(iter(failures.values()))
+    return comms.document(
+        inspection.name,
+        made,
+        file=None if inspection.program else opening.label(inspection),
+        hardware=hardware,
+        device_kind=device_kind,
+        failures={partitioner: error.message for partitioner, error in failures.items()},
+    )

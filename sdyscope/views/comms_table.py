@@ -1,0 +1,326 @@
+"""The tables of a program's collectives as they are printed, and the words around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from sdyscope.views.comms import (
+    AxisDocument,
+    CollectiveDocument,
+    Comms,
+    CommsProgram,
+    PartDocument,
+    TallyDocument,
+    axes_text,
+)
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.shardings import NONE, source_text
+from sdyscope.views.show_table import mesh_words
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
+
+#: How many collectives, or scopes, are shown unless all are asked for.
+LISTED = 12
+
+#: How many lines that could not be read are quoted.
+_QUOTED = 5
+
+
+def heading(found: Comms) -> Iterator[Paragraph]:
+    """The program, the hardware and the mesh; then what each partitioner's collectives come to."""
+    file = f" ({found.file})" if found.file else ""
+    parts = [f"{found.name}{file}"]
+    meshes = {mesh_words(one.mesh) for one in found.programs if one.mesh is not None}
+    if meshes:
+        parts += sorted(meshes)
+    else:
+        devices = found.programs[0].devices
+        parts.append(f"{devices:,} device{'' if devices == 1 else 's'}, no mesh is named")
+    if found.hardware is not None:
+        kind = found.device_kind
+        known = kind is None or kind.lower() == found.hardware.partition(":")[0]
+        parts.append(f"compiled for {found.hardware}" + ("" if known else f" ({kind})"))
+    yield Paragraph("; ".join(parts), hang=2)
+    totals = [_total_words(one) for one in found.programs]
+    if len(totals) > 1 and len(set(totals)) == 1:
+        both = " and ".join(one.partitioner or "" for one in found.programs)
+        yield Paragraph(f"{both} alike: {totals[0]}", "heading", hang=2)
+    else:
+        for one, words in zip(found.programs, totals, strict=True):
+            name = f"{one.partitioner}: " if one.partitioner else ""
+            yield Paragraph(f"{name}{words}", "heading", hang=2)
+    for failure in found.failures:
+        yield Paragraph(f"{failure.partitioner}: not there: {failure.reason}", "warning", hang=2)
+
+
+def _total_words(one: CommsProgram) -> str:
+    total = one.total
+    if not total.count:
+        return "no collectives, nothing is sent"
+    words = f"{_counted(total.count, 'collective')} a step"
+    if total.tensors != total.count:
+        words += f" for {_counted(total.tensors, 'tensor')}"
+    words += f"; a device sends {size(total.sent)}"
+    if total.received != total.sent:
+        words += f" and receives {size(total.received)}"
+    if one.differentiated:
+        passes = {entry.phase: entry.tally for entry in one.by_phase}
+        parts = [
+            f"{phase} {size(passes[phase].sent)}"
+            for phase in ("forward", "backward", "other")
+            if phase in passes
+        ]
+        words += f" ({', '.join(parts)})"
+    return words
+
+
+def by_kind(found: Comms) -> Table:
+    """A row a kind and axes; for each partitioner how many there are and what they send."""
+    programs = _distinct(found)
+    several = len(programs) > 1
+    keys: dict[tuple[str, str], dict[int, TallyDocument]] = {}
+    for index, one in enumerate(programs):
+        for entry in one.by_kind_and_axes:
+            over = _over(entry.axes, one)
+            keys.setdefault((entry.kind, over), {})[index] = entry.tally
+    ordered = sorted(keys.items(), key=lambda item: -max(t.sent for t in item[1].values()))
+    columns = [Column("collective", fold=False)]
+    named = any(over for _, over in keys)
+    if named:
+        columns.append(Column("over"))
+    for one in programs:
+        if several:
+            columns.append(number(str(one.partitioner)))
+        else:
+            columns += [number("count"), number("tensors"), number("size")]
+        columns.append(number("sent"))
+    rows: list[Row] = []
+    for (kind, over), tallies in ordered:
+        cells: list[Cell | str] = [kind, over] if named else [kind]
+        for index in range(len(programs)):
+            cells += _tally_cells(tallies.get(index), several)
+        rows.append(tuple(cells))
+    return Table(tuple(columns), tuple(rows))
+
+
+def _tally_cells(tally: TallyDocument | None, several: bool) -> list[Cell | str]:
+    if tally is None:
+        return [Cell(NONE, "muted"), Cell(NONE, "muted")]
+    if several:
+        return [f"{tally.count:,}", size(tally.sent)]
+    return [f"{tally.count:,}", f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)]
+
+
+def largest(found: Comms, *, everything: bool = False, columns: int | None = None) -> Table:
+    """The collectives that send most, of each partitioner; what looks the same is one row.
+
+    Args:
+        found: the document.
+        everything: whether to list all.
+        columns: the width to keep to. Where the table is wider, a file that all lines are in is
+            only named once.
+    """
+    made = _largest(found, everything, brief=False)
+    if columns is None or made.whole_width <= columns:
+        return made
+    return _largest(found, everything, brief=True)
+
+
+def _largest(found: Comms, everything: bool, *, brief: bool) -> Table:
+    shown = []
+    for one in _distinct(found):
+        groups = _groups(one)
+        shown.append((one, groups, groups if everything else groups[:LISTED]))
+    files = {_file(first) for _, _, listed in shown for first, _ in listed}
+    file = files.pop() if brief and len(files) == 1 else ""
+    rows: list[Row] = []
+    for one, groups, listed in shown:
+        count = f"{len(one.collectives):,} collectives"
+        which = f"all {count}" if len(listed) == len(groups) else f"the largest of {count}"
+        rows.append(Heading(_label(found, one) + which + (f" in {file}" if file else "")))
+        rows += [_group_row(group, one, file) for group in listed]
+    columns = (
+        Column("collective"),
+        Column("over"),
+        number("x"),
+        Column("tensor"),
+        number("sent"),
+        Column("scope"),
+        number("line") if file else Column("source"),
+    )
+    return Table(columns, tuple(rows))
+
+
+_Group: TypeAlias = tuple[CollectiveDocument, Sequence[CollectiveDocument]]
+
+
+def _groups(one: CommsProgram) -> list[_Group]:
+    """Collectives that are shown the same, by what they send together."""
+    found: dict[object, list[CollectiveDocument]] = {}
+    for collective in one.collectives:
+        part = _main_part(collective)
+        key = (
+            collective.kind,
+            collective.asynchronous,
+            collective.unknown_trips,
+            collective.conditional,
+            _over(collective.axes, one, collective.group_size),
+            _tensor(collective),
+            part.scope or part.primitive,
+            source_text(part.source),
+        )
+        found.setdefault(key, []).append(collective)
+    grouped = [(group[0], group) for group in found.values()]
+    return sorted(grouped, key=lambda group: -sum(each.sent for each in group[1]))
+
+
+def _group_row(group: _Group, program: CommsProgram, file: str) -> tuple[Cell | str, ...]:
+    one, same = group
+    part = _main_part(one)
+    times = f"{sum(each.count for each in same):,}"
+    times += "+" if one.unknown_trips else "?" if one.conditional else ""
+    source = source_text(part.source)
+    if file:
+        source = source.rpartition(":")[2]
+    return (
+        f"{one.kind} (async)" if one.asynchronous else one.kind,
+        _over(one.axes, program, one.group_size),
+        times,
+        _tensor(one),
+        size(sum(each.sent for each in same)),
+        part.scope or part.primitive or Cell(NONE, "muted"),
+        source or Cell(NONE, "muted"),
+    )
+
+
+def _main_part(one: CollectiveDocument) -> PartDocument:
+    return max(one.parts, key=lambda part: part.bytes)
+
+
+def _file(one: CollectiveDocument) -> str:
+    return source_text(_main_part(one).source).rpartition(":")[0]
+
+
+def scopes(found: Comms, *, everything: bool = False) -> Table:
+    """The scopes whose collectives send most, of each partitioner."""
+    rows: list[Row] = []
+    for one in _distinct(found):
+        shown = one.by_scope if everything else one.by_scope[:LISTED]
+        count = f"{len(one.by_scope):,} scopes"
+        which = f"all {count}" if len(shown) == len(one.by_scope) else f"the largest of {count}"
+        rows.append(Heading(_label(found, one) + which))
+        for entry in shown:
+            tally = entry.tally
+            name = entry.scope or Cell("no scope", "muted")
+            rows.append((name, f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)))
+    columns = (Column("scope"), number("tensors"), number("size"), number("sent"))
+    return Table(columns, tuple(rows))
+
+
+def _distinct(found: Comms) -> Sequence[CommsProgram]:
+    """The partitioners' programs; the first alone where all look the same."""
+    rows = [[_group_row(group, one, "") for group in _groups(one)] for one in found.programs]
+    alike = len(rows) > 1 and all(row == rows[0] for row in rows)
+    return found.programs[:1] if alike else found.programs
+
+
+def _label(found: Comms, one: CommsProgram) -> str:
+    """Whose collectives these are, where it need be said."""
+    if len(found.programs) < 2:
+        return ""
+    names = [one.partitioner or ""]
+    if len(_distinct(found)) < len(found.programs):
+        names = [other.partitioner or "" for other in found.programs]
+    return f"{' and '.join(names)}: "
+
+
+def _over(
+    axes: Sequence[AxisDocument] | None, program: CommsProgram, group_size: int | None = None
+) -> str:
+    if program.mesh is None:
+        return "" if group_size is None else f"groups of {group_size:,}"
+    words = axes_text(axes)
+    if axes is None and group_size is not None:
+        words += f", groups of {group_size:,}"
+    return words or "one device alone"
+
+
+def _tensor(one: CollectiveDocument) -> str:
+    more = len(one.parts) - 1
+    return _shapes(_main_part(one)) + (f" and {more:,} more" if more else "")
+
+
+def _shapes(part: PartDocument) -> str:
+    if len(part.shapes) == 1:
+        return part.shapes[0]
+    if len(set(part.shapes)) == 1:
+        return f"{len(part.shapes)} x {part.shapes[0]}"
+    return " ".join(part.shapes)
+
+
+def footer(found: Comms, *, everything: bool = False) -> Iterator[Paragraph]:
+    """What the columns mean, and what is not certain or not known."""
+    yield from _remade(found)
+    yield Paragraph(
+        "sent: bytes that leave a device in a step, as many arrive; counted from the program by "
+        "the ring algorithms, not measured. x: times a step",
+        "muted",
+    )
+    for one in found.programs:
+        yield from (Paragraph(words, "warning", hang=2) for words in _uncertain(one))
+    hidden = any(len(_groups(one)) > LISTED for one in found.programs)
+    if hidden and not everything:
+        yield Paragraph("--all lists every collective", "muted")
+
+
+def _remade(found: Comms) -> Iterator[Paragraph]:
+    said: dict[tuple[str, str], list[str]] = {}
+    for one in found.programs:
+        for remade in one.rematerializations:
+            where = source_text(remade.source)
+            op = "/".join(filter(None, (remade.scope, remade.primitive))) or remade.operation
+            words = f"involuntary full rematerialization of {remade.shape or 'a tensor'} in {op}"
+            change = f"from {remade.before} to {remade.after}" if remade.before else ""
+            key = (words + (f" at {where}" if where else ""), change)
+            said.setdefault(key, []).append(one.partitioner or "")
+    for (words, change), names in said.items():
+        label = " and ".join(filter(None, names))
+        yield Paragraph(f"{label}: {words}" if label else words, "bad", hang=2)
+        if change:
+            yield Paragraph(change, indent=4, hang=2)
+
+
+def _uncertain(one: CommsProgram) -> Iterator[str]:
+    name = f"{one.partitioner}: " if one.partitioner else ""
+    loops = sum(collective.unknown_trips for collective in one.collectives)
+    if loops:
+        yield f"{name}{loops:,} are in loops of unknown trip count, which count once (+)"
+    branches = sum(collective.conditional for collective in one.collectives)
+    if branches:
+        yield f"{name}{branches:,} are in branches, which count as if always taken (?)"
+    if one.mesh is None and one.collectives:
+        yield f"{name}no mesh is known that fits, so no axes are named; --mesh names one of a file"
+    tensors = sum(len(collective.parts) for collective in one.collectives)
+    if one.with_source < tensors:
+        yield f"{name}{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
+    if one.not_understood_count:
+        yield (
+            f"{name}{_counted(one.not_understood_count, 'line')} of the HLO could not be read: "
+            + "; ".join(f"line {line.line}: {line.text}" for line in one.not_understood[:_QUOTED])
+        )
+    yield from (f"{name}{note}" for note in one.notes)
+
+
+def _counted(count: int, thing: str) -> str:
+    return f"{count:,} {thing}{'' if count == 1 else 's'}"
+
+
+def parts(
+    found: Comms, *, everything: bool, by_scope: bool, columns: int | None
+) -> Sequence[Table]:
+    """The tables: by kind and axes, then the largest collectives or scopes; none without any."""
+    if not any(one.collectives for one in found.programs):
+        return ()
+    if by_scope:
+        return by_kind(found), scopes(found, everything=everything)
+    return by_kind(found), largest(found, everything=everything, columns=columns)
