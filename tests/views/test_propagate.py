@@ -1,0 +1,98 @@
+"""The table of propagated values as it is printed."""
+
+from dataclasses import replace
+
+import pytest
+
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.views import propagate, propagate_table
+from sdyscope.views.show import Failure
+from sdyscope.views.table import Heading
+
+
+@pytest.fixture(scope="module")
+def mlp():
+    return propagate.document(Inspection(resolve("mlp"), ["shardy"]))
+
+
+def texts(paragraphs):
+    return [paragraph.text for paragraph in paragraphs]
+
+
+def test_what_is_approximate_and_what_is_missing_comes_first(mlp):
+    (exact,) = mlp.propagations
+    approximate = replace(exact, exactness="approximate", source="a guess.", notes=("Mind this.",))
+    found = replace(
+        mlp, propagations=(approximate,), failures=(Failure("gspmd", "it is no more."),)
+    )
+    first, second, *_ = propagate_table.heading(found)
+    assert (first.text, first.tone) == ("shardy: approximate, from a guess", "warning")
+    assert (second.text, second.tone) == ("nothing under gspmd: it is no more.", "warning")
+    made = propagate_table.table(found)
+    assert texts(propagate_table.footer(found, made))[-1] == "Mind this."
+
+
+def test_a_narrow_table_has_fewer_columns_and_no_folders(mlp):
+    wide, narrow = propagate_table.table(mlp), propagate_table.table(mlp, columns=80)
+    assert [column.header for column in wide.columns] == [
+        "value", "type", "requested", "shardy", "block", "bytes", "copies", "from"
+    ]  # fmt: skip
+    assert [column.header for column in narrow.columns] == [
+        "value", "type", "shardy", "bytes", "x", "from"
+    ]  # fmt: skip
+    assert ["data <- models/mlp.py:98" in row[-1].text for row in wide.cells].count(True) == 1
+    assert ["data <- mlp.py:98" in row[-1].text for row in narrow.cells].count(True) == 1
+
+
+def test_a_request_that_was_not_kept_is_shown_and_counted(mlp):
+    values = [
+        replace(value, as_requested={"shardy": False}) if value.name == "batch['x']" else value
+        for value in mlp.values
+    ]
+    found = replace(mlp, values=tuple(values))
+    made = propagate_table.table(found, columns=80)
+    assert "requested" in [column.header for column in made.columns]
+    (row,) = [row for row in made.cells if row[0].text == "batch['x']"]
+    assert row[3].tone == "bad"
+    assert "1 tensor is not where it was requested" in texts(propagate_table.footer(found, made))
+
+
+def test_rows_that_say_the_same_are_one(mlp):
+    names = [row[0].text for row in propagate_table.table(mlp).cells]
+    assert any(name.endswith(" (4 alike)") for name in names)
+    headings = [row.text for row in propagate_table.table(mlp).rows if isinstance(row, Heading)]
+    # The count is of values, not of rows; an einsum is no scope of its own.
+    assert "jvp(block0) (5) in models/mlp.py" in headings
+
+
+def test_rows_are_limited_and_the_rest_is_counted(mlp):
+    inside = propagate_table.rows_inside(mlp, everything=False)
+    assert len(inside) > propagate_table.LISTED
+    found = texts(propagate_table.footer(mlp, propagate_table.table(mlp)))
+    rest = len(inside) - propagate_table.LISTED
+    assert f"{rest} values more that came to be sharded: --all lists them" in found
+    everything = propagate_table.rows_inside(mlp, everything=True)
+    assert len(everything) == len([one for one in mlp.values if one.section == "inside"])
+
+
+def test_partitioners_that_differ_are_counted(mlp):
+    (shardy,) = mlp.propagations
+    values = [
+        replace(
+            value,
+            propagated={**value.propagated, "gspmd": value.propagated["shardy"]},
+            same=value.primitive != "tanh",
+        )
+        for value in mlp.values
+    ]
+    both = (shardy, replace(shardy, partitioner="gspmd", steps=0))
+    found = replace(mlp, values=tuple(values), propagations=both)
+    made = propagate_table.table(found, columns=80)
+    assert [column.header for column in made.columns][2:] == ["shardy", "gspmd", "bytes", "x"]
+    (row,) = [row for row in made.cells if row[0].text.startswith("tanh")]
+    assert [cell.text for cell in row[2:4]] == ["P('data')", "P('data')"]
+    assert all(row[3].text == "=" for row in made.cells if row[0].text == "params['w1']")
+    footer = texts(propagate_table.footer(found, made))
+    assert any(text.startswith("1 row differs between shardy and gspmd") for text in footer)
+    assert any("in a wider terminal" in text for text in footer)
