@@ -16,6 +16,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.findings import Finding
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.hardware import Hardware, parse_hardware
+from sdyscope.mesh import Mesh
 from sdyscope.partitioned import Partitioned
 from sdyscope.program import Partitioner, Program, RequestedTensor
 from sdyscope.propagated import Propagated
@@ -24,6 +25,7 @@ from sdyscope.tensors import LoweredTensors, TensorTable, tensor_table
 
 if TYPE_CHECKING:
     from sdyscope.analysis.explain import Explainer, Explanation
+    from sdyscope.analysis.memory import Memory
     from sdyscope.analysis.propagated_diff import PropagatedDiff, PropagatedSide
     from sdyscope.analysis.run import Run
     from sdyscope.stages.lower import LoweredModule
@@ -331,6 +333,33 @@ class Inspection:
             made = partition(module, hardware, graph=own_graph, partitioner=chosen)
             self._partitioned[key] = replace(made, name=self.name)
         return self._partitioned[key]
+
+    def memory(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> Memory:
+        """Bytes a device: by argument group, shared by donation, and held more than once.
+
+        Args:
+            partitioner: under which; by default the first that the program is lowered under.
+            on: what to compile for, as ``partitioned`` takes it.
+
+        Raises:
+            CompilerError: the compiler refuses the program or aborts on it.
+            TargetError: it can't be compiled for that hardware.
+        """
+        from sdyscope.analysis.memory import memory
+
+        chosen = self._chosen(partitioner)
+        return memory(self.tensors, self.partitioned(chosen, on), self._only_mesh(chosen))
+
+    def _only_mesh(self, partitioner: Partitioner) -> Mesh | None:
+        """The mesh with axes that shardings are on, where there is just one."""
+        found = {asked.sharding.mesh for asked in self.requested if asked.sharding is not None}
+        found |= {
+            mesh for mesh in self.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
+        }
+        named = {mesh for mesh in found if mesh.axes}
+        return named.pop() if len(named) == 1 else None
 
     def explainer(
         self, partitioner: Partitioner | None = None, *, conservative: bool = False

@@ -34,8 +34,8 @@ class MemoryAnalysis:
 
     @property
     def total(self) -> int:
-        """What a device needs: arguments, results that are not aliased, and temporaries."""
-        return self.arguments + self.outputs - self.aliases + self.temporaries
+        """What a device needs: arguments, results that are not aliased, temporaries and code."""
+        return self.arguments + self.outputs - self.aliases + self.temporaries + self.generated_code
 
 
 @dataclass(frozen=True, slots=True)

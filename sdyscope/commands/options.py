@@ -8,6 +8,8 @@ from typing import Any, TypeVar
 import click
 
 from sdyscope import child
+from sdyscope.errors import TargetError
+from sdyscope.hardware import FORMS, Hardware, parse_hardware
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -74,6 +76,24 @@ def partitioner(default: str = "both") -> Callable[[_Function], _Function]:
         callback=read,
         help="Whose annotations and decisions to look at.",
     )
+
+
+def on(function: _Function) -> _Function:
+    """`--on tpu:v5e:4x4`, what to compile for; the parameter `on` is a `Hardware`, or None."""
+
+    def read(_: click.Context, __: click.Parameter, value: str | None) -> Hardware | None:
+        try:
+            return None if value is None else parse_hardware(value)
+        except TargetError as error:
+            raise click.BadParameter(str(error).replace("\n", " ")) from error
+
+    return click.option(
+        "--on",
+        metavar="HARDWARE",
+        callback=read,
+        help=f"What to compile for, there or not: {FORMS}. By default as many virtual CPU devices "
+        "as the mesh has.",
+    )(function)
 
 
 def settings(function: _Function) -> _Function:

@@ -1,0 +1,72 @@
+"""`sdyscope memory`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options
+
+if TYPE_CHECKING:
+    from sdyscope.hardware import Hardware
+
+
+@options.command()
+@options.target
+@options.mesh
+@options.on
+@options.partitioner(default="shardy")
+@options.settings
+@opening.module
+@click.option(
+    "--top",
+    type=click.IntRange(min=0),
+    default=10,
+    show_default=True,
+    metavar="N",
+    help="How many rows to show of what could be sharded further; 0 for all.",
+)
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    on: Hardware | None,
+    partitioners: tuple[str, ...],
+    settings: dict[str, str],
+    module: str | None,
+    top: int,
+    as_json: bool,
+) -> int:
+    """Show the bytes that a device holds, and what it could do without.
+
+    The program is compiled, not run: by argument and result the bytes a device, which of them share
+    a buffer, what the program needs besides, and which tensors could be sharded further along which
+    axes. Exit status 1 if a donation is of no use, or bytes are not what the compiler says.
+    """
+    from sdyscope.views import document, memory, memory_table, output, paragraphs, table
+
+    inspection = opening.open_one(
+        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+    )
+    found = memory.document(inspection, on)
+    here = output.answers()
+    if as_json:
+        here.write_bytes(document.encode(found))
+        return 0 if found.passed else 1
+    for number, compiled in enumerate(found.compiled):
+        alike = memory_table.alike(found, number)
+        if alike is None:
+            continue
+        if number:
+            here.write("")
+        table.print_text(memory_table.heading(found, compiled, alike), "heading")
+        here.write("")
+        table.print_table(memory_table.groups(compiled))
+        here.write("")
+        if compiled.savings:
+            table.print_table(memory_table.savings(compiled, top, here.columns))
+            here.write("")
+        paragraphs.print_paragraphs(memory_table.footer(compiled, top, alike))
+    paragraphs.print_paragraphs(memory_table.failures(found))
+    return 0 if found.passed else 1

@@ -1,0 +1,247 @@
+"""What a device holds, as tables, and the words around them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from sdyscope.program import Partitioner
+from sdyscope.views.check import finding_paragraphs
+from sdyscope.views.memory import CompiledMemory, GroupDocument, HeldTensor, Memory
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.show_table import COPIES, mesh_words
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, shape, size
+
+_INDEX = re.compile(r"\[\d+\]")
+_EVERY = "[*]"
+
+
+def alike(found: Memory, number: int) -> tuple[Partitioner, ...] | None:
+    """The partitioners to tell of at once; None where an earlier one was told of with this."""
+    same = [
+        other
+        for other, compiled in enumerate(found.compiled)
+        if _bare(compiled) == _bare(found.compiled[number])
+    ]
+    if same[0] != number:
+        return None
+    return tuple(found.compiled[other].partitioner for other in same)
+
+
+def _bare(compiled: CompiledMemory) -> CompiledMemory:
+    """What is left of it when it does not matter whose it is."""
+    findings = tuple(replace(finding, partitioner=None) for finding in compiled.findings)
+    return replace(compiled, partitioner="shardy", compile_seconds=0.0, findings=findings)
+
+
+def heading(found: Memory, compiled: CompiledMemory, partitioners: Sequence[Partitioner]) -> str:
+    """The program, its meshes and what it was compiled for, in a line."""
+    kind = compiled.device_kind
+    on = compiled.hardware if kind == "cpu" else f"{compiled.hardware} ({kind})"
+    return "; ".join(
+        [
+            found.name,
+            *map(mesh_words, found.meshes),
+            f"compiled for {on} under {' and '.join(partitioners)} by JAX {found.jax_version}",
+        ]
+    )
+
+
+def groups(compiled: CompiledMemory) -> Table:
+    """A row a group of arguments or results, then what the program needs in all."""
+    padded = any(group.stored != group.bytes_per_device for group in compiled.groups)
+    shared = any(group.shared for group in compiled.groups)
+    columns = [Column("group"), number("tensors"), number("whole"), number("a device")]
+    if padded:
+        columns.append(number("stored"))
+    columns.append(number("redundant"))
+    if shared:
+        columns.append(number("reused"))
+    rows: list[Row] = []
+    for kind, title in (("argument", "arguments"), ("result", "results")):
+        members = [group for group in compiled.groups if group.kind == kind]
+        if members:
+            rows.append(Heading(title))
+            rows += [_group(group, padded=padded, shared=shared) for group in members]
+    rows += _needed(compiled, padded=padded, empty=len(columns) - 4 - padded)
+    return Table(tuple(columns), tuple(rows))
+
+
+def _group(group: GroupDocument, *, padded: bool, shared: bool) -> Row:
+    cells: list[Cell | str] = [
+        group.name,
+        f"{group.tensors:,}",
+        size(group.bytes),
+        size(group.bytes_per_device),
+    ]
+    if padded:
+        cells.append(size(group.stored))
+    cells.append(_size_or_dash(group.replicated))
+    if shared:
+        cells.append(_size_or_dash(group.shared))
+    return tuple(cells)
+
+
+def _size_or_dash(count: int) -> Cell:
+    return Cell(size(count)) if count else Cell("-", "muted")
+
+
+def _needed(compiled: CompiledMemory, *, padded: bool, empty: int) -> list[Row]:
+    said = compiled.compiler
+    if said is None:
+        return []
+    lines = [
+        ("arguments", said.arguments),
+        (
+            "results" if not said.aliases else "results, where not reused",
+            said.outputs - said.aliases,
+        ),
+        ("temporaries", said.temporaries),
+        ("code", said.generated_code),
+        ("in all", said.total),
+    ]
+    before = [""] * (3 if padded else 2)
+    return [
+        Heading("a device needs, says the compiler"),
+        *(
+            (what, *before, size(count), *[""] * empty)
+            for what, count in lines
+            if count or what != "code"
+        ),
+    ]
+
+
+@dataclass(frozen=True, slots=True)
+class _Saving:
+    """Tensors that differ in an index only, such as the layers of a model, and are placed alike."""
+
+    name: str
+    tensors: list[HeldTensor]
+
+    @property
+    def saves(self) -> int:
+        return sum(tensor.saves for tensor in self.tensors)
+
+
+def _savings(compiled: CompiledMemory) -> list[_Saving]:
+    named = {(tensor.kind, tensor.name): tensor for tensor in compiled.tensors}
+    wanted = set(compiled.savings)
+    found: dict[tuple[object, ...], _Saving] = {}
+    for tensor in named.values():
+        if tensor.name not in wanted or not tensor.best:
+            continue
+        name = _INDEX.sub(_EVERY, tensor.name)
+        key = (name, tensor.shape, tensor.dtype, tensor.sharding, tensor.best)
+        found.setdefault(key, _Saving(name, [])).tensors.append(tensor)
+    return sorted(found.values(), key=lambda saving: -saving.saves)
+
+
+def savings(compiled: CompiledMemory, top: int, columns: int | None = None) -> Table:
+    """A row for each tensor that could be sharded further, what saves most first.
+
+    Args:
+      compiled: the document.
+      top: how many rows; 0 for all.
+      columns: the width to keep to. Where the table is wider, the types are left out.
+    """
+    made = _savings_table(compiled, top, brief=False)
+    if columns is None or made.whole_width <= columns:
+        return made
+    return _savings_table(compiled, top, brief=True)
+
+
+def _savings_table(compiled: CompiledMemory, top: int, *, brief: bool) -> Table:
+    found = _savings(compiled)
+    rows: list[Row] = []
+    for saving in found[: top or None]:
+        first = saving.tensors[0]
+        count = len(saving.tensors)
+        name = first.name if count == 1 else f"{saving.name} ({count:,})"
+        kind = [] if brief else [shape(first.shape, first.dtype)]
+        rows.append(
+            (name, *kind, first.sharding, f"{first.copies or 0:,}", first.best, size(saving.saves))
+        )
+    types = () if brief else (Column("type", fold=False),)
+    return Table(
+        columns=(
+            Column("held more than once"),
+            *types,
+            Column("as"),
+            number(COPIES),
+            Column("could be"),
+            number("saves"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def footer(
+    compiled: CompiledMemory, top: int, partitioners: Sequence[Partitioner]
+) -> Iterator[Paragraph]:
+    """What the numbers are, what was left out, and what was found.
+
+    Args:
+      compiled: the document.
+      top: how many rows the table of savings has at most; 0 for all.
+      partitioners: of whose program this is told.
+    """
+    for paragraph in _footer(compiled, top):
+        yield replace(paragraph, hang=3)
+    findings = compiled.findings
+    if len(partitioners) > 1:
+        findings = tuple(replace(finding, partitioner=None) for finding in findings)
+    yield from finding_paragraphs(findings)
+
+
+def _footer(compiled: CompiledMemory, top: int) -> Iterator[Paragraph]:
+    found = _savings(compiled)
+    if found:
+        saves = sum(saving.saves for saving in found)
+        left = len(found) - len(found[: top or None])
+        more = f"; {_count(left, 'row', 'rows')} left out by --top" if left else ""
+        yield Paragraph(f"sharding all of these further saves {size(saves)} a device{more}")
+    if compiled.equal:
+        yield Paragraph("arguments and results are what the compiler counts, to the byte", "good")
+    elif compiled.equal is None:
+        yield Paragraph("the compiler does not say what it counts", "warning")
+    unknown = sum(tensor.origin == "unknown" for tensor in compiled.tensors)
+    if unknown:
+        words = _count(unknown, "tensor is", "tensors are")
+        yield Paragraph(f"{words} somewhere that nobody says", "warning")
+    chosen = sum(tensor.origin == "compiled" for tensor in compiled.tensors)
+    if chosen:
+        words = _count(chosen, "tensor was", "tensors were")
+        yield Paragraph(f"{words} placed by the compiler", "muted")
+    if compiled.rematerializations:
+        words = _count(len(compiled.rematerializations), "value", "values")
+        yield Paragraph(
+            f"the partitioner resharded {words} by making it whole on every device "
+            "(involuntary full rematerialization)",
+            "warning",
+        )
+    yield Paragraph(
+        "a device: what it holds; redundant: what it would not hold if every block were held once",
+        "muted",
+    )
+    if any(group.stored != group.bytes_per_device for group in compiled.groups):
+        yield Paragraph("stored: with the padding of the hardware's tiles", "muted")
+    if any(group.shared for group in compiled.groups):
+        yield Paragraph("reused: donated arguments' buffers, in which results lie", "muted")
+    if compiled.results_table:
+        yield Paragraph(
+            f"results: with {size(compiled.results_table)} for the table of their addresses",
+            "muted",
+        )
+    for note in compiled.notes:
+        yield Paragraph(note, "muted")
+
+
+def failures(found: Memory) -> Iterator[Paragraph]:
+    """Under which partitioners there is nothing, and why."""
+    for failure in found.failures:
+        yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning")
+
+
+def _count(number: int, one: str, many: str) -> str:
+    return f"{number:,} {one if number == 1 else many}"
