@@ -171,3 +171,35 @@ def test_damaged_bytecode_does_not_take_the_process_down(tmp_path):
             messages.append(str(error))
     assert messages
     assert all("step.mlirbc" in message for message in messages)
+
+
+def test_a_propagation_is_made_once_and_so_is_its_failure(tmp_path):
+    def step(x, w):
+        return jnp.tanh(x @ w)
+
+    arguments = (abstract((16, 8), "data"), abstract((8, 4), None, "model"))
+    found = inspect(jax.jit(step), *arguments, partitioners=("shardy",))
+    propagated = found.propagated()
+    assert found.propagated("shardy") is propagated
+    assert propagated.exactness == "exact"
+    assert found.propagated(conservative=True) is not propagated
+    (explanation,) = found.explain("step/dot_general")
+    assert [chain.beginning.name for chain in explanation.chains] == ["x", "w"]
+    with pytest.raises(TargetError, match="Conservative propagation is Shardy's"):
+        found.propagated(by_xla=True, conservative=True)
+
+    path = tmp_path / "gspmd.mlir"
+    path.write_text(
+        inspect(jax.jit(step), *arguments, partitioners=("gspmd",)).lowered["gspmd"].text()
+    )
+    # More partitions than XLA's CPU client takes.
+    path.write_text(
+        path.read_text().replace("mhlo.num_partitions = 8", "mhlo.num_partitions = 4096")
+    )
+    read = sdyscope.read(path)
+    errors = []
+    for _ in range(2):
+        with pytest.raises(CompilerError, match="at most 2,048 CPU devices") as error:
+            read.propagated()
+        errors.append(error.value)
+    assert errors[0] is errors[1]

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.errors import CompilerError
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -114,7 +115,16 @@ def _two(asked: _Asked, first: str, second: str) -> Diff:
             tuple(f"not read: {file.error}" for side in (one, two) for file in side.unread),
         )
     if asked.propagated:
-        return diff.propagated_document([_compare_propagated(*pair) for pair in pairs], *rest)
+        if len(pairs) == 1:
+            return diff.propagated_document([_compare_propagated(*pairs[0])], *rest)
+        found, failed = [], []
+        for pair in pairs:
+            try:
+                found.append(_compare_propagated(*pair))
+            except CompilerError as error:
+                failed.append(f"{pair[0].name} was not propagated: {error.message}")
+        rest = rest._replace(unread=(*rest.unread, *failed))
+        return diff.propagated_document(found, *rest)
     return diff.document([_compare(*pair) for pair in pairs], *rest)
 
 

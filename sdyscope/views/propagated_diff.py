@@ -13,6 +13,7 @@ from sdyscope.analysis.propagated_diff import (
     inputs,
     propagated_diff,
 )
+from sdyscope.analysis.value_pairs import value_pairs
 from sdyscope.inspection import PARTITIONERS
 from sdyscope.propagated import ValueId
 from sdyscope.views.paragraphs import Paragraph
@@ -112,9 +113,12 @@ class PropagatedDiff:
       name: what is compared: the program's name, or the first module's.
       a: what to call the first side.
       b: what to call the second side.
-      same: whether every value that could be compared is sharded alike.
+      same: whether every value that could be compared is sharded alike, and two programs have the
+        same values.
       same_values: how many are.
       different_values: how many are not.
+      only_a: how many values only the first of two programs has.
+      only_b: how many values only the second has.
       not_comparable: how many values could not be compared, by reason.
       beginnings: the differences, by where they begin, the largest first.
       propagation_a: by whom the first side was propagated, and how much that is worth.
@@ -127,6 +131,8 @@ class PropagatedDiff:
     same: bool
     same_values: int
     different_values: int
+    only_a: int
+    only_b: int
     not_comparable: dict[str, int]
     beginnings: tuple[Beginning, ...]
     propagation_a: PropagationDocument
@@ -174,6 +180,12 @@ def program(
       by_name: the two are different programs.
     """
     found = propagated_diff(*sides, by_name=by_name)
+    only_a = only_b = 0
+    if by_name:
+        pairs = value_pairs(sides[0].graph, sides[1].graph, by_name=True)
+        only_a = sum(value not in pairs for value in sides[0].propagated.values)
+        paired = set(pairs.values())
+        only_b = sum(value not in paired for value in sides[1].propagated.values)
     # GSPMD names no axes: they are those of the other side's mesh.
     meshes = [describer.mesh for describer in describers]
     for describer, other in zip(describers, reversed(meshes), strict=True):
@@ -183,9 +195,11 @@ def program(
         name=name,
         a=found.label_a,
         b=found.label_b,
-        same=found.is_same,
+        same=found.is_same and not (only_a or only_b),
         same_values=found.same,
         different_values=found.different,
+        only_a=only_a,
+        only_b=only_b,
         not_comparable={_plain(why): count for why, count in found.not_comparable.items()},
         beginnings=tuple(map(made.beginning, found.groups)),
         propagation_a=propagation_document(sides[0].propagated),
@@ -263,15 +277,18 @@ def total(one: PropagatedDiff) -> Paragraph:
     """The first line."""
     every = _count(one.same_values + one.different_values, "value")
     sides = f"{one.under_a} and {one.b}"
-    if one.same:
-        return Paragraph(f"{one.name}: {every}, sharded alike {sides}", "good", hang=2)
-    verb = "is" if one.different_values == 1 else "are"
-    return Paragraph(
-        f"{one.name}: {one.different_values:,} of {every} {verb} sharded differently {sides}, from "
-        f"{_count(len(one.beginnings), 'place')} on",
-        "bad",
-        hang=2,
-    )
+    if one.different_values:
+        verb = "is" if one.different_values == 1 else "are"
+        text = (
+            f"{one.name}: {one.different_values:,} of {every} {verb} sharded differently {sides}, "
+            f"from {_count(len(one.beginnings), 'place')} on"
+        )
+    else:
+        text = f"{one.name}: {every}, sharded alike {sides}"
+    for only, label in ((one.only_a, one.a), (one.only_b, one.b)):
+        if only:
+            text += f"; {_count(only, 'value')} only in {label}"
+    return Paragraph(text, "good" if one.same else "bad", hang=2)
 
 
 def provenance(one: PropagatedDiff) -> Iterator[Paragraph]:

@@ -155,7 +155,8 @@ def test_propagated_differences_are_grouped_by_where_they_begin(sdyscope):
 
 def test_propagated_of_two_files(sdyscope, mlp_files, mlp_texts, other):
     alike = mlp_files.parent / "alike.mlir"
-    alike.write_text(mlp_texts["shardy"].replace("jit(step)", "jit(walk)"))
+    renamed = mlp_texts["shardy"].replace("jit(step)", "jit(walk)")
+    alike.write_text(renamed.replace("jit_step", "jit_walk"))
     done = sdyscope("diff", mlp_files / "shardy.mlir", alike, "--at", "propagated")
     assert done.status == 0, done.out
     done = sdyscope("diff", mlp_files / "shardy.mlir", other, "--at", "propagated")
@@ -164,3 +165,21 @@ def test_propagated_of_two_files(sdyscope, mlp_files, mlp_texts, other):
     assert "params['w1'] f32[128,256]" in done.out
     everything = sdyscope("diff", mlp_files / "shardy.mlir", other, "--at", "propagated", "--all")
     assert len(everything.out.splitlines()) > len(done.out.splitlines())
+
+
+def test_propagated_of_two_programs_that_have_other_values(sdyscope):
+    words = ("diff", "mlp", "fsdp-transformer", "--at", "propagated", "--partitioner", "shardy")
+    done = sdyscope(*words, "--set", "layers=1")
+    assert done.status == 1
+    assert " values only in mlp; " in done.out.splitlines()[0]
+    assert " values only in fsdp-transformer" in done.out.splitlines()[0]
+
+
+def test_propagated_of_directories(sdyscope, mlp_files, mlp_texts, tmp_path):
+    for number in (1, 2):
+        folder = tmp_path / f"run{number}"
+        folder.mkdir()
+        (folder / "step.mlir").write_text(mlp_texts["shardy"])
+        (folder / "other.mlir").write_text(mlp_texts["shardy"].replace("@jit_step", "@jit_other"))
+    done = sdyscope("diff", tmp_path / "run1", tmp_path / "run2", "--at", "propagated")
+    assert (done.status, done.out) == (0, "2 programs in both: all the same\n")

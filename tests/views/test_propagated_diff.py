@@ -27,7 +27,7 @@ def test_the_total_is_first_and_says_where(found):
     assert " sharded differently before and after, from " in total.text
     named = replace(found, a="one.mlir", b="two.mlir")
     assert " differently in one.mlir and two.mlir, from " in propagated_diff.total(named).text
-    partitioners = replace(found, a="shardy", b="gspmd", beginnings=(), same=True)
+    partitioners = replace(found, a="shardy", b="gspmd", different_values=0, same=True)
     assert propagated_diff.total(partitioners).text.endswith("alike under shardy and gspmd")
 
 
