@@ -6,6 +6,7 @@ which the order of ops, and so the result, is not XLA's.
 """
 
 import argparse
+import gc
 import io
 import os
 import statistics
@@ -30,6 +31,7 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=3)
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
+    gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
     from sdyscope import targets
     from sdyscope.analysis.explain import Explainer, completeness
     from sdyscope.inspection import Inspection
