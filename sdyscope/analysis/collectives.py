@@ -229,8 +229,8 @@ def collectives(module: HloModule, meshes: Iterable[Mesh] = ()) -> Collectives:
 
     Args:
         module: the program of one device.
-        meshes: meshes of the program; the first with as many devices as the module is for and in
-            which most groups are axes names the axes.
+        meshes: meshes of the program. Of those with as many devices as the module is for, the axes
+            of the first are named in which most groups are axes, and fewest are parts of one.
 
     Raises:
         SdyscopeError: the text is cut off or a computation calls itself.
@@ -239,14 +239,15 @@ def collectives(module: HloModule, meshes: Iterable[Mesh] = ()) -> Collectives:
     found, unread = reader.all()
     total = module.num_partitions * module.replica_count
     best = Collectives(found, total, None, reader.differentiated)
-    fewest: int | None = None
+    least: tuple[int, int] | None = None
     for mesh in meshes:
         if mesh.size != total or mesh.is_maximal:
             continue
         placed = tuple(_placed(collective, reader, mesh) for collective in found)
         left = sum(collective.axes is None for collective in placed)
-        if fewest is None or left < fewest:
-            fewest, best = left, replace(best, collectives=placed, mesh=mesh)
+        cut = sum(axis.sub_axis_info is not None for one in placed for axis in one.axes or ())
+        if least is None or (left, cut) < least:
+            least, best = (left, cut), replace(best, collectives=placed, mesh=mesh)
     return replace(
         best,
         not_understood=(*module.not_understood, *unread),
