@@ -201,6 +201,7 @@ def _footer(compiled: CompiledMemory, top: int) -> Iterator[Paragraph]:
         left = len(found) - len(found[: top or None])
         more = f"; {_count(left, 'row', 'rows')} left out by --top" if left else ""
         yield Paragraph(f"sharding all of these further saves {size(saves)} a device{more}")
+    yield from _beyond_help(compiled)
     if compiled.equal:
         yield Paragraph("arguments and results are what the compiler counts, to the byte", "good")
     elif compiled.equal is None:
@@ -235,6 +236,25 @@ def _footer(compiled: CompiledMemory, top: int) -> Iterator[Paragraph]:
         )
     for note in compiled.notes:
         yield Paragraph(note, "muted")
+
+
+#: What takes a smaller part of all that is redundant is not worth a line.
+_WORTH_TELLING = 0.01
+
+
+def _beyond_help(compiled: CompiledMemory) -> Iterator[Paragraph]:
+    """What is redundant in tensors that the table of savings can't have."""
+    tensors = [tensor for tensor in compiled.tensors if tensor.replicated and not tensor.best]
+    least = _WORTH_TELLING * sum(tensor.replicated for tensor in compiled.tensors)
+    for named, why in (
+        (True, "that no free axis divides"),
+        (False, "whose sharding has no name here for the axes of a mesh"),
+    ):
+        members = [tensor for tensor in tensors if bool(tensor.sharding) is named]
+        wasted = sum(tensor.replicated for tensor in members)
+        if wasted > least:
+            words = _count(len(members), "tensor", "tensors")
+            yield Paragraph(f"{size(wasted)} a device are redundant in {words} {why}")
 
 
 def failures(found: Memory) -> Iterator[Paragraph]:

@@ -1,0 +1,120 @@
+"""`sdyscope memory`."""
+
+import pytest
+
+pytestmark = pytest.mark.compiles
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+def program(mesh):
+    def array(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def step(layers, x):
+        for w in layers:
+            x = jnp.tanh(x @ w["w"])
+        return [{"w": w["w"] * 2} for w in layers], x
+
+    jitted = jax.jit(step, donate_argnums=0, out_shardings=NamedSharding(mesh, P("data")))
+    layers = [{"w": array((16, 16), None, "model")} for _ in range(3)]
+    return Program("step", jitted, (layers, array((8, 16), "data")))
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "memory_program.py"
+    path.write_text(PROGRAM)
+    return f"{path}:program"
+
+
+def rows(done):
+    """The tables' lines as lists of cells, by their first cell."""
+    lines = [line.split("  ") for line in done.out.splitlines()]
+    cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
+    found = {}
+    for line in cells:
+        if line:
+            found.setdefault(line[0], line[1:])
+    return found
+
+
+def test_groups_and_savings(sdyscope):
+    done = sdyscope("memory", "mlp", "--set", "donate=true")
+    assert (done.status, done.err) == (0, "")
+    found = rows(done)
+    assert found["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
+    assert found["batch"] == ["2", "8.6 KiB", "2.2 KiB", "1.1 KiB", "-"]
+    assert found["result[0]"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
+    assert found["arguments"] == []
+    assert found["results, where not reused"] == ["68 B"]
+    w1 = ["f32[128,256]", "P(None, 'model')", "4", "P('data', 'model')", "48.0 KiB"]
+    assert found["params['w1']"] == w1
+    assert "compiled for cpu:8 under shardy by JAX" in done.out
+    assert "to the byte" in done.out
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_reads_well_at_every_width(sdyscope, columns):
+    done = sdyscope("memory", "mlp", "--partitioner", "both", columns=columns)
+    assert done.status == 0
+    lines = done.out.splitlines()
+    assert max(map(len, lines)) <= columns
+    assert all(line == line.rstrip() for line in lines)
+    # What is the same under both is told once.
+    assert done.out.count("in all") == 1
+    assert "under shardy and gspmd" in " ".join(lines)
+
+
+def test_donations_of_no_use_and_layers_in_one_row(sdyscope, program):
+    done = sdyscope("memory", program, columns=80)
+    assert done.status == 1
+    assert "3 warnings" in done.out
+    assert "argument layers[0]['w'] under shardy [donation-unused]" in done.out
+    row = rows(done)["layers[*]['w'] (3)"]
+    assert row == ["P(None, 'model')", "4", "P('data', 'model')", "1.1 KiB"]
+
+
+def test_top(sdyscope):
+    done = sdyscope("memory", "mlp", "--top", "1")
+    assert "7 rows left out by --top" in done.out
+    assert "params['w2']" not in done.out
+    done = sdyscope("memory", "mlp", "--top", "0")
+    assert "left out" not in done.out
+
+
+def test_the_document(sdyscope, program):
+    done = sdyscope("memory", program, "--partitioner", "both", "--json")
+    found = done.document("memory")
+    assert (done.status, found["passed"], found["failures"]) == (1, False, [])
+    assert [one["partitioner"] for one in found["compiled"]] == ["shardy", "gspmd"]
+    for one in found["compiled"]:
+        assert one["equal"] is True
+        assert one["compiler"]["arguments"] == 3 * 16 * 8 * 4 + 2 * 16 * 4
+        assert {finding["rule"] for finding in one["findings"]} == {"donation-unused"}
+        first = one["tensors"][0]
+        assert (first["name"], first["best"]) == ("layers[0]['w']", "P('data', 'model')")
+        assert first["options"][0] == {"dim": 0, "axis": "data", "saves": 384}
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_a_file(sdyscope, mlp_files, partitioner):
+    done = sdyscope("memory", mlp_files / f"{partitioner}.mlir", "--partitioner", partitioner)
+    assert (done.status, done.err) == (0, "")
+    assert rows(done)["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB"]
+    assert f"under {partitioner} by" in done.out
+    assert ("params['w1']" in done.out) is (partitioner == "shardy")
+    assert ("no name here for the axes" in done.out) is (partitioner == "gspmd")
+
+
+def test_what_can_not_be_compiled_for(sdyscope, mlp_files):
+    sdyscope("memory", "mlp", "--on", "cpu:4").said("cpu:4 has 4 devices", "for 8 devices")
+    sdyscope("memory", "mlp", "--on", "abacus").said("'abacus' names no hardware", "tpu:v5e:4x4")
+    (mlp_files / "cut.mlir").write_text((mlp_files / "shardy.mlir").read_text()[:3000])
+    sdyscope("memory", mlp_files / "cut.mlir").said("cut.mlir:", "can't read it")
