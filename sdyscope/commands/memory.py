@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options
+from sdyscope.commands import opening, options, propagation
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
@@ -16,7 +16,11 @@ if TYPE_CHECKING:
 @options.target
 @options.mesh
 @options.on
-@options.partitioner(default="shardy")
+@click.option(
+    "--partitioner",
+    type=click.Choice(list(options.PARTITIONERS)),
+    help="Under which to compile. By default shardy, or what a file is written for.",
+)
 @options.settings
 @opening.module
 @click.option(
@@ -32,7 +36,7 @@ def command(
     target: str,
     mesh: dict[str, int] | None,
     on: Hardware | None,
-    partitioners: tuple[str, ...],
+    partitioner: str | None,
     settings: dict[str, str],
     module: str | None,
     top: int,
@@ -46,8 +50,8 @@ def command(
     """
     from sdyscope.views import document, memory, memory_table, output, paragraphs, table
 
-    inspection = opening.open_one(
-        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+    inspection = propagation.open_target(
+        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
     )
     found = memory.document(inspection, on)
     here = output.answers()

@@ -105,7 +105,7 @@ def test_the_document(sdyscope, program):
 
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_a_file(sdyscope, mlp_files, partitioner):
-    done = sdyscope("memory", mlp_files / f"{partitioner}.mlir", "--partitioner", partitioner)
+    done = sdyscope("memory", mlp_files / f"{partitioner}.mlir")
     assert (done.status, done.err) == (0, "")
     assert rows(done)["params"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB"]
     assert f"under {partitioner} by" in done.out
