@@ -96,7 +96,7 @@ def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
     from sdyscope.views import comms
 
     try:
-        with path.open(encoding="utf-8", errors="surrogateescape") as lines:
+        with path.open(encoding="utf-8", errors="replace") as lines:
             module = read_hlo(lines)
         total = module.num_partitions * module.replica_count
         mesh = None if axes is None else Mesh.of(axes)

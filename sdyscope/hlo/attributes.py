@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 
+from sdyscope.errors import ConversionError
 from sdyscope.syntax._hlo_mesh import c_unescape
 
 #: What matters on the way to the end of a list: strings as a whole, brackets, commas.
@@ -76,6 +77,17 @@ def split_attributes(text: str) -> dict[str, str]:
 def metadata_fields(text: str) -> dict[str, str]:
     """The fields of ``{op_name="jit(f)/add" source_line=3}``; strings without their quotes."""
     return {
-        name: c_unescape(value[1:-1]) if value.startswith('"') else value
+        name: unescaped(value[1:-1]) if value.startswith('"') else value
         for name, value in _FIELD.findall(text)
     }
+
+
+def unescaped(text: str) -> str:
+    """The inside of a string literal as Unicode; as it is written where it has no meaning."""
+    if "\\" not in text:
+        return text
+    try:
+        meant = c_unescape(text)
+    except ConversionError:
+        return text
+    return meant.encode("utf-8", "surrogateescape").decode("utf-8", "replace")

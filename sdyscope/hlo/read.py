@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.hlo.attributes import end_of_operands, split_attributes
+from sdyscope.hlo.attributes import end_of_operands, split_attributes, unescaped
 from sdyscope.hlo.model import Computation, HloModule, Instruction, NotUnderstood, StackFrames
-from sdyscope.syntax._hlo_mesh import c_unescape
 
 __all__ = ["read_hlo"]
 
@@ -117,7 +116,7 @@ class _Reader:
             if match is None:
                 return False
             names = self.frames.files if self.section == "FileNames" else self.frames.functions
-            names[int(match[1])] = c_unescape(match[2])
+            names[int(match[1])] = unescaped(match[2])
             return True
         match = _NUMBERED.match(line)
         if match is None:

@@ -1,0 +1,163 @@
+"""`sdyscope comms`."""
+
+# ruff: noqa: E501 - lines of HLO are long
+
+import json
+from pathlib import Path
+
+import pytest
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"x": 2, "y": 4}
+
+def program(mesh):
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    def step(a):
+        b = jax.lax.with_sharding_constraint(jnp.sin(a), on("y", None, "x"))
+        return jax.lax.with_sharding_constraint(b * 2, on(None, ("x", "y"), None))
+
+    a = jax.ShapeDtypeStruct((8, 16, 32), jnp.float32, sharding=on("y", None, "x"))
+    return Program("step", jax.jit(step), (a,))
+
+def alone(mesh):
+    a = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("x")))
+    return Program("alone", jax.jit(jnp.sin), (a,))
+"""
+
+HLO = """HloModule jit_f, num_partitions=8
+
+ENTRY e {
+  %p = f32[1024]{0} parameter(0)
+  ROOT %r = f32[1024]{0} all-reduce(%p), channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true, metadata={op_name="jit(f)/layer/psum" source_file="a.py" source_line=3}
+}
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "communicating.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.fixture
+def hlo(tmp_path):
+    path = tmp_path / "partitioned.txt"
+    path.write_text(HLO)
+    return path
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("columns", [60, 80, 120, None])
+def test_the_total_comes_first_then_kinds_and_the_largest(sdyscope, columns):
+    done = sdyscope("comms", "mlp", columns=columns)
+    assert (done.status, done.err) == (0, "")
+    lines = done.out.splitlines()
+    assert columns is None or max(map(len, lines)) <= columns
+    words = " ".join(done.out.split())
+    assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 shardy and gspmd")
+    assert "alike: 2 collectives a step for 4 tensors; a device sends 103.7 KiB" in words
+    assert "forward 166 B, backward 103.5 KiB" in words
+    assert "all-reduce data=4 1 3 69.0 KiB 103.5 KiB" in words
+    assert "mlp.py:99" in "".join(done.out.split()) or " 99" in words
+
+
+@pytest.mark.compiles
+def test_json_has_all_of_it(sdyscope):
+    found = sdyscope("comms", "mlp", "--json", "--partitioner", "shardy").document("comms")
+    (program,) = found["programs"]
+    assert (found["hardware"], program["partitioner"], program["devices"]) == ("cpu:8", "shardy", 8)
+    assert program["total"] == {
+        "count": 2,
+        "tensors": 4,
+        "bytes": 70820,
+        "sent": 106150,
+        "received": 106150,
+    }
+    assert [entry["axes"] for entry in program["by_axes"]] == [
+        [{"name": "data", "size": 4, "pre_size": None}],
+        [{"name": "model", "size": 2, "pre_size": None}],
+    ]
+    largest = program["collectives"][0]
+    assert largest["parts"][0]["source"]["file"].endswith("mlp.py")
+    assert sum(entry["tally"]["sent"] for entry in program["by_scope"]) == 106150
+    assert program["with_source"] == 4
+
+
+@pytest.mark.compiles
+def test_a_rematerialization_is_told_at_its_line(sdyscope, program):
+    done = sdyscope("comms", f"{program}:program")
+    line = 1 + PROGRAM.splitlines().index(
+        '        b = jax.lax.with_sharding_constraint(jnp.sin(a), on("y", None, "x"))'
+    )
+    assert "involuntary full rematerialization of f32[2,16,16] in sharding_constraint" in done.out
+    assert f"communicating.py:{line}" in done.out
+
+
+@pytest.mark.compiles
+def test_a_program_that_sends_nothing(sdyscope, program):
+    done = sdyscope("comms", f"{program}:alone")
+    assert done.status == 0
+    assert "shardy and gspmd alike: no collectives, nothing is sent" in done.out
+    assert "collective  " not in done.out
+
+
+def test_a_file_of_hlo_is_read_as_it_is(sdyscope, hlo):
+    done = sdyscope("comms", hlo)
+    assert "jit_f" in done.out
+    assert "1 collective a step; a device sends 4.0 KiB" in done.out
+    assert "groups of 2" in done.out
+    assert "no mesh is known that fits" in done.out
+    named = sdyscope("comms", hlo, "--mesh", "data=4,model=2")
+    assert "all-reduce  model=2  1  f32[1024]  4.0 KiB  layer  a.py:3" in named.out
+
+
+def test_scopes_in_place_of_collectives(sdyscope, hlo):
+    done = sdyscope("comms", hlo, "--scopes")
+    assert "layer        1  4.0 KiB  4.0 KiB" in done.out
+    assert "a.py:3" not in done.out
+
+
+def test_a_mesh_of_another_size_is_refused(sdyscope, hlo):
+    sdyscope("comms", hlo, "--mesh", "data=4").said("8 devices", "the mesh has 4")
+
+
+@pytest.mark.parametrize("keep", [40, 120, 200, len(HLO) - 2])
+def test_a_file_that_is_cut_off_is_one_sentence(sdyscope, hlo, keep):
+    hlo.write_text(HLO[:keep])
+    done = sdyscope("comms", hlo)
+    done.said(str(hlo), ":")
+    assert len(done.err.splitlines()) <= 2
+
+
+def test_what_is_not_understood_is_said(sdyscope, hlo):
+    hlo.write_text(HLO.replace("  ROOT", "  what is this\n  ROOT"))
+    done = sdyscope("comms", hlo)
+    assert "1 line of the HLO could not be read: line 5: what is this" in done.out
+
+
+def test_bytes_that_are_no_text_do_no_harm(sdyscope, hlo):
+    hlo.write_bytes(HLO.encode().replace(b"layer", b"l\xffyer\\377\\q").replace(b"a.py", b"\\377"))
+    done = sdyscope("comms", hlo, "--json")
+    assert done.status == 0
+    json.loads(done.out)
+
+
+@pytest.mark.compiles
+def test_hardware_that_does_not_fit_is_one_sentence(sdyscope):
+    sdyscope("comms", "mlp", "--on", "cpu:4").said("4")
+    sdyscope("comms", "mlp", "--on", "abacus").said("abacus")
+
+
+def test_the_page_shows_what_the_command_prints():
+    page = (Path(__file__).parents[2] / "docs" / "comms.md").read_text()
+    assert "schema/comms.json" in page
+    for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"):
+        assert kind in page
