@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from sdyscope.analysis import check as checking
 from sdyscope.analysis import diff as diffing
@@ -131,13 +131,26 @@ class Inspection:
             raise next(iter(failures.values()))
         return modules, failures
 
-    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
+    def graph(
+        self,
+        partitioner: Partitioner | None = None,
+        *,
+        at: Literal["lowered", "propagated"] = "lowered",
+    ) -> OpGraph:
         """The op graph of the module under a partitioner (default: the first there is).
 
+        Args:
+            partitioner: whose.
+            at: whether values carry the shardings that are written, or those that were decided.
+
         Raises:
-            CompilerError: JAX can't lower the program under it.
+            CompilerError: JAX can't lower the program under it, or it can't be propagated.
         """
         chosen = self._chosen(partitioner)
+        if at == "propagated":
+            from sdyscope.analysis.propagated_graph import propagated_graph
+
+            return propagated_graph(self.graph(chosen), self.propagated(chosen))
         if chosen not in self._graphs:
             lowered = self.lowered[chosen]
             if lowered.module is None:

@@ -20,6 +20,13 @@ from sdyscope.commands import opening, options
 @options.settings
 @opening.module
 @click.option(
+    "--at",
+    type=click.Choice(["lowered", "propagated"]),
+    default="lowered",
+    show_default=True,
+    help="Whose shardings values have: those that are written, or those that were decided.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(["json", "graphml", "model-explorer"]),
@@ -42,6 +49,7 @@ def command(
     partitioner: str | None,
     settings: dict[str, str],
     module: str | None,
+    at: str,
     form: str,
     path: Path | None,
     as_json: bool,
@@ -64,7 +72,7 @@ def command(
         module=module,
     )
     chosen = inspection.partitioners[0]
-    made = inspection.graph(chosen)
+    made = inspection.graph(chosen, at=at)  # type: ignore[arg-type]
     content = graph.encoded(made, form)  # type: ignore[arg-type]
     if path is None:
         output.answers().write_bytes(content)

@@ -256,6 +256,8 @@ class OpGraph:
       functions: The module's functions by name, in order.
       not_understood: All that could not be read.
       reader: `bindings` (MLIR's own) or `text` (sdyscope's tolerant reader).
+      stage: Whose shardings values have: those written when it was `lowered`, or those that
+        propagation decided.
     """
 
     nx: networkx.MultiDiGraph[int]
@@ -266,6 +268,7 @@ class OpGraph:
     functions: dict[str, Function]
     not_understood: list[NotUnderstood]
     reader: Literal["bindings", "text"]
+    stage: Literal["lowered", "propagated"] = "lowered"
 
     def __len__(self) -> int:
         return len(self.ops)

@@ -29,7 +29,7 @@ class Node:
       types: MLIR type of each result.
       shapes: size of each dimension (null: dynamic) of each result; null for what is no tensor.
       dtypes: MLIR element type of each result.
-      shardings: sharding written for each result, in Shardy's or HLO's syntax; null without one.
+      shardings: sharding of each result, in Shardy's or HLO's syntax; null without one.
       function: symbol name of the function it is in.
       parent: id of the op whose region it is in; null for the module.
       region: which region of the parent.
@@ -136,6 +136,7 @@ class Graph:
     Attributes:
       schema: name and version of this form.
       module: symbol name of the module.
+      at: whose shardings values have, those written in the `lowered` module or the `propagated`.
       reader: `bindings` when MLIR's own parser read the module, `text` when only sdyscope's did.
       attributes: the module's attributes as texts.
       meshes: the module's meshes in Shardy's syntax, by name.
@@ -151,6 +152,7 @@ class Graph:
 
     schema: Literal["sdyscope.graph/1"] = "sdyscope.graph/1"
     module: str
+    at: Literal["lowered", "propagated"]
     reader: Literal["bindings", "text"]
     attributes: dict[str, str]
     meshes: dict[str, str]
@@ -213,6 +215,7 @@ def document(graph: OpGraph) -> Graph:
     )
     return Graph(
         module=graph.name,
+        at=graph.stage,
         reader=graph.reader,
         attributes=attribute_texts(graph.attributes),
         meshes={name: str(mesh) for name, mesh in graph.meshes.items()},
