@@ -94,7 +94,7 @@ def _needed(compiled: CompiledMemory, *, padded: bool, empty: int) -> list[Row]:
     lines = [
         ("arguments", said.arguments),
         (
-            "results" if not said.aliases else "results, where not reused",
+            "results" if not said.aliases else "other results",
             said.outputs - said.aliases,
         ),
         ("temporaries", said.temporaries),
@@ -234,8 +234,6 @@ def _footer(compiled: CompiledMemory, top: int) -> Iterator[Paragraph]:
             f"results: with {size(compiled.results_table)} for the table of their addresses",
             "muted",
         )
-    for note in compiled.notes:
-        yield Paragraph(note, "muted")
 
 
 #: What takes a smaller part of all that is redundant is not worth a line.

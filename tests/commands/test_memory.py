@@ -53,7 +53,7 @@ def test_groups_and_savings(sdyscope):
     assert found["batch"] == ["2", "8.6 KiB", "2.2 KiB", "1.1 KiB", "-"]
     assert found["result[0]"] == ["2", "138.0 KiB", "69.0 KiB", "51.8 KiB", "69.0 KiB"]
     assert found["arguments"] == []
-    assert found["results, where not reused"] == ["68 B"]
+    assert found["other results"] == ["68 B"]
     w1 = ["f32[128,256]", "P(None, 'model')", "4", "P('data', 'model')", "48.0 KiB"]
     assert found["params['w1']"] == w1
     assert "compiled for cpu:8 under shardy by JAX" in done.out
