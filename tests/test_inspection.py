@@ -109,6 +109,10 @@ def test_what_a_partitioner_cannot_lower_is_a_result():
             found.check()
         return
     check = found.check()
+    if jax.__version_info__ < (0, 10):  # GSPMD could say unreduced
+        assert check.passed
+        assert list(found.lowered) == ["shardy", "gspmd"]
+        return
     assert list(found.lowered) == ["shardy"]
     assert isinstance(found.failures["gspmd"], CompilerError)
     assert [f.rule for f in check.findings if f.partitioner == "gspmd"] == ["not-lowerable"]
