@@ -26,10 +26,11 @@ class Part:
         bytes: its size.
         sent: bytes that a device sends for it in one run; see ``collective_bytes``.
         received: bytes that it receives.
-        scope: scope of the op it was made for, without the program and the primitive.
+        scope: scope of the op it was made for, without the program and the primitive; where XLA
+            kept none, of the op whose value it moves.
         primitive: JAX's primitive, as the scope ends with it.
         phase: forward, backward or other.
-        source: the innermost line of user code; None where XLA kept none.
+        source: the innermost line of user code of the same op; None where there is none.
     """
 
     shape: Shape

@@ -8,7 +8,7 @@ is none, and a computation counts as often as it runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.collective_axes import axes_of_groups, axes_of_pairs
@@ -23,7 +23,7 @@ from sdyscope.hlo import (
     Instruction,
     NotUnderstood,
     Shape,
-    calls,
+    call_sites,
     executions,
 )
 from sdyscope.mesh import AxisRef, Mesh
@@ -35,6 +35,9 @@ __all__ = ["Collective", "Collectives", "Part", "Tally", "collectives"]
 _START = "-start"
 _DONE = re.compile(r"-(done|update)$")
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
+
+#: How far back the maker of a value without a name is looked for.
+_STEPS = 8
 
 #: Kinds whose tuple is one tensor in pieces, not several tensors.
 _IN_PIECES = ("all-to-all", "ragged-all-to-all")
@@ -109,9 +112,10 @@ class _Reader:
         self.differentiated = any(
             "transpose(" in instruction.rest for instruction in module.instructions()
         )
+        self.sites = call_sites(module)
         self.fused_by: dict[str, Instruction] = {}
-        for computation in module.computations.values():
-            for instruction, called in calls(computation):
+        for sites in self.sites.values():
+            for instruction, called in sites:
                 if instruction.opcode in ("fusion", "async-start"):
                     self.fused_by.setdefault(called, instruction)
 
@@ -120,7 +124,7 @@ class _Reader:
         found: list[Collective] = []
         unread: list[NotUnderstood] = []
         continued: dict[tuple[str, int], int] = {}
-        for name, execution in executions(self.module).items():
+        for name, execution in executions(self.module, self.sites).items():
             computation = self.module.computations[name]
             for instruction in computation.instructions.values():
                 kind = _kind(instruction.opcode)
@@ -229,11 +233,13 @@ class _Reader:
         own = self.fused_by.get(computation.name)
         made = []
         for shape, user in zip(shapes, named, strict=True):
-            best = next((one for one in (user, instruction, own) if one and one.op_name), None)
-            op_name = "" if best is None else best.op_name
+            known = [one for one in (user, instruction, own) if one and one.op_name]
+            if not known:
+                known = list(_maker(computation, instruction))
+            op_name = known[0].op_name if known else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
-            stacks = [self.module.stack(one) for one in (user, instruction, own) if one]
+            stacks = [self.module.stack(one) for one in known]
             made.append(
                 Part(
                     shape=shape,
@@ -296,6 +302,17 @@ def _users(computation: Computation, instruction: Instruction, count: int) -> li
         elif user.opcode.endswith("-done") and user.operands[:1] == (instruction.name,):
             makers.add(user.name)
     return found
+
+
+def _maker(computation: Computation, instruction: Instruction) -> Iterator[Instruction]:
+    """What made the value that a collective without a name moves: the next op that has a name."""
+    at: Instruction | None = instruction
+    for _ in range(_STEPS):
+        operands = at.operands if at is not None else ()
+        at = computation.instructions.get(operands[0]) if operands else None
+        if at is not None and at.op_name:
+            yield at
+            return
 
 
 def _users_line(stack: Sequence[SourceLocation]) -> SourceLocation:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 #: How much of a file is looked at to tell HLO text from StableHLO.
 _BEGINNING = 4096
 
+#: What partitioning removes.
+_SHARDING = 'custom_call_target="Sharding"'
+
 
 @options.command()
 @options.target
@@ -51,10 +54,16 @@ def command(
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
     """
+    from sdyscope.errors import TargetError
     from sdyscope.views import comms_table, document, output, paragraphs, table
 
     file = _hlo_file(target)
     if file is not None:
+        if on is not None or module is not None:
+            raise TargetError(
+                f"{target} is the text of a program that was compiled already.",
+                hint=f"Leave {'--on' if on is not None else '--module'} out.",
+            )
         found = _of_file(file, mesh)
     else:
         inspection = opening.open_one(
@@ -105,6 +114,11 @@ def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
                 f"The program is for {total:,} devices, and the mesh has {mesh.size:,}."
             )
         found = collectives(module, () if mesh is None else (mesh,))
+        if any(_SHARDING in instruction.rest for instruction in module.instructions()):
+            raise TargetError(
+                "The program in this file is not partitioned yet: it still says how to shard it.",
+                hint="Use the text after partitioning, such as compiled.as_text().",
+            )
     except SdyscopeError as error:
         if error.file is None:
             error.file = str(path)

@@ -6,20 +6,21 @@ instruction its text; shapes, operands and attributes are parsed when they are a
 """
 
 from sdyscope.hlo.attributes import split_attributes
-from sdyscope.hlo.executions import Execution, calls, executions
+from sdyscope.hlo.executions import CallSites, Execution, call_sites, executions
 from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, HloModule, Instruction, NotUnderstood
 from sdyscope.hlo.read import read_hlo
 from sdyscope.hlo.shape import Shape, parse_shape
 
 __all__ = [
+    "CallSites",
     "Computation",
     "Execution",
     "HloModule",
     "Instruction",
     "NotUnderstood",
     "Shape",
-    "calls",
+    "call_sites",
     "executions",
     "parse_shape",
     "read_hlo",

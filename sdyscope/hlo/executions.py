@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.loops import trip_count
 from sdyscope.hlo.model import Computation, HloModule, Instruction
 
-__all__ = ["Execution", "calls", "executions"]
+__all__ = ["CallSites", "Execution", "call_sites", "executions"]
 
 #: Ops that run other computations, and the attributes that name these. Computations that only say
 #: how to combine two numbers (``to_apply`` of a reduction) are not among them.
@@ -43,19 +44,39 @@ class Execution:
     asynchronous: bool = False
 
 
-def executions(module: HloModule) -> dict[str, Execution]:
+#: For each computation the (instruction, computation that it runs), in order.
+CallSites: TypeAlias = Mapping[str, Sequence[tuple[Instruction, str]]]
+
+
+def call_sites(module: HloModule) -> CallSites:
+    """Which computations each computation runs, by which instruction; only those that are there."""
+    return {
+        name: [
+            (instruction, called)
+            for instruction in computation.instructions.values()
+            if (attributes := _CALLERS.get(instruction.opcode)) is not None
+            for called in instruction.called(*attributes)
+            if called in module.computations
+        ]
+        for name, computation in module.computations.items()
+    }
+
+
+def executions(module: HloModule, sites: CallSites | None = None) -> dict[str, Execution]:
     """How often each computation runs that runs at all, by name.
 
+    Args:
+        module: the module.
+        sites: its call sites, where they are known already.
+
     Raises:
-        SdyscopeError: a computation calls itself, or a loop's text is cut off.
+        SdyscopeError: a computation calls itself, or the text of a call is cut off.
     """
-    order = _callers_first(module)
+    sites = call_sites(module) if sites is None else sites
     found = {module.entry: Execution(1)}
-    for name in order:
+    for name in _callers_first(module, sites):
         own, computation = found[name], module.computations[name]
-        for instruction, called in calls(computation):
-            if called not in module.computations:
-                continue
+        for instruction, called in sites[name]:
             here = _with_call(module, computation, instruction, called, own)
             before = found.get(called, Execution())
             found[called] = Execution(
@@ -87,36 +108,22 @@ def _with_call(
     return own
 
 
-def calls(computation: Computation) -> Iterator[tuple[Instruction, str]]:
-    """The computations that a computation runs: (instruction that does, name), in order."""
-    for instruction in computation.instructions.values():
-        names = _CALLERS.get(instruction.opcode)
-        if names is not None:
-            for called in instruction.called(*names):
-                yield instruction, called
-
-
-def _callers_first(module: HloModule) -> list[str]:
+def _callers_first(module: HloModule, sites: CallSites) -> list[str]:
     """The computations that are reached from the entry, each after all that call it."""
-    callees = {
-        name: [called for _, called in calls(computation) if called in module.computations]
-        for name, computation in module.computations.items()
-    }
     done: dict[str, None] = {}
-    opened: set[str] = set()
-    stack = [(module.entry, iter(callees[module.entry]))]
-    opened.add(module.entry)
+    opened = {module.entry}
+    stack = [(module.entry, iter(sites[module.entry]))]
     while stack:
         name, rest = stack[-1]
-        called = next(rest, None)
-        if called is None:
+        site = next(rest, None)
+        if site is None:
             stack.pop()
             opened.discard(name)
             done[name] = None
-        elif called in opened:
-            line = module.computations[called].line
-            raise SdyscopeError(f"The computation {called} calls itself.", line=line)
-        elif called not in done:
-            opened.add(called)
-            stack.append((called, iter(callees[called])))
+        elif site[1] in opened:
+            line = module.computations[site[1]].line
+            raise SdyscopeError(f"The computation {site[1]} calls itself.", line=line)
+        elif site[1] not in done:
+            opened.add(site[1])
+            stack.append((site[1], iter(sites[site[1]])))
     return list(done)[::-1]

@@ -19,7 +19,7 @@ from sdyscope.analysis.collective_bytes import wire_bytes
 from sdyscope.analysis.collectives import collectives
 from sdyscope.analysis.rematerializations import rematerializations
 from sdyscope.analysis.scopes import phase_of, scope_of
-from sdyscope.hlo import read_hlo
+from sdyscope.hlo import read_hlo, trip_count
 from sdyscope.mesh import AxisRef, Mesh, SubAxisInfo
 from sdyscope.replica_groups import CollectiveDeviceList, MeshAxesReplicaGroupList
 from sdyscope.syntax.replica_groups import parse_replica_groups
@@ -241,6 +241,22 @@ def test_a_scan_counts_as_often_as_it_runs():
     (one,) = found.collectives
     assert (one.count, one.unknown_trips) == (7, False)
     assert found.total.sent == 7 * BLOCK
+
+
+def test_the_loop_of_a_scan_is_counted_without_xla_s_help():
+    def body(x):
+        return jax.lax.scan(lambda x, _: (jnp.sin(x), None), x, length=7)[0]
+
+    argument = jax.ShapeDtypeStruct((4,), jnp.float32)
+    module = read_hlo(jax.jit(body).lower(argument).as_text(dialect="hlo"))
+    (loop,) = [
+        (computation, instruction)
+        for computation in module.computations.values()
+        for instruction in computation.instructions.values()
+        if instruction.opcode == "while"
+    ]
+    assert "known_trip_count" not in loop[1].rest
+    assert trip_count(module, *loop) == 7
 
 
 @pytest.mark.compiles
@@ -494,6 +510,19 @@ ROOT %y = f32[2]{{0}} get-tuple-element(%r), index=1, metadata={{op_name="jit(f)
         "forward": 16,
         "backward": 8,
     }
+
+
+def test_without_a_name_it_is_named_for_the_value_that_it_moves():
+    one = only(
+        f"""
+%p = f32[4]{{0}} parameter(0)
+%m = f32[4]{{0}} multiply(%p, %p), metadata={{op_name="jit(f)/optimizer/mul" source_file="/a.py" source_line=9}}
+%c = f32[4]{{0}} copy(%m)
+ROOT %r = f32[8]{{0}} all-gather(%c), {GROUPS}, dimensions={{0}}
+"""
+    )
+    (part,) = one.parts
+    assert (part.scope, part.primitive, str(part.source)) == ("optimizer", "mul", "/a.py:9")
 
 
 def test_pieces_of_an_all_to_all_are_one_tensor():

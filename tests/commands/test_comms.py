@@ -119,6 +119,17 @@ def test_a_file_of_hlo_is_read_as_it_is(sdyscope, hlo):
     assert "all-reduce  model=2  1  f32[1024]  4.0 KiB  layer  a.py:3" in named.out
 
 
+def test_what_a_compiled_program_cannot_be_asked(sdyscope, hlo):
+    sdyscope("comms", hlo, "--on", "cpu:8").said("compiled already", "Leave --on out")
+    sdyscope("comms", hlo, "--module", "f").said("compiled already", "Leave --module out")
+
+
+def test_a_program_that_is_not_partitioned_is_refused(sdyscope, hlo):
+    sharded = '%s = f32[] custom-call(%p), custom_call_target="Sharding", sharding={replicated}'
+    hlo.write_text(HLO.replace("  ROOT", f"  {sharded}\n  ROOT"))
+    sdyscope("comms", hlo).said("not partitioned yet", "as_text()")
+
+
 def test_scopes_in_place_of_collectives(sdyscope, hlo):
     done = sdyscope("comms", hlo, "--scopes")
     assert "layer        1  4.0 KiB  4.0 KiB" in done.out

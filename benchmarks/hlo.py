@@ -1,0 +1,156 @@
+"""How long reading partitioned HLO takes, beside XLA's own text parser on the same text.
+
+    python benchmarks/hlo.py [FILE ...] [--layers 24] [--repeat 5] [--megabytes 100]
+
+Without files, the train step of the reference transformer is compiled for eight CPU devices. XLA's
+parser (``hlo_module_from_text``), sdyscope's reader, the reader with every shape, operand and
+attribute parsed, and the reader with all collectives found take turns in one process; medians
+count. The second table is of texts made of copies of the largest one's computations, each read in
+a process of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
+
+from rich.console import Console
+from rich.table import Table
+
+from sdyscope.analysis.collectives import collectives
+from sdyscope.hlo import read_hlo
+from sdyscope.mesh import Mesh
+
+MEGABYTE = 1_000_000
+
+
+def compiled(layers: int) -> str:
+    """The train step of the transformer, unrolled, as eight CPU devices run it."""
+    from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve
+
+    program = resolve("fsdp-transformer", settings={"layers": str(layers)})
+    return Inspection(program, ("shardy",)).partitioned("shardy").hlo
+
+
+def by_xla(text: str) -> None:
+    from sdyscope.stages import compat
+
+    compat.hlo.hlo_module_from_text(text)
+
+
+def everything(text: str) -> None:
+    for instruction in read_hlo(text).instructions():
+        _ = instruction.shape, instruction.operands, instruction.attributes
+
+
+def all_collectives(text: str) -> None:
+    module = read_hlo(text)
+    collectives(module, [Mesh.of({"data": module.num_partitions})])
+
+
+WAYS: dict[str, Callable[[str], object]] = {
+    "XLA's parser": by_xla,
+    "read": read_hlo,
+    "read, all parsed": everything,
+    "read, collectives": all_collectives,
+}
+
+
+def medians(text: str, repeat: int) -> dict[str, float]:
+    times: dict[str, list[float]] = {name: [] for name in WAYS}
+    for _ in range(repeat):
+        for name, way in WAYS.items():
+            start = time.process_time()
+            way(text)
+            times[name].append(time.process_time() - start)
+    return {name: statistics.median(taken) for name, taken in times.items()}
+
+
+def grown(text: str, size: int) -> str:
+    """A text of about ``size`` characters: copies of all computations before the entry."""
+    header, _, rest = text.partition("\n\n%")
+    before, entry, after = ("%" + rest).partition("\nENTRY ")
+    copies = max((size - len(entry + after)) // len(before), 1)
+    # A copy has names of its own, as every computation in a module does.
+    made = (before.replace("\n%", f"\n%c{i}.") for i in range(copies))
+    return "\n".join((header, "", *made)) + entry + after
+
+
+def child(path: str) -> None:
+    """Reads a file and prints what it took, as a process of its own."""
+    start = time.process_time()
+    with open(path, encoding="utf-8") as lines:
+        module = read_hlo(lines)
+    read = time.process_time() - start
+    collectives(module)
+    report = {
+        "instructions": sum(1 for _ in module.instructions()),
+        "read": read,
+        "collectives": time.process_time() - start - read,
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+    print(json.dumps(report))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("files", nargs="*", type=Path)
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--megabytes", type=int, nargs="*", default=[25, 50, 100])
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    asked = parser.parse_args()
+    if asked.child:
+        child(asked.child)
+        return
+    console = Console()
+    texts = {path.name: path.read_text() for path in asked.files}
+    if not texts:
+        texts = {f"fsdp-transformer, {asked.layers} layers, CPU": compiled(asked.layers)}
+    table = Table("text", "MB", *WAYS, "read / XLA", title="seconds of CPU time, median")
+    for name, text in texts.items():
+        taken = medians(text, asked.repeat)
+        ratio = taken["read"] / taken["XLA's parser"]
+        cells = [f"{seconds:.3f}" for seconds in taken.values()]
+        table.add_row(name, f"{len(text) / MEGABYTE:.1f}", *cells, f"{ratio:.2f}")
+    console.print(table)
+    table = Table("MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
+    largest = max(texts.values(), key=len)
+    for megabytes in asked.megabytes:
+        text = grown(largest, megabytes * MEGABYTE)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+            file.write(text)
+            file.flush()
+            done = subprocess.run(
+                [sys.executable, __file__, "--child", file.name],
+                capture_output=True,
+                text=True,
+                check=True,
+            )
+        found = json.loads(done.stdout)
+        table.add_row(
+            f"{len(text) / MEGABYTE:.0f}",
+            f"{found['instructions']:,}",
+            f"{found['read']:.2f}",
+            f"{found['collectives']:.2f}",
+            f"{len(text) / MEGABYTE / found['read']:.0f}",
+            f"{found['peak'] / 1e9:.2f}",
+        )
+    console.print(table)
+
+
+if __name__ == "__main__":
+    main()
