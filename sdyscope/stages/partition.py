@@ -24,7 +24,7 @@ from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware import LARGEST_CPU, Hardware
 from sdyscope.partitioned import MemoryAnalysis, Partitioned
 from sdyscope.program import Partitioner
-from sdyscope.stages import partition_child
+from sdyscope.stages import compat, partition_child
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.topology import QUIET, missing_plugin
 from sdyscope.tiling import TupleSharding
@@ -40,6 +40,9 @@ _FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 _PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
 #: What the partitioner says of a resharding that it does by replicating, then and now.
 _REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
+
+
+_OLD = compat.version_tuple() < (0, 12)
 
 
 def partitions(lowered: LoweredModule, graph: OpGraph) -> int:
@@ -218,7 +221,9 @@ def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
         raise TargetError(found["wrong"], hint=found["hint"], file=found["file"])
     if "refused" in found:
         said = _PREFIX.sub("", found["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
-        raise CompilerError(f"The compiler refuses the program for {on}: {said}.")
+        # What libtpu writes for these, the HLO reader of an older jaxlib can't read back.
+        hint = "tpu7x needs JAX 0.12." if on.chip == "tpu7x" and _OLD else None
+        raise CompilerError(f"The compiler refuses the program for {on}: {said}.", hint=hint)
 
 
 def _ended(on: Hardware, status: int, log: str) -> CompilerError:

@@ -24,6 +24,8 @@ QUIET: Mapping[str, str] = {
     "TPU_WORKER_HOSTNAMES": "localhost",
     "TPU_ACCELERATOR_TYPE": "v5litepod-16",
     "TPU_LOG_DIR": "disabled",
+    # Without a TPU there is nothing that two processes could fight for.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
 }
 
 #: Modules of which one must be installed to compile for a platform, and the extra that brings it.
