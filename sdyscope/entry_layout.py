@@ -58,13 +58,16 @@ class EntryLayout:
         parameters: the parameters in order; those of one tuple, where there is just that, are told
             one by one.
         results: likewise.
-        results_are_tuple: whether there is a tuple of results, which takes a table of addresses.
+        parameters_are_tuple: whether they are one tuple, which takes a table of addresses; JAX
+            makes it so for TPUs and more than 2,000 arguments.
+        results_are_tuple: whether there is a tuple of results, which takes such a table too.
         aliases: number of a result -> of the parameter in whose buffer it lies.
         donors: parameters that may be overwritten and share their buffer with no result.
     """
 
     parameters: tuple[StoredArray, ...]
     results: tuple[StoredArray, ...]
+    parameters_are_tuple: bool
     results_are_tuple: bool
     aliases: Mapping[int, int]
     donors: frozenset[int]
@@ -87,6 +90,7 @@ def read_entry_layout(hlo: str) -> EntryLayout:
     return EntryLayout(
         parameters=_arrays(parameters),
         results=_arrays(results),
+        parameters_are_tuple=tupled,
         results_are_tuple=results.startswith("("),
         aliases={
             _first(result): _first(within) if tupled else int(parameter)

@@ -22,6 +22,7 @@ def test_arrays_and_shared_buffers():
     assert [one.memory_space for one in found.parameters[-2:]] == [0, 5]
     assert [one.bytes for one in found.results] == [5120, 4, 4]
     assert found.results_are_tuple
+    assert not found.parameters_are_tuple
     assert found.aliases == {0: 0, 2: 1}
     assert found.donors == {3}
 
@@ -53,6 +54,7 @@ def test_parameters_in_a_tuple():
     )
     found = read_entry_layout(text)
     assert [one.bytes for one in found.parameters] == [4, 8, 12]
+    assert found.parameters_are_tuple
     assert found.aliases == {1: 2}
     assert found.donors == {1}
 

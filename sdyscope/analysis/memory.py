@@ -155,7 +155,7 @@ class Memory:
         told: Counter[tuple[object, ...]] = Counter()
         found = []
         for one in self.held:
-            key = (one.shape, one.dtype, one.sharding)
+            key = (one.shape, one.dtype, _placed_as(one))
             if one.kind == "argument":
                 told[key] += 1
             elif told[key]:
@@ -274,6 +274,8 @@ def _placed(
     if annotation.placement is not None and not annotation.open_dims:
         return "lowered", annotation.placement, _named(annotation.placement, rank, mesh)
     texts = partitioned.parameter_shardings if kind == "argument" else partitioned.result_shardings
+    if partitioned.devices == 1:
+        return "compiled", Placement(1, ((),) * rank), None
     if number >= len(texts):
         return "unknown", None, None
     try:
@@ -414,7 +416,7 @@ def _why_unused(one: Held, results: Sequence[Held]) -> tuple[str, str]:
             f"{', '.join(r.name for r in fitting[:3])}, took another argument's buffer.",
             "Do not donate it.",
         )
-    if all(r.sharding != one.sharding for r in free):
+    if all(_placed_as(r) != _placed_as(one) for r in free):
         there = ", ".join(f"{r.name} is {_where(r)}" for r in free[:3])
         return (
             f"no {kind} result is placed as it is, {_where(one)}: {there}.",
@@ -424,6 +426,13 @@ def _why_unused(one: Held, results: Sequence[Held]) -> tuple[str, str]:
         f"the compiler did not take it for {', '.join(r.name for r in free[:3])}.",
         "",
     )
+
+
+def _placed_as(one: Held) -> object:
+    """Something that is equal for two tensors of one shape that are placed alike."""
+    if one.sharding is None:
+        return one.stored.shape
+    return to_placement(one.sharding, len(one.shape))
 
 
 def _where(one: Held) -> str:
@@ -481,23 +490,31 @@ def _compared(
     layout: EntryLayout, held: Sequence[Held], partitioned: Partitioned
 ) -> tuple[bool | None, int]:
     """Whether the bytes are what the compiler says, and those of the results' table."""
-    stored = sum(one.bytes for one in layout.results if not one.memory_space)
     said = partitioned.memory
     if said is None:
         return None, 0
-    table = said.outputs - stored
-    # An address takes 8 bytes; on TPUs 4, and the table some padding.
-    whole = 8 * len(layout.results) if layout.results_are_tuple else 0
-    fits = table == whole
-    if partitioned.hardware.platform == "tpu" and whole:
-        fits = 0 <= table <= -(-whole // _ALIGNMENT) * _ALIGNMENT
-    arguments = sum(one.bytes for one in layout.parameters if not one.memory_space)
-    blocks_agree = all(
-        one.bytes_per_device == num_bytes(_elements(one.stored), one.dtype) for one in held
+    of_arguments = said.arguments - _on_device(layout.parameters)
+    of_results = said.outputs - _on_device(layout.results)
+    equal = (
+        all(one.bytes_per_device == num_bytes(_elements(one.stored), one.dtype) for one in held)
+        and len(held) == len(layout.parameters) + len(layout.results)
+        and _is_table(
+            of_arguments, len(layout.parameters) * layout.parameters_are_tuple, partitioned
+        )
+        and _is_table(of_results, len(layout.results) * layout.results_are_tuple, partitioned)
     )
-    counted = len(held) == len(layout.parameters) + len(layout.results)
-    equal = blocks_agree and counted and arguments == said.arguments and fits
-    return equal, max(table, 0)
+    return equal, max(of_results, 0)
+
+
+def _on_device(arrays: Iterable[StoredArray]) -> int:
+    return sum(one.bytes for one in arrays if not one.memory_space)
+
+
+def _is_table(count: int, entries: int, partitioned: Partitioned) -> bool:
+    """Whether so many bytes are a table of addresses: 8 bytes each, on TPUs 4 and some padding."""
+    if partitioned.hardware.platform == "tpu" and entries:
+        return 4 * entries <= count <= -(-8 * entries // _ALIGNMENT) * _ALIGNMENT
+    return count == 8 * entries
 
 
 def _elements(stored: StoredArray) -> int:

@@ -91,6 +91,29 @@ def test_what_could_be_sharded_further():
     assert [one.name for one in found.under_sharded] == ["w", "b"]
 
 
+def test_a_result_in_place_of_an_argument_is_not_told_again():
+    fun = jax.jit(lambda a: (a + 1, a * 2), out_shardings=on("data", None))
+    found = memory(fun, given((16, 32), "data"))
+    assert [one.name for one in found.under_sharded] == ["a", "result[1]"]
+
+
+def test_one_device_holds_one_copy():
+    found = Inspection(Program("step", jax.jit(lambda a: a + 1), (jnp.ones(3),))).memory()
+    assert [one.copies for one in found.held] == [1, 1]
+    assert found.equal is True
+
+
+@needs_libtpu
+def test_thousands_of_arguments_are_one_tuple_on_tpus():
+    arrays = [given((8, 16), "data") for _ in range(2001)]
+    program = Program("step", jax.jit(lambda a: a[0] + a[2000], keep_unused=True), (arrays,))
+    found = Inspection(program, ["shardy"]).memory(on="tpu:v5e:2x4")
+    assert found.partitioned.memory.arguments > sum(
+        one.stored.bytes for one in found.held if one.kind == "argument"
+    )
+    assert found.equal is True
+
+
 def test_what_nothing_divides():
     found = memory(jax.jit(lambda a: a + 1), given((5, 3)))
     assert found.under_sharded == ()
