@@ -34,6 +34,7 @@ __all__ = ["Collective", "Collectives", "Part", "Tally", "collectives"]
 
 _START = "-start"
 _DONE = re.compile(r"-(done|update)$")
+_SYNCHRONOUS = '"is_sync":true'
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
 
 #: How far back the maker of a value without a name is looked for.
@@ -180,14 +181,22 @@ class _Reader:
             count=execution.times,
             unknown_trips=execution.unknown_trips,
             conditional=execution.conditional,
-            asynchronous=execution.asynchronous
-            or instruction.opcode.endswith(_START)
-            or kind in ("send", "recv"),
+            asynchronous=self.is_asynchronous(computation, instruction, execution),
             channel_id=instruction.channel_id,
             groups=pairs_text or attributes.get("replica_groups", ""),
             parts=self.parts(computation, instruction, kind, moving),
             line=instruction.line,
         )
+
+    def is_asynchronous(
+        self, computation: Computation, instruction: Instruction, execution: Execution
+    ) -> bool:
+        """Whether other work goes on meanwhile; GPUs write all as if, and say where it does not."""
+        starter = self.fused_by.get(computation.name) if execution.asynchronous else None
+        if any(_SYNCHRONOUS in one.rest for one in (instruction, starter) if one is not None):
+            return False
+        is_start = instruction.opcode.endswith(_START) or instruction.opcode in ("send", "recv")
+        return execution.asynchronous or is_start
 
     def global_groups(
         self, instruction: Instruction, kind: CollectiveKind, attributes: Mapping[str, str]
@@ -230,12 +239,16 @@ class _Reader:
         named = [instruction] * len(shapes)
         if len(shapes) > 1:
             named = _users(computation, instruction, len(shapes))
+        elif kind == "all-reduce" and not instruction.op_name:
+            joined = self.joined(computation, instruction)
+            if sum(one.shape.bytes for one in joined) == shapes[0].bytes:
+                shapes, named = tuple(one.shape for one in joined), joined
         own = self.fused_by.get(computation.name)
         made = []
         for shape, user in zip(shapes, named, strict=True):
             known = [one for one in (user, instruction, own) if one and one.op_name]
             if not known:
-                known = list(_maker(computation, instruction))
+                known = list(_maker(computation, user))
             op_name = known[0].op_name if known else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
@@ -253,6 +266,21 @@ class _Reader:
                 )
             )
         return tuple(made)
+
+    def joined(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
+        """The values that an operand without a name is a concatenation of: GPUs join so."""
+        operand = computation.instructions.get(next(iter(instruction.operands), ""))
+        if operand is None:
+            return []
+        if operand.opcode == "fusion":
+            fused = [self.module.computations.get(name) for name in operand.called("calls")]
+            roots = [one.root for one in fused if one is not None]
+            if not all(root and root.opcode == "concatenate" for root in roots):
+                return []
+        elif operand.opcode != "concatenate":
+            return []
+        found = [_unflattened(computation, name) for name in operand.operands]
+        return [one for one in found if one is not None]
 
     def shapes(
         self, computation: Computation, instruction: Instruction, kind: CollectiveKind
@@ -302,6 +330,17 @@ def _users(computation: Computation, instruction: Instruction, count: int) -> li
         elif user.opcode.endswith("-done") and user.operands[:1] == (instruction.name,):
             makers.add(user.name)
     return found
+
+
+def _unflattened(computation: Computation, name: str) -> Instruction | None:
+    """The instruction of a name, before it was only given another shape."""
+    one = computation.instructions.get(name)
+    while one is not None and one.opcode in ("bitcast", "reshape"):
+        before = computation.instructions.get(next(iter(one.operands), ""))
+        if before is None:
+            break
+        one = before
+    return one
 
 
 def _maker(computation: Computation, instruction: Instruction) -> Iterator[Instruction]:

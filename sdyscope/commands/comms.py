@@ -45,7 +45,7 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Show every collective of a step: kind, mesh axes, bytes, source.
+    """Show every collective: kind, mesh axes, bytes, source line.
 
     The program is compiled ahead of time; nothing is run. How many collectives a step executes,
     loops included, over which mesh axes, how many bytes a device sends for them, and which line of

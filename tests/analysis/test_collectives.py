@@ -525,6 +525,43 @@ ROOT %r = f32[8]{{0}} all-gather(%c), {GROUPS}, dimensions={{0}}
     assert (part.scope, part.primitive, str(part.source)) == ("optimizer", "mul", "/a.py:9")
 
 
+@pytest.mark.parametrize(
+    "concatenate", ["concatenate(%x, %y), dimensions={0}", "fusion(%x, %y), kind=kLoop, calls=%cat"]
+)
+def test_tensors_that_are_joined_end_to_end_are_parts(concatenate):
+    cat = """
+cat {
+  %a = f32[4]{0} parameter(0)
+  %b = f32[2]{0} parameter(1)
+  ROOT %c = f32[6]{0} concatenate(%a, %b), dimensions={0}
+}
+"""
+    one = only(
+        f"""
+%p = f32[2,2]{{1,0}} parameter(0)
+%m = f32[2,2]{{1,0}} negate(%p), metadata={{op_name="jit(f)/one/neg"}}
+%x = f32[4]{{0}} bitcast(%m)
+%y = f32[2]{{0}} parameter(1), metadata={{op_name="jit(f)/two/mul"}}
+%j = f32[6]{{0}} {concatenate}
+ROOT %r = f32[6]{{0}} all-reduce(%j), {GROUPS}
+""",
+        before=cat,
+    )
+    assert [(str(part.shape), part.scope, part.sent) for part in one.parts] == [
+        ("f32[2,2]", "one", 16),
+        ("f32[2]", "two", 8),
+    ]
+
+
+@pytest.mark.parametrize(("is_sync", "asynchronous"), [("true", False), ("false", True)])
+def test_a_start_may_say_that_it_is_synchronous(is_sync, asynchronous):
+    config = f'backend_config={{"collective_backend_config":{{"is_sync":{is_sync}}}}}'
+    one = only(
+        f"%p = f32[4]{{0}} parameter(0)\n%s = f32[4]{{0}} all-reduce-start(%p), {GROUPS}, {config}"
+    )
+    assert one.asynchronous is asynchronous
+
+
 def test_pieces_of_an_all_to_all_are_one_tensor():
     one = only(
         f"%p = f32[4]{{0}} parameter(0)\n%q = f32[4]{{0}} parameter(1)\nROOT %r = (f32[4]{{0}}, f32[4]{{0}}) all-to-all(%p, %q), {GROUPS}"
