@@ -2,10 +2,16 @@
 
 # ruff: noqa: E501 - lines of HLO are long
 
-import pytest
+import contextlib
 
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdyscope.analysis.collectives import collectives
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import executions, parse_shape, read_hlo, split_attributes, trip_count
+from sdyscope.mesh import Mesh
 from sdyscope.replica_groups import CollectiveDeviceList
 from sdyscope.syntax.replica_groups import parse_replica_groups
 
@@ -377,3 +383,16 @@ def test_no_cut_is_more_than_an_error(end):
     except SdyscopeError:
         return
     assert module.entry
+
+
+@given(st.data())
+def test_spoilt_text_is_an_error_or_is_listed(data):
+    text = MODULE
+    for _ in range(data.draw(st.integers(1, 6))):
+        start = data.draw(st.integers(0, len(text)))
+        end = data.draw(st.integers(start, min(start + 40, len(text))))
+        text = text[:start] + data.draw(st.text('(){}[],="\\\n% <>0a', max_size=6)) + text[end:]
+    with contextlib.suppress(SdyscopeError):
+        module = read_hlo(text)
+        found = collectives(module, [Mesh.of({"x": 8})])
+        assert found.not_understood_count >= module.not_understood_count
