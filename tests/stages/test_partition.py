@@ -3,11 +3,13 @@
 import importlib.util
 import re
 import sys
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
@@ -94,6 +96,23 @@ def test_a_resharding_by_replication_is_kept():
     assert any("full rematerialization" in line for line in found.rematerializations)
 
 
+def test_what_asks_python_back():
+    @custom_partitioning
+    def double(x):
+        return x * 2
+
+    double.def_partition(
+        partition=lambda mesh, args, result: (mesh, lambda x: x * 2, result.sharding, args),
+        infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
+        sharding_rule="i j -> i j",
+    )
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    argument = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    inspection = Inspection(Program("double", jax.jit(double), (argument,)), ["shardy"])
+    with pytest.raises(CompilerError, match="custom_partitioning asks Python"):
+        inspection.partitioned()
+
+
 def test_another_number_of_devices():
     inspection = Inspection(program(), ["shardy"])
     with pytest.raises(TargetError, match="cpu:4 has 4 devices, and the program is for 8 devices"):
@@ -101,7 +120,8 @@ def test_another_number_of_devices():
 
 
 def test_a_missing_compiler(monkeypatch):
-    monkeypatch.setattr(topology.importlib.util, "find_spec", lambda name: None)
+    nothing = SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: None))
+    monkeypatch.setattr(topology, "importlib", nothing)
     inspection = Inspection(program(), ["shardy"])
     with pytest.raises(TargetError, match=r"needs libtpu.*not installed.*\n.*sdyscope\[tpu\]"):
         inspection.partitioned(on="tpu:v5e:2x4")
