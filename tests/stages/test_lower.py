@@ -246,7 +246,7 @@ def test_standard_error_of_the_compiler_is_kept():
 
 
 def test_a_jax_without_gspmd(monkeypatch):
-    monkeypatch.setattr(compat, "config", SimpleNamespace())
+    monkeypatch.setattr(compat.meshes, "config", SimpleNamespace())
     with pytest.raises(NotLowerable, match="no GSPMD partitioner any more"):
         lower(program(), "gspmd")
     assert lower(program(), "shardy").found == "shardy"

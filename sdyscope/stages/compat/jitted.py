@@ -1,0 +1,140 @@
+"""What jit was given, and what it made of that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+from jax._src import core
+from jax._src import pjit as jit_internals
+from jax._src.interpreters import pxla
+
+from sdyscope.stages.compat.versions import version_tuple
+from sdyscope.stages.signature import Argument, LoweringArguments, Result
+
+
+def specified(value: Any) -> Any:
+    """`value`, or None where JAX has a marker for what was not specified."""
+    return None if type(value).__name__ in ("UnspecifiedValue", "AutoLayoutSingleton") else value
+
+
+def _debug_info(jaxpr: Any) -> Any:
+    jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
+    return getattr(jaxpr, "debug_info", None) or jaxpr._debug_info
+
+
+def _names(names: Sequence[str | None] | None, count: int) -> list[str]:
+    known = list(names or ())
+    return [str(name or "") for name in known] if len(known) == count else [""] * count
+
+
+def arguments(traced: Any) -> list[Argument]:
+    """The flat arguments that a `jax.stages.Traced` was made for, static ones left out."""
+    params, avals = traced._params, traced.jaxpr.in_avals
+    # An array and its ShapeDtypeStruct here; only what jit keeps of them from 0.9.
+    flat = getattr(traced, "_meta_tys_flat", None)
+    flat = traced._args_flat if flat is None else flat
+    names = _names(_debug_info(traced.jaxpr).arg_names, len(avals))
+    found = []
+    for name, aval, value, asked, layout, donated in zip(
+        names,
+        avals,
+        flat,
+        params["in_shardings"],
+        params["in_layouts"],
+        params["donated_invars"],
+        strict=True,
+    ):
+        committed = getattr(value, "committed", getattr(value, "_committed", True))
+        given = getattr(value, "sharding", None) if committed else None
+        found.append(
+            Argument(name, aval, given, specified(asked), specified(layout) is not None, donated)
+        )
+    return found
+
+
+def results(traced: Any) -> list[Result]:
+    """The flat results of a `jax.stages.Traced`."""
+    params, avals = traced._params, traced.jaxpr.out_avals
+    names = _names(_debug_info(traced.jaxpr).result_paths, len(avals))
+    return [
+        Result(name, aval, specified(asked), specified(layout) is not None)
+        for name, aval, asked, layout in zip(
+            names, avals, params["out_shardings"], params["out_layouts"], strict=True
+        )
+    ]
+
+
+def kept_jaxpr(traced: Any) -> tuple[Any, frozenset[int]]:
+    """The jaxpr as it will be lowered, and the flat arguments that it still uses.
+
+    jit drops what no result depends on, constraints included, unless `keep_unused` is set. This
+    calls (and so shares the cache of) the very function that lowering calls.
+    """
+    params = traced._params
+    given = [traced.jaxpr, params["keep_unused"], tuple(params["donated_invars"])]
+    if version_tuple() < (0, 10):
+        given.append(False)  # auto_spmd_lowering
+    kept = pxla._dce_jaxpr(*given)
+    return kept[0], frozenset(kept[2])
+
+
+def lowered_signature(lowered: Any) -> tuple[list[Argument], list[Result]]:
+    """The flat arguments and results of a `jax.stages.Lowered`, which has no jaxpr any more."""
+    compile_args = lowered._lowering.compile_args
+    info, found = compile_args["all_args_info"], lowering_arguments(lowered)
+    shardings = dict(zip(found.kept, compile_args["in_shardings"][found.constants :], strict=True))
+    count = len(info.in_avals)
+    avals = info.in_avals[count - lowered.in_tree.num_leaves :]
+    names = _names(info.debug_info.arg_names, len(avals))
+    given = [
+        Argument(name, aval, None, specified(shardings.get(i)), False, i in found.donated)
+        for i, (name, aval) in enumerate(zip(names, avals, strict=True))
+    ]
+    avals = compile_args["global_out_avals"]
+    names = _names(info.debug_info.result_paths, len(avals))
+    return given, [
+        Result(name, aval, specified(sharding), False)
+        for name, aval, sharding in zip(names, avals, compile_args["out_shardings"], strict=True)
+    ]
+
+
+def lowering_arguments(lowered: Any) -> LoweringArguments:
+    """Reads it off a `jax.stages.Lowered`."""
+    lowering = lowered._lowering
+    constants = len(getattr(lowering, "const_args", None) or ())
+    indices = sorted(lowering.compile_args["kept_var_idx"])
+    donated = tuple(lowering._donated_invars)
+    # With hoisted constants both lists begin with them.
+    kept = tuple(index - constants for index in indices[constants:])
+    return LoweringArguments(
+        constants,
+        kept,
+        tuple(i for i, flag in zip(kept, donated[constants:], strict=True) if flag),
+        int(lowering.compile_args["num_devices"]),
+        tuple(lowering._platforms),
+    )
+
+
+def function_name(stage: Any) -> str:
+    """The name of the function that a `jax.stages.Traced` or `Lowered` was made from."""
+    if isinstance(stage, jax.stages.Lowered):
+        lowering: Any = stage._lowering
+        name = str(lowering._name)
+        return re.sub(r"^jit[_(](.*?)\)?$", r"\1", name)
+    return str(stage.fun_name)
+
+
+def constant_shardings(jaxpr: Any) -> list[tuple[Any, Any]]:
+    """(abstract value, sharding) of the constants that become arguments of a nested function.
+
+    Only with `jax_use_simplified_jaxpr_constants`; None where a constant is free.
+    """
+    constants = core.jaxpr_const_args(getattr(jaxpr, "jaxpr", jaxpr))
+    shardings = jit_internals.const_args_shardings([value for value, _ in constants])
+    return [
+        (aval, specified(sharding))
+        for (_, aval), sharding in zip(constants, shardings, strict=True)
+    ]

@@ -1,0 +1,56 @@
+"""What a program needs to be run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from jax._src.named_sharding import UNSPECIFIED
+
+
+def call_arguments(
+    fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments without those that `fun`, a jitted function, holds static."""
+    info = getattr(fun, "_jit_info", None)
+    numbers = getattr(info, "static_argnums", ())
+    static = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
+    names = frozenset(getattr(info, "static_argnames", ()))
+    return (
+        tuple(value for number, value in enumerate(args) if number not in static),
+        {name: value for name, value in kwargs.items() if name not in names},
+    )
+
+
+def lowering_devices(lowered: Any) -> tuple[Any, ...] | None:
+    """The devices that a `jax.stages.Lowered` names; None when its meshes are abstract."""
+    devices = lowered._lowering._device_list
+    return None if devices is None else tuple(devices)
+
+
+def lowering_platform(device: Any) -> str:
+    """What to lower for to run on a device: `cpu`, `tpu`, `cuda` or `rocm`."""
+    return str(getattr(device.client, "_raw_platform", device.platform))
+
+
+def hlo_sharding_text(sharding: Any, ndim: int) -> str:
+    """A JAX sharding of any kind as XLA writes it: `{devices=[4,2]<=[8]}`."""
+    return str(sharding._to_xla_hlo_sharding(ndim))
+
+
+def setting(name: str) -> Any:
+    """The value of an entry of JAX's configuration, in this thread: `jax_num_cpu_devices`."""
+    return getattr(jax.config, name)
+
+
+def unspecified() -> Any:
+    """JAX's marker for a sharding that was not specified."""
+    return UNSPECIFIED
+
+
+def random_keys(aval: Any, seed: int) -> Any:
+    """PRNG keys for an abstract key array, made from one seed."""
+    keys = jax.random.split(jax.random.key(seed, impl=aval.dtype._impl), math.prod(aval.shape))
+    return keys.reshape(aval.shape)
