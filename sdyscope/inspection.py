@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from sdyscope.analysis import check as checking
 from sdyscope.analysis import diff as diffing
 from sdyscope.analysis import what_if as wishing
+from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
 from sdyscope.annotations import Annotation, read_annotations
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.findings import Finding
@@ -192,30 +193,10 @@ class Inspection:
 
     def module_findings(self) -> tuple[Finding, ...]:
         """What there is to say about whole modules, before any tensor is looked at."""
-        findings = [
-            Finding(
-                "not-lowerable",
-                "note" if self.lowered else "error",
-                f"There is nothing to compare under {partitioner}: {error.message}",
-                partitioner=partitioner,
-                hint=error.hint or "",
-            )
-            for partitioner, error in self.failures.items()
-        ]
+        findings = list(not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
-            findings += _fallback(partitioner, lowered)
-            findings += [
-                Finding(
-                    "not-understood",
-                    "warning",
-                    f"{item.attribute or 'A piece of the module'} could not be read: {item.error}",
-                    kind="op",
-                    source=None if item.op is None else self.graph(partitioner).ops[item.op].source,
-                    partitioner=partitioner,
-                    found=item.text,
-                )
-                for item in self.graph(partitioner).not_understood
-            ]
+            findings += fallback(partitioner, lowered.found)
+            findings += not_understood(partitioner, self.graph(partitioner))
         return tuple(findings)
 
     def diff(self, other: Inspection | None = None) -> diffing.Diff:
@@ -554,32 +535,6 @@ def _labels(a: Program | LoweredModule, b: Program | LoweredModule) -> tuple[str
         if one != two:
             return one, two
     return f"{one} (a)", f"{two} (b)"
-
-
-def _fallback(partitioner: Partitioner, lowered: LoweredModule) -> list[Finding]:
-    found = lowered.found
-    if found == "both":
-        return [
-            Finding(
-                "mixed-attributes",
-                "error",
-                "The module has annotations of both partitioners; up to JAX 0.10 Shardy then "
-                "falls back to GSPMD without an error.",
-                partitioner=partitioner,
-                hint="Find what was lowered without Shardy: an exported function, a custom call.",
-            )
-        ]
-    if found not in ("none", partitioner):
-        return [
-            Finding(
-                "silent-fallback",
-                "error",
-                f"{partitioner} was asked for, and the module is written for {found}.",
-                partitioner=partitioner,
-                hint="Look for jax_use_shardy_partitioner being set by the program.",
-            )
-        ]
-    return []
 
 
 def inspect(

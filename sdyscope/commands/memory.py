@@ -42,7 +42,7 @@ def command(
     top: int,
     as_json: bool,
 ) -> int:
-    """Show the bytes that a device holds, and which could be saved.
+    """Show what a device holds, and which bytes it could save.
 
     The program is compiled, not run: by argument and result the bytes a device, which of them share
     a buffer, what the program needs besides, and which tensors could be sharded further along which
