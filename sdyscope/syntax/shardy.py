@@ -266,7 +266,7 @@ class _Values(Transformer[Token, Any]):
 
 
 def _integer(digits: str) -> int:
-    number = int(digits, 16 if "x" in digits else 10)
+    number = int("".join(digits.split()), 16 if "x" in digits else 10)
     if not -(1 << 63) <= number < 1 << 63:
         raise ConversionError(f"{digits} does not fit in 64 bits")
     return number

@@ -286,6 +286,12 @@ def stricter_on_purpose(kind: str, text: str, error: SyntaxTextError, theirs: st
     )
 
 
+def test_a_sign_may_stand_apart_as_in_mlir():
+    text = '#sdy<all_to_all_param_list[{"a"}: - 2->3]>'
+    assert str(reprinted(text)) == '#sdy<all_to_all_param_list[{"a"}: -2->3]>'
+    assert shardy.parse_all_to_all_param_list(text).params[0].src_dim == -2
+
+
 def looser_on_purpose(text: str) -> bool:
     """Whether we read what the compiler's parser refuses.
 
