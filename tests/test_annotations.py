@@ -134,6 +134,38 @@ module @m {
     assert one != three
 
 
+def test_what_says_which_dimensions_are_open_is_read_or_said(annotated):
+    found = annotated("""
+module @m attributes {mhlo.num_partitions = 8 : i32} {
+  func.func public @main(%arg0: tensor<8x8xf32>) -> tensor<8x8xf32> {
+    %0 = stablehlo.custom_call @Sharding(%arg0) {backend_config = "unspecified_dims=[1]", mhlo.sharding = "{devices=[8,1]<=[8]}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    %1 = stablehlo.custom_call @Sharding(%0) {backend_config = "something new", mhlo.sharding = "{devices=[8,1]<=[8]}"} : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %1 : tensor<8x8xf32>
+  }
+}""")
+    assert [(a.open_dims, a.problem) for a in found[2:]] == [
+        ((1,), ""),
+        ((), "its backend_config something new could not be read"),
+    ]
+
+
+def test_manual_axes_that_the_mesh_does_not_have():
+    found = read_annotations(
+        read_text("""
+module @m {
+  sdy.mesh @mesh = <["a"=4]>
+  func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {
+    %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"a"}]>] out_shardings=[<@mesh, [{"a"}]>] manual_axes={"z"} (%arg1: tensor<8xf32>) {
+      sdy.return %arg1 : tensor<8xf32>
+    } : (tensor<8xf32>) -> tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}""")
+    )
+    boundaries = [a for a in found if a.kind.startswith("shard_map")]
+    assert [a.problem for a in boundaries] == ['unknown mesh axis "z"; the mesh has: a'] * 2
+
+
 @pytest.mark.parametrize(
     ("scope", "parts"),
     [

@@ -14,7 +14,7 @@ from functools import lru_cache
 from sdyscope.annotations import Annotation
 from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError
-from sdyscope.findings import Finding
+from sdyscope.findings import Finding, Severity
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.placement import Digits, Placement, axes_digits
 from sdyscope.program import Partitioner, RequestedTensor
@@ -108,14 +108,14 @@ def _finding(
     message: str,
     *,
     partitioner: Partitioner | None = None,
-    severity: str = "error",
+    severity: Severity = "error",
     expected: str = "",
     found: str = "",
     hint: str = "",
 ) -> Finding:
     return Finding(
         rule,
-        severity,  # type: ignore[arg-type]
+        severity,
         message,
         tensor.name,
         tensor.kind,
@@ -335,7 +335,8 @@ def _manual_words(digits: Digits, mesh: Mesh) -> str:
 def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
     if len(tensor.lowered) < 2 or any(there.problem for there in tensor.lowered.values()):
         return
-    mesh = tensor.requested.sharding.mesh if _has_mesh(tensor.requested) else None  # type: ignore
+    asked = None if tensor.requested is None else tensor.requested.sharding
+    mesh = None if asked is None else asked.mesh
     (first, one), (second, two) = list(tensor.lowered.items())[:2]
     if (one.placement is None) != (two.placement is None):
         same = False
@@ -352,10 +353,6 @@ def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
             expected=f"{first}: {_words(one, mesh)}",
             found=f"{second}: {_words(two, mesh)}",
         )
-
-
-def _has_mesh(asked: RequestedTensor | None) -> bool:
-    return asked is not None and asked.sharding is not None
 
 
 def _about_tensor(tensor: Tensor) -> Iterator[Finding]:

@@ -129,9 +129,10 @@ class _Walk:
 
     def constraint(self, op: Op, sharding: Sharding | None, manual: _Manual) -> Annotation:
         self.ordinal += 1
-        open_dims = self.unspecified(op)
+        open_dims, problem = self.unspecified(op)
         made = self.of_op("constraint", op, 0, sharding, open_dims=open_dims, ordinal=self.ordinal)
-        return replace(made, manual_axes=manual[0], manual=manual[1])
+        problem = made.problem or problem
+        return replace(made, manual_axes=manual[0], manual=manual[1], problem=problem)
 
     def other(self, op: Op) -> Iterator[Annotation]:
         for index, sharding in enumerate(op.shardings):
@@ -146,19 +147,21 @@ class _Walk:
         axes = op.attributes.get("manual_axes")
         names = axes.axes if isinstance(axes, ManualAxes) else ()
         operands = [(producer.types[edge.result]) for producer, edge in self.graph.operands(op)]
-        sides = (
-            ("shard_map input", operands, _each(op.attributes.get("in_shardings"))),
-            ("shard_map output", list(op.types), _each(op.attributes.get("out_shardings"))),
+        results = list(op.types)
+        sides: tuple[tuple[AnnotationKind, list[TensorType], list[Sharding | None]], ...] = (
+            ("shard_map input", operands, _each(op, "in_shardings", len(operands))),
+            ("shard_map output", results, _each(op, "out_shardings", len(results))),
         )
         digits: Digits = ()
         rows: list[Annotation] = []
         for kind, types, shardings in sides:
-            for index, (type_, sharding) in enumerate(zip(types, shardings, strict=False)):
+            for index, (type_, sharding) in enumerate(zip(types, shardings, strict=True)):
+                problem = ""
                 mesh = self.mesh_of(sharding)
                 if mesh is not None:
-                    digits = self.manual_digits(mesh, names)
+                    digits, problem = self.manual_digits(mesh, names)
                 made = self.made(
-                    kind,  # type: ignore[arg-type]
+                    kind,
                     op.scope,
                     type_,
                     sharding,
@@ -169,18 +172,20 @@ class _Walk:
                     name=op.name,
                     function=op.function,
                 )
-                rows.append(replace(made, manual_axes=names, manual=digits))
+                problem = made.problem or problem
+                rows.append(replace(made, manual_axes=names, manual=digits, problem=problem))
         inputs = [row for row in rows if row.kind == "shard_map input"]
         yield from inputs
         inside = axes_union(digits, around[1])
         yield from self.body(op.id, ((*around[0], *names), inside))
         yield from rows[len(inputs) :]
 
-    def manual_digits(self, mesh: Mesh, names: tuple[str, ...]) -> Digits:
+    def manual_digits(self, mesh: Mesh, names: tuple[str, ...]) -> tuple[Digits, str]:
+        """The digits of manual axes, or why they have none."""
         try:
-            return axes_digits(mesh, map(AxisRef, names))
-        except ConversionError:
-            return ()
+            return axes_digits(mesh, map(AxisRef, names)), ""
+        except ConversionError as error:
+            return (), error.message
 
     # GSPMD's.
 
@@ -246,12 +251,13 @@ class _Walk:
         around: _Manual,
     ) -> Annotation:
         type_ = typed.types[0]
+        open_dims, unread = self.unspecified(op)
         made = self.made(
             kind,
             op.scope,
             type_,
             outer,
-            open_dims=self.unspecified(op),
+            open_dims=open_dims,
             source=op.source,
             index=index,
             ordinal=ordinal,
@@ -270,7 +276,7 @@ class _Walk:
             made,
             # Under GSPMD the axes of the shard_maps around this one are said again.
             manual=without(within.manual, around[1]) if within else (),
-            problem=made.problem or problem,
+            problem=made.problem or unread or problem,
         )
 
     def call_manual(self, call: Op) -> _Manual | None:
@@ -283,14 +289,15 @@ class _Walk:
 
     # Values.
 
-    def unspecified(self, op: Op) -> tuple[int, ...]:
+    def unspecified(self, op: Op) -> tuple[tuple[int, ...], str]:
+        """The dimensions that an op leaves open, or why they could not be read."""
         config = op.backend_config
-        if not isinstance(config, str) or not config:
-            return ()
+        if not config:
+            return (), ""
         try:
-            return parse_unspecified_dims(config)
+            return parse_unspecified_dims(str(config)), ""
         except SyntaxTextError:
-            return ()
+            return (), f"its backend_config {config} could not be read"
 
     def mesh_of(self, sharding: Sharding | None) -> Mesh | None:
         if not isinstance(sharding, TensorSharding):
@@ -400,7 +407,9 @@ def _static(type_: TensorType) -> tuple[int, ...] | None:
     return tuple(size for size in type_.shape if size is not None)
 
 
-def _each(value: object) -> tuple[Sharding | None, ...]:
-    if isinstance(value, TensorShardingPerValue):
-        return value.shardings
-    return ()
+def _each(op: Op, attribute: str, count: int) -> list[Sharding | None]:
+    """A sharding for each of ``count`` values; the text of all where it could not be read."""
+    value = op.attributes.get(attribute)
+    if isinstance(value, TensorShardingPerValue) and len(value.shardings) == count:
+        return list(value.shardings)
+    return [None if value is None else str(value)] * count
