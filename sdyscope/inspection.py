@@ -125,7 +125,7 @@ class Inspection:
         stage = self.traced
         for partitioner in self.partitioners:
             try:
-                modules[partitioner] = lower(stage, partitioner)
+                modules[partitioner] = lower(stage, partitioner, name=self.name)
             except CompilerError as error:
                 failures[partitioner] = error
         if not modules:

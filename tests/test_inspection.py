@@ -207,3 +207,9 @@ def test_a_propagation_is_made_once_and_so_is_its_failure(tmp_path):
             read.propagated()
         errors.append(error.value)
     assert errors[0] is errors[1]
+
+
+def test_what_cannot_be_lowered_is_called_by_the_programs_name():
+    found = inspect(jax.jit(lambda x: x), abstract((6, 4), "data"), name="train")
+    with pytest.raises(CompilerError, match=r"^train can't be lowered under shardy"):
+        found.check()
