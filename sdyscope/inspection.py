@@ -1,28 +1,22 @@
-"""Inspection: one program through the stages, each computed when it is first asked for."""
+"""Inspection: everything that there is to know about one program."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
+from sdyscope import comparisons
 from sdyscope.analysis import check as checking
-from sdyscope.analysis import diff as diffing
 from sdyscope.analysis import what_if as wishing
+from sdyscope.analysis.diff import Diff, Side
 from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
-from sdyscope.annotations import Annotation, read_annotations
-from sdyscope.errors import CompilerError, TargetError
+from sdyscope.errors import TargetError
 from sdyscope.findings import Finding
-from sdyscope.graph import OpGraph, build, read_text
-from sdyscope.hardware import Hardware, parse_hardware
-from sdyscope.mesh import Mesh
-from sdyscope.partitioned import Partitioned
-from sdyscope.program import Partitioner, Program, RequestedTensor
-from sdyscope.propagated import Propagated
+from sdyscope.hardware import Hardware
+from sdyscope.program import Partitioner, Program
 from sdyscope.sharding import PartitionSpec
-from sdyscope.tensors import LoweredTensors, TensorTable, tensor_table
+from sdyscope.staged import PARTITIONERS, Staged
 
 if TYPE_CHECKING:
     from sdyscope.analysis.explain import Explainer, Explanation
@@ -31,10 +25,10 @@ if TYPE_CHECKING:
     from sdyscope.analysis.run import Run
     from sdyscope.stages.lower import LoweredModule
 
-PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
+__all__ = ["PARTITIONERS", "Inspection", "inspect", "read"]
 
 
-class Inspection:
+class Inspection(Staged):
     """Everything known about one program, or one module read from a file.
 
     Args:
@@ -49,143 +43,8 @@ class Inspection:
         source: Program | LoweredModule,
         partitioners: Sequence[Partitioner] = PARTITIONERS,
     ) -> None:
-        if isinstance(source, Program) and hasattr(source.fun, "compiler_ir"):
-            # A jax.stages.Lowered is one module, whose requests are not known, as a file's.
-            source = _lowered_before(source)
-        self.source = source
-        self._asked = tuple(partitioners)
-        self._graphs: dict[Partitioner, OpGraph] = {}
-        self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
-        self._propagated: dict[tuple[Partitioner, bool, bool], Propagated | CompilerError] = {}
+        super().__init__(source, partitioners)
         self._explainers: dict[tuple[Partitioner, bool], Explainer] = {}
-        self._partitioned: dict[tuple[Partitioner, Hardware], Partitioned] = {}
-
-    def __repr__(self) -> str:
-        return f"<Inspection of {self.name} under {' and '.join(self.partitioners)}>"
-
-    @property
-    def name(self) -> str:
-        """The program's name, or the file's."""
-        return self.source.name
-
-    @property
-    def program(self) -> Program | None:
-        """The program; None for a file."""
-        return self.source if isinstance(self.source, Program) else None
-
-    @cached_property
-    def partitioners(self) -> tuple[Partitioner, ...]:
-        """What the program is lowered under, or what a file's shardings are written for."""
-        if isinstance(self.source, Program):
-            return self._asked
-        return ("gspmd",) if self.source.found == "gspmd" else ("shardy",)
-
-    @cached_property
-    def traced(self) -> Any:
-        """The ``jax.stages.Traced``; None for a file.
-
-        Raises:
-            CompilerError: tracing the program raised.
-        """
-        if self.program is None:
-            return None
-        from sdyscope.stages.lower import trace
-
-        return trace(self.program)
-
-    @cached_property
-    def requested(self) -> tuple[RequestedTensor, ...]:
-        """What the program's author asked for; nothing for a file, which does not say."""
-        if self.traced is None:
-            return ()
-        from sdyscope.stages.request import requested
-
-        return requested(self.traced)
-
-    @cached_property
-    def lowered(self) -> Mapping[Partitioner, LoweredModule]:
-        """The module under each partitioner that JAX can lower for; the rest in ``failures``."""
-        return self._lowered[0]
-
-    @cached_property
-    def failures(self) -> Mapping[Partitioner, CompilerError]:
-        """Why there is no module under a partitioner."""
-        return self._lowered[1]
-
-    @cached_property
-    def _lowered(
-        self,
-    ) -> tuple[dict[Partitioner, LoweredModule], dict[Partitioner, CompilerError]]:
-        if not isinstance(self.source, Program):
-            return {self.partitioners[0]: self.source}, {}
-        from sdyscope.stages.lower import lower
-
-        modules: dict[Partitioner, LoweredModule] = {}
-        failures: dict[Partitioner, CompilerError] = {}
-        stage = self.traced
-        for partitioner in self.partitioners:
-            try:
-                modules[partitioner] = lower(stage, partitioner, name=self.name)
-            except CompilerError as error:
-                failures[partitioner] = error
-        if not modules:
-            raise next(iter(failures.values()))
-        return modules, failures
-
-    def graph(
-        self,
-        partitioner: Partitioner | None = None,
-        *,
-        at: Literal["lowered", "propagated"] = "lowered",
-    ) -> OpGraph:
-        """The op graph of the module under a partitioner (default: the first there is).
-
-        Args:
-            partitioner: whose.
-            at: whether values carry the shardings that are written, or those that were decided.
-
-        Raises:
-            CompilerError: JAX can't lower the program under it, or it can't be propagated.
-        """
-        chosen = self._chosen(partitioner)
-        if at == "propagated":
-            from sdyscope.analysis.propagated_graph import propagated_graph
-
-            return propagated_graph(self.graph(chosen), self.propagated(chosen))
-        if chosen not in self._graphs:
-            lowered = self.lowered[chosen]
-            if lowered.module is None:
-                self._graphs[chosen] = read_text(lowered.source_text or "")
-            else:
-                self._graphs[chosen] = build(lowered.module)
-        return self._graphs[chosen]
-
-    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
-        """The shardings written in the module under a partitioner, in lowering order."""
-        chosen = self._chosen(partitioner)
-        if chosen not in self._annotations:
-            self._annotations[chosen] = read_annotations(self.graph(chosen))
-        return self._annotations[chosen]
-
-    def _chosen(self, partitioner: Partitioner | None) -> Partitioner:
-        if partitioner is None:
-            return next(iter(self.lowered))
-        if partitioner in self.failures:
-            raise self.failures[partitioner]
-        if partitioner not in self.lowered:
-            raise TargetError(f"{self.name} was not lowered under {partitioner}.")
-        return partitioner
-
-    @cached_property
-    def tensors(self) -> TensorTable:
-        """The table: a row a tensor, with what was requested and what each module says."""
-        modules = {
-            partitioner: LoweredTensors(
-                self.annotations(partitioner), lowered.kept_arguments, lowered.constants
-            )
-            for partitioner, lowered in self.lowered.items()
-        }
-        return tensor_table(self.requested, modules)
 
     def check(self) -> checking.Check:
         """Requested against lowered, and the partitioners against each other."""
@@ -199,13 +58,11 @@ class Inspection:
             findings += not_understood(partitioner, self.graph(partitioner))
         return tuple(findings)
 
-    def diff(self, other: Inspection | None = None) -> diffing.Diff:
+    def diff(self, other: Inspection | None = None) -> Diff:
         """This program under its two partitioners, or this one and another; see ``compared``."""
         return self.compared(other)[0]
 
-    def compared(
-        self, other: Inspection | None = None
-    ) -> tuple[diffing.Diff, tuple[diffing.Side, diffing.Side]]:
+    def compared(self, other: Inspection | None = None) -> tuple[Diff, tuple[Side, Side]]:
         """What ``diff`` finds, and the two sides that it compared.
 
         Two programs are compared under the first partitioner that both have.
@@ -214,119 +71,7 @@ class Inspection:
             CompilerError: one of the modules can't be made.
             TargetError: there is only one module and nothing to compare it with.
         """
-        if other is None:
-            one, two = self._both_partitioners()
-            sides = (self._side(one, one), self._side(two, two))
-            return diffing.diff(*sides, across_partitioners=True), sides
-        one, two = self._partitioner_of_both(other)
-        labels = _labels(self.source, other.source)
-        sides = (self._side(one, labels[0]), other._side(two, labels[1]))
-        return diffing.diff(*sides, across_partitioners=one != two), sides
-
-    def _both_partitioners(self) -> tuple[Partitioner, Partitioner]:
-        if self.program is None or len(self.partitioners) < 2:
-            raise TargetError(
-                f"{self.name} is one module, so there is nothing to compare it with.",
-                hint="Name a second target, or a program with --partitioner both.",
-            )
-        return self.partitioners[0], self.partitioners[1]
-
-    def _partitioner_of_both(self, other: Inspection) -> tuple[Partitioner, Partitioner]:
-        """The first that both are lowered under, or the first of each."""
-        shared = [p for p in self.lowered if p in other.lowered]
-        if shared:
-            return shared[0], shared[0]
-        return next(iter(self.lowered)), next(iter(other.lowered))
-
-    def propagated(
-        self,
-        partitioner: Partitioner | None = None,
-        *,
-        by_xla: bool = False,
-        conservative: bool = False,
-    ) -> Propagated:
-        """What propagation decided for every value of the module under a partitioner.
-
-        Shardy's own passes run in this process, for a mesh of any size. GSPMD's propagation is part
-        of XLA, which compiles the module just so far, in a process of its own.
-
-        Args:
-            partitioner: whose; by default the first that the program is lowered under.
-            by_xla: have XLA compile the module for Shardy as well. Then there are no steps.
-            conservative: Shardy's conservative propagation, which leaves conflicts unsharded.
-
-        Raises:
-            CompilerError: the module can't be made, or the compiler refuses it.
-            TargetError: the module could not be read by MLIR, or ``conservative`` is asked for
-                where it can't be had.
-        """
-        chosen = self._chosen(partitioner)
-        by_xla = by_xla or chosen == "gspmd"
-        if conservative and by_xla:
-            raise TargetError(
-                "Conservative propagation is Shardy's, and not what XLA runs.",
-                hint="Ask for it with --partitioner shardy.",
-            )
-        key = (chosen, by_xla, conservative)
-        if key not in self._propagated:
-            try:
-                self._propagated[key] = self._propagate(chosen, by_xla, conservative)
-            except CompilerError as error:
-                self._propagated[key] = error
-        found = self._propagated[key]
-        if isinstance(found, CompilerError):
-            raise found
-        return found
-
-    def _propagate(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
-        lowered, graph = self.lowered[chosen], self.graph(chosen)
-        if lowered.module is None:
-            raise TargetError(
-                f"{self.name} can't be propagated: MLIR's bindings could not read it.",
-                hint="Read it with the version of JAX that wrote it.",
-            )
-        if by_xla:
-            from sdyscope.stages.xla_dump import propagated_by_xla
-
-            return propagated_by_xla(lowered, graph, chosen)
-        from sdyscope.stages.propagate import propagate
-
-        return propagate(lowered, graph, conservative=conservative)
-
-    def partitioned(
-        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
-    ) -> Partitioned:
-        """What one device runs and holds, as the compiler of some hardware made it.
-
-        The program is lowered again for that hardware and compiled ahead of time, in a process of
-        its own; nothing is run, and no device need be there.
-
-        Args:
-            partitioner: under which; by default the first that the program is lowered under.
-            on: what to compile for, such as ``tpu:v5e:4x4``; by default a virtual CPU device for
-                each partition.
-
-        Raises:
-            CompilerError: the compiler refuses the program or aborts on it.
-            TargetError: there is no such hardware, it has another number of devices than the
-                program, or its compiler is not installed.
-        """
-        from sdyscope.stages.lower import lower
-        from sdyscope.stages.partition import default_hardware, partition
-
-        chosen = self._chosen(partitioner)
-        module, graph = self.lowered[chosen], self.graph(chosen)
-        hardware = parse_hardware(on) if isinstance(on, str) else on
-        if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
-            hardware = default_hardware(module, graph)
-        key = (chosen, hardware)
-        if key not in self._partitioned:
-            own_graph: OpGraph | None = graph
-            if self.program is not None and hardware.platform not in module.platforms:
-                module, own_graph = lower(self.traced, chosen, (hardware.platform,)), None
-            made = partition(module, hardware, graph=own_graph, partitioner=chosen)
-            self._partitioned[key] = replace(made, name=self.name)
-        return self._partitioned[key]
+        return comparisons.compared(self, other)
 
     def memory(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
@@ -343,17 +88,8 @@ class Inspection:
         """
         from sdyscope.analysis.memory import memory
 
-        chosen = self._chosen(partitioner)
-        return memory(self.tensors, self.partitioned(chosen, on), self._only_mesh(chosen))
-
-    def _only_mesh(self, partitioner: Partitioner) -> Mesh | None:
-        """The mesh with axes that shardings are on, where there is just one."""
-        found = {asked.sharding.mesh for asked in self.requested if asked.sharding is not None}
-        found |= {
-            mesh for mesh in self.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
-        }
-        named = {mesh for mesh in found if mesh.axes}
-        return named.pop() if len(named) == 1 else None
+        chosen = self.chosen(partitioner)
+        return memory(self.tensors, self.partitioned(chosen, on), self.only_mesh(chosen))
 
     def explainer(
         self, partitioner: Partitioner | None = None, *, conservative: bool = False
@@ -365,7 +101,7 @@ class Inspection:
         """
         from sdyscope.analysis.explain import Explainer
 
-        key = (self._chosen(partitioner), conservative)
+        key = (self.chosen(partitioner), conservative)
         if key not in self._explainers:
             propagated = self.propagated(key[0], conservative=conservative)
             self._explainers[key] = Explainer(
@@ -390,7 +126,7 @@ class Inspection:
         """
         from sdyscope.analysis.values import resolve_value
 
-        chosen = self._chosen(partitioner)
+        chosen = self.chosen(partitioner)
         named = resolve_value(self.graph(chosen), value)
         explainer = self.explainer(chosen, conservative=conservative)
         return tuple(explainer.explain(one) for one in named)
@@ -418,15 +154,7 @@ class Inspection:
         self, other: Inspection | None = None, partitioner: Partitioner | None = None
     ) -> tuple[PropagatedSide, PropagatedSide]:
         """The two propagations that ``propagated_diff`` compares."""
-        if other is None:
-            one, two = self._both_partitioners()
-            return self.propagated_side(one, one), self.propagated_side(two, two)
-        one, two = self._partitioner_of_both(other)
-        labels = _labels(self.source, other.source)
-        return (
-            self.propagated_side(partitioner or one, labels[0]),
-            other.propagated_side(partitioner or two, labels[1]),
-        )
+        return comparisons.propagated_sides(self, other, partitioner)
 
     def propagated_side(
         self, partitioner: Partitioner, label: str, *, conservative: bool = False
@@ -436,10 +164,7 @@ class Inspection:
         Raises:
             CompilerError: there is no such propagation.
         """
-        from sdyscope.analysis.propagated_diff import PropagatedSide
-
-        found = self.propagated(partitioner, conservative=conservative)
-        return PropagatedSide(label, self.graph(partitioner), found)
+        return comparisons.propagated_side(self, partitioner, label, conservative=conservative)
 
     def what_if(
         self,
@@ -509,32 +234,6 @@ class Inspection:
         executions = [runner.run(partitioner) for partitioner in self.partitioners]
         reference = runner.reference()
         return judge(self.name, runner.machine, runner.inputs, self.tensors, executions, reference)
-
-    def _side(self, partitioner: Partitioner, label: str) -> diffing.Side:
-        return diffing.Side(label, self.graph(partitioner), self.annotations(partitioner))
-
-
-def _lowered_before(program: Program) -> LoweredModule:
-    from sdyscope.stages.lower import NotLowerable, lower
-
-    try:
-        module = lower(program, "shardy")
-    except NotLowerable:
-        module = lower(program, "gspmd")
-    return replace(module, name=program.name)
-
-
-def _labels(a: Program | LoweredModule, b: Program | LoweredModule) -> tuple[str, str]:
-    """What to call two things: a program's name, as much of a file's path as tells them apart."""
-    paths = [
-        (source.name,) if isinstance(source, Program) or source.path is None else source.path.parts
-        for source in (a, b)
-    ]
-    for length in range(1, max(map(len, paths)) + 1):
-        one, two = ["/".join(parts[-length:]).replace("//", "/") for parts in paths]
-        if one != two:
-            return one, two
-    return f"{one} (a)", f"{two} (b)"
 
 
 def inspect(
