@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from sdyscope.commands import opening, options
+from sdyscope.program import Partitioner
 
 
 @options.command()
@@ -15,7 +16,7 @@ from sdyscope.commands import opening, options
 def command(
     target: str,
     mesh: dict[str, int] | None,
-    partitioners: tuple[str, ...],
+    partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
     as_json: bool,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.program import Partitioner
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -37,7 +38,7 @@ _SHARDING = 'custom_call_target="Sharding"'
 def command(
     target: str,
     mesh: dict[str, int] | None,
-    partitioners: tuple[str, ...],
+    partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
     on: str | None,
@@ -131,7 +132,6 @@ def _of_program(inspection: Inspection, on: str | None) -> Comms:
     from sdyscope.analysis.rematerializations import rematerializations
     from sdyscope.errors import CompilerError
     from sdyscope.hlo import read_hlo
-    from sdyscope.program import Partitioner
     from sdyscope.views import comms, shardings
 
     made: list[CommsProgram] = []

@@ -11,6 +11,7 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import CompilerError
+from sdyscope.program import Partitioner
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -38,7 +39,7 @@ def command(
     first: str,
     second: str | None,
     mesh: dict[str, int] | None,
-    partitioners: tuple[str, ...],
+    partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
     at: str,
@@ -77,7 +78,7 @@ class _Asked:
     """What the options say of every target."""
 
     mesh: dict[str, int] | None
-    partitioners: Sequence[str]
+    partitioners: Sequence[Partitioner]
     settings: dict[str, str]
     module: str | None
     propagated: bool

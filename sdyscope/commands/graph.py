@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.program import Partitioner
+
+_Stage: TypeAlias = Literal["lowered", "propagated"]
+_Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 
 
 @options.command()
@@ -14,14 +19,14 @@ from sdyscope.commands import opening, options
 @options.mesh
 @click.option(
     "--partitioner",
-    type=click.Choice(["shardy", "gspmd"]),
+    type=options.choice(Partitioner),
     help="Whose module to look at. By default Shardy's, or the one that a file is written for.",
 )
 @options.settings
 @opening.module
 @click.option(
     "--at",
-    type=click.Choice(["lowered", "propagated"]),
+    type=options.choice(_Stage),
     default="lowered",
     show_default=True,
     help="Whose shardings values have: those that are written, or those that were decided.",
@@ -29,7 +34,7 @@ from sdyscope.commands import opening, options
 @click.option(
     "--format",
     "form",
-    type=click.Choice(["json", "graphml", "model-explorer"]),
+    type=options.choice(_Format),
     default="json",
     show_default=True,
     help="JSON that NetworkX reads, GraphML, or JSON for Model Explorer.",
@@ -46,11 +51,11 @@ from sdyscope.commands import opening, options
 def command(
     target: str,
     mesh: dict[str, int] | None,
-    partitioner: str | None,
+    partitioner: Partitioner | None,
     settings: dict[str, str],
     module: str | None,
-    at: str,
-    form: str,
+    at: _Stage,
+    form: _Format,
     path: Path | None,
     as_json: bool,
 ) -> int:
@@ -72,8 +77,8 @@ def command(
         module=module,
     )
     chosen = inspection.partitioners[0]
-    made = inspection.graph(chosen, at=at)  # type: ignore[arg-type]
-    content = graph.encoded(made, form)  # type: ignore[arg-type]
+    made = inspection.graph(chosen, at=at)
+    content = graph.encoded(made, form)
     if path is None:
         output.answers().write_bytes(content)
     else:

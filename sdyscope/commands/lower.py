@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.program import Partitioner
 
 
 @options.command()
@@ -29,7 +30,7 @@ from sdyscope.commands import opening, options
 def command(
     target: str,
     mesh: dict[str, int] | None,
-    partitioners: tuple[str, ...],
+    partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
     target_path: Path | None,

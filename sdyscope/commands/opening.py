@@ -14,6 +14,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
+    from sdyscope.program import Partitioner
     from sdyscope.stages.lower import LoweredModule
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -67,7 +68,7 @@ def open_target(
     *,
     mesh: Mapping[str, int] | None = None,
     settings: Mapping[str, object] | None = None,
-    partitioners: Sequence[str] = ("shardy", "gspmd"),
+    partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
     module: str | None = None,
 ) -> Opened:
     """Opens a TARGET, of a directory all modules or the one that is named.
@@ -96,7 +97,7 @@ def open_target(
         )
     if isinstance(found, Path):
         return Opened(word, (_read(found, partitioners),))
-    inspection = Inspection(found, partitioners)  # type: ignore[arg-type]
+    inspection = Inspection(found, partitioners)
     if inspection.program is None:
         _check_partitioner(inspection.lowered[inspection.partitioners[0]], word, partitioners)
     return Opened(word, (inspection,))
@@ -107,7 +108,7 @@ def open_one(
     *,
     mesh: Mapping[str, int] | None = None,
     settings: Mapping[str, object] | None = None,
-    partitioners: Sequence[str] = ("shardy", "gspmd"),
+    partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
     module: str | None = None,
 ) -> Inspection:
     """Opens a TARGET that is one program or module; see `open_target`.
@@ -141,7 +142,7 @@ def label(inspection: Inspection) -> str:
     return inspection.name if path is None else f"{inspection.name} ({path})"
 
 
-def _read(path: Path, partitioners: Sequence[str]) -> Inspection:
+def _read(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
     from sdyscope.inspection import Inspection
     from sdyscope.stages.read import read
 
@@ -150,7 +151,9 @@ def _read(path: Path, partitioners: Sequence[str]) -> Inspection:
     return Inspection(lowered)
 
 
-def _check_partitioner(lowered: LoweredModule, word: str, partitioners: Sequence[str]) -> None:
+def _check_partitioner(
+    lowered: LoweredModule, word: str, partitioners: Sequence[Partitioner]
+) -> None:
     """Checks that a module that was lowered already is for a partitioner that was asked for."""
     if lowered.found in ("shardy", "gspmd") and lowered.found not in partitioners:
         raise TargetError(
@@ -160,7 +163,9 @@ def _check_partitioner(lowered: LoweredModule, word: str, partitioners: Sequence
         )
 
 
-def _directory(word: str, folder: Path, partitioners: Sequence[str], module: str | None) -> Opened:
+def _directory(
+    word: str, folder: Path, partitioners: Sequence[Partitioner], module: str | None
+) -> Opened:
     from sdyscope.stages.dumps import dumped_files
 
     files = dumped_files(folder)
@@ -197,7 +202,7 @@ def _directory(word: str, folder: Path, partitioners: Sequence[str], module: str
     return Opened(word, tuple(programs), True, tuple(unread))
 
 
-def _read_dump(path: Path, partitioners: Sequence[str]) -> Inspection:
+def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
     from dataclasses import replace
 
     from sdyscope.inspection import Inspection

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import click
 
 from sdyscope import child
 from sdyscope.errors import TargetError
 from sdyscope.hardware import FORMS, Hardware, parse_hardware
+from sdyscope.program import Partitioner
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 #: What --partitioner stands for.
-PARTITIONERS: Mapping[str, tuple[str, ...]] = {
+PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
     "shardy": ("shardy",),
     "gspmd": ("gspmd",),
     "both": ("shardy", "gspmd"),
@@ -61,10 +62,15 @@ def mesh(function: _Function) -> _Function:
     )(function)
 
 
+def choice(literal: Any) -> click.Choice[str]:
+    """The words of a `Literal` type, which the parameter is then annotated with."""
+    return click.Choice(get_args(literal))
+
+
 def partitioner(default: str = "both") -> Callable[[_Function], _Function]:
     """`--partitioner shardy|gspmd|both`; the parameter `partitioners` is a tuple of one or two."""
 
-    def read(_: click.Context, __: click.Parameter, value: str) -> tuple[str, ...]:
+    def read(_: click.Context, __: click.Parameter, value: str) -> tuple[Partitioner, ...]:
         return PARTITIONERS[value]
 
     return click.option(

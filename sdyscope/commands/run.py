@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.program import Partitioner
 from sdyscope.stages.doctor import MOST_CPU_DEVICES
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _environment(
 def command(
     target: str,
     mesh: dict[str, int] | None,
-    partitioners: tuple[str, ...],
+    partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     devices: int | None,
     platform: str | None,

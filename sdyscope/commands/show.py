@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import click
 
 from sdyscope.commands import opening, options
+from sdyscope.program import Partitioner
+
+_Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
 
 @options.command()
@@ -21,7 +26,7 @@ from sdyscope.commands import opening, options
 @click.option(
     "--kind",
     "kinds",
-    type=click.Choice(["argument", "result", "constraint", "shard_map"]),
+    type=options.choice(_Kind),
     multiple=True,
     help="Only tensors of this kind. Can be repeated.",
 )
@@ -30,11 +35,11 @@ from sdyscope.commands import opening, options
 def command(
     target: str,
     mesh: dict[str, int] | None,
-    partitioners: tuple[str, ...],
+    partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
     match: str | None,
-    kinds: tuple[str, ...],
+    kinds: tuple[_Kind, ...],
     written: bool,
     as_json: bool,
 ) -> int:
@@ -55,7 +60,7 @@ def command(
         target,
         [show.UnreadFile(str(one.path), str(one.error)) for one in opened.unread],
         match=match,
-        kinds=kinds,  # type: ignore[arg-type]
+        kinds=kinds,
     )
     if match is not None and not any(program.tensors for program in found.programs):
         raise TargetError(
