@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from sdyscope.analysis.globs import glob
 from sdyscope.analysis.replay import Replay
 from sdyscope.analysis.value_pairs import value_pairs
 from sdyscope.annotations import Annotation
@@ -33,7 +34,6 @@ from sdyscope.views.shardings import (
     shown_name,
     source_document,
 )
-from sdyscope.views.show import glob
 
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
 """``constraint``: constraints and shard_map boundaries; ``inside``: any value inside."""

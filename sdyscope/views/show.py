@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.check import agrees
+from sdyscope.analysis.globs import glob
 from sdyscope.annotations import AnnotationKind
 from sdyscope.errors import CompilerError
 from sdyscope.inspection import Inspection
@@ -298,12 +298,6 @@ def _filter(match: str | None, kinds: Sequence[KindFilter]) -> Callable[[ShownTe
         return pattern is None or pattern.fullmatch(row.name) is not None
 
     return wanted
-
-
-def glob(text: str) -> re.Pattern[str]:
-    """A glob for tensors' names: `*` is anything, `?` one character, brackets are themselves."""
-    parts = {"*": ".*", "?": "."}
-    return re.compile("".join(parts.get(c) or re.escape(c) for c in text), re.DOTALL)
 
 
 #: Titles of the groups, in the order in which the table shows them.
