@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.memory import Held, Origin
+from sdyscope.analysis.memory import Group, Held, HeldKind, Option, Origin
 from sdyscope.analysis.memory import Memory as Found
 from sdyscope.errors import CompilerError
 from sdyscope.hardware import Hardware
@@ -15,69 +15,6 @@ from sdyscope.program import Partitioner
 from sdyscope.views.check import FindingDocument, finding_document
 from sdyscope.views.shardings import MeshDocument, mesh_document, meshes_of
 from sdyscope.views.show import Failure, failures
-
-
-@dataclass(frozen=True, slots=True)
-class CompilerBytes:
-    """The compiler's own `memory_analysis()`, in bytes a device.
-
-    Attributes:
-      arguments: what the arguments take.
-      outputs: what the results take, with the table of their addresses.
-      aliases: how much of the results lies in the buffers of arguments.
-      temporaries: what the program needs besides.
-      generated_code: its machine code.
-      total: arguments, results that are not aliased, temporaries and code.
-      peak: the most that is held at a time, as the compiler counts it; null or 0 where it does not.
-    """
-
-    arguments: int
-    outputs: int
-    aliases: int
-    temporaries: int
-    generated_code: int
-    total: int
-    peak: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class GroupDocument:
-    """All that belongs to one top-level argument, or to one top-level result.
-
-    Attributes:
-      kind: what they are.
-      name: the top-level name, such as `params` or `result[0]`.
-      tensors: how many.
-      bytes: bytes of the whole tensors.
-      bytes_per_device: bytes of the blocks that a device holds.
-      stored: bytes that these take there, with the padding of the hardware's tiles.
-      replicated: bytes a device that it would not hold if there were one copy of everything.
-      shared: stored bytes that arguments and results share, by donation.
-    """
-
-    kind: Literal["argument", "result"]
-    name: str
-    tensors: int
-    bytes: int
-    bytes_per_device: int
-    stored: int
-    replicated: int
-    shared: int
-
-
-@dataclass(frozen=True, slots=True)
-class OptionDocument:
-    """A dimension that could be cut along one more axis.
-
-    Attributes:
-      dim: the dimension, from 0.
-      axis: the mesh axis, which the tensor does not use and whose size divides the dimension.
-      saves: bytes a device that this alone saves.
-    """
-
-    dim: int
-    axis: str
-    saves: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +45,7 @@ class HeldTensor:
     """
 
     name: str
-    kind: Literal["argument", "result"]
+    kind: HeldKind
     group: str
     number: int
     shape: tuple[int, ...]
@@ -124,7 +61,7 @@ class HeldTensor:
     replicated: int
     donated: bool
     shares: str
-    options: tuple[OptionDocument, ...]
+    options: tuple[Option, ...]
     best: str
     saves: int
 
@@ -140,6 +77,8 @@ class CompiledMemory:
       devices: how many there are.
       compile_seconds: how long the compile took.
       compiler: what the compiler says; null where it says nothing.
+      total: what a device needs by that: arguments, results that are not aliased, temporaries and
+        code.
       equal: whether our bytes of arguments and results are the compiler's; null where it says none.
       results_table: bytes of the compiler's table of the results' addresses.
       groups: the groups, arguments first.
@@ -155,10 +94,11 @@ class CompiledMemory:
     device_kind: str
     devices: int
     compile_seconds: float
-    compiler: CompilerBytes | None
+    compiler: MemoryAnalysis | None
+    total: int | None
     equal: bool | None
     results_table: int
-    groups: tuple[GroupDocument, ...]
+    groups: tuple[Group, ...]
     tensors: tuple[HeldTensor, ...]
     savings: tuple[str, ...]
     rematerializations: tuple[str, ...]
@@ -224,39 +164,16 @@ def _compiled(found: Found) -> CompiledMemory:
         device_kind=made.device_kind,
         devices=made.devices,
         compile_seconds=made.compile_seconds,
-        compiler=None if made.memory is None else _compiler(made.memory),
+        compiler=made.memory,
+        total=None if made.memory is None else made.memory.total,
         equal=found.equal,
         results_table=found.table,
-        groups=tuple(
-            GroupDocument(
-                group.kind,
-                group.name,
-                group.tensors,
-                group.bytes,
-                group.bytes_per_device,
-                group.stored,
-                group.replicated,
-                group.shared,
-            )
-            for group in found.groups
-        ),
+        groups=found.groups,
         tensors=tuple(map(_tensor, found.held)),
         savings=tuple(one.name for one in found.under_sharded),
         rematerializations=made.rematerializations,
         findings=tuple(map(finding_document, found.findings)),
         notes=made.notes,
-    )
-
-
-def _compiler(said: MemoryAnalysis) -> CompilerBytes:
-    return CompilerBytes(
-        said.arguments,
-        said.outputs,
-        said.aliases,
-        said.temporaries,
-        said.generated_code,
-        said.total,
-        said.peak,
     )
 
 
@@ -279,7 +196,7 @@ def _tensor(held: Held) -> HeldTensor:
         replicated=held.replicated,
         donated=held.donated,
         shares=held.shares,
-        options=tuple(OptionDocument(o.dim, o.axis, o.saves) for o in held.options),
+        options=held.options,
         best="" if held.best is None else str(held.best),
         saves=held.saves,
     )

@@ -6,9 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from sdyscope.analysis.memory import Group
 from sdyscope.program import Partitioner
 from sdyscope.views.check import finding_paragraphs
-from sdyscope.views.memory import CompiledMemory, GroupDocument, HeldTensor, Memory
+from sdyscope.views.memory import CompiledMemory, HeldTensor, Memory
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.show_table import COPIES, mesh_words
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, shape, size
@@ -68,7 +69,7 @@ def groups(compiled: CompiledMemory) -> Table:
     return Table(tuple(columns), tuple(rows))
 
 
-def _group(group: GroupDocument, *, padded: bool, shared: bool) -> Row:
+def _group(group: Group, *, padded: bool, shared: bool) -> Row:
     cells: list[Cell | str] = [
         group.name,
         f"{group.tensors:,}",

@@ -1,0 +1,117 @@
+"""What a device holds, in groups, and whether it comes to what the compiler counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sdyscope.analysis.memory_held import Held, HeldKind
+from sdyscope.dtypes import num_bytes
+from sdyscope.entry_layout import EntryLayout, StoredArray
+from sdyscope.findings import Finding
+from sdyscope.partitioned import Partitioned
+
+__all__ = ["Group", "bytes_differ", "compared", "groups"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What belongs to one top-level argument, or to one top-level result.
+
+    Attributes:
+        kind: what they are.
+        name: the group's name: `params`, `result[0]`.
+        tensors: how many.
+        bytes: bytes of the whole tensors.
+        bytes_per_device: bytes of what a device holds, without the padding of tiles.
+        stored: bytes of what a device stores, with that padding.
+        replicated: bytes a device that it would not hold if every copy were one.
+        shared: bytes a device, as stored, that lie in the buffers of arguments (of results), or
+            that are given to results (of arguments).
+    """
+
+    kind: HeldKind
+    name: str
+    tensors: int
+    bytes: int
+    bytes_per_device: int
+    stored: int
+    replicated: int
+    shared: int
+
+
+def groups(held: Iterable[Held]) -> tuple[Group, ...]:
+    """Sums by the top-level argument or result that tensors belong to."""
+    found: dict[tuple[HeldKind, str], list[Held]] = {}
+    for one in held:
+        found.setdefault((one.kind, one.group), []).append(one)
+    return tuple(
+        Group(
+            kind,
+            name,
+            len(members),
+            sum(one.bytes for one in members),
+            sum(one.bytes_per_device for one in members),
+            sum(one.stored.bytes for one in members),
+            sum(one.replicated for one in members),
+            sum(one.stored.bytes for one in members if one.shares),
+        )
+        for (kind, name), members in found.items()
+    )
+
+
+#: A multiple of what XLA pads its tables to on TPUs.
+_ALIGNMENT = 1024
+
+
+def compared(
+    layout: EntryLayout, held: Sequence[Held], partitioned: Partitioned
+) -> tuple[bool | None, int]:
+    """Whether the bytes are what the compiler says, and those of the results' table."""
+    said = partitioned.memory
+    if said is None:
+        return None, 0
+    of_arguments = said.arguments - _on_device(layout.parameters)
+    of_results = said.outputs - _on_device(layout.results)
+    equal = (
+        all(map(_is_as_compiled, held))
+        and len(held) == len(layout.parameters) + len(layout.results)
+        and _is_table(
+            of_arguments, len(layout.parameters) * layout.parameters_are_tuple, partitioned
+        )
+        and _is_table(of_results, len(layout.results) * layout.results_are_tuple, partitioned)
+    )
+    return equal, max(of_results, 0)
+
+
+def _on_device(arrays: Iterable[StoredArray]) -> int:
+    return sum(one.bytes for one in arrays if not one.memory_space)
+
+
+def _is_table(count: int, entries: int, partitioned: Partitioned) -> bool:
+    """Whether so many bytes are a table of addresses: 8 bytes each, on TPUs 4 and some padding."""
+    if partitioned.hardware.platform == "tpu" and entries:
+        return 4 * entries <= count <= -(-8 * entries // _ALIGNMENT) * _ALIGNMENT
+    return count == 8 * entries
+
+
+def _is_as_compiled(one: Held) -> bool:
+    return one.bytes_per_device == num_bytes(math.prod(one.stored.shape), one.dtype)
+
+
+def bytes_differ(held: Sequence[Held], partitioned: Partitioned) -> Finding:
+    """The finding that they are not."""
+    said = partitioned.memory
+    wrong = [one.name for one in held if not _is_as_compiled(one)]
+    ours = sum(one.stored.bytes for one in held if one.kind == "argument")
+    other = f" ({', '.join(wrong[:3])})" if wrong else ""
+    return Finding(
+        "bytes-differ",
+        "warning",
+        f"By the shardings a device holds other bytes than the compiler says{other}.",
+        partitioner=partitioned.partitioner,
+        expected=f"{ours:,} bytes of arguments",
+        found=f"{0 if said is None else said.arguments:,} bytes of arguments",
+        hint="sdyscope check compares what was requested with what was lowered.",
+    )
