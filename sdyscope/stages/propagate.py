@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import re
+from collections.abc import Callable
 from typing import Any
 
 from sdyscope.annotations import num_partitions
@@ -35,9 +36,9 @@ from sdyscope.stages.propagation_steps import (
 )
 from sdyscope.stages.shardy_import import import_module
 from sdyscope.stages.stderr import captured_stderr
-from sdyscope.stages.tags import tag
+from sdyscope.stages.tags import copy, tag
 
-__all__ = ["import_from", "propagate", "propagate_module"]
+__all__ = ["import_from", "imported", "propagate", "propagate_module"]
 
 _SINK = "func.func(sdy-sink-data-flow-edges"
 #: Ops with which Shardy aborts the process when it is to write down origins.
@@ -64,23 +65,13 @@ def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = Fa
 
 
 def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Propagated:
-    annotated = _annotated_for(lowered, graph)
-    tagged = tag(lowered.module, graph, attributes=False)
-    doubts, notes = _doubts(lowered, annotated, conservative), []
-    if compat.named_hlo_shardings() and _has_priorities(graph):
-        doubts.append(
-            "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
-        )
-    if inline_named(tagged):
-        doubts.append("XLA takes no sdy.named_computation; their ops were put in their place.")
-    try:
-        module = import_from(lowered, tagged)
-    except CompilerError as error:
-        module = tagged
-        doubts.append(
-            f"{error.message} Shardy ran on the ops in JAX's order instead, and XLA may decide "
-            "otherwise."
-        )
+    module, doubts = imported(
+        lowered,
+        graph,
+        lambda module: tag(module, graph, attributes=False),
+        conservative=conservative,
+    )
+    notes: list[str] = []
     without = sorted({op.kind for op in graph.ops} & _WITHOUT_ORIGINS)
     if without:
         notes.append(f"Shardy does not write down origins in a module with {without[0]}.")
@@ -100,6 +91,45 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
         counts=counts,
         notes=(*doubts, *notes, *more),
     )
+
+
+def imported(
+    lowered: LoweredModule,
+    graph: OpGraph,
+    copied: Callable[[Any], Any] = copy,
+    *,
+    conservative: bool = False,
+    open_captures: bool = True,
+) -> tuple[Any, list[str]]:
+    """The module that Shardy propagates on, and why XLA might decide otherwise than it does.
+
+    Args:
+      lowered: what the module comes from; it stays as it is.
+      graph: its op graph.
+      copied: makes the copy of its ``ir.Module`` that is imported, with tags for example.
+      conservative: whether the propagation is to be conservative.
+      open_captures: see ``shardy_import.import_module``.
+
+    Raises:
+      CompilerError: the module is not for Shardy.
+    """
+    annotated = _annotated_for(lowered, graph)
+    module = copied(lowered.module)
+    doubts = _doubts(lowered, annotated, conservative)
+    if compat.named_hlo_shardings() and _has_priorities(graph):
+        doubts.append(
+            "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
+        )
+    if inline_named(module):
+        doubts.append("XLA takes no sdy.named_computation; their ops were put in their place.")
+    try:
+        return import_from(lowered, module, open_captures=open_captures), doubts
+    except CompilerError as error:
+        doubts.append(
+            f"{error.message} Shardy ran on the ops in JAX's order instead, and XLA may decide "
+            "otherwise."
+        )
+        return module, doubts
 
 
 def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitioner]:
@@ -161,12 +191,13 @@ def _has_priorities(graph: OpGraph) -> bool:
     )
 
 
-def import_from(lowered: LoweredModule, module: Any) -> Any:
+def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = True) -> Any:
     """The module that XLA propagates on, before it does: a new one, in the context of the old.
 
     Args:
       lowered: what the module came from.
       module: its ``ir.Module``, tagged or changed or as it is.
+      open_captures: see ``shardy_import.import_module``.
 
     Raises:
       CompilerError: XLA refuses the module.
@@ -175,21 +206,21 @@ def import_from(lowered: LoweredModule, module: Any) -> Any:
     module.operation.write_bytecode(file)
     with lowered.context, captured_stderr():
         try:
-            imported = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+            made = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
             attributes = module.operation.attributes
             # The number of partitions is the compiler's, not the computation's: it gets lost.
             if "mhlo.num_partitions" in attributes:
-                imported.operation.attributes["mhlo.num_partitions"] = attributes[
+                made.operation.attributes["mhlo.num_partitions"] = attributes[
                     "mhlo.num_partitions"
                 ]
-            import_module(imported)
+            import_module(made, open_captures=open_captures)
         except CompilerError:
             raise
         except Exception as error:  # XlaRuntimeError and MLIRError, by several names
             found = _ERROR.search(str(error))
             said = (found[1] if found else str(error).strip().partition("\n")[0]).strip(" .")
             raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
-    return imported
+    return made
 
 
 def propagate_module(module: Any, *, conservative: bool = False, origins: bool = True) -> DataFlow:

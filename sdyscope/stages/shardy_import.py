@@ -23,11 +23,17 @@ from sdyscope.stages.mlir_ops import (
 )
 from sdyscope.stages.passes import run
 
-__all__ = ["import_module"]
+__all__ = ["import_module", "open_free_variables"]
 
 
-def import_module(module: Any) -> None:
+def import_module(module: Any, *, open_captures: bool = True) -> None:
     """Turns a module as `compat.through_hlo` returns it into what XLA propagates on, in place.
+
+    Args:
+      module: the module.
+      open_captures: whether what loops capture is opened inside them (``open_free_variables``).
+        Which values that are depends on the shardings of arguments, so who changes those opens
+        them afterwards.
 
     Raises:
       CompilerError: the module holds something that can't be imported.
@@ -54,7 +60,8 @@ def import_module(module: Any) -> None:
             for operation in list(walk(function)):
                 if operation.name == "stablehlo.custom_call":
                     import_custom_call(operation)
-            open_free_variables(function)
+            if open_captures:
+                open_free_variables(function)
 
 
 def constants_to_shardy(block: Any) -> None:
