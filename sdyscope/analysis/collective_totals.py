@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
+from sdyscope.analysis.collective_origins import CollectiveOrigin
 from sdyscope.analysis.scopes import Phase
 from sdyscope.hlo import NotUnderstood, Shape
 from sdyscope.mesh import AxisRef, Mesh
@@ -31,6 +32,11 @@ class Part:
         primitive: JAX's primitive, as the scope ends with it.
         phase: forward, backward or other.
         source: the innermost line of user code of the same op; None where there is none.
+        tags: nodes in the op graph of the lowered module of the ops that it was made for; none
+            where the compiler kept none, or the program was compiled without tags.
+        result: which result of the program the communicated value becomes, unchanged; None where
+            an op takes it.
+        origin: why it is there; None where that was not looked for.
     """
 
     shape: Shape
@@ -41,6 +47,9 @@ class Part:
     primitive: str
     phase: Phase
     source: SourceLocation | None
+    tags: tuple[int, ...] = ()
+    result: int | None = None
+    origin: CollectiveOrigin | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from sdyscope.commands import opening, options
 from sdyscope.program import Partitioner
 
 if TYPE_CHECKING:
+    from sdyscope.hardware import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.views.comms import Comms, CommsProgram
 
@@ -24,14 +25,10 @@ _SHARDING = 'custom_call_target="Sharding"'
 @options.command()
 @options.target
 @options.mesh
+@options.on
 @options.partitioner()
 @options.settings
 @opening.module
-@click.option(
-    "--on",
-    metavar="HARDWARE",
-    help="What to compile for: cpu:N, tpu:v5e:4x4, ... By default as many CPU devices as needed.",
-)
 @click.option("--scopes", is_flag=True, help="List scopes in place of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
 @options.json
@@ -41,7 +38,7 @@ def command(
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
-    on: str | None,
+    on: Hardware | None,
     scopes: bool,
     everything: bool,
     as_json: bool,
@@ -127,7 +124,7 @@ def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
     return comms.document(module.name, [comms.program(found, None)], file=str(path))
 
 
-def _of_program(inspection: Inspection, on: str | None) -> Comms:
+def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
     from sdyscope.analysis.collectives import collectives
     from sdyscope.analysis.rematerializations import rematerializations
     from sdyscope.errors import CompilerError
