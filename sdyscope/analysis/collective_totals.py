@@ -148,6 +148,8 @@ class Collectives:
         differentiated: whether the program has a backward pass.
         not_understood: lines that could not be read, the reader's own included.
         not_understood_count: how many there are.
+        predicted: whether they are what Shardy's reshards predict, and not read from a program that
+            was compiled.
     """
 
     collectives: tuple[Collective, ...]
@@ -156,6 +158,7 @@ class Collectives:
     differentiated: bool
     not_understood: tuple[NotUnderstood, ...] = ()
     not_understood_count: int = 0
+    predicted: bool = False
 
     @property
     def total(self) -> Tally:

@@ -6,7 +6,7 @@ import re
 
 from sdyscope.hlo.model import Computation, HloModule, Instruction
 
-__all__ = ["trip_count"]
+__all__ = ["trip_count", "trips"]
 
 # XLA's own analysis (WhileLoopTripCountAnnotator); older printers escape the JSON as a string.
 _KNOWN = re.compile(r'\\?"known_trip_count\\?":\s*\{\\?"n\\?":\s*\\?"?(\d+)')
@@ -50,10 +50,18 @@ def _counted(module: HloModule, caller: Computation, loop: Instruction) -> int |
     first = None if start is None else _constant(caller, start)
     if first is None or not step:
         return None
-    return _trips(first, limit, step, direction)
+    return trips(first, limit, step, direction)
 
 
-def _trips(first: int, limit: int, step: int, direction: str) -> int | None:
+def trips(first: int, limit: int, step: int, direction: str) -> int | None:
+    """How often a counted loop runs; None where it would not end.
+
+    Args:
+        first: what is counted begins with this.
+        limit: it is compared with this.
+        step: it grows by this each time.
+        direction: the loop goes on while it is this to the limit: ``LT``, ``LE``, ``GT``, ...
+    """
     distance = limit - first if step > 0 else first - limit
     size = abs(step)
     if direction == ("LT" if step > 0 else "GT"):

@@ -19,7 +19,7 @@ from sdyscope.sharding import DimSharding, NamedSharding, TensorSharding
 from sdyscope.stages import compat, tags
 from sdyscope.stages.lower import LoweredModule
 
-__all__ = ["Change", "annotate"]
+__all__ = ["Change", "annotate", "annotate_signature"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,21 @@ def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) 
     return replace(lowered, module=module, lowered=None)
 
 
+def annotate_signature(function: Any, graph: OpGraph, changes: Sequence[Change]) -> None:
+    """Writes other shardings on the arguments and results of a function, in place.
+
+    Args:
+        function: the ``func.func``, with the signature that it has in the graph.
+        graph: the op graph that the annotations are of.
+        changes: what to change; all of them on arguments or results of this function.
+
+    Raises:
+        TargetError: a change that the function can't carry; says which and why.
+    """
+    for change in changes:
+        _on_signature(function, change.annotation, _written(change, graph)[0])
+
+
 def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
     there = change.annotation
     if there.kind.startswith("shard_map") or there.kind in ("op", "inner argument", "inner result"):
@@ -67,16 +82,19 @@ def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
             f"The sharding of the {there.kind} {there.path} can't be changed.",
             hint="Name an argument, a result or a constraint.",
         )
-    try:
-        gspmd = _is_gspmd(graph)
-        made = _hlo_texts(change) if gspmd else _shardy_text(change, graph)
-    except ConversionError as error:
-        raise TargetError(f"{there.path}: {error.message}.") from error
+    made = _written(change, graph)
     if there.kind == "constraint":
         _on_constraint(operations[there.op], made)
         return
     assert there.index is not None
     _on_signature(operations[graph.functions[there.function].op], there, made[0])
+
+
+def _written(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+    try:
+        return _hlo_texts(change) if _is_gspmd(graph) else _shardy_text(change, graph)
+    except ConversionError as error:
+        raise TargetError(f"{change.annotation.path}: {error.message}.") from error
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,12 +13,14 @@ from jax.extend.mlir.dialects import sdy as sdy
 from jax.extend.mlir.dialects import stablehlo as stablehlo
 
 from sdyscope.stages.compat.bindings import argument_number as argument_number
+from sdyscope.stages.compat.bindings import comparison_direction as comparison_direction
 from sdyscope.stages.compat.bindings import dictionary_items as dictionary_items
 from sdyscope.stages.compat.bindings import dtype_name as dtype_name
 from sdyscope.stages.compat.bindings import element_shape as element_shape
 from sdyscope.stages.compat.bindings import fully_open as fully_open
 from sdyscope.stages.compat.bindings import hlo as hlo
 from sdyscope.stages.compat.bindings import hlo_to_stablehlo as hlo_to_stablehlo
+from sdyscope.stages.compat.bindings import integers as integers
 from sdyscope.stages.compat.bindings import is_block_argument as is_block_argument
 from sdyscope.stages.compat.bindings import is_public as is_public
 from sdyscope.stages.compat.bindings import is_tuple as is_tuple

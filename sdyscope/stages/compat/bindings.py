@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 import os
 import re
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 from jax._src import core
 from jax._src.interpreters import mlir
 from jax.extend.mlir import ir
-from jax.extend.mlir.dialects import sdy
+from jax.extend.mlir.dialects import sdy, stablehlo
 from jaxlib import _jax
 
 from sdyscope.stages.compat.versions import version_tuple
@@ -180,3 +181,22 @@ def argument_number(value: Any) -> int:
 def result_number(value: Any) -> int:
     """Which of its op's results a value is."""
     return int(ir.OpResult(value).result_number)
+
+
+def integers(attribute: Any) -> tuple[int, ...] | None:
+    """The elements of a dense attribute of integers, in order; None for anything else."""
+    try:
+        dense: Any = ir.DenseIntElementsAttr(attribute)
+    except ValueError:
+        return None
+    if dense.is_splat:
+        shape = ir.ShapedType(dense.type).shape
+        return (int(dense.get_splat_value().value),) * math.prod(shape)
+    return tuple(int(number) for number in dense)
+
+
+def comparison_direction(operation: Any) -> str:
+    """How a ``stablehlo.compare`` compares: ``LT``, ``NE``, ..."""
+    return str(
+        stablehlo.ComparisonDirectionAttr(operation.attributes["comparison_direction"]).value
+    )

@@ -1,0 +1,428 @@
+"""The collectives of a module in which Shardy has made every resharding one.
+
+They are read off MLIR's bindings in one walk, not by way of an op graph, which would take longer
+than all of Shardy's passes: Shardy's own collectives, and those that a ``shard_map`` writes itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+from sdyscope.collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
+from sdyscope.errors import SdyscopeError
+from sdyscope.graph.locations import Location, LocationReader
+from sdyscope.graph.types import TensorType, parse_type
+from sdyscope.mesh import Mesh
+from sdyscope.sharding import TensorSharding
+from sdyscope.stages import compat
+from sdyscope.stages.loops import trip_count
+from sdyscope.stages.mlir_ops import owner
+from sdyscope.syntax import shardy
+
+__all__ = ["ExplicitCollective", "ExplicitCollectives", "Value", "read_collectives"]
+
+Axes: TypeAlias = AxisRefList | ListOfAxisRefLists | AllToAllParamList | None
+
+#: Shardy's collectives, and the attribute that says over which axes.
+_SHARDY = {
+    "sdy.all_gather": ("gathering_axes", shardy.parse_list_of_axis_ref_lists),
+    "sdy.all_reduce": ("reduction_axes", shardy.parse_axis_ref_list),
+    "sdy.all_slice": ("slicing_axes", shardy.parse_list_of_axis_ref_lists),
+    "sdy.all_to_all": ("params", shardy.parse_all_to_all_param_list),
+    "sdy.collective_permute": ("", None),
+    "sdy.reduce_scatter": ("reduce_scatter_axes", shardy.parse_list_of_axis_ref_lists),
+}
+
+#: Collectives that a program writes itself.
+_WRITTEN = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "recv",
+        "reduce_scatter",
+        "send",
+    )
+)
+
+#: Ops whose regions run as often as they do, if at all.
+_BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
+
+#: Ops that need no rule: they are not computed, or what is inside them has its own.
+_WITHOUT_RULE = frozenset(
+    {
+        "func.call",
+        "func.func",
+        "func.return",
+        "sdy.constant",
+        "sdy.data_flow_edge",
+        "sdy.manual_computation",
+        "sdy.mesh",
+        "sdy.named_computation",
+        "sdy.return",
+        "stablehlo.case",
+        "stablehlo.constant",
+        "stablehlo.if",
+        "stablehlo.optimization_barrier",
+        "stablehlo.return",
+        "stablehlo.while",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor and its sharding.
+
+    Attributes:
+        type: its type; inside a manual computation that of the block of the manual axes.
+        sharding: its sharding; None where it is whole on every device.
+    """
+
+    type: TensorType
+    sharding: TensorSharding | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitCollective:
+    """A collective as it stands in the module.
+
+    Attributes:
+        op: the op's name: ``sdy.all_gather``, ``stablehlo.all_reduce``.
+        operands: what it takes.
+        results: what it makes.
+        axes: of Shardy's ops the axes; None of a permutation.
+        groups: of StableHLO's ops the replica groups, or the source-target pairs.
+        pairs: whether ``groups`` are pairs.
+        written: the attribute that says so, as text; for large groups how large they are.
+        location: scope and source lines.
+        times: how often a run of the program runs it.
+        unknown_trips: whether a loop around it has an unknown trip count, and counts once.
+        conditional: whether it is in a branch.
+    """
+
+    op: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    axes: Axes
+    groups: tuple[tuple[int, ...], ...] | None
+    pairs: bool
+    written: str
+    location: Location
+    times: int = 1
+    unknown_trips: bool = False
+    conditional: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitCollectives:
+    """What was found in a module.
+
+    Attributes:
+        collectives: those that one run of the program runs, slices included, in order; several
+            that are the same are one, as XLA makes them.
+        arguments: the arguments of its main function.
+        results: the results of its main function.
+        meshes: its meshes by name.
+        without_rule: how many ops of a name take sharded values and have no sharding rule.
+        not_understood: what could not be read, one sentence each.
+    """
+
+    collectives: tuple[ExplicitCollective, ...]
+    arguments: tuple[Value, ...]
+    results: tuple[Value, ...]
+    meshes: dict[str, Mesh]
+    without_rule: dict[str, int]
+    not_understood: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Function:
+    """What one function holds, and what it calls how often."""
+
+    collectives: list[ExplicitCollective] = field(default_factory=list)
+    calls: list[tuple[str, _Times]] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    count: int = 1
+    unknown: bool = False
+    conditional: bool = False
+
+    def within(self, outer: _Times) -> _Times:
+        return _Times(
+            self.count * outer.count,
+            self.unknown or outer.unknown,
+            self.conditional or outer.conditional,
+        )
+
+
+def read_collectives(module: Any) -> ExplicitCollectives:
+    """The collectives of a module, after ``reshards.make_explicit``.
+
+    Args:
+        module: an ``ir.Module``.
+    """
+    with module.context:
+        reader = _Reader()
+        main: Any = None
+        for view in module.body.operations:
+            operation = view.operation
+            if operation.name == "sdy.mesh":
+                reader.mesh(operation)
+            elif operation.name == "func.func":
+                if main is None or compat.symbol_name(operation) == "main":
+                    main = operation
+                reader.function(operation)
+        arguments, results = ((), ()) if main is None else reader.signature(main)
+        name = "" if main is None else compat.symbol_name(main)
+        return ExplicitCollectives(
+            tuple(reader.executed(name, _Times())),
+            arguments,
+            results,
+            reader.meshes,
+            reader.without_rule,
+            tuple(reader.not_understood),
+        )
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.meshes: dict[str, Mesh] = {}
+        self.functions: dict[str, _Function] = {}
+        self.without_rule: dict[str, int] = {}
+        self.not_understood: dict[str, None] = {}
+        self.location = LocationReader()
+        #: What a collective that was found before makes, by what it is and of what.
+        self.same: dict[Any, Sequence[Any]] = {}
+        self.stands_for: dict[int, int] = {}
+
+    def mesh(self, operation: Any) -> None:
+        name = compat.symbol_name(operation)
+        try:
+            self.meshes[name] = _mesh(str(operation.attributes["mesh"]))
+        except SdyscopeError as error:
+            self.not_understood[f"Mesh {name}: {error.message}"] = None
+
+    def function(self, operation: Any) -> None:
+        found = self.functions[compat.symbol_name(operation)] = _Function()
+        self.regions(operation, found, _Times())
+
+    def regions(self, operation: Any, function: _Function, times: _Times) -> None:
+        for region in operation.regions:
+            for block in region.blocks:
+                self.block(block, function, times)
+
+    def block(self, block: Any, function: _Function, times: _Times) -> None:
+        same: dict[Any, list[int]] = {}
+        for view in block.operations:
+            operation = view.operation
+            name = operation.name
+            if name in _SHARDY or name in _WRITTEN:
+                if name not in _SHARDY or not self.seen(operation, same):
+                    made = self.collective(operation, name, times)
+                    if made is not None:
+                        function.collectives.append(made)
+            elif name == "stablehlo.while":
+                trips = trip_count(operation)
+                inner = _Times(1 if trips is None else trips, trips is None)
+                self.regions(operation, function, inner.within(times))
+            elif name in _BRANCHES:
+                self.regions(operation, function, _Times(conditional=True).within(times))
+            elif name == "func.call":
+                callee = str(compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
+                function.calls.append((callee, times))
+            else:
+                if name not in _WITHOUT_RULE and "sdy.sharding_rule" not in operation.attributes:
+                    self.ruleless(operation, name)
+                if len(operation.regions) and not name.startswith("stablehlo."):
+                    self.regions(operation, function, times)
+
+    def seen(self, operation: Any, same: dict[Any, list[int]]) -> bool:
+        """Whether the block has had this collective of this value; XLA keeps one of them."""
+        values = [hash(operand) for operand in operation.operands]
+        key = (
+            operation.name,
+            tuple(self.stands_for.get(value, value) for value in values),
+            tuple(str(value) for _, value in compat.dictionary_items(operation.attributes)),
+        )
+        results = [hash(result) for result in operation.results]
+        before = same.setdefault(key, results)
+        if before is results:
+            return False
+        self.stands_for.update(zip(results, before, strict=True))
+        return True
+
+    def collective(self, operation: Any, name: str, times: _Times) -> ExplicitCollective | None:
+        """One collective; None for one that can't be read, which is listed."""
+        axes: Axes = None
+        groups: tuple[tuple[int, ...], ...] | None = None
+        pairs, written = False, ""
+        attributes = operation.attributes
+        try:
+            if name in _SHARDY:
+                attribute, parse = _SHARDY[name]
+                if parse is not None:
+                    written = str(attributes[attribute])
+                    axes = _axes(name, written)
+            else:
+                pairs = "source_target_pairs" in attributes
+                groups, written = _groups(attributes, pairs)
+                if name in _GLOBAL and "use_global_device_ids" not in attributes:
+                    raise SdyscopeError("its groups are not of partitions")
+            return ExplicitCollective(
+                name,
+                tuple(self.value(operand) for operand in operation.operands),
+                tuple(self.value(result) for result in operation.results),
+                axes,
+                groups,
+                pairs,
+                written,
+                self.location(operation.location),
+                times.count,
+                times.unknown,
+                times.conditional,
+            )
+        except (SdyscopeError, KeyError, ValueError) as error:
+            said = error.message if isinstance(error, SdyscopeError) else str(error)
+            self.not_understood[f"{name}: {said}."] = None
+            return None
+
+    def value(self, value: Any) -> Value:
+        return Value(_type(str(value.type)), _sharding_of(value))
+
+    def ruleless(self, operation: Any, name: str) -> None:
+        """Counts an op of which Shardy does not know how its values have to be sharded."""
+        if name == "stablehlo.custom_call":
+            target = compat.ir.StringAttr(operation.attributes["call_target_name"]).value
+            name = f"custom_call {target}"
+        for operand in operation.operands:
+            sharding = _sharding_of(operand)
+            if sharding is not None and any(sharding.axes()):
+                self.without_rule[name] = self.without_rule.get(name, 0) + 1
+                return
+
+    def signature(self, function: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """Arguments and results of a function, with what is written on it."""
+        view = function.opview
+        found = []
+        for types, name in ((view.type.inputs, "arg_attrs"), (view.type.results, "res_attrs")):
+            written: list[Any] = [{}] * len(types)
+            if name in function.attributes:
+                written = [
+                    dict(compat.dictionary_items(each)) for each in function.attributes[name]
+                ]
+            found.append(
+                tuple(
+                    Value(
+                        _type(str(type_)),
+                        _sharding(str(own["sdy.sharding"])) if "sdy.sharding" in own else None,
+                    )
+                    for type_, own in zip(types, written, strict=True)
+                )
+            )
+        return found[0], found[1]
+
+    def executed(self, name: str, times: _Times) -> Iterator[ExplicitCollective]:
+        """The collectives of a function and of those that it calls."""
+        function = self.functions.get(name, _Function())
+        for one in function.collectives:
+            own = _Times(one.times, one.unknown_trips, one.conditional).within(times)
+            yield replace(
+                one, times=own.count, unknown_trips=own.unknown, conditional=own.conditional
+            )
+        for callee, inner in function.calls:
+            yield from self.executed(callee, inner.within(times))
+
+
+#: Kinds whose groups are of replicas where they do not say otherwise.
+_GLOBAL = frozenset({"stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter"})
+
+
+def _sharding_of(value: Any) -> TensorSharding | None:
+    """The sharding of a value as it is written; None without one."""
+    made_by = owner(value)
+    if made_by is None:
+        return _sharding_of_argument(value)
+    if made_by.name.startswith("sdy."):
+        attributes = made_by.attributes
+        for name in ("out_sharding", "sharding"):
+            if name in attributes:
+                return _sharding(str(attributes[name]))
+    attribute = compat.value_sharding(value)
+    return None if attribute is None else _sharding(str(attribute))
+
+
+def _sharding_of_argument(value: Any) -> TensorSharding | None:
+    """The sharding of a block argument, which is written on the op that the block is in."""
+    around = value.owner.owner.operation
+    attributes, number = around.attributes, compat.argument_number(value)
+    if around.name == "sdy.manual_computation":
+        written = compat.shardings_per_value(attributes["in_shardings"])
+        manual = shardy.parse_manual_axes(str(attributes["manual_axes"])).axes
+        return without_axes(_sharding(str(written[number])), manual)
+    if around.name == "stablehlo.while" and "sdy.sharding" in attributes:
+        written = compat.shardings_per_value(attributes["sdy.sharding"])
+        return _sharding(str(written[number]))
+    attribute = compat.value_sharding(value)
+    return None if attribute is None else _sharding(str(attribute))
+
+
+def without_axes(sharding: TensorSharding, names: Sequence[str]) -> TensorSharding:
+    """A sharding without some axes: that of the block which a manual computation works on."""
+    dims = tuple(
+        replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in names))
+        for dim in sharding.dim_shardings
+    )
+    return replace(sharding, dim_shardings=dims)
+
+
+def _groups(attributes: Any, pairs: bool) -> tuple[tuple[tuple[int, ...], ...], str]:
+    """Replica groups, or source-target pairs, and their text."""
+    name = "source_target_pairs" if pairs else "replica_groups"
+    numbers = compat.integers(attributes[name])
+    if numbers is None:
+        raise SdyscopeError(f"{name} that are no list of numbers: {attributes[name]}")
+    width = parse_type(str(attributes[name].type)).shape or (1, 1)
+    size = int(width[-1] or 1)
+    # -1 pads groups that are shorter than others.
+    found = tuple(
+        tuple(number for number in numbers[at : at + size] if number >= 0)
+        for at in range(0, len(numbers), size)
+    )
+    if len(numbers) > _LISTED:
+        return found, f"{len(found):,} of {size:,}"
+    return found, "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in found) + "}"
+
+
+#: How many devices are listed in a text.
+_LISTED = 64
+
+
+@lru_cache(1 << 12)
+def _type(text: str) -> TensorType:
+    return parse_type(text)
+
+
+@lru_cache(1 << 12)
+def _sharding(text: str) -> TensorSharding:
+    return shardy.parse_tensor_sharding(text)
+
+
+@lru_cache(1 << 8)
+def _mesh(text: str) -> Mesh:
+    return shardy.parse_mesh(text)
+
+
+@lru_cache(1 << 12)
+def _axes(op: str, text: str) -> Axes:
+    parse: Any = _SHARDY[op][1]
+    found: Axes = parse(text)
+    return found
