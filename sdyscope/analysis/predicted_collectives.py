@@ -67,12 +67,14 @@ class Prediction:
             propagation.
         result_bytes: of all results.
         notes: what is not certain, one sentence each.
+        flops: floating-point operations of a device in matmuls.
     """
 
     collectives: Collectives
     argument_bytes: int
     result_bytes: int
     notes: tuple[str, ...]
+    flops: int = 0
 
 
 class Predictor:
@@ -128,6 +130,7 @@ class Predictor:
             reader.bytes(found.arguments),
             reader.bytes(found.results),
             (*self._resharder.doubts, *_without_rule(found.without_rule), *reader.notes()),
+            found.flops,
         )
 
 

@@ -6,6 +6,7 @@ than all of Shardy's passes: Shardy's own collectives, and those that a ``shard_
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -19,6 +20,7 @@ from sdyscope.mesh import Mesh
 from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
 from sdyscope.stages.loops import trip_count
+from sdyscope.stages.matmul_flops import MATMULS, matmul_flops
 from sdyscope.stages.mlir_ops import owner
 from sdyscope.syntax import shardy
 
@@ -132,6 +134,7 @@ class ExplicitCollectives:
         meshes: its meshes by name.
         without_rule: how many ops of a name take sharded values and have no sharding rule.
         not_understood: what could not be read, one sentence each.
+        flops: floating-point operations of a device in the matmuls of one run.
     """
 
     collectives: tuple[ExplicitCollective, ...]
@@ -140,6 +143,7 @@ class ExplicitCollectives:
     meshes: dict[str, Mesh]
     without_rule: dict[str, int]
     not_understood: tuple[str, ...]
+    flops: int = 0
 
 
 @dataclass(slots=True)
@@ -148,6 +152,7 @@ class _Function:
 
     collectives: list[ExplicitCollective] = field(default_factory=list)
     calls: list[tuple[str, _Times]] = field(default_factory=list)
+    flops: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +195,7 @@ def read_collectives(module: Any) -> ExplicitCollectives:
             reader.meshes,
             reader.without_rule,
             tuple(reader.not_understood),
+            reader.flops(name),
         )
 
 
@@ -240,6 +246,8 @@ class _Reader:
                 callee = str(compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
                 function.calls.append((callee, times))
             else:
+                if name in MATMULS:
+                    function.flops += times.count * self.matmul(operation)
                 if name not in _WITHOUT_RULE and "sdy.sharding_rule" not in operation.attributes:
                     self.ruleless(operation, name)
                 if len(operation.regions) and not name.startswith("stablehlo."):
@@ -297,6 +305,34 @@ class _Reader:
 
     def value(self, value: Any) -> Value:
         return Value(_type(str(value.type)), _sharding_of(value))
+
+    def matmul(self, operation: Any) -> int:
+        """What a device computes in one run of a matmul."""
+        try:
+            blocks = [self.block_of(v) for v in (*operation.operands, operation.results[0])]
+            return matmul_flops(operation, *blocks)
+        except (SdyscopeError, KeyError, ValueError, IndexError) as error:
+            said = error.message if isinstance(error, SdyscopeError) else str(error)
+            self.not_understood[f"{operation.name}: {said}."] = None
+            return 0
+
+    def block_of(self, value: Any) -> tuple[int, ...]:
+        """Shape of the block of a value that a device holds; 0 for a size that is not known."""
+        found = self.value(value)
+        sizes = [size or 0 for size in found.type.shape or ()]
+        if found.sharding is not None:
+            mesh = found.sharding.mesh
+            mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh
+            for at, dim in enumerate(found.sharding.dim_shardings):
+                sizes[at] = -(-sizes[at] // math.prod(map(mesh.axis_size, dim.axes)))
+        return tuple(sizes)
+
+    def flops(self, name: str) -> int:
+        """What a device computes in the matmuls of a function and of those that it calls."""
+        function = self.functions.get(name, _Function())
+        return function.flops + sum(
+            times.count * self.flops(callee) for callee, times in function.calls
+        )
 
     def ruleless(self, operation: Any, name: str) -> None:
         """Counts an op of which Shardy does not know how its values have to be sharded."""
