@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sdyscope.hardware import Hardware
 from sdyscope.program import Partitioner
+from sdyscope.topology import Topology
 
 __all__ = ["MemoryAnalysis", "Partitioned"]
 
@@ -59,6 +60,7 @@ class Partitioned:
         compile_seconds: how long the compile took.
         log: everything that the compiler wrote to standard error.
         notes: what else is worth knowing, one sentence each.
+        topology: where the devices stand; None for CPUs, and where they do not tell.
     """
 
     name: str
@@ -75,3 +77,4 @@ class Partitioned:
     compile_seconds: float
     log: str = ""
     notes: tuple[str, ...] = ()
+    topology: Topology | None = None

@@ -28,6 +28,7 @@ from sdyscope.stages import compat, partition_child
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.topology import QUIET, missing_plugin
 from sdyscope.tiling import TupleSharding
+from sdyscope.topology import Digit, Topology
 
 __all__ = ["default_hardware", "partition", "partitions"]
 
@@ -118,6 +119,7 @@ def partition(
         devices=count,
         device_kind=found["device_kind"],
         hlo=hlo,
+        topology=_topology(found["topology"]),
         memory=None if memory is None else MemoryAnalysis(**memory),
         cost=found["cost"],
         parameter_shardings=tuple(found["parameters"]),
@@ -129,6 +131,10 @@ def partition(
         log=log,
         notes=tuple(found["notes"]),
     )
+
+
+def _topology(digits: list[list[Any]] | None) -> Topology | None:
+    return None if digits is None else Topology(tuple(Digit(*digit) for digit in digits))
 
 
 def _found(lowered: LoweredModule) -> Partitioner:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import astuple
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -19,7 +20,7 @@ from jaxlib import _jax, xla_client
 
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware import Hardware
-from sdyscope.stages import compat
+from sdyscope.stages import compat, places
 from sdyscope.stages.topology import compile_devices
 
 __all__ = ["HLO", "MODULE", "OPTIONS", "RESULT", "serve"]
@@ -75,8 +76,10 @@ def _compiled(
     text = "\n\n".join(module.to_string() for module in modules)
     (folder / HLO).write_text(text)
     cost, note = _cost(executable, text)
+    where = places.topology(devices)
     return {
         "device_kind": devices[0].device_kind,
+        "topology": None if where is None else [astuple(digit) for digit in where.digits],
         "memory": _memory(executable),
         "cost": cost,
         "parameters": _shardings(executable.get_parameter_shardings()),
