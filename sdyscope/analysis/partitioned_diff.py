@@ -1,0 +1,99 @@
+"""Two partitioned programs: what one device sends and holds, and what makes the difference."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdyscope.analysis.collective_totals import Collectives
+from sdyscope.analysis.memory import Memory
+from sdyscope.analysis.partitioned_diff_causes import Causes
+from sdyscope.analysis.partitioned_diff_collectives import (
+    CollectiveDifference,
+    collective_differences,
+)
+from sdyscope.analysis.partitioned_diff_memory import MemoryRow, memory_rows
+from sdyscope.analysis.propagated_diff import Group, PropagatedSide, propagated_diff
+from sdyscope.partitioned import Partitioned
+
+__all__ = ["PartitionedDiff", "PartitionedSide", "partitioned_diff"]
+
+
+@dataclass(frozen=True)
+class PartitionedSide:
+    """One of the two.
+
+    Attributes:
+        label: what to call it: a partitioner, some hardware, a program.
+        collectives: its collectives.
+        partitioned: the compiled program; None for the text of one.
+        memory: what a device holds of it; None where that is not known.
+        tagged: whether the collectives' tags are of the module that was lowered first, and not of
+            one that was lowered again for other hardware.
+        notes: what else there is to know.
+    """
+
+    label: str
+    collectives: Collectives
+    partitioned: Partitioned | None = None
+    memory: Memory | None = None
+    tagged: bool = True
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class PartitionedDiff:
+    """What two partitioned programs do differently.
+
+    Attributes:
+        a: the first.
+        b: the second.
+        collectives: collectives that differ, what makes the largest difference in bytes first.
+        moved: how many tensors both communicate alike, for ops of other scopes.
+        beginnings: where propagation begins to differ; ``cause`` of a difference is a number here.
+        propagated: the two propagations; None where they are not compared.
+        memory: bytes a device on both sides; none where one side does not know them.
+    """
+
+    a: PartitionedSide
+    b: PartitionedSide
+    collectives: tuple[CollectiveDifference, ...]
+    moved: int
+    beginnings: tuple[Group, ...]
+    propagated: tuple[PropagatedSide, PropagatedSide] | None
+    memory: tuple[MemoryRow, ...]
+
+    @property
+    def is_same(self) -> bool:
+        """Whether a device sends the same and holds the same."""
+        return (
+            not self.collectives
+            and self.a.collectives.total == self.b.collectives.total
+            and not any(row.differs for row in self.memory)
+        )
+
+
+def partitioned_diff(
+    a: PartitionedSide,
+    b: PartitionedSide,
+    propagated: tuple[PropagatedSide, PropagatedSide] | None = None,
+    *,
+    by_name: bool = False,
+) -> PartitionedDiff:
+    """Compares two partitioned programs.
+
+    Args:
+        a: the first.
+        b: the second.
+        propagated: their propagations, to trace differences to where they begin.
+        by_name: the two are different programs; see ``propagated_diff``.
+    """
+    beginnings: tuple[Group, ...] = ()
+    if propagated is None:
+        found, moved = collective_differences(a.collectives, b.collectives)
+    else:
+        compared = propagated_diff(*propagated, by_name=by_name)
+        beginnings = compared.groups
+        causes = Causes(compared, propagated, (a.tagged, b.tagged))
+        found, moved = collective_differences(a.collectives, b.collectives, causes)
+    rows = () if a.memory is None or b.memory is None else memory_rows(a.memory, b.memory)
+    return PartitionedDiff(a, b, found, moved, beginnings, propagated, rows)
