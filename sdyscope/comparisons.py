@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from sdyscope.analysis.collectives import collectives
 from sdyscope.analysis.diff import Diff, Side, diff
+from sdyscope.analysis.memory import memory
+from sdyscope.analysis.partitioned_diff import PartitionedDiff, PartitionedSide, partitioned_diff
 from sdyscope.analysis.propagated_diff import PropagatedSide
-from sdyscope.errors import TargetError
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.hardware import Hardware
+from sdyscope.hlo import read_hlo
+from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner, Program
 from sdyscope.staged import Staged
 
-__all__ = ["compared", "propagated_side", "propagated_sides"]
+__all__ = [
+    "PartitionedEnd",
+    "compared",
+    "meshes_of",
+    "partitioned",
+    "partitioned_ends",
+    "partitioned_side",
+    "propagated_side",
+    "propagated_sides",
+]
 
 
 def compared(a: Staged, b: Staged | None = None) -> tuple[Diff, tuple[Side, Side]]:
@@ -72,6 +89,117 @@ def propagated_side(
     """
     found = program.propagated(partitioner, conservative=conservative)
     return PropagatedSide(label, program.graph(partitioner), found)
+
+
+@dataclass(frozen=True)
+class PartitionedEnd:
+    """What to compile for one side of a comparison.
+
+    Attributes:
+        program: the program.
+        partitioner: under which.
+        on: for what hardware; None for virtual CPU devices.
+        label: what to call this side.
+    """
+
+    program: Staged
+    partitioner: Partitioner
+    on: Hardware | str | None
+    label: str
+
+
+def partitioned_ends(
+    a: Staged,
+    b: Staged | None = None,
+    partitioner: Partitioner | None = None,
+    on: Hardware | str | None = None,
+    other_on: Hardware | str | None = None,
+) -> tuple[PartitionedEnd, PartitionedEnd]:
+    """What to compile to compare two programs, two kinds of hardware or two partitioners.
+
+    Args:
+        a: a program.
+        b: another; without one, ``a`` on two kinds of hardware, or under its two partitioners.
+        partitioner: under which, unless two partitioners are compared; by default the first that
+            is there.
+        on: what to compile for.
+        other_on: what to compile the second side for; by default the same.
+
+    Raises:
+        CompilerError: the program can't be lowered under any partitioner.
+        TargetError: there is only one module and nothing to compare it with.
+    """
+    if b is not None:
+        one, two = partitioner_of_both(a, b)
+        labels = labels_of(a, b)
+        return (
+            PartitionedEnd(a, partitioner or one, on, labels[0]),
+            PartitionedEnd(b, partitioner or two, other_on or on, labels[1]),
+        )
+    if other_on is not None:
+        chosen = a.chosen(partitioner)
+        labels = str(on or "cpu"), str(other_on)
+        if labels[0] == labels[1]:
+            labels = f"{labels[0]} (a)", f"{labels[1]} (b)"
+        return (
+            PartitionedEnd(a, chosen, on, labels[0]),
+            PartitionedEnd(a, chosen, other_on, labels[1]),
+        )
+    one, two = both_partitioners(a)
+    return PartitionedEnd(a, one, on, one), PartitionedEnd(a, two, on, two)
+
+
+def partitioned_side(end: PartitionedEnd) -> PartitionedSide:
+    """Compiles one side of a comparison.
+
+    Raises:
+        CompilerError: the compiler refuses the program or aborts on it.
+        TargetError: it can't be compiled for this hardware.
+    """
+    program, partitioner = end.program, end.partitioner
+    made = program.partitioned(partitioner, end.on)
+    return PartitionedSide(
+        end.label,
+        collectives(read_hlo(made.hlo), meshes_of(program)),
+        made,
+        memory(program.tensors, made, program.only_mesh(partitioner)),
+        tagged=made.hardware.platform in program.lowered[partitioner].platforms,
+        notes=made.notes,
+    )
+
+
+def meshes_of(program: Staged) -> tuple[Mesh, ...]:
+    """The meshes of a program's modules, and those that shardings were requested on."""
+    found: dict[Mesh, None] = {}
+    for partitioner in program.lowered:
+        for mesh in program.graph(partitioner).meshes.values():
+            if isinstance(mesh, Mesh):
+                found[mesh] = None
+    for asked in program.requested:
+        if asked.sharding is not None:
+            found[asked.sharding.mesh] = None
+    return tuple(found)
+
+
+def partitioned(
+    ends: tuple[PartitionedEnd, PartitionedEnd], sides: tuple[PartitionedSide, PartitionedSide]
+) -> PartitionedDiff:
+    """Compares two sides that were compiled, and finds where their differences begin.
+
+    What can't be propagated is compared without that, and says so.
+    """
+    one, two = ends
+    if one.program is two.program and one.partitioner == two.partitioner:
+        return partitioned_diff(*sides)
+    try:
+        propagated = (
+            propagated_side(one.program, one.partitioner, one.label),
+            propagated_side(two.program, two.partitioner, two.label),
+        )
+    except SdyscopeError as error:
+        note = f"Where differences begin is not known, as propagation failed: {error.message}"
+        return partitioned_diff(*sides, notes=(note,))
+    return partitioned_diff(*sides, propagated, by_name=one.program is not two.program)
 
 
 def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:

@@ -21,6 +21,8 @@ from sdyscope.staged import PARTITIONERS, Staged
 if TYPE_CHECKING:
     from sdyscope.analysis.explain import Explainer, Explanation
     from sdyscope.analysis.memory import Memory
+    from sdyscope.analysis.partitioned_diff import PartitionedDiff
+    from sdyscope.analysis.predicted_collectives import Prediction
     from sdyscope.analysis.propagated_diff import PropagatedDiff, PropagatedSide
     from sdyscope.analysis.run import Run
     from sdyscope.stages.lower import LoweredModule
@@ -90,6 +92,20 @@ class Inspection(Staged):
 
         chosen = self.chosen(partitioner)
         return memory(self.tensors, self.partitioned(chosen, on), self.only_mesh(chosen))
+
+    def predicted_collectives(self, partitioner: Partitioner = "shardy") -> Prediction:
+        """Its collectives as Shardy's reshards predict them: not compiled, for any mesh.
+
+        Args:
+            partitioner: Shardy; GSPMD's collectives are only known when it has compiled.
+
+        Raises:
+            CompilerError: the module has no shardings that Shardy propagates, or it refuses it.
+        """
+        from sdyscope.analysis.predicted_collectives import Predictor
+
+        chosen = self.chosen(partitioner)
+        return Predictor(self.lowered[chosen], self.graph(chosen)).predict()
 
     def explainer(
         self, partitioner: Partitioner | None = None, *, conservative: bool = False
@@ -165,6 +181,32 @@ class Inspection(Staged):
             CompilerError: there is no such propagation.
         """
         return comparisons.propagated_side(self, partitioner, label, conservative=conservative)
+
+    def partitioned_diff(
+        self,
+        other: Inspection | None = None,
+        partitioner: Partitioner | None = None,
+        *,
+        on: Hardware | str | None = None,
+        other_on: Hardware | str | None = None,
+    ) -> PartitionedDiff:
+        """What a device sends and holds under the two partitioners, in two programs, on hardware.
+
+        Args:
+            other: the other program.
+            partitioner: under which two programs, or two kinds of hardware, are compared; by
+                default the first that there is.
+            on: what to compile for, as ``partitioned`` takes it.
+            other_on: what to compile the other side for; by default the same. With it and without
+                another program, this one is compared on the two kinds of hardware.
+
+        Raises:
+            CompilerError: the compiler refuses one side or aborts on it.
+            TargetError: there is nothing to compare with, or no such hardware.
+        """
+        ends = comparisons.partitioned_ends(self, other, partitioner, on, other_on)
+        sides = comparisons.partitioned_side(ends[0]), comparisons.partitioned_side(ends[1])
+        return comparisons.partitioned(ends, sides)
 
     def what_if(
         self,

@@ -52,6 +52,7 @@ class PartitionedDiff:
         beginnings: where propagation begins to differ; ``cause`` of a difference is a number here.
         propagated: the two propagations; None where they are not compared.
         memory: bytes a device on both sides; none where one side does not know them.
+        notes: what else there is to know about the comparison.
     """
 
     a: PartitionedSide
@@ -61,6 +62,7 @@ class PartitionedDiff:
     beginnings: tuple[Group, ...]
     propagated: tuple[PropagatedSide, PropagatedSide] | None
     memory: tuple[MemoryRow, ...]
+    notes: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
@@ -78,6 +80,7 @@ def partitioned_diff(
     propagated: tuple[PropagatedSide, PropagatedSide] | None = None,
     *,
     by_name: bool = False,
+    notes: tuple[str, ...] = (),
 ) -> PartitionedDiff:
     """Compares two partitioned programs.
 
@@ -86,6 +89,7 @@ def partitioned_diff(
         b: the second.
         propagated: their propagations, to trace differences to where they begin.
         by_name: the two are different programs; see ``propagated_diff``.
+        notes: what there is to say about the comparison.
     """
     beginnings: tuple[Group, ...] = ()
     if propagated is None:
@@ -96,4 +100,4 @@ def partitioned_diff(
         causes = Causes(compared, propagated, (a.tagged, b.tagged))
         found, moved = collective_differences(a.collectives, b.collectives, causes)
     rows = () if a.memory is None or b.memory is None else memory_rows(a.memory, b.memory)
-    return PartitionedDiff(a, b, found, moved, beginnings, propagated, rows)
+    return PartitionedDiff(a, b, found, moved, beginnings, propagated, rows, notes)
