@@ -29,6 +29,11 @@ _SHARDING = 'custom_call_target="Sharding"'
 @options.partitioner()
 @options.settings
 @opening.module
+@click.option(
+    "--predicted",
+    is_flag=True,
+    help="Predict from Shardy's reshards instead of compiling: any mesh, no devices.",
+)
 @click.option("--scopes", is_flag=True, help="List scopes in place of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
 @options.json
@@ -39,6 +44,7 @@ def command(
     settings: dict[str, str],
     module: str | None,
     on: Hardware | None,
+    predicted: bool,
     scopes: bool,
     everything: bool,
     as_json: bool,
@@ -47,7 +53,8 @@ def command(
 
     The program is compiled ahead of time; nothing is run. How many collectives a step executes,
     loops included, over which mesh axes, how many bytes a device sends for them, and which line of
-    the program they are made for.
+    the program they are made for. With --predicted nothing is compiled either: they are those that
+    Shardy's own passes put in.
 
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
@@ -57,17 +64,20 @@ def command(
 
     file = _hlo_file(target)
     if file is not None:
-        if on is not None or module is not None:
+        given = {"--on": on is not None, "--module": module is not None, "--predicted": predicted}
+        for option in (option for option, there in given.items() if there):
             raise TargetError(
                 f"{target} is the text of a program that was compiled already.",
-                hint=f"Leave {'--on' if on is not None else '--module'} out.",
+                hint=f"Leave {option} out.",
             )
         found = _of_file(file, mesh)
     else:
+        if predicted:
+            partitioners = _predictable(partitioners, on)
         inspection = opening.open_one(
             target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
         )
-        found = _of_program(inspection, on)
+        found = _predicted(inspection) if predicted else _of_program(inspection, on)
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
@@ -122,6 +132,34 @@ def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
             error.file = str(path)
         raise
     return comms.document(module.name, [comms.program(found, None)], file=str(path))
+
+
+def _predictable(
+    partitioners: tuple[Partitioner, ...], on: Hardware | None
+) -> tuple[Partitioner, ...]:
+    from sdyscope.errors import TargetError
+
+    if on is not None:
+        raise TargetError(
+            "--predicted compiles for no hardware.", hint="Leave --on out, or --predicted."
+        )
+    if "shardy" not in partitioners:
+        raise TargetError(
+            "Only Shardy's reshards predict collectives; GSPMD's are known when it has compiled.",
+            hint="Leave --predicted out.",
+        )
+    return ("shardy",)
+
+
+def _predicted(inspection: Inspection) -> Comms:
+    from sdyscope.views import comms
+
+    found = inspection.predicted_collectives()
+    return comms.document(
+        inspection.name,
+        [comms.program(found.collectives, "shardy", notes=found.notes)],
+        file=None if inspection.program else opening.label(inspection),
+    )
 
 
 def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:

@@ -225,6 +225,8 @@ class CommsProgram:
 
     Attributes:
       partitioner: the partitioner; null for a file of HLO.
+      predicted: whether these are predicted from Shardy's reshards; false where they were read from
+        a program that was compiled.
       devices: how many devices run the program.
       mesh: the mesh whose axes are named; null where none is known that fits.
       differentiated: whether the program has a backward pass.
@@ -243,6 +245,7 @@ class CommsProgram:
     """
 
     partitioner: Partitioner | None
+    predicted: bool
     devices: int
     mesh: MeshDocument | None
     differentiated: bool
@@ -270,7 +273,8 @@ class Comms:
       schema: name and version of this document.
       name: the program's name, or the module's.
       file: the file that it was read from; null for a program.
-      hardware: what was compiled for, such as `cpu:8`; null for a file of HLO.
+      hardware: what was compiled for, such as `cpu:8`; null for a file of HLO, and for a
+        prediction.
       device_kind: what the compiler calls such a device; null likewise.
       programs: one a partitioner.
       failures: for which partitioners there is none, and why.
@@ -316,6 +320,7 @@ def program(
     ordered = sorted(found.collectives, key=lambda one: -one.sent)
     return CommsProgram(
         partitioner=partitioner,
+        predicted=found.predicted,
         devices=found.num_devices,
         mesh=None if mesh is None else mesh_document("", mesh),
         differentiated=found.differentiated,

@@ -12,6 +12,7 @@ from sdyscope.views.comms import (
     CommsProgram,
     PartDocument,
     TallyDocument,
+    UnreadLine,
     axes_text,
 )
 from sdyscope.views.paragraphs import Paragraph
@@ -40,6 +41,8 @@ def heading(found: Comms) -> Iterator[Paragraph]:
         kind = found.device_kind
         known = kind is None or kind.lower() == found.hardware.partition(":")[0]
         parts.append(f"compiled for {found.hardware}" + ("" if known else f" ({kind})"))
+    if any(one.predicted for one in found.programs):
+        parts.append("predicted from Shardy's reshards, not compiled")
     yield Paragraph("; ".join(parts), hang=2)
     totals = [_total_words(one) for one in found.programs]
     if len(totals) > 1 and len(set(totals)) == 1:
@@ -47,7 +50,7 @@ def heading(found: Comms) -> Iterator[Paragraph]:
         yield Paragraph(f"{both} alike: {totals[0]}", "heading", hang=2)
     else:
         for one, words in zip(found.programs, totals, strict=True):
-            name = f"{one.partitioner}: " if one.partitioner else ""
+            name = f"{one.partitioner}{', predicted' * one.predicted}: " if one.partitioner else ""
             yield Paragraph(f"{name}{words}", "heading", hang=2)
     for failure in found.failures:
         yield Paragraph(f"{failure.partitioner}: not there: {failure.reason}", "warning", hang=2)
@@ -135,7 +138,8 @@ def _largest(found: Comms, everything: bool, *, brief: bool) -> Table:
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
     for one, groups, listed in shown:
-        count = f"{len(one.collectives):,} collectives"
+        kind = "predicted collectives" if one.predicted else "collectives"
+        count = f"{len(one.collectives):,} {kind}"
         which = f"all {count}" if len(listed) == len(groups) else f"the largest of {count}"
         rows.append(Heading(_label(found, one) + which + (f" in {file}" if file else "")))
         rows += [_group_row(group, one, file) for group in listed]
@@ -266,6 +270,13 @@ def footer(found: Comms, *, everything: bool = False) -> Iterator[Paragraph]:
         "the ring algorithms, not measured. x: times a step",
         "muted",
     )
+    if any(one.predicted for one in found.programs):
+        yield Paragraph(
+            "predicted: what Shardy's own passes put in; XLA's partitioner may know another way, "
+            "and joins several into one. Without --predicted the program is compiled",
+            "warning",
+            hang=2,
+        )
     for one in found.programs:
         yield from (Paragraph(words, "warning", hang=2) for words in _uncertain(one))
     hidden = any(len(_groups(one)) > LISTED for one in found.programs)
@@ -305,10 +316,20 @@ def _uncertain(one: CommsProgram) -> Iterator[str]:
         yield f"{name}{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
     if one.not_understood_count:
         yield (
-            f"{name}{_counted(one.not_understood_count, 'line')} of the HLO could not be read: "
-            + "; ".join(f"line {line.line}: {line.text}" for line in one.not_understood[:_QUOTED])
+            f"{name}{_unread(one)} could not be read: "
+            + "; ".join(_quoted(line) for line in one.not_understood[:_QUOTED])
         )
     yield from (f"{name}{note}" for note in one.notes)
+
+
+def _unread(one: CommsProgram) -> str:
+    if one.predicted:
+        return _counted(one.not_understood_count, "op")
+    return f"{_counted(one.not_understood_count, 'line')} of the HLO"
+
+
+def _quoted(line: UnreadLine) -> str:
+    return f"line {line.line}: {line.text}" if line.line else line.text
 
 
 def _counted(count: int, thing: str) -> str:
