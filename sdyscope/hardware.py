@@ -1,12 +1,14 @@
-"""What a program can be compiled for: `cpu:8`, `tpu:v5e:4x4`, `cuda:h100.txtpb:1x128x8`, ...
+"""What a program can be compiled for: `cpu:8`, `tpu:v5e:4x4`, `cuda:h100:1x128x8`, `devices`, ...
 
-Nothing of it has to be there. Values only; `sdyscope.stages.topology` finds the compilers.
+Values only; `sdyscope.stages.topology` finds the compilers, and `sdyscope.stages.present` what is
+there.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -14,11 +16,12 @@ from sdyscope.errors import TargetError
 
 __all__ = ["FORMS", "LARGEST_CPU", "Hardware", "HardwarePlatform", "parse_hardware"]
 
-HardwarePlatform: TypeAlias = Literal["cpu", "tpu", "cuda"]
-"""What JAX calls the kinds of hardware that it lowers for."""
+HardwarePlatform: TypeAlias = Literal["cpu", "tpu", "cuda", "any"]
+"""What JAX calls the kinds of hardware that it lowers for; `any` for the accelerators that it
+finds, whatever they are."""
 
 #: How to write what there is.
-FORMS = "cpu:8, tpu:v5e:4x4, tpu:v6e:16x16x2slices or cuda:CONFIG:1x128x8"
+FORMS = "cpu:8, tpu:v5e:4x4, tpu:v6e:16x16x2slices, cuda:h100:1x128x8, or devices (those present)"
 
 #: Devices that XLA's CPU client can have.
 LARGEST_CPU = 2048
@@ -28,6 +31,8 @@ _TPU = re.compile(
     r"tpu:(?P<chip>[A-Za-z0-9]+):(?P<dims>[0-9]+(?:x[0-9]+)*?)(?:x(?P<slices>[0-9]+)slices?)?"
 )
 _CUDA = re.compile(r"(?:cuda|gpu):(?P<config>.+):(?P<dims>[0-9]+x[0-9]+x[0-9]+)")
+_PRESENT = re.compile(r"(?P<kind>devices|gpu|cuda|tpu)(?::(?P<count>[0-9]+))?")
+_KINDS: Mapping[str, HardwarePlatform] = {"devices": "any", "tpu": "tpu"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +41,15 @@ class Hardware:
 
     Attributes:
         platform: what a program is lowered for.
-        count: virtual CPU devices, or GPUs; None for as many as the program has partitions (CPU),
-            and for TPUs, where the compiler says how many devices a topology has.
-        chip: generation of the TPU: `v5e`.
+        count: virtual CPU devices, GPUs, or devices that are present; None for as many as the
+            program has partitions (CPU, and what is present), and for a TPU topology, whose number
+            of devices the compiler knows.
+        chip: generation of the TPU: `v5e`; empty for those that are present.
         topology: of TPUs the chips of one slice along each dimension of its torus, `4x4`; of GPUs
             `SLICESxHOSTSxGPUS`: GPUs of one host, and hosts of one NVLink or network domain.
         slices: TPU slices, which are connected by the data centre's network.
-        config: path of the GPU's description, an XLA `GpuTargetConfigProto` in text form.
+        config: name of the GPU (`sdyscope.gpus`), or path of its description, an XLA
+            `GpuTargetConfigProto` in text form; empty for those that are present.
     """
 
     platform: HardwarePlatform
@@ -52,15 +59,25 @@ class Hardware:
     slices: int = 1
     config: str = ""
 
+    @property
+    def present(self) -> bool:
+        """Whether these are the accelerators of this machine."""
+        return self.platform != "cpu" and not (self.chip or self.config)
+
     def __str__(self) -> str:
+        count = "" if self.count is None else f":{self.count}"
         match self.platform:
-            case "cpu":
-                return "cpu" if self.count is None else f"cpu:{self.count}"
+            case "cpu" | "tpu" if not self.chip:
+                return f"{self.platform}{count}"
             case "tpu":
                 more = f"x{self.slices}slices" if self.slices > 1 else ""
                 return f"tpu:{self.chip}:{self.topology}{more}"
-            case "cuda":
+            case "cuda" if self.config:
                 return f"cuda:{self.config}:{self.topology}"
+            case "cuda":
+                return f"gpu{count}"
+            case _:
+                return f"devices{count}"
 
 
 def parse_hardware(text: str) -> Hardware:
@@ -86,6 +103,11 @@ def parse_hardware(text: str) -> Hardware:
         _check_sizes(text, found["dims"])
         count = math.prod(map(int, found["dims"].split("x")))
         return Hardware("cuda", count, topology=found["dims"], config=found["config"])
+    if found := _PRESENT.fullmatch(text):
+        count = None if found["count"] is None else int(found["count"])
+        if count == 0:
+            raise TargetError(f"{text} is no device at all.", hint=f"Write {FORMS}.")
+        return Hardware(_KINDS.get(found["kind"], "cuda"), count)
     raise TargetError(f"{text!r} names no hardware to compile for.", hint=f"Write {FORMS}.")
 
 

@@ -248,8 +248,8 @@ class Staged:
 
         Args:
             partitioner: under which; by default the first that the program is lowered under.
-            on: what to compile for, such as ``tpu:v5e:4x4``; by default a virtual CPU device for
-                each partition.
+            on: what to compile for, such as ``tpu:v5e:4x4``, or ``devices`` for those present;
+                by default a virtual CPU device for each partition.
 
         Raises:
             CompilerError: the compiler refuses the program or aborts on it.
@@ -257,11 +257,14 @@ class Staged:
                 program, or its compiler is not installed.
         """
         from sdyscope.stages.lower import lower
-        from sdyscope.stages.partition import default_hardware, partition
+        from sdyscope.stages.partition import default_hardware, partition, partitions
+        from sdyscope.stages.present import resolved
 
         chosen = self.chosen(partitioner)
         module, graph = self.lowered[chosen], self.graph(chosen)
-        hardware = parse_hardware(on) if isinstance(on, str) else on
+        hardware, note = parse_hardware(on) if isinstance(on, str) else on, ""
+        if hardware is not None and hardware.present:
+            hardware, note = resolved(hardware, partitions(module, graph))
         if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
             hardware = default_hardware(module, graph)
         key = (chosen, hardware)
@@ -271,7 +274,8 @@ class Staged:
                 module, own_graph = lower(self.traced, chosen, (hardware.platform,)), None
             made = partition(module, hardware, graph=own_graph, partitioner=chosen)
             self._partitioned[key] = replace(made, name=self.name)
-        return self._partitioned[key]
+        found = self._partitioned[key]
+        return replace(found, notes=(note, *found.notes)) if note else found
 
     def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
         """The mesh with axes that shardings are on, where there is just one."""

@@ -2,13 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
+import click
+
 from sdyscope.commands import options
 
+#: The FILE of --write-gpu-config where none is named: it is called for the GPU.
+_NAMED_FOR_GPU = "-"
 
-# Every platform that is installed is looked at, so none is chosen here.
-@options.command(environment={})
+
+# Every platform that is installed is looked at, so none is chosen here; but memory is left to
+# whatever else runs on a GPU.
+@options.command(environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+@click.option(
+    "--write-gpu-config",
+    metavar="[FILE]",
+    is_flag=False,
+    flag_value=_NAMED_FOR_GPU,
+    help="Write XLA's description of the GPU that is present, for --on cuda:FILE:1x1x8 elsewhere. "
+    "FILE is by default its name, such as nvidia-h200.txtpb.",
+)
 @options.json
-def command(as_json: bool) -> int:
+def command(write_gpu_config: str | None, as_json: bool) -> int:
     """Tell what this JAX, this machine and its plugins allow.
 
     Tries both partitioners on a one-line program, the MLIR and HLO bindings and every device that
@@ -16,12 +32,27 @@ def command(as_json: bool) -> int:
     needs is missing.
     """
     from sdyscope.stages import doctor
+    from sdyscope.stages.gpu_config import gpu_config
     from sdyscope.views import doctor as view
     from sdyscope.views import document, output, table
 
-    found = view.document(doctor.examine())
+    written = None
+    if write_gpu_config is not None:
+        config = gpu_config()
+        file = _file(config.kind) if write_gpu_config == _NAMED_FOR_GPU else write_gpu_config
+        output.write_atomically(file, config.text)
+        written = view.GpuConfig(file=file, kind=config.kind, count=config.count)
+    found = view.document(doctor.examine(), written)
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:
         table.print_table(view.table(found))
+        if written is not None:
+            output.answers().write("")
+            for line in view.wrote(written):
+                table.print_text(line)
     return 0 if found.well else 1
+
+
+def _file(kind: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", kind.lower()).strip("-") + ".txtpb"

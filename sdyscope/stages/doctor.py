@@ -25,9 +25,13 @@ MOST_CPU_DEVICES = 2048
 
 #: Distribution, what it is needed for, and how it is installed.
 _OPTIONAL = (
-    ("libtpu", "compiling for TPUs", "pip install libtpu"),
-    ("jax-cuda13-plugin", "CUDA 13 devices", 'pip install "jax[cuda13]"'),
-    ("jax-cuda12-plugin", "CUDA 12 devices", 'pip install "jax[cuda12]"'),
+    ("libtpu", "compiling for TPUs, there or not", "pip install 'sdyscope[tpu]'"),
+    (
+        "jax-cuda12-plugin",
+        "compiling for GPUs, there or not",
+        "pip install 'sdyscope[cuda]'; to run on them, pip install 'jax[cuda12]'",
+    ),
+    ("jax-cuda13-plugin", "the same with CUDA 13", "pip install 'jax[cuda13]'"),
     ("ai-edge-model-explorer", "looking at `sdyscope graph`", "pip install ai-edge-model-explorer"),
     ("xdsl", "the benchmark of the op graph", "pip install xdsl"),
 )

@@ -6,7 +6,6 @@ The compile runs in a process of its own, with its standard error in a file: it 
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -26,7 +25,7 @@ from sdyscope.partitioned import MemoryAnalysis, Partitioned
 from sdyscope.program import Partitioner
 from sdyscope.stages import compat, partition_child
 from sdyscope.stages.lower import LoweredModule
-from sdyscope.stages.topology import QUIET, missing_plugin
+from sdyscope.stages.topology import environment, missing_plugin
 from sdyscope.tiling import TupleSharding
 from sdyscope.topology import Digit, Topology
 
@@ -211,7 +210,7 @@ def _run(folder: Path, on: Hardware) -> tuple[int, str]:
                 stdin=subprocess.DEVNULL,
                 stdout=stderr,
                 stderr=stderr,
-                env={**os.environ, **QUIET, "TF_CPP_MIN_LOG_LEVEL": "1"},
+                env={**environment(on), "TF_CPP_MIN_LOG_LEVEL": "1"},
                 timeout=LONGEST,
                 check=False,
             )

@@ -12,6 +12,21 @@ _TONES: dict[State, Tone] = {"ok": "good", "warning": "warning", "missing": "bad
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuConfig:
+    """What was written with `--write-gpu-config`.
+
+    Attributes:
+      file: the file, as it was named.
+      kind: the GPU that it describes.
+      count: how many of them are present.
+    """
+
+    file: str
+    kind: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Doctor:
     """The document of `sdyscope doctor --json`.
 
@@ -19,17 +34,27 @@ class Doctor:
       schema: name and version of this form.
       well: whether everything that is needed is there.
       capabilities: what was looked at.
+      gpu_config: the description of a GPU that was written; null where none was asked for.
     """
 
     schema: Literal["sdyscope.doctor/1"] = "sdyscope.doctor/1"
     well: bool
     capabilities: tuple[Capability, ...]
+    gpu_config: GpuConfig | None = None
 
 
-def document(capabilities: tuple[Capability, ...]) -> Doctor:
-    """The document of what `sdyscope.stages.doctor.examine` found."""
+def document(capabilities: tuple[Capability, ...], gpu_config: GpuConfig | None = None) -> Doctor:
+    """The document of what `sdyscope.stages.doctor.examine` found, and what was written."""
     well = not any(found.needed and found.state == "missing" for found in capabilities)
-    return Doctor(well=well, capabilities=capabilities)
+    return Doctor(well=well, capabilities=capabilities, gpu_config=gpu_config)
+
+
+def wrote(config: GpuConfig) -> tuple[str, str]:
+    """What there is to say about a description that was written, in two lines."""
+    return (
+        f"{config.file} describes {config.kind}, to compile for 8 of them wherever you are:",
+        f"--on cuda:{config.file}:1x1x8",
+    )
 
 
 def table(doctor: Doctor) -> Table:

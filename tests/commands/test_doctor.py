@@ -70,3 +70,39 @@ def test_a_terminal_of_80_columns_is_enough():
     done = doctor(COLUMNS="80")
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert "Shardy" in done.stdout
+
+
+def test_without_a_gpu_nothing_is_described(tmp_path):
+    path = tmp_path / "gpu.txtpb"
+    done = doctor("--write-gpu-config", path)
+    assert (done.returncode, done.stdout, path.exists()) == (2, "", False)
+    assert done.stderr.startswith("error: JAX finds no GPU on this machine")
+    assert len(done.stderr.splitlines()) == 2
+
+
+@pytest.fixture
+def described(monkeypatch):
+    """As if there were a GPU."""
+    from sdyscope.stages import gpu_config
+
+    found = gpu_config.GpuConfig("NVIDIA H200 (8)", 8, 'platform_name: "CUDA"\n')
+    monkeypatch.setattr(gpu_config, "gpu_config", lambda: found)
+
+
+def test_a_gpu_is_described_in_a_file(sdyscope, described, tmp_path, monkeypatch):
+    path = tmp_path / "gpu.txtpb"
+    path.write_text("old")
+    done = sdyscope("doctor", "--write-gpu-config", path, "--json")
+    assert (done.status, done.err) == (0, "")
+    assert path.read_text() == 'platform_name: "CUDA"\n'
+    said = done.document("doctor")["gpu_config"]
+    assert said == {"file": str(path), "kind": "NVIDIA H200 (8)", "count": 8}
+    assert [entry.name for entry in tmp_path.iterdir()] == ["gpu.txtpb"]
+    monkeypatch.chdir(tmp_path)
+    done = sdyscope("doctor", "--write-gpu-config", columns=80)
+    assert (tmp_path / "nvidia-h200-8.txtpb").exists()
+    assert done.out.splitlines()[-1] == "--on cuda:nvidia-h200-8.txtpb:1x1x8"
+
+
+def test_a_file_that_can_not_be_written(sdyscope, described, tmp_path):
+    sdyscope("doctor", "--write-gpu-config", tmp_path / "no" / "gpu.txtpb").said("cannot write")
