@@ -186,11 +186,7 @@ def program(
         only_a = sum(value not in pairs for value in sides[0].propagated.values)
         paired = set(pairs.values())
         only_b = sum(value not in paired for value in sides[1].propagated.values)
-    # GSPMD names no axes: they are those of the other side's mesh.
-    meshes = [describer.mesh for describer in describers]
-    for describer, other in zip(describers, reversed(meshes), strict=True):
-        describer.mesh = describer.mesh or other
-    made = _Documents(sides, describers)
+    made = Documents.of(sides, describers)
     return PropagatedDiff(
         name=name,
         a=found.label_a,
@@ -208,14 +204,34 @@ def program(
 
 
 @dataclass(frozen=True)
-class _Documents:
+class Documents:
+    """Makes documents of values that are sharded differently.
+
+    Attributes:
+      sides: the propagations.
+      describers: those of each side.
+    """
+
     sides: tuple[PropagatedSide, PropagatedSide]
     describers: tuple[Describer, Describer]
 
+    @classmethod
+    def of(
+        cls, sides: tuple[PropagatedSide, PropagatedSide], describers: tuple[Describer, Describer]
+    ) -> Documents:
+        """For two sides; GSPMD names no axes, which then are those of the other side's mesh."""
+        meshes = [describer.mesh for describer in describers]
+        for describer, other in zip(describers, reversed(meshes), strict=True):
+            describer.mesh = describer.mesh or other
+        return cls(sides, describers)
+
     def beginning(self, group: Group) -> Beginning:
+        """A place where differences begin, with all that follow."""
         return Beginning(
             self.value(group.begins),
-            tuple(Input(self.name(node, name), words) for node, name, words in self.inputs(group)),
+            tuple(
+                Input(self._name(node, name), words) for node, name, words in self._inputs(group)
+            ),
             group.count,
             group.bytes,
             group.bytes_a,
@@ -223,24 +239,25 @@ class _Documents:
             tuple(map(self.value, group.follows)),
         )
 
-    def inputs(self, group: Group) -> Iterator[tuple[int, str, str]]:
+    def _inputs(self, group: Group) -> Iterator[tuple[int, str, str]]:
         before = inputs(self.sides[0].graph, group.begins.a)
         for (node, result), (name, _) in zip(before, group.inputs, strict=True):
-            yield node, name, self.short(0, (node, result))
+            yield node, name, self._short(0, (node, result))
 
-    def name(self, node: int, name: str) -> str:
+    def _name(self, node: int, name: str) -> str:
         op = self.sides[0].graph.ops[node]
         if op.is_argument:
             return name
         scope, primitive = scope_of(op)
         return f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
 
-    def short(self, side: int, value: ValueId) -> str:
+    def _short(self, side: int, value: ValueId) -> str:
         found = self.sides[side].propagated.values[value]
         type_ = self.sides[side].graph.ops[value[0]].types[value[1]]
         return self.describers[side].value(found, type_).short
 
     def value(self, found: DifferentValue) -> DifferingValue:
+        """One value, with its sharding on both sides."""
         op = self.sides[0].graph.ops[found.a[0]]
         type_ = op.types[found.a[1]]
         documents = [
@@ -254,7 +271,7 @@ class _Documents:
             for document in documents
         ]
         return DifferingValue(
-            self.name(op.id, found.value.name),
+            self._name(op.id, found.value.name),
             op.kind,
             found.value.ssa,
             static_shape(type_),
@@ -341,7 +358,7 @@ def _beginning(
     one: PropagatedDiff, number: int, beginning: Beginning, *, everything: bool
 ) -> Iterator[Paragraph]:
     first = beginning.begins
-    yield Paragraph(f"{number}. {_title(first)}", "heading", hang=3)
+    yield Paragraph(f"{number}. {title(first)}", "heading", hang=3)
     width = max(len(one.a), len(one.b))
     for label, text, words in (
         (one.a, first.a, first.words_a),
@@ -370,10 +387,11 @@ def _beginning(
         )
     if everything:
         for value in beginning.follows:
-            yield Paragraph(f"{_title(value)}: {value.a} | {value.b}", indent=5, hang=2)
+            yield Paragraph(f"{title(value)}: {value.a} | {value.b}", indent=5, hang=2)
 
 
-def _title(value: DifferingValue) -> str:
+def title(value: DifferingValue) -> str:
+    """What a value is called: its name, type and line."""
     what = shape(value.shape, value.dtype) if value.shape is not None else value.dtype
     where = "" if value.kind == "argument" else f" at {line_text(value.source)}"
     return f"{value.name} {what}{where if value.source else ''}"

@@ -1,0 +1,340 @@
+"""What two partitioned programs differ in, by what makes the difference, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sdyscope.analysis.collective_bytes import CollectiveKind
+from sdyscope.analysis.collective_totals import Tally
+from sdyscope.analysis.partitioned_diff import PartitionedDiff as Found
+from sdyscope.analysis.partitioned_diff import PartitionedSide as Side
+from sdyscope.analysis.partitioned_diff_collectives import CollectiveDifference as Difference
+from sdyscope.analysis.partitioned_diff_collectives import Communicated
+from sdyscope.analysis.partitioned_diff_memory import MemoryRow
+from sdyscope.analysis.scopes import Phase
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.program import Partitioner
+from sdyscope.views.propagated import Describer
+from sdyscope.views.propagated_diff import DifferingValue, Documents
+from sdyscope.views.shardings import MeshDocument, SourceDocument, mesh_document, source_document
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedSide:
+    """One of the two.
+
+    Attributes:
+      label: what to call it.
+      partitioner: under which it was compiled; null for the text of a compiled program.
+      hardware: what it was compiled for; null likewise.
+      device_kind: what the compiler calls such a device; null likewise.
+      devices: how many run it.
+      mesh: the mesh whose axes are named; null where none is known that fits.
+      total: its collectives in one step of one device; null where it could not be compiled.
+      rematerializations: how many values the partitioner resharded by making them whole on every
+        device (involuntary full rematerialization).
+      failure: why it could not be compiled; empty where it was.
+      notes: what else there is to know.
+    """
+
+    label: str
+    partitioner: Partitioner | None
+    hardware: str | None
+    device_kind: str | None
+    devices: int | None
+    mesh: MeshDocument | None
+    total: Tally | None
+    rematerializations: int
+    failure: str
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class KindAxesDifference:
+    """Collectives of one kind over the same axes.
+
+    Attributes:
+      kind: HLO's opcode.
+      over: the mesh axes, in words.
+      a: what they come to in the first program.
+      b: what they come to in the second.
+    """
+
+    kind: CollectiveKind
+    over: str
+    a: Tally
+    b: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicatedTensors:
+    """Tensors that one program communicates in a step.
+
+    Attributes:
+      tensors: how many, loops included.
+      bytes: their bytes on one device.
+      sent: bytes that a device sends for them.
+      received: bytes that it receives.
+      shapes: how many have which type and local shape.
+      origins: why, in words: the annotations that make it necessary.
+    """
+
+    tensors: int
+    bytes: int
+    sent: int
+    received: int
+    shapes: dict[str, int]
+    origins: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveDifference:
+    """Collectives that are not the same on both sides, of one op, or of one of repeated layers.
+
+    Attributes:
+      change: what happened.
+      phase: forward, backward or other.
+      scope: scope of the op; of several layers with `*` for their numbers.
+      scopes: the scopes, one for each layer.
+      primitive: the JAX primitive that the op is.
+      kind: what is done.
+      axes: names of the mesh axes; null where no set of axes has the groups, or where one of the
+        programs has no mesh.
+      over: the same in words, with sizes.
+      sources: lines of user code.
+      a: what the first program communicates.
+      b: what the second communicates.
+      sent: bytes that a device sends more in the second.
+      cause: number of the cause, from 0; null where none is known.
+    """
+
+    change: Literal["changed", "only in a", "only in b"]
+    phase: Phase
+    scope: str
+    scopes: tuple[str, ...]
+    primitive: str
+    kind: CollectiveKind
+    axes: tuple[str, ...] | None
+    over: str
+    sources: tuple[SourceDocument, ...]
+    a: CommunicatedTensors
+    b: CommunicatedTensors
+    sent: int
+    cause: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A value at which propagation begins to differ, with collectives that follow from that.
+
+    Attributes:
+      begins: the value, whose inputs are sharded alike.
+      values: how many values are sharded differently from there on.
+      sent: bytes that a device sends more in the second program because of it.
+      differences: how many of the differences follow from it.
+    """
+
+    begins: DifferingValue
+    values: int
+    sent: int
+    differences: int
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionedDiff:
+    """Two partitioned programs.
+
+    Attributes:
+      name: what is compared: the program's name, or the first module's.
+      across: whether they are one program under two partitioners, one on two kinds of hardware, or
+        two programs.
+      same: whether a device sends the same and holds the same in both.
+      a: the first side.
+      b: the second side.
+      by_kind_and_axes: totals that differ, by kind and axes.
+      memory: bytes a device on both sides, alike or not; none where one side does not know them.
+      causes: where the differences begin, the most bytes first.
+      collectives: what differs, the most bytes first.
+      moved: how many tensors both communicate alike, for ops of other scopes.
+      notes: what else there is to know.
+    """
+
+    name: str
+    across: Literal["partitioners", "hardware", "programs"]
+    same: bool
+    a: PartitionedSide
+    b: PartitionedSide
+    by_kind_and_axes: tuple[KindAxesDifference, ...]
+    memory: tuple[MemoryRow, ...]
+    causes: tuple[Cause, ...]
+    collectives: tuple[CollectiveDifference, ...]
+    moved: int
+    notes: tuple[str, ...]
+
+
+def program(
+    name: str,
+    across: Literal["partitioners", "hardware", "programs"],
+    found: Found,
+    describers: tuple[Describer, Describer] | None = None,
+) -> PartitionedDiff:
+    """The document of one comparison.
+
+    Args:
+      name: what to call what is compared.
+      across: what the two sides are.
+      found: the differences.
+      describers: of the two propagations, where there are any.
+    """
+    meshes = found.a.collectives.mesh, found.b.collectives.mesh
+    used = {one.cause for one in found.collectives if one.cause is not None}
+    causes: list[Cause] = []
+    numbers: dict[int, int] = {}
+    if found.propagated is not None and describers is not None:
+        documents = Documents.of(found.propagated, describers)
+        due = {number: [one for one in found.collectives if one.cause == number] for number in used}
+        for number in sorted(used, key=lambda n: -sum(abs(one.sent) for one in due[n])):
+            group = found.beginnings[number]
+            numbers[number] = len(causes)
+            causes.append(
+                Cause(
+                    documents.value(group.begins),
+                    group.count,
+                    sum(one.sent for one in due[number]),
+                    len(due[number]),
+                )
+            )
+    return PartitionedDiff(
+        name=name,
+        across=across,
+        same=found.is_same,
+        a=_side(found.a),
+        b=_side(found.b),
+        by_kind_and_axes=tuple(_totals(found, meshes)),
+        memory=found.memory,
+        causes=tuple(causes),
+        collectives=tuple(_difference(one, meshes, numbers) for one in found.collectives),
+        moved=found.moved,
+        notes=found.notes,
+    )
+
+
+def one_sided(
+    name: str,
+    across: Literal["partitioners", "hardware", "programs"],
+    labels: tuple[str, str],
+    sides: tuple[Side | str, Side | str],
+) -> PartitionedDiff:
+    """The document where one side could not be compiled: of that side the reason is given."""
+    one, two = (
+        _failed(label, side) if isinstance(side, str) else _side(side)
+        for label, side in zip(labels, sides, strict=True)
+    )
+    return PartitionedDiff(name, across, False, one, two, (), (), (), (), 0, ())
+
+
+def _failed(label: str, reason: str) -> PartitionedSide:
+    return PartitionedSide(label, None, None, None, None, None, None, 0, reason, ())
+
+
+def _side(side: Side) -> PartitionedSide:
+    made, mesh = side.partitioned, side.collectives.mesh
+    unread = side.collectives.not_understood_count
+    notes = list(side.notes)
+    if unread:
+        notes.append(f"{unread:,} lines of the compiled program could not be read.")
+    return PartitionedSide(
+        label=side.label,
+        partitioner=None if made is None else made.partitioner,
+        hardware=None if made is None else str(made.hardware),
+        device_kind=None if made is None else made.device_kind,
+        devices=side.collectives.num_devices,
+        mesh=None if mesh is None else mesh_document("", mesh),
+        total=side.collectives.total,
+        rematerializations=0 if made is None else len(made.rematerializations),
+        failure="",
+        notes=tuple(notes),
+    )
+
+
+def _totals(found: Found, meshes: Sequence[Mesh | None]) -> list[KindAxesDifference]:
+    named = None not in meshes
+    sides = [
+        side.collectives.tallied(
+            lambda one, _: (
+                one.kind,
+                one.axes if named else None,
+                one.group_size if one.axes is None or not named else None,
+            )
+        )
+        for side in (found.a, found.b)
+    ]
+    return sorted(
+        (
+            KindAxesDifference(
+                kind,
+                over_words(axes, size, meshes),
+                sides[0].get((kind, axes, size), Tally()),
+                sides[1].get((kind, axes, size), Tally()),
+            )
+            for kind, axes, size in {**sides[0], **sides[1]}
+            if sides[0].get((kind, axes, size)) != sides[1].get((kind, axes, size))
+        ),
+        key=lambda one: -max(one.a.sent, one.b.sent),
+    )
+
+
+def _difference(
+    one: Difference, meshes: Sequence[Mesh | None], numbers: dict[int, int]
+) -> CollectiveDifference:
+    key = one.key
+    lines = {part.source: None for side in (one.a, one.b) for _, part in side.parts if part.source}
+    places = sorted({(line.file, line.line): line for line in lines}.items())
+    return CollectiveDifference(
+        change=one.change,
+        phase=key.phase,
+        scope=key.scope,
+        scopes=one.scopes,
+        primitive=key.primitive,
+        kind=key.kind,
+        axes=None if key.axes is None else tuple(axis.name for axis in key.axes),
+        over=over_words(key.axes, key.group_size, meshes),
+        sources=tuple(made for _, line in places if (made := source_document(line))),
+        a=_communicated(one.a),
+        b=_communicated(one.b),
+        sent=one.sent,
+        cause=None if one.cause is None else numbers.get(one.cause),
+    )
+
+
+def _communicated(found: Communicated) -> CommunicatedTensors:
+    origins = {
+        part.origin.words: None
+        for _, part in found.parts
+        if part.origin is not None and part.origin.is_known
+    }
+    return CommunicatedTensors(
+        found.tensors, found.bytes, found.sent, found.received, found.shapes, tuple(origins)
+    )
+
+
+def over_words(
+    axes: Sequence[AxisRef] | None, group_size: int | None, meshes: Sequence[Mesh | None]
+) -> str:
+    """`fsdp=4 x model=2`; `fsdp` where the meshes differ in it; of no axes the size of groups."""
+    if axes is None:
+        return "no single axis" if group_size is None else f"groups of {group_size:,}"
+    if not axes:
+        return "one device alone"
+    return " x ".join(_axis_words(axis, meshes) for axis in axes)
+
+
+def _axis_words(axis: AxisRef, meshes: Sequence[Mesh | None]) -> str:
+    if axis.sub_axis_info is not None:
+        return f"{axis.name}:({axis.sub_axis_info.pre_size}){axis.sub_axis_info.size}"
+    sizes = {
+        mesh.shape[axis.name] for mesh in meshes if mesh is not None and axis.name in mesh.shape
+    }
+    return f"{axis.name}={sizes.pop()}" if len(sizes) == 1 else axis.name

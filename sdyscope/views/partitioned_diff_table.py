@@ -1,0 +1,309 @@
+"""What two partitioned programs differ in as it is printed: the total, then what causes it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
+
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.partitioned_diff import (
+    Cause,
+    CollectiveDifference,
+    CommunicatedTensors,
+    PartitionedDiff,
+    PartitionedSide,
+)
+from sdyscope.views.propagated_diff import title
+from sdyscope.views.shardings import NONE, source_text
+from sdyscope.views.show_table import mesh_words
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
+
+#: How many differences of collectives are shown unless all are asked for.
+LISTED = 12
+
+_Part: TypeAlias = Paragraph | Table
+
+
+def total(one: PartitionedDiff) -> Paragraph:
+    """The first line: the same, or how much more or less is sent and needed."""
+    failed = [side for side in (one.a, one.b) if side.failure]
+    if failed:
+        other = one.b if failed[0] is one.a else one.a
+        where = _where(one, failed[0].label)
+        text = f"{one.name}: compiles {_where(one, other.label)}, and not {where}"
+        return Paragraph(text, "bad", hang=2)
+    sides = f"{_where(one, one.a.label)} and {one.b.label}"
+    if one.same:
+        held = " and a device holds" if one.memory else ""
+        return Paragraph(f"{one.name}: a device sends{held} the same {sides}", "good", hang=2)
+    words = []
+    assert one.a.total is not None
+    assert one.b.total is not None
+    if one.a.total != one.b.total or one.collectives:
+        words.append(_changed("sends", one.a.total.sent, one.b.total.sent))
+    if any(row.differs for row in one.memory):
+        before, after = next(
+            ((row.a or 0, row.b or 0) for row in one.memory if row.kind == "total"), (0, 0)
+        )
+        words.append(_changed("needs", before, after))
+    text = f"{one.name}: {_where(one, one.b.label)} a device {' and '.join(words)}"
+    return Paragraph(f"{text} than {_where(one, one.a.label)}", "bad", hang=2)
+
+
+def _where(one: PartitionedDiff, label: str) -> str:
+    return {"partitioners": "under", "hardware": "on", "programs": "in"}[one.across] + f" {label}"
+
+
+def _changed(verb: str, before: int, after: int) -> str:
+    if before == after:
+        return f"{verb} as much ({size(after)}), but not the same"
+    more = "more" if after > before else "less"
+    return f"{verb} {size(abs(after - before))} {more} ({size(after)}, not {size(before)})"
+
+
+def details(one: PartitionedDiff, *, everything: bool = False) -> Iterator[_Part]:
+    """What was compared, the totals, then the collectives that differ under what causes them."""
+    yield Paragraph(_compiled(one), "muted", hang=2)
+    for side in (one.a, one.b):
+        if side.failure:
+            yield Paragraph("")
+            yield Paragraph(f"{side.label}: {side.failure}", "bad", hang=2)
+    if one.a.total is not None and one.b.total is not None and not one.same:
+        yield Paragraph("")
+        yield totals(one)
+        if one.by_kind_and_axes:
+            yield Paragraph("")
+            yield by_kind(one)
+        yield from _causes(one, everything)
+    yield from _remarks(one, everything)
+
+
+def _compiled(one: PartitionedDiff) -> str:
+    parts: list[str] = []
+    meshes = [mesh_words(side.mesh) for side in (one.a, one.b) if side.mesh is not None]
+    parts += dict.fromkeys(meshes)
+    if not meshes:
+        counts = [f"{side.devices:,} devices" for side in (one.a, one.b) if side.devices]
+        parts += dict.fromkeys(counts)
+    said = {side.label: _made(side, one.across) for side in (one.a, one.b) if not side.failure}
+    if len(set(said.values())) == 1:
+        parts.append(next(iter(said.values())))
+    else:
+        parts += [f"{label} {words}" for label, words in said.items()]
+    return "; ".join(filter(None, parts))
+
+
+def _made(side: PartitionedSide, across: str) -> str:
+    if side.hardware is None:
+        return "compiled text"
+    kind = side.device_kind or ""
+    known = kind.lower() == side.hardware.partition(":")[0]
+    words = f"compiled for {side.hardware}" + ("" if known or not kind else f" ({kind})")
+    return words if across == "partitioners" else f"{words} under {side.partitioner}"
+
+
+# --- totals ---------------------------------------------------------------------------------------
+
+
+def totals(one: PartitionedDiff) -> Table:
+    """What a device sends and needs on both sides; of memory only what is not the same."""
+    assert one.a.total is not None
+    assert one.b.total is not None
+    a, b = one.a.total, one.b.total
+    rows: list[Row] = [
+        Heading("collectives"),
+        _counts("collectives a step", a.count, b.count),
+        _counts("tensors", a.tensors, b.tensors),
+        _sizes("sent", a.sent, b.sent),
+    ]
+    if (a.sent, b.sent) != (a.received, b.received):
+        rows.append(_sizes("received", a.received, b.received))
+    remade = one.a.rematerializations, one.b.rematerializations
+    if any(remade):
+        rows.append(_counts("full rematerializations", *remade))
+    differs = [row for row in one.memory if row.differs]
+    if differs:
+        rows.append(Heading("memory"))
+        rows += [
+            _sizes(f"{row.kind} {row.name}" if row.kind == "result" else row.name, row.a, row.b)
+            for row in differs
+        ]
+    columns = (Column("a device", fold=False), number(one.a.label), number(one.b.label))
+    return Table((*columns, number("change")), tuple(rows))
+
+
+def _counts(what: str, a: int, b: int) -> Row:
+    change = Cell(f"{b - a:+,}") if b != a else Cell(NONE, "muted")
+    return (what, f"{a:,}", f"{b:,}", change)
+
+
+def _sizes(what: str, a: int | None, b: int | None) -> Row:
+    return (what, size(a), size(b), _change((b or 0) - (a or 0)))
+
+
+def _change(count: int) -> Cell:
+    if not count:
+        return Cell(NONE, "muted")
+    return Cell(f"{'+' if count > 0 else '-'}{size(abs(count))}")
+
+
+def by_kind(one: PartitionedDiff) -> Table:
+    """A row a kind of collective and axes that do not come to the same."""
+    rows: list[Row] = []
+    for entry in one.by_kind_and_axes:
+        cells: list[Cell | str] = [entry.kind, entry.over]
+        for tally in (entry.a, entry.b):
+            if tally.tensors:
+                cells += [f"{tally.count:,}", size(tally.sent)]
+            else:
+                cells += [Cell(NONE, "muted"), Cell(NONE, "muted")]
+        rows.append((*cells, _change(entry.b.sent - entry.a.sent)))
+    return Table(
+        (
+            Column("collective", fold=False),
+            Column("over"),
+            number(one.a.label),
+            number("sent"),
+            number(one.b.label),
+            number("sent"),
+            number("change"),
+        ),
+        tuple(rows),
+    )
+
+
+# --- what causes it -------------------------------------------------------------------------------
+
+
+def _causes(one: PartitionedDiff, everything: bool) -> Iterator[_Part]:
+    left = None if everything else LISTED
+    for index, cause in enumerate(one.causes):
+        due = [difference for difference in one.collectives if difference.cause == index]
+        shown = due[:left]
+        yield Paragraph("")
+        yield from _beginning(one, index + 1, cause)
+        if shown:
+            yield Paragraph("")
+            yield collectives(one, shown)
+        yield from _hidden(due[len(shown) :])
+        left = None if left is None else left - len(shown)
+    rest = [difference for difference in one.collectives if difference.cause is None]
+    if rest:
+        shown = rest[:left]
+        yield Paragraph("")
+        yield Paragraph(_without_cause(one, len(rest)), hang=2)
+        if shown:
+            yield Paragraph("")
+            yield collectives(one, shown)
+        yield from _hidden(rest[len(shown) :])
+
+
+def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
+    if rest:
+        sent = sum(abs(one.sent) for one in rest)
+        words = _count(len(rest), "more difference")
+        yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted", hang=2)
+
+
+def _beginning(one: PartitionedDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
+    first = cause.begins
+    yield Paragraph(f"{index}. {title(first)}", "heading", hang=3)
+    width = max(len(one.a.label), len(one.b.label))
+    for side, text in ((one.a, first.a), (one.b, first.b)):
+        yield Paragraph(f"{side.label:<{width}}  {text}", indent=3, hang=width + 2)
+    differ = _count(cause.differences, "difference")
+    values = f"{_count(cause.values, 'value')} {'is' if cause.values == 1 else 'are'}"
+    if cause.sent:
+        more = "more" if cause.sent > 0 else "less"
+        change = f"{size(abs(cause.sent))} {more} sent {_where(one, one.b.label)}"
+    else:
+        change = "as much is sent"
+    yield Paragraph(
+        f"{values} sharded differently from here on, and {differ} of collectives follow: {change}",
+        indent=3,
+        hang=2,
+    )
+
+
+def _without_cause(one: PartitionedDiff, count: int) -> str:
+    if one.across == "hardware":
+        return (
+            "The shardings are the same on both: what differs is what the compilers make of them."
+        )
+    if one.causes:
+        return (
+            f"{_count(count, 'difference')} where the tensors of the op are sharded alike, or are "
+            "not in both modules:"
+        )
+    return f"{_count(count, 'difference')} that could not be traced to a sharding:"
+
+
+def collectives(one: PartitionedDiff, shown: Sequence[CollectiveDifference]) -> Table:
+    """A row a difference: how many tensors either side communicates, and for which op."""
+    files = {source_text(s).rpartition(":")[0] for d in shown for s in d.sources}
+    file = files.pop() if len(files) == 1 else ""
+    rows: list[Row] = [Heading(f"in {file}")] if file else []
+    rows += [_difference(difference, file) for difference in shown]
+    columns = (
+        Column("collective"),
+        Column("over"),
+        number(one.a.label),
+        number(one.b.label),
+        number("change"),
+        Column("for"),
+        number("line") if file else Column("source"),
+    )
+    return Table(columns, tuple(rows))
+
+
+def _difference(one: CollectiveDifference, file: str) -> Row:
+    where = "/".join(filter(None, (one.scope, one.primitive)))
+    if len(one.scopes) > 1:
+        where += f" ({len(one.scopes):,})"
+    return (
+        one.kind,
+        one.over,
+        _tensors(one.a),
+        _tensors(one.b),
+        _change(one.sent),
+        where or Cell(NONE, "muted"),
+        _lines(one, file) or Cell(NONE, "muted"),
+    )
+
+
+def _tensors(found: CommunicatedTensors) -> Cell:
+    return Cell(f"{found.tensors:,}") if found.tensors else Cell(NONE, "muted")
+
+
+def _lines(one: CollectiveDifference, file: str) -> str:
+    texts = [source_text(source) for source in one.sources]
+    if file:
+        texts = [text.rpartition(":")[2] for text in texts]
+    return ", ".join(texts[:2]) + (", ..." if len(texts) > 2 else "")
+
+
+def _remarks(one: PartitionedDiff, everything: bool) -> Iterator[Paragraph]:
+    words = []
+    if one.moved:
+        verb = "is" if one.moved == 1 else "are"
+        words.append(
+            f"{_count(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
+            "same lines and otherwise alike"
+        )
+    if one.collectives:
+        words.append(
+            "the columns of both sides: tensors a step; change: of the bytes that a device sends "
+            "in a step, counted from the program, not measured"
+        )
+    if not one.memory and not (one.a.failure or one.b.failure):
+        words.append("memory is not compared: of the text of a program it is not known")
+    words += one.notes
+    for side in (one.a, one.b):
+        words += [f"{side.label}: {note}" for note in side.notes]
+    if words:
+        yield Paragraph("")
+        yield from (Paragraph(text, "muted", hang=2) for text in words)
+
+
+def _count(number_of: int, what: str) -> str:
+    return f"{number_of:,} {what}{'' if number_of == 1 else 's'}"
