@@ -7,19 +7,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options
+from sdyscope.commands import compiled_file, opening, options
 from sdyscope.program import Partitioner
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.views.comms import Comms, CommsProgram
-
-#: How much of a file is looked at to tell HLO text from StableHLO.
-_BEGINNING = 4096
-
-#: What partitioning removes.
-_SHARDING = 'custom_call_target="Sharding"'
 
 
 @options.command()
@@ -62,7 +56,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.views import comms_table, document, output, paragraphs, table
 
-    file = _hlo_file(target)
+    file = compiled_file.compiled_file(target)
     if file is not None:
         given = {"--on": on is not None, "--module": module is not None, "--predicted": predicted}
         for option in (option for option, there in given.items() if there):
@@ -93,45 +87,11 @@ def command(
     return 0
 
 
-def _hlo_file(word: str) -> Path | None:
-    """The file that a TARGET names, if it holds the text of an HLO module."""
-    path = Path(word)
-    if not path.is_file() or path.suffix in (".py", ".mlir"):
-        return None
-    with path.open("rb") as file:
-        beginning = file.read(_BEGINNING)
-    lines = [line for line in beginning.splitlines() if not line.lstrip().startswith(b"//")]
-    is_hlo = any(line.startswith(b"HloModule ") for line in lines[:3])
-    return path if is_hlo else None
-
-
 def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
-    from sdyscope.analysis.collectives import collectives
-    from sdyscope.errors import SdyscopeError, TargetError
-    from sdyscope.hlo import read_hlo
-    from sdyscope.mesh import Mesh
     from sdyscope.views import comms
 
-    try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            module = read_hlo(lines)
-        total = module.num_partitions * module.replica_count
-        mesh = None if axes is None else Mesh.of(axes)
-        if mesh is not None and mesh.size != total:
-            raise TargetError(
-                f"The program is for {total:,} devices, and the mesh has {mesh.size:,}."
-            )
-        found = collectives(module, () if mesh is None else (mesh,))
-        if any(_SHARDING in instruction.rest for instruction in module.instructions()):
-            raise TargetError(
-                "The program in this file is not partitioned yet: it still says how to shard it.",
-                hint="Use the text after partitioning, such as compiled.as_text().",
-            )
-    except SdyscopeError as error:
-        if error.file is None:
-            error.file = str(path)
-        raise
-    return comms.document(module.name, [comms.program(found, None)], file=str(path))
+    name, found = compiled_file.read_compiled(path, axes)
+    return comms.document(name, [comms.program(found, None)], file=str(path))
 
 
 def _predictable(

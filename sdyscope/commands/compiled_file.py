@@ -1,0 +1,70 @@
+"""A TARGET that is the HLO text of a compiled program: `compiled.as_text()`, or one of XLA's dumps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.collectives import Collectives
+    from sdyscope.mesh import Mesh
+
+#: How much of a file is looked at to tell HLO text from StableHLO.
+_BEGINNING = 4096
+
+#: What partitioning removes.
+_SHARDING = 'custom_call_target="Sharding"'
+
+
+def compiled_file(word: str) -> Path | None:
+    """The file that a TARGET names, if it holds the text of an HLO module."""
+    path = Path(word)
+    if not path.is_file() or path.suffix in (".py", ".mlir"):
+        return None
+    with path.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    lines = [line for line in beginning.splitlines() if not line.lstrip().startswith(b"//")]
+    is_hlo = any(line.startswith(b"HloModule ") for line in lines[:3])
+    return path if is_hlo else None
+
+
+def read_compiled(
+    path: Path, axes: dict[str, int] | None = None, meshes: Iterable[Mesh] = ()
+) -> tuple[str, Collectives]:
+    """The name of the module in a file, and its collectives.
+
+    Args:
+      path: the file.
+      axes: the mesh whose axes to name.
+      meshes: others, of which one may fit.
+
+    Raises:
+      SdyscopeError: it can't be read, is for another number of devices than the mesh has, or is
+        not partitioned yet.
+    """
+    from sdyscope.analysis.collectives import collectives
+    from sdyscope.errors import SdyscopeError, TargetError
+    from sdyscope.hlo import read_hlo
+    from sdyscope.mesh import Mesh
+
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            module = read_hlo(lines)
+        total = module.num_partitions * module.replica_count
+        mesh = None if axes is None else Mesh.of(axes)
+        if mesh is not None and mesh.size != total:
+            raise TargetError(
+                f"The program is for {total:,} devices, and the mesh has {mesh.size:,}."
+            )
+        found = collectives(module, meshes if mesh is None else (mesh,))
+        if any(_SHARDING in instruction.rest for instruction in module.instructions()):
+            raise TargetError(
+                "The program in this file is not partitioned yet: it still says how to shard it.",
+                hint="Use the text after partitioning, such as compiled.as_text().",
+            )
+    except SdyscopeError as error:
+        if error.file is None:
+            error.file = str(path)
+        raise
+    return module.name, found
