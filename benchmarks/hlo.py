@@ -1,17 +1,20 @@
 """How long reading partitioned HLO takes, beside XLA's own text parser on the same text.
 
-    python benchmarks/hlo.py [FILE ...] [--layers 24] [--repeat 5] [--megabytes 100]
+    python benchmarks/hlo.py [FILE ...] [--layers 24] [--on tpu:v5e:2x4 ...] [--repeat 5]
+                             [--megabytes 25 50 100]
 
-Without files, the train step of the reference transformer is compiled for eight CPU devices. XLA's
-parser (``hlo_module_from_text``), sdyscope's reader, the reader with every shape, operand and
-attribute parsed, and the reader with all collectives found take turns in one process; medians
-count. The second table is of texts made of copies of the largest one's computations, each read in
-a process of its own.
+Without files, the train step of the reference transformer is compiled for eight CPU devices and,
+where libtpu is installed, for eight TPUs. XLA's parser (``hlo_module_from_text``), sdyscope's
+reader, the reader with every shape, operand and attribute parsed, and the reader with all
+collectives found take turns in one process; medians count. The second table is of texts made of
+copies of these texts' computations, each read in a process of its own.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import itertools
 import json
 import os
 import resource
@@ -36,13 +39,17 @@ from sdyscope.mesh import Mesh
 MEGABYTE = 1_000_000
 
 
-def compiled(layers: int) -> str:
-    """The train step of the transformer, unrolled, as eight CPU devices run it."""
+#: What is compiled for where nothing is named.
+HARDWARE = ["cpu:8", *(["tpu:v5e:2x4"] if importlib.util.find_spec("libtpu") else [])]
+
+
+def compiled(layers: int, on: str) -> str:
+    """The train step of the transformer, unrolled, as one of eight devices runs it."""
     from sdyscope.inspection import Inspection
     from sdyscope.targets import resolve
 
     program = resolve("fsdp-transformer", settings={"layers": str(layers)})
-    return Inspection(program, ("shardy",)).partitioned("shardy").hlo
+    return Inspection(program, ("shardy",)).partitioned("shardy", on).hlo
 
 
 def by_xla(text: str) -> None:
@@ -109,6 +116,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("files", nargs="*", type=Path)
     parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--on", nargs="*", default=HARDWARE)
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--megabytes", type=int, nargs="*", default=[25, 50, 100])
     parser.add_argument("--child", help=argparse.SUPPRESS)
@@ -119,18 +127,21 @@ def main() -> None:
     console = Console()
     texts = {path.name: path.read_text() for path in asked.files}
     if not texts:
-        texts = {f"fsdp-transformer, {asked.layers} layers, CPU": compiled(asked.layers)}
-    table = Table("text", "MB", *WAYS, "read / XLA", title="seconds of CPU time, median")
+        texts = {f"{asked.layers} layers on {on}": compiled(asked.layers, on) for on in asked.on}
+    table = Table(
+        "text", "MB", *WAYS, "read / XLA", "parsed / XLA", title="seconds of CPU time, median"
+    )
     for name, text in texts.items():
         taken = medians(text, asked.repeat)
-        ratio = taken["read"] / taken["XLA's parser"]
+        ratios = [taken[way] / taken["XLA's parser"] for way in ("read", "read, all parsed")]
         cells = [f"{seconds:.3f}" for seconds in taken.values()]
-        table.add_row(name, f"{len(text) / MEGABYTE:.1f}", *cells, f"{ratio:.2f}")
+        table.add_row(
+            name, f"{len(text) / MEGABYTE:.1f}", *cells, *(f"{ratio:.2f}" for ratio in ratios)
+        )
     console.print(table)
-    table = Table("MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
-    largest = max(texts.values(), key=len)
-    for megabytes in asked.megabytes:
-        text = grown(largest, megabytes * MEGABYTE)
+    table = Table("text", "MB", "instructions", "read, s", "collectives, s", "MB/s", "peak, GB")
+    for (name, base), megabytes in itertools.product(texts.items(), asked.megabytes):
+        text = grown(base, megabytes * MEGABYTE)
         with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
             file.write(text)
             file.flush()
@@ -142,6 +153,7 @@ def main() -> None:
             )
         found = json.loads(done.stdout)
         table.add_row(
+            name,
             f"{len(text) / MEGABYTE:.0f}",
             f"{found['instructions']:,}",
             f"{found['read']:.2f}",
