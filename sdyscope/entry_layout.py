@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sdyscope.dtypes import bit_width
 from sdyscope.errors import CompilerError
 
-__all__ = ["EntryLayout", "StoredArray", "read_entry_layout"]
+__all__ = ["EntryLayout", "StoredArray", "read_entry_layout", "stored_array"]
 
 _LAYOUT = "entry_computation_layout={"
 _ALIAS = "input_output_alias={"
@@ -124,6 +124,18 @@ def _first(index: str) -> int:
 
 def _arrays(text: str) -> tuple[StoredArray, ...]:
     return tuple(_array(found) for found in _ARRAY.finditer(text))
+
+
+def stored_array(text: str) -> StoredArray:
+    """The array that a shape with its layout says, such as ``f32[4,128]{1,0:T(8,128)S(1)}``.
+
+    Raises:
+        CompilerError: the text is no shape of an array.
+    """
+    found = _ARRAY.fullmatch(text)
+    if found is None:
+        raise CompilerError(f"{text[:60]!r} is no shape of an array in HLO.")
+    return _array(found)
 
 
 def _array(found: re.Match[str]) -> StoredArray:

@@ -1,8 +1,8 @@
 """How the devices that a program was compiled for are connected: where each one stands.
 
-A topology is symbolic, as a mesh is: the number of a device, in the order in which a program numbers
-its partitions, is split into digits, and each digit counts along one dimension of the hardware. So
-32,768 devices cost what 8 do.
+A topology is symbolic, as a mesh is: the number of a device, in the order in which a program
+numbers its partitions, is split into digits, and each digit counts along one dimension of the
+hardware. So 32,768 devices cost what 8 do.
 """
 
 from __future__ import annotations
@@ -56,9 +56,7 @@ class Topology:
         return math.prod(digit.size for digit in self.digits if digit.dimension == dimension)
 
 
-def topology_of(
-    names: Sequence[DimensionName], places: Sequence[Sequence[int]]
-) -> Topology | None:
+def topology_of(names: Sequence[DimensionName], places: Sequence[Sequence[int]]) -> Topology | None:
     """The topology in which devices stand at these places.
 
     Args:

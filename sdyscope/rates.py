@@ -1,0 +1,74 @@
+"""Bandwidths and latencies as people write them: ``90GB/s``, ``400Gbit/s``, ``1us``."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+
+from sdyscope.errors import TargetError
+
+__all__ = ["bandwidth_text", "parse_bandwidth", "parse_latency", "time_text"]
+
+_PREFIXES = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4}
+_BANDWIDTH = re.compile(
+    r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*"
+    r"(?P<prefix>[KkMGT]?)(?P<binary>i?)(?P<unit>B|bit|b)/s"
+)
+_LATENCY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*(?P<unit>ns|us|µs|ms|s)")
+_SECONDS: Mapping[str, float] = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
+
+
+def parse_bandwidth(text: str) -> float:
+    """Bytes a second of ``90GB/s`` (10^9 bytes), ``84GiB/s`` (2^30 bytes) or ``400Gbit/s``.
+
+    Raises:
+        TargetError: the text is no bandwidth, or it is zero.
+    """
+    found = _BANDWIDTH.fullmatch(text.strip())
+    if found is None or (found["binary"] and not found["prefix"]):
+        raise TargetError(f"{text!r} is no bandwidth.", hint="Write 90GB/s, 84GiB/s or 400Gbit/s.")
+    scale = (1024.0 if found["binary"] else 1000.0) ** _PREFIXES[found["prefix"]]
+    value = float(found["number"]) * scale / (1 if found["unit"] == "B" else 8)
+    if not 0 < value < math.inf:
+        raise TargetError(f"The bandwidth {text!r} is not more than nothing and finite.")
+    return value
+
+
+def parse_latency(text: str) -> float:
+    """Seconds of ``1us``, ``500ns`` or ``0.01ms``.
+
+    Raises:
+        TargetError: the text is no time.
+    """
+    found = _LATENCY.fullmatch(text.strip())
+    value = math.inf if found is None else float(found["number"]) * _SECONDS[found["unit"]]
+    if found is None or value == math.inf:
+        raise TargetError(f"{text!r} is no latency.", hint="Write 1us, 500ns or 0.01ms.")
+    return value
+
+
+def bandwidth_text(value: float) -> str:
+    """Bytes a second as ``90 GB/s``, in decimal units as links are sold, to six digits."""
+    for power, unit in ((4, "TB/s"), (3, "GB/s"), (2, "MB/s"), (1, "kB/s")):
+        if value >= 0.9999995 * 1000**power:
+            return f"{value / 1000**power:.6g} {unit}"
+    return f"{value:.6g} B/s"
+
+
+def time_text(seconds: float | None) -> str:
+    """A time to three digits, ``3.10 ms``; a dash where it is not known."""
+    if seconds is None:
+        return "-"
+    if seconds == 0:
+        return "0 s"
+    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
+        if seconds >= 0.9995 * scale:
+            return f"{_three(seconds / scale)} {unit}"
+    return f"{_three(seconds / 1e-9)} ns"
+
+
+def _three(value: float) -> str:
+    return (
+        f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+    )
