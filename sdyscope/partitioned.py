@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from sdyscope.hardware import Hardware
 from sdyscope.program import Partitioner
@@ -61,6 +61,8 @@ class Partitioned:
         log: everything that the compiler wrote to standard error.
         notes: what else is worth knowing, one sentence each.
         topology: where the devices stand; None for CPUs, and where they do not tell.
+        tags: by HLO instruction, the ops that it was made from: of each the calls that it was
+            inlined from, then the op itself, as nodes in the op graph of the lowered module.
     """
 
     name: str
@@ -78,3 +80,4 @@ class Partitioned:
     log: str = ""
     notes: tuple[str, ...] = ()
     topology: Topology | None = None
+    tags: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, hash=False)

@@ -11,7 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,9 @@ from sdyscope.hardware import LARGEST_CPU, Hardware
 from sdyscope.partitioned import MemoryAnalysis, Partitioned
 from sdyscope.program import Partitioner
 from sdyscope.stages import compat, partition_child
+from sdyscope.stages.hlo_tags import read_tags, untagged
 from sdyscope.stages.lower import LoweredModule
+from sdyscope.stages.tags import tag_names
 from sdyscope.stages.topology import environment, missing_plugin
 from sdyscope.tiling import TupleSharding
 from sdyscope.topology import Digit, Topology
@@ -64,6 +66,8 @@ def partition(
 ) -> Partitioned:
     """Compiles a module ahead of time, under the partitioner whose shardings it has.
 
+    Its ops have tags meanwhile, in names that only metadata repeats.
+
     Args:
         lowered: the module, lowered for the hardware's platform.
         on: what to compile for; by default a virtual CPU device for each partition.
@@ -84,9 +88,10 @@ def partition(
     chosen = partitioner or lowered.partitioner or _found(lowered)
     count = partitions(lowered, graph)
     on = _checked(lowered, graph, on, count)
+    tagged, names = tag_names(lowered.module, graph)
     with tempfile.TemporaryDirectory(prefix="sdyscope-") as name:
         folder = Path(name)
-        (folder / partition_child.MODULE).write_bytes(lowered.bytecode())
+        (folder / partition_child.MODULE).write_bytes(replace(lowered, module=tagged).bytecode())
         (folder / partition_child.OPTIONS).write_text(
             json.dumps(
                 {
@@ -98,12 +103,15 @@ def partition(
             )
         )
         status, log = _run(folder, on)
+        log = untagged(log, names)
         result = folder / partition_child.RESULT
         if not result.exists():
             raise _ended(on, status, log)
         found = json.loads(result.read_text())
+        if "refused" in found:
+            found["refused"] = untagged(found["refused"], names)
         _raise_if_wrong(found, on, log)
-        hlo = (folder / partition_child.HLO).read_text()
+        hlo, tags = read_tags((folder / partition_child.HLO).read_text(), names)
     if chosen == "shardy" and _FELL_BACK in log:
         raise CompilerError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
@@ -129,6 +137,7 @@ def partition(
         compile_seconds=found["seconds"],
         log=log,
         notes=tuple(found["notes"]),
+        tags=tags,
     )
 
 

@@ -20,7 +20,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.graph import OpGraph
 from sdyscope.stages import compat
 
-__all__ = ["ATTRIBUTE", "copy", "operations", "sids", "tag"]
+__all__ = ["ATTRIBUTE", "copy", "operations", "sids", "tag", "tag_names"]
 
 #: Name of the frontend attribute.
 ATTRIBUTE = "sid"
@@ -32,6 +32,8 @@ _ALIAS = re.compile(r"^#loc\d* = loc\(.*\n", re.MULTILINE)
 #: The location at the end of an op in MLIR's generic text form, where block arguments have theirs
 #: in the middle of a line.
 _LOCATION = re.compile(r" loc\(([^()\n]*)\)$", re.MULTILINE)
+#: What a location with a name is the name of, as an alias has it.
+_NAME = re.compile(r'^(#loc\d*) = loc\("(?:[^"\\]|\\.)*"(?:\((.*)\))?\)$', re.MULTILINE)
 
 
 def tag(module: Any, graph: OpGraph, *, attributes: bool = True) -> Any:
@@ -58,6 +60,42 @@ def tag(module: Any, graph: OpGraph, *, attributes: bool = True) -> Any:
         for node, operation in numbered:
             operation.location = named(f"sid{node}", childLoc=operation.location)
     return copied
+
+
+def tag_names(module: Any, graph: OpGraph) -> tuple[Any, list[str]]:
+    """A copy of a module in which the name of every op's location begins with its tag.
+
+    ``jit(step)/dot_general`` becomes ``sid12/jit(step)/dot_general``: XLA calls an instruction
+    after the last part of its name, so that it compiles to the same text but for ``op_name``. An op
+    without a name is called by its kind, which is what XLA makes of it. ``stages.hlo_tags`` reads
+    them back.
+
+    Args:
+      module: an ``ir.Module``.
+      graph: its op graph, as ``graph.build`` makes it.
+
+    Returns:
+      The copy, and the name that the location of each op had, by its node; empty for none.
+
+    Raises:
+      CompilerError: the graph is not that of the module.
+    """
+    copied = copy(module)
+    names = [""] * len(graph.ops)
+    with copied.context:
+        numbered = list(operations(copied, graph).items())
+        for node, operation in numbered:
+            names[node] = compat.location_name(operation)
+        if not compat.locations_are_writable():
+            called = [names[node] or _kind(operation) for node, operation in numbered]
+            return _with_locations(copied, [node for node, _ in numbered], called), names
+        for node, operation in numbered:
+            location, name = operation.location, names[node]
+            operation.location = compat.ir.Location.name(
+                f"sid{node}/{name or _kind(operation)}",
+                childLoc=location.child_loc if name else location,
+            )
+    return copied, names
 
 
 def operations(module: Any, graph: OpGraph) -> dict[int, Any]:
@@ -124,6 +162,10 @@ def _number(operation: Any, node: int, numbered: list[tuple[int, Any]]) -> int:
     return free
 
 
+def _kind(operation: Any) -> str:
+    return str(operation.name).rpartition(".")[2]
+
+
 def _write_attribute(operation: Any, node: int) -> None:
     attributes = operation.attributes
     mine: dict[str, Any] = {ATTRIBUTE: compat.ir.StringAttr.get(str(node))}
@@ -133,14 +175,26 @@ def _write_attribute(operation: Any, node: int) -> None:
     attributes[_FRONTEND] = compat.ir.DictAttr.get(mine)
 
 
-def _with_locations(module: Any, nodes: list[int]) -> Any:
-    """The module with its locations rewritten in its text: JAX up to 0.8 can't set them."""
+def _with_locations(module: Any, nodes: list[int], names: list[str] | None = None) -> Any:
+    """The module with its locations rewritten in its text: JAX up to 0.8 can't set them.
+
+    Args:
+      module: an ``ir.Module``.
+      nodes: of each op, in the order in which they end.
+      names: likewise the name to write behind the tag, in place of that of the location; by
+        default the tag is put around the location.
+    """
     text = module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
-    following = iter([*nodes, 0])
+    children = {match[1]: match[2] for match in _NAME.finditer(text)}
+    following = iter([*zip(nodes, names or [""] * len(nodes), strict=True), (0, "module")])
 
     def wrapped(match: re.Match[str]) -> str:
-        inside = "" if match[1] == "unknown" else f"({match[1]})"
-        return f' loc("sid{next(following)}"{inside})'
+        node, name = next(following)
+        inside = match[1]
+        if names is not None:
+            inside, name = children.get(inside, inside), f"/{_escaped(name)}"
+        child = f"({inside})" if inside and inside != "unknown" else ""
+        return f' loc("sid{node}{name}"{child})'
 
     # A location inside another can only be an alias that is defined before.
     aliases = "".join(match[0] for match in _ALIAS.finditer(text))
@@ -148,3 +202,7 @@ def _with_locations(module: Any, nodes: list[int]) -> Any:
     if (left := len(list(following))) != 0:
         raise CompilerError(f"{left} ops of the module have no location to put a tag on.")
     return compat.ir.Module.parse(tagged, module.context)
+
+
+def _escaped(name: str) -> str:
+    return name.replace("\\", "\\\\").replace('"', '\\"')
