@@ -146,8 +146,8 @@ def _one(text: str, names: Sequence[str]) -> tuple[TagPath, str]:
         return ""
 
     left = _TAG.sub(without, text)
-    if path and not names[path[-1]]:
-        left = left.rpartition("/")[0]  # the op's kind, which stood for a name
+    if path and not any(names[node] for node in path):
+        left = ""  # only kinds of ops, which stood for names
     return tuple(path), left
 
 
