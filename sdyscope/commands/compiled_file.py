@@ -1,4 +1,4 @@
-"""A TARGET that is the HLO text of a compiled program: `compiled.as_text()`, or one of XLA's dumps."""
+"""A TARGET that is the HLO text of a compiled program: `compiled.as_text()`, or XLA's dump."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives import Collectives
+    from sdyscope.errors import SdyscopeError
+    from sdyscope.hlo import HloModule
     from sdyscope.mesh import Mesh
 
 #: How much of a file is looked at to tell HLO text from StableHLO.
@@ -45,12 +47,10 @@ def read_compiled(
     """
     from sdyscope.analysis.collectives import collectives
     from sdyscope.errors import SdyscopeError, TargetError
-    from sdyscope.hlo import read_hlo
     from sdyscope.mesh import Mesh
 
+    module = read_module(path)
     try:
-        with path.open(encoding="utf-8", errors="replace") as lines:
-            module = read_hlo(lines)
         total = module.num_partitions * module.replica_count
         mesh = None if axes is None else Mesh.of(axes)
         if mesh is not None and mesh.size != total:
@@ -58,13 +58,38 @@ def read_compiled(
                 f"The program is for {total:,} devices, and the mesh has {mesh.size:,}."
             )
         found = collectives(module, meshes if mesh is None else (mesh,))
+    except SdyscopeError as error:
+        _in_file(error, path)
+        raise
+    return module.name, found
+
+
+def read_module(path: Path) -> HloModule:
+    """The module in a file.
+
+    Args:
+      path: the file.
+
+    Raises:
+      SdyscopeError: it can't be read, or is not partitioned yet.
+    """
+    from sdyscope.errors import SdyscopeError, TargetError
+    from sdyscope.hlo import read_hlo
+
+    try:
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            module = read_hlo(lines)
         if any(_SHARDING in instruction.rest for instruction in module.instructions()):
             raise TargetError(
                 "The program in this file is not partitioned yet: it still says how to shard it.",
                 hint="Use the text after partitioning, such as compiled.as_text().",
             )
     except SdyscopeError as error:
-        if error.file is None:
-            error.file = str(path)
+        _in_file(error, path)
         raise
-    return module.name, found
+    return module
+
+
+def _in_file(error: SdyscopeError, path: Path) -> None:
+    if error.file is None:
+        error.file = str(path)

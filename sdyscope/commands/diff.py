@@ -5,18 +5,23 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import opening, options
-from sdyscope.errors import CompilerError
+from sdyscope.commands import opening, options, partitioned_diff
+from sdyscope.commands.compiled_file import compiled_file
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.program import Partitioner
 
 if TYPE_CHECKING:
+    from sdyscope.hardware import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.views.diff import Diff, ProgramDiff
+    from sdyscope.views.partitioned_diff import PartitionedDiff
     from sdyscope.views.propagated_diff import PropagatedDiff
+
+_Stage: TypeAlias = Literal["lowered", "propagated", "partitioned"]
 
 
 @options.command()
@@ -28,11 +33,12 @@ if TYPE_CHECKING:
 @opening.module
 @click.option(
     "--at",
-    type=click.Choice(["lowered", "propagated"]),
+    type=options.choice(_Stage),
     default="lowered",
     show_default=True,
     help="The stage at which to compare.",
 )
+@options.on_each
 @click.option("--all", "everything", is_flag=True, help="List every difference.")
 @options.json
 def command(
@@ -42,7 +48,8 @@ def command(
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
-    at: str,
+    at: _Stage,
+    on: tuple[Hardware, ...],
     everything: bool,
     as_json: bool,
 ) -> int:
@@ -55,11 +62,22 @@ def command(
     At `propagated`, every value's sharding after propagation is compared, and differences are
     grouped by where they begin. Under GSPMD, XLA compiles the program for CPU up to there.
 
+    At `partitioned`, both sides are compiled, for --on: collectives and memory of a device, and
+    where what differs begins. --on given twice compares A on two kinds of hardware, or A on the
+    first with B on the second. A and B may also be HLO texts of compiled programs.
+
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
     from sdyscope.views import diff, document, output, paragraphs, table
 
-    asked = _Asked(mesh, partitioners, settings, module, at == "propagated")
+    if on and at != "partitioned":
+        raise TargetError(
+            f"At {at} nothing is compiled for hardware.",
+            hint="Leave --on out, or ask for --at partitioned.",
+        )
+    if len(on) > 2:
+        raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
+    asked = _Asked(mesh, partitioners, settings, module, at, on)
     found = _alone(asked, first) if second is None else _two(asked, first, second)
     if as_json:
         output.answers().write_bytes(document.encode(found))
@@ -81,7 +99,8 @@ class _Asked:
     partitioners: Sequence[Partitioner]
     settings: dict[str, str]
     module: str | None
-    propagated: bool
+    at: _Stage
+    on: tuple[Hardware, ...]
 
     def open(self, word: str) -> opening.Opened:
         path = Path(word)
@@ -96,15 +115,33 @@ class _Asked:
 def _alone(asked: _Asked, word: str) -> Diff:
     from sdyscope.views import diff
 
+    if asked.at == "partitioned" and compiled_file(word) is not None:
+        raise TargetError(
+            f"{word} is one program, so there is nothing to compare it with.",
+            hint="Name a second target.",
+        )
     inspection = opening.single(asked.open(word))
-    if asked.propagated:
-        return diff.propagated_document([_compare_propagated(inspection, None)])
-    return diff.document([_compare(inspection, None)])
+    match asked.at:
+        case "lowered":
+            return diff.document([_compare(inspection, None)])
+        case "propagated":
+            return diff.document(propagated=[_compare_propagated(inspection, None)])
+        case "partitioned":
+            return diff.document(partitioned=[partitioned_diff.compare(inspection, None, asked.on)])
 
 
 def _two(asked: _Asked, first: str, second: str) -> Diff:
     from sdyscope.views import diff
 
+    if asked.at == "partitioned":
+        texts = compiled_file(first), compiled_file(second)
+        if texts != (None, None):
+            sides = [
+                opening.single(asked.open(word)) if text is None else text
+                for word, text in zip((first, second), texts, strict=True)
+            ]
+            found = partitioned_diff.compare_texts(sides[0], sides[1], asked.on, asked.mesh)
+            return diff.document(partitioned=[found])
     one, two = asked.open(first), asked.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
         pairs, rest = [(opening.single(one), opening.single(two))], _Rest()
@@ -115,18 +152,24 @@ def _two(asked: _Asked, first: str, second: str) -> Diff:
             tuple(program.name for program in only_two),
             tuple(f"not read: {file.error}" for side in (one, two) for file in side.unread),
         )
-    if asked.propagated:
-        if len(pairs) == 1:
-            return diff.propagated_document([_compare_propagated(*pairs[0])], *rest)
-        found, failed = [], []
-        for pair in pairs:
-            try:
-                found.append(_compare_propagated(*pair))
-            except CompilerError as error:
-                failed.append(f"{pair[0].name} was not propagated: {error.message}")
-        rest = rest._replace(unread=(*rest.unread, *failed))
-        return diff.propagated_document(found, *rest)
-    return diff.document([_compare(*pair) for pair in pairs], *rest)
+    if asked.at == "lowered":
+        return diff.document([_compare(*pair) for pair in pairs], *rest)
+    propagated: list[PropagatedDiff] = []
+    partitioned: list[PartitionedDiff] = []
+    failed = []
+    for pair in pairs:
+        try:
+            if asked.at == "propagated":
+                propagated.append(_compare_propagated(*pair))
+            else:
+                partitioned.append(partitioned_diff.compare(*pair, asked.on))
+        except CompilerError as error:
+            if len(pairs) == 1:
+                raise
+            done = "propagated" if asked.at == "propagated" else "compiled"
+            failed.append(f"{pair[0].name} was not {done}: {error.message}")
+    rest = rest._replace(unread=(*rest.unread, *failed))
+    return diff.document((), *rest, propagated=propagated, partitioned=partitioned, at=asked.at)
 
 
 class _Rest(NamedTuple):

@@ -88,10 +88,7 @@ def on(function: _Function) -> _Function:
     """`--on tpu:v5e:4x4`, what to compile for; the parameter `on` is a `Hardware`, or None."""
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> Hardware | None:
-        try:
-            return None if value is None else parse_hardware(value)
-        except TargetError as error:
-            raise click.BadParameter(str(error).replace("\n", " ")) from error
+        return None if value is None else _hardware(value)
 
     return click.option(
         "--on",
@@ -100,6 +97,29 @@ def on(function: _Function) -> _Function:
         help=f"What to compile for, there or not: {FORMS}. By default as many virtual CPU devices "
         "as the mesh has.",
     )(function)
+
+
+def on_each(function: _Function) -> _Function:
+    """`--on`, once for both of two sides or once for each; the parameter `on` is a tuple."""
+
+    def read(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple[Hardware, ...]:
+        return tuple(map(_hardware, words))
+
+    return click.option(
+        "--on",
+        multiple=True,
+        metavar="HARDWARE",
+        callback=read,
+        help=f"At partitioned, what to compile for: {FORMS}. Given twice, each side for its own. "
+        "By default as many virtual CPU devices as the mesh has.",
+    )(function)
+
+
+def _hardware(word: str) -> Hardware:
+    try:
+        return parse_hardware(word)
+    except TargetError as error:
+        raise click.BadParameter(str(error).replace("\n", " ")) from error
 
 
 def settings(function: _Function) -> _Function:

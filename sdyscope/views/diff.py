@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sdyscope.analysis.diff import Change, Side
 from sdyscope.analysis.diff import Diff as Differences
@@ -14,8 +14,9 @@ from sdyscope.analysis.diff import OpDifference as OpDiff
 from sdyscope.annotations import Annotation
 from sdyscope.inspection import PARTITIONERS
 from sdyscope.mesh import Mesh
-from sdyscope.views import propagated_diff
+from sdyscope.views import partitioned_diff_table, propagated_diff
 from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.partitioned_diff import PartitionedDiff
 from sdyscope.views.propagated_diff import PropagatedDiff
 from sdyscope.views.shardings import (
     ShardingDocument,
@@ -27,6 +28,9 @@ from sdyscope.views.shardings import (
     written_document,
 )
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, shape
+
+Stage: TypeAlias = Literal["lowered", "propagated", "partitioned"]
+"""At which a comparison is made."""
 
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20
@@ -127,18 +131,20 @@ class Diff:
       at: the stage at which they were compared.
       same: whether there is no difference at all.
       programs: one comparison, or one for each program that two directories both have; none where
-        propagated values were compared.
+        they were compared at a later stage.
       propagated: the same for the values after propagation.
+      partitioned: the same for what one device runs, sends and holds.
       only_a: programs that only the first directory has.
       only_b: programs that only the second directory has.
       unread: sentences on files that could not be read.
     """
 
     schema: Literal["sdyscope.diff/1"] = "sdyscope.diff/1"
-    at: Literal["lowered", "propagated"] = "lowered"
+    at: Stage = "lowered"
     same: bool
     programs: tuple[ProgramDiff, ...] = ()
     propagated: tuple[PropagatedDiff, ...] = ()
+    partitioned: tuple[PartitionedDiff, ...] = ()
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -178,37 +184,40 @@ def program(
 
 
 def document(
-    programs: Sequence[ProgramDiff],
+    programs: Sequence[ProgramDiff] = (),
     only_a: Sequence[str] = (),
     only_b: Sequence[str] = (),
     unread: Sequence[str] = (),
+    *,
+    propagated: Sequence[PropagatedDiff] = (),
+    partitioned: Sequence[PartitionedDiff] = (),
+    at: Stage | None = None,
 ) -> Diff:
-    """The document of all comparisons."""
-    same = all(one.same for one in programs) and not (only_a or only_b or unread)
+    """The document of all comparisons.
+
+    Args:
+      programs: comparisons of what was lowered.
+      only_a: programs that only the first directory has.
+      only_b: programs that only the second has.
+      unread: sentences on files that could not be read.
+      propagated: comparisons after propagation.
+      partitioned: comparisons of what was compiled.
+      at: the stage; by default that of the comparisons.
+    """
+    every: list[_Compared] = [*programs, *propagated, *partitioned]
     return Diff(
-        same=same,
+        at=at or ("propagated" if propagated else "partitioned" if partitioned else "lowered"),
+        same=all(one.same for one in every) and not (only_a or only_b or unread),
         programs=tuple(programs),
+        propagated=tuple(propagated),
+        partitioned=tuple(partitioned),
         only_a=tuple(only_a),
         only_b=tuple(only_b),
         unread=tuple(unread),
     )
 
 
-def propagated_document(
-    programs: Sequence[PropagatedDiff],
-    only_a: Sequence[str] = (),
-    only_b: Sequence[str] = (),
-    unread: Sequence[str] = (),
-) -> Diff:
-    """The document of all comparisons after propagation."""
-    return Diff(
-        at="propagated",
-        same=all(one.same for one in programs) and not (only_a or only_b or unread),
-        propagated=tuple(programs),
-        only_a=tuple(only_a),
-        only_b=tuple(only_b),
-        unread=tuple(unread),
-    )
+_Compared: TypeAlias = ProgramDiff | PropagatedDiff | PartitionedDiff
 
 
 def _tensor(found: TensorDiff, a: Side, b: Side, meshes: Sequence[Mesh | None]) -> TensorDifference:
@@ -249,16 +258,17 @@ def _op(found: OpDiff) -> OpDifference:
 
 def summary(diff: Diff) -> Iterator[Paragraph]:
     """The total, first of all."""
-    programs: list[ProgramDiff | PropagatedDiff] = [*diff.programs, *diff.propagated]
-    if len(programs) == 1 and not (diff.only_a or diff.only_b):
+    every: tuple[_Compared, ...] = (*diff.programs, *diff.propagated, *diff.partitioned)
+    if len(every) == 1 and not (diff.only_a or diff.only_b):
         yield from map(_total, diff.programs)
         yield from map(propagated_diff.total, diff.propagated)
+        yield from map(partitioned_diff_table.total, diff.partitioned)
     else:
-        differ = sum(not one.same for one in programs)
-        text = f"{_count(len(programs), 'program')} in both"
+        differ = sum(not one.same for one in every)
+        text = f"{_count(len(every), 'program')} in both"
         if differ:
             text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
-        elif programs:
+        elif every:
             text += ": all the same"
         yield Paragraph(text, "good" if diff.same else "bad", hang=2)
     for label, only in (("first", diff.only_a), ("second", diff.only_b)):
@@ -292,7 +302,14 @@ def _count(number: int, what: str) -> str:
 
 def details(diff: Diff, *, everything: bool = False) -> Iterator[Paragraph | Table]:
     """What differs, program by program, with an empty line between the parts."""
-    several = len(diff.programs) + len(diff.propagated) > 1 or bool(diff.only_a or diff.only_b)
+    count = len(diff.programs) + len(diff.propagated) + len(diff.partitioned)
+    several = count > 1 or bool(diff.only_a or diff.only_b)
+    for made in diff.partitioned:
+        if several and not made.same:
+            yield Paragraph("")
+            yield partitioned_diff_table.total(made)
+        if not (several and made.same):
+            yield from partitioned_diff_table.details(made, everything=everything)
     for found in diff.propagated:
         if several and not found.same:
             yield Paragraph("")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collective_bytes import CollectiveKind
-from sdyscope.analysis.collective_totals import Tally
+from sdyscope.analysis.collective_totals import Collectives, Tally
 from sdyscope.analysis.partitioned_diff import PartitionedDiff as Found
 from sdyscope.analysis.partitioned_diff import PartitionedSide as Side
 from sdyscope.analysis.partitioned_diff_collectives import CollectiveDifference as Difference
@@ -19,6 +20,10 @@ from sdyscope.program import Partitioner
 from sdyscope.views.propagated import Describer
 from sdyscope.views.propagated_diff import DifferingValue, Documents
 from sdyscope.views.shardings import MeshDocument, SourceDocument, mesh_document, source_document
+
+Across: TypeAlias = Literal["partitioners", "hardware", "programs"]
+"""What two sides are: one program under two partitioners or on two kinds of hardware, or two
+programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +38,7 @@ class PartitionedSide:
       devices: how many run it.
       mesh: the mesh whose axes are named; null where none is known that fits.
       total: its collectives in one step of one device; null where it could not be compiled.
+      dtypes: how many of their tensors have which element type.
       rematerializations: how many values the partitioner resharded by making them whole on every
         device (involuntary full rematerialization).
       failure: why it could not be compiled; empty where it was.
@@ -46,6 +52,7 @@ class PartitionedSide:
     devices: int | None
     mesh: MeshDocument | None
     total: Tally | None
+    dtypes: dict[str, int]
     rematerializations: int
     failure: str
     notes: tuple[str, ...]
@@ -162,7 +169,7 @@ class PartitionedDiff:
     """
 
     name: str
-    across: Literal["partitioners", "hardware", "programs"]
+    across: Across
     same: bool
     a: PartitionedSide
     b: PartitionedSide
@@ -176,7 +183,7 @@ class PartitionedDiff:
 
 def program(
     name: str,
-    across: Literal["partitioners", "hardware", "programs"],
+    across: Across,
     found: Found,
     describers: tuple[Describer, Describer] | None = None,
 ) -> PartitionedDiff:
@@ -223,7 +230,7 @@ def program(
 
 def one_sided(
     name: str,
-    across: Literal["partitioners", "hardware", "programs"],
+    across: Across,
     labels: tuple[str, str],
     sides: tuple[Side | str, Side | str],
 ) -> PartitionedDiff:
@@ -236,7 +243,7 @@ def one_sided(
 
 
 def _failed(label: str, reason: str) -> PartitionedSide:
-    return PartitionedSide(label, None, None, None, None, None, None, 0, reason, ())
+    return PartitionedSide(label, None, None, None, None, None, None, {}, 0, reason, ())
 
 
 def _side(side: Side) -> PartitionedSide:
@@ -253,10 +260,19 @@ def _side(side: Side) -> PartitionedSide:
         devices=side.collectives.num_devices,
         mesh=None if mesh is None else mesh_document("", mesh),
         total=side.collectives.total,
+        dtypes=_dtypes(side.collectives),
         rematerializations=0 if made is None else len(made.rematerializations),
         failure="",
         notes=tuple(notes),
     )
+
+
+def _dtypes(found: Collectives) -> dict[str, int]:
+    counts: Counter[str] = Counter()
+    for one in found.collectives:
+        for part in one.parts:
+            counts["/".join(sorted({leaf.dtype for leaf in part.shape.leaves}))] += one.count
+    return dict(counts.most_common())
 
 
 def _totals(found: Found, meshes: Sequence[Mesh | None]) -> list[KindAxesDifference]:

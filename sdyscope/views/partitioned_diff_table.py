@@ -34,8 +34,7 @@ def total(one: PartitionedDiff) -> Paragraph:
         return Paragraph(text, "bad", hang=2)
     sides = f"{_where(one, one.a.label)} and {one.b.label}"
     if one.same:
-        held = " and a device holds" if one.memory else ""
-        return Paragraph(f"{one.name}: a device sends{held} the same {sides}", "good", hang=2)
+        return Paragraph(f"{one.name}: {_the_same(one)} {sides}", "good", hang=2)
     words = []
     assert one.a.total is not None
     assert one.b.total is not None
@@ -48,6 +47,17 @@ def total(one: PartitionedDiff) -> Paragraph:
         words.append(_changed("needs", before, after))
     text = f"{one.name}: {_where(one, one.b.label)} a device {' and '.join(words)}"
     return Paragraph(f"{text} than {_where(one, one.a.label)}", "bad", hang=2)
+
+
+def _the_same(one: PartitionedDiff) -> str:
+    total = one.a.total
+    assert total is not None
+    sent = f"{_count(total.count, 'collective')} a step" if total.count else "no collectives"
+    if total.count:
+        sent += f" that send {size(total.sent)}"
+    needed = next((row.a for row in one.memory if row.kind == "total"), None)
+    held = "" if needed is None else f", and {size(needed)} that a device needs"
+    return f"{sent}{held}, the same"
 
 
 def _where(one: PartitionedDiff, label: str) -> str:
@@ -85,21 +95,27 @@ def _compiled(one: PartitionedDiff) -> str:
     if not meshes:
         counts = [f"{side.devices:,} devices" for side in (one.a, one.b) if side.devices]
         parts += dict.fromkeys(counts)
-    said = {side.label: _made(side, one.across) for side in (one.a, one.b) if not side.failure}
-    if len(set(said.values())) == 1:
-        parts.append(next(iter(said.values())))
-    else:
-        parts += [f"{label} {words}" for label, words in said.items()]
-    return "; ".join(filter(None, parts))
+    return "; ".join([*parts, *_hardware(one)])
 
 
-def _made(side: PartitionedSide, across: str) -> str:
-    if side.hardware is None:
-        return "compiled text"
-    kind = side.device_kind or ""
-    known = kind.lower() == side.hardware.partition(":")[0]
-    words = f"compiled for {side.hardware}" + ("" if known or not kind else f" ({kind})")
-    return words if across == "partitioners" else f"{words} under {side.partitioner}"
+def _hardware(one: PartitionedDiff) -> Iterator[str]:
+    """What the sides were compiled for, and under which partitioner where that is the same."""
+    made = [side for side in (one.a, one.b) if side.hardware is not None]
+    partitioners = {side.partitioner for side in made}
+    under = "" if len(partitioners) != 1 or one.across == "partitioners" else " under "
+    under += (made[0].partitioner or "") if under else ""
+    if len(made) == 2 and len({side.hardware for side in made}) == 2:
+        yield f"compiled{under} for {_device(one.a)} and {_device(one.b)}"
+    elif made:
+        label = "" if len(made) == 2 or one.a.failure or one.b.failure else f"{made[0].label} "
+        yield f"{label}compiled{under} for {_device(made[0])}"
+    if len(partitioners) > 1 and one.across != "partitioners":
+        yield ", ".join(f"{side.label} under {side.partitioner}" for side in made)
+
+
+def _device(side: PartitionedSide) -> str:
+    kind, hardware = side.device_kind or "", side.hardware or ""
+    return hardware if kind.lower() in ("", hardware.partition(":")[0]) else f"{hardware} ({kind})"
 
 
 # --- totals ---------------------------------------------------------------------------------------
@@ -114,8 +130,14 @@ def totals(one: PartitionedDiff) -> Table:
         Heading("collectives"),
         _counts("collectives a step", a.count, b.count),
         _counts("tensors", a.tensors, b.tensors),
-        _sizes("sent", a.sent, b.sent),
     ]
+    if one.a.dtypes != one.b.dtypes:
+        names = {**one.a.dtypes, **one.b.dtypes}
+        rows += [
+            _counts(f"  of {name}", one.a.dtypes.get(name, 0), one.b.dtypes.get(name, 0))
+            for name in names
+        ]
+    rows.append(_sizes("sent", a.sent, b.sent))
     if (a.sent, b.sent) != (a.received, b.received):
         rows.append(_sizes("received", a.received, b.received))
     remade = one.a.rematerializations, one.b.rematerializations

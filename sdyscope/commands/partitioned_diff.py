@@ -1,0 +1,123 @@
+"""`sdyscope diff --at partitioned`: two sides are compiled, or read as they were compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sdyscope.commands.compiled_file import read_compiled
+from sdyscope.errors import CompilerError, TargetError
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.partitioned_diff import PartitionedSide
+    from sdyscope.hardware import Hardware
+    from sdyscope.inspection import Inspection
+    from sdyscope.views.partitioned_diff import Across, PartitionedDiff
+
+
+def compare(
+    one: Inspection, two: Inspection | None, on: Sequence[Hardware] = ()
+) -> PartitionedDiff:
+    """One program under two partitioners or on two kinds of hardware, or two programs.
+
+    A side that the compiler refuses is told as such; the other one is then not compared.
+
+    Args:
+      one: the first program.
+      two: the second; None for the first alone.
+      on: what to compile for: both sides for one, or each for its own.
+
+    Raises:
+      CompilerError: both sides are refused.
+      TargetError: there is nothing to compare with, or no such hardware.
+    """
+    from sdyscope import comparisons
+    from sdyscope.views import partitioned_diff, propagated
+
+    first, second = (*on, None, None)[:2]
+    ends = comparisons.partitioned_ends(one, two, None, first, second)
+    across: Across = "partitioners" if second is None else "hardware"
+    if two is not None:
+        across = "programs"
+    sides: list[PartitionedSide | CompilerError] = []
+    for end in ends:
+        try:
+            sides.append(comparisons.partitioned_side(end))
+        except CompilerError as error:
+            sides.append(error)
+    a, b = sides
+    if isinstance(a, CompilerError) or isinstance(b, CompilerError):
+        if isinstance(a, CompilerError) and isinstance(b, CompilerError):
+            raise a
+        return partitioned_diff.one_sided(
+            one.name,
+            across,
+            (ends[0].label, ends[1].label),
+            (
+                a.message if isinstance(a, CompilerError) else a,
+                b.message if isinstance(b, CompilerError) else b,
+            ),
+        )
+    found = comparisons.partitioned(ends, (a, b))
+    describers = None
+    if found.propagated is not None:
+        describers = (
+            propagated.describer(one, found.propagated[0].propagated),
+            propagated.describer(two or one, found.propagated[1].propagated),
+        )
+    return partitioned_diff.program(one.name, across, found, describers)
+
+
+def compare_texts(
+    one: Inspection | Path,
+    two: Inspection | Path,
+    on: Sequence[Hardware] = (),
+    axes: dict[str, int] | None = None,
+) -> PartitionedDiff:
+    """Two programs of which at least one is the HLO text of a compiled program.
+
+    Args:
+      one: the first, or the file with its text.
+      two: the second likewise.
+      on: what to compile for, what has to be compiled.
+      axes: the mesh whose axes to name; by default that of the other side.
+
+    Raises:
+      CompilerError: the program is refused.
+      SdyscopeError: a text can't be read.
+    """
+    from sdyscope import comparisons
+    from sdyscope.analysis.partitioned_diff import PartitionedSide, partitioned_diff
+    from sdyscope.views import partitioned_diff as view
+
+    if on and isinstance(one, Path) and isinstance(two, Path):
+        raise TargetError(
+            "Both are texts of programs that were compiled already.", hint="Leave --on out."
+        )
+    labels = _labels(one, two)
+    sides: list[PartitionedSide] = []
+    names = []
+    for number, (label, side, other) in enumerate(zip(labels, (one, two), (two, one), strict=True)):
+        if isinstance(side, Path):
+            meshes = () if isinstance(other, Path) else comparisons.meshes_of(other)
+            name, found = read_compiled(side, axes, meshes)
+            sides.append(PartitionedSide(label, found))
+        else:
+            name = side.name
+            hardware = on[min(number, len(on) - 1)] if on else None
+            end = comparisons.PartitionedEnd(side, side.chosen(None), hardware, label)
+            sides.append(comparisons.partitioned_side(end))
+        names.append(name)
+    return view.program(names[0], "programs", partitioned_diff(sides[0], sides[1]))
+
+
+def _labels(one: Inspection | Path, two: Inspection | Path) -> tuple[str, str]:
+    for named in (False, True):
+        a, b = (
+            side.name if not named or not isinstance(side, Path) else str(side)
+            for side in (one, two)
+        )
+        if a != b:
+            return a, b
+    return f"{a} (a)", f"{b} (b)"
