@@ -95,12 +95,15 @@ class Predictor:
         self._differentiated = any("transpose(" in op.scope for op in graph.ops)
         self._num_devices = lowered.num_devices
 
-    def predict(self, changes: Sequence[Change] = ()) -> Prediction:
+    def predict(self, changes: Sequence[Change] = (), *, on_cpu: bool = False) -> Prediction:
         """What the program would send and hold with these changes.
 
         Args:
             changes: what to write instead on arguments, results and constraints. Those of arguments
                 and results take no import of the program, only Shardy's passes.
+            on_cpu: whether as XLA has it on CPUs, where a reduce-scatter is an all-reduce, there is
+                one for each reduced dimension, and bf16 is sent as f32. Otherwise as on TPUs and
+                GPUs, where one all-reduce does for a sum of several.
 
         Raises:
             CompilerError: a pass of Shardy failed; with the compiler's message.
@@ -109,15 +112,11 @@ class Predictor:
         found = self._resharder.collectives(changes)
         mesh = _main_mesh(found)
         devices = self._num_devices or (1 if mesh is None else mesh.size)
-        reader = _Reader(found.meshes, mesh, self._differentiated)
-        made = tuple(
-            one
-            for one in map(reader.collective, range(len(found.collectives)), found.collectives)
-            if one is not None
-        )
+        reader = _Reader(found.meshes, mesh, self._differentiated, on_cpu)
+        made = [reader.collectives(*numbered) for numbered in enumerate(found.collectives)]
         unread = (*found.not_understood, *reader.not_understood)
         collectives = Collectives(
-            made,
+            tuple(one for each in made for one in each),
             devices,
             mesh,
             self._differentiated,
@@ -157,8 +156,11 @@ def _without_rule(counts: Mapping[str, int]) -> tuple[str, ...]:
 class _Reader:
     """Turns Shardy's collectives into those of a device's program."""
 
-    def __init__(self, meshes: Mapping[str, Mesh], main: Mesh | None, differentiated: bool) -> None:
+    def __init__(
+        self, meshes: Mapping[str, Mesh], main: Mesh | None, differentiated: bool, on_cpu: bool
+    ) -> None:
         self.meshes = meshes
+        self.on_cpu = on_cpu
         self.main = main
         self.differentiated = differentiated
         self.not_understood: list[str] = []
@@ -202,28 +204,53 @@ class _Reader:
             raise SdyscopeError("its mesh is not in the module")
         return mesh
 
-    def collective(self, number: int, one: ExplicitCollective) -> Collective | None:
-        """The collective of one op; None for what sends nothing or can't be understood."""
-        if one.op == _FREE:
-            return None
+    def collectives(self, number: int, one: ExplicitCollective) -> tuple[Collective, ...]:
+        """The collectives of one op; none of what sends nothing or can't be understood."""
+        if one.op == _FREE or (one.summed and not self.on_cpu):
+            return ()
+        name = f"{one.op.rpartition('.')[2]}.{number}"
+        kind = _KINDS[one.op]
+        if self.on_cpu and kind == "reduce-scatter" and one.groups is None:
+            kind = "all-reduce"
         try:
-            return self._collective(f"{one.op.rpartition('.')[2]}.{number}", _KINDS[one.op], one)
+            if self.on_cpu and one.dimensions:
+                mesh = self.mesh_of(one.results[0].sharding)
+                each = [_in_order(axes, mesh) for axes in one.dimensions]
+                return tuple(self._made(name, kind, one, axes, mesh) for axes in each)
+            if one.groups is None:
+                mesh = self.mesh_of(one.results[0].sharding)
+                return (self._made(name, kind, one, _axes(one, mesh), mesh),)
+            axes, size = _axes_of_written(one, self.mesh_of(None))
+            return (self._collective(name, kind, one, axes, size),)
         except SdyscopeError as error:
             self.not_understood.append(f"{one.op} in {one.location.scope}: {error.message}.")
-            return None
+            return ()
 
-    def _collective(self, name: str, kind: CollectiveKind, one: ExplicitCollective) -> Collective:
-        results = [value for value in one.results if value.type.shape is not None]
-        if one.groups is None:
-            mesh = self.mesh_of(one.results[0].sharding)
-            axes: tuple[AxisRef, ...] | None = _axes(one, mesh)
-            size = math.prod(map(mesh.axis_size, axes or ()))
-        else:
-            mesh = self.mesh_of(None)
-            axes, size = _axes_of_written(one, mesh)
+    def _made(
+        self,
+        name: str,
+        kind: CollectiveKind,
+        one: ExplicitCollective,
+        axes: tuple[AxisRef, ...],
+        mesh: Mesh,
+    ) -> Collective:
+        size = math.prod(map(mesh.axis_size, axes))
+        return self._collective(name, kind, one, axes, size)
+
+    def _collective(
+        self,
+        name: str,
+        kind: CollectiveKind,
+        one: ExplicitCollective,
+        axes: tuple[AxisRef, ...] | None,
+        size: int,
+    ) -> Collective:
+        values = one.results
         if kind in ("send", "recv"):
-            results = [value for value in (*one.operands, *one.results) if value.type.shape]
-        parts = [self.part(kind, value, one, size) for value in results]
+            values = (*one.operands, *one.results)
+        parts = [
+            self.part(kind, value, one, size) for value in values if value.type.shape is not None
+        ]
         return Collective(
             name=name,
             kind=kind,
@@ -260,8 +287,10 @@ class _Reader:
     def part(self, kind: CollectiveKind, value: Value, one: ExplicitCollective, size: int) -> Part:
         """One tensor: what a device has after an all-gather, and before anything else."""
         shape = self.local(value)
-        if kind == "reduce-scatter":
+        if one.op.endswith("reduce_scatter"):
             shape = self.before_scatter(one, value)
+        if self.on_cpu and shape.dtype == "bf16":
+            shape = Shape("f32", shape.dimensions)
         sent, received = wire_bytes(kind, shape.bytes, size)
         op_name = one.location.scope
         scope, primitive = scope_of(op_name)

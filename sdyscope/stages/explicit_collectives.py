@@ -16,12 +16,14 @@ from sdyscope.collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLi
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.locations import Location, LocationReader
 from sdyscope.graph.types import TensorType, parse_type
-from sdyscope.mesh import Mesh
+from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
 from sdyscope.stages.loops import trip_count
 from sdyscope.stages.matmul_flops import MATMULS, matmul_flops
 from sdyscope.stages.mlir_ops import owner
+from sdyscope.stages.reductions import Sums, axes_of_dimensions
+from sdyscope.stages.value_shardings import parsed_sharding, parsed_type, sharding_of
 from sdyscope.syntax import shardy
 
 __all__ = ["ExplicitCollective", "ExplicitCollectives", "Value", "read_collectives"]
@@ -107,6 +109,8 @@ class ExplicitCollective:
         times: how often a run of the program runs it.
         unknown_trips: whether a loop around it has an unknown trip count, and counts once.
         conditional: whether it is in a branch.
+        dimensions: of an all-reduce over several dimensions the axes of each.
+        summed: whether it is an all-reduce whose result is only added to that of another one.
     """
 
     op: str
@@ -120,6 +124,8 @@ class ExplicitCollective:
     times: int = 1
     unknown_trips: bool = False
     conditional: bool = False
+    dimensions: tuple[tuple[AxisRef, ...], ...] = ()
+    summed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,6 +234,7 @@ class _Reader:
 
     def block(self, block: Any, function: _Function, times: _Times) -> None:
         same: dict[Any, list[int]] = {}
+        sums = Sums()
         for view in block.operations:
             operation = view.operation
             name = operation.name
@@ -235,7 +242,14 @@ class _Reader:
                 if name not in _SHARDY or not self.seen(operation, same):
                     made = self.collective(operation, name, times)
                     if made is not None:
+                        if name == "sdy.all_reduce":
+                            sums.all_reduce(operation, len(function.collectives))
                         function.collectives.append(made)
+            elif name == "stablehlo.add":
+                spared = sums.add(operation)
+                if spared is not None:
+                    spared_one = function.collectives[spared]
+                    function.collectives[spared] = replace(spared_one, summed=True)
             elif name == "stablehlo.while":
                 trips = trip_count(operation)
                 inner = _Times(1 if trips is None else trips, trips is None)
@@ -297,6 +311,7 @@ class _Reader:
                 times.count,
                 times.unknown,
                 times.conditional,
+                _dimensions(operation) if name == "sdy.all_reduce" else (),
             )
         except (SdyscopeError, KeyError, ValueError) as error:
             said = error.message if isinstance(error, SdyscopeError) else str(error)
@@ -304,7 +319,7 @@ class _Reader:
             return None
 
     def value(self, value: Any) -> Value:
-        return Value(_type(str(value.type)), _sharding_of(value))
+        return Value(parsed_type(str(value.type)), sharding_of(value))
 
     def matmul(self, operation: Any) -> int:
         """What a device computes in one run of a matmul."""
@@ -340,7 +355,7 @@ class _Reader:
             target = compat.ir.StringAttr(operation.attributes["call_target_name"]).value
             name = f"custom_call {target}"
         for operand in operation.operands:
-            sharding = _sharding_of(operand)
+            sharding = sharding_of(operand)
             if sharding is not None and any(sharding.axes()):
                 self.without_rule[name] = self.without_rule.get(name, 0) + 1
                 return
@@ -355,15 +370,7 @@ class _Reader:
                 written = [
                     dict(compat.dictionary_items(each)) for each in function.attributes[name]
                 ]
-            found.append(
-                tuple(
-                    Value(
-                        _type(str(type_)),
-                        _sharding(str(own["sdy.sharding"])) if "sdy.sharding" in own else None,
-                    )
-                    for type_, own in zip(types, written, strict=True)
-                )
-            )
+            found.append(tuple(map(_written_value, types, written)))
         return found[0], found[1]
 
     def executed(self, name: str, times: _Times) -> Iterator[ExplicitCollective]:
@@ -382,42 +389,24 @@ class _Reader:
 _GLOBAL = frozenset({"stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter"})
 
 
-def _sharding_of(value: Any) -> TensorSharding | None:
-    """The sharding of a value as it is written; None without one."""
+def _written_value(type_: Any, attributes: dict[str, Any]) -> Value:
+    """An argument or a result of a function, from its own attributes."""
+    written = attributes.get("sdy.sharding")
+    sharding = None if written is None else parsed_sharding(str(written))
+    return Value(parsed_type(str(type_)), sharding)
+
+
+def _dimensions(operation: Any) -> tuple[tuple[AxisRef, ...], ...]:
+    """The axes of each dimension that an all-reduce is for; none where they are not all known."""
+    value = operation.operands[0]
     made_by = owner(value)
     if made_by is None:
-        return _sharding_of_argument(value)
-    if made_by.name.startswith("sdy."):
-        attributes = made_by.attributes
-        for name in ("out_sharding", "sharding"):
-            if name in attributes:
-                return _sharding(str(attributes[name]))
-    attribute = compat.value_sharding(value)
-    return None if attribute is None else _sharding(str(attribute))
-
-
-def _sharding_of_argument(value: Any) -> TensorSharding | None:
-    """The sharding of a block argument, which is written on the op that the block is in."""
-    around = value.owner.owner.operation
-    attributes, number = around.attributes, compat.argument_number(value)
-    if around.name == "sdy.manual_computation":
-        written = compat.shardings_per_value(attributes["in_shardings"])
-        manual = shardy.parse_manual_axes(str(attributes["manual_axes"])).axes
-        return without_axes(_sharding(str(written[number])), manual)
-    if around.name == "stablehlo.while" and "sdy.sharding" in attributes:
-        written = compat.shardings_per_value(attributes["sdy.sharding"])
-        return _sharding(str(written[number]))
-    attribute = compat.value_sharding(value)
-    return None if attribute is None else _sharding(str(attribute))
-
-
-def without_axes(sharding: TensorSharding, names: Sequence[str]) -> TensorSharding:
-    """A sharding without some axes: that of the block which a manual computation works on."""
-    dims = tuple(
-        replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in names))
-        for dim in sharding.dim_shardings
-    )
-    return replace(sharding, dim_shardings=dims)
+        return ()
+    found = axes_of_dimensions(value, tuple(map(sharding_of, made_by.operands)))
+    reduced = _axes(operation.name, str(operation.attributes["reduction_axes"]))
+    assert isinstance(reduced, AxisRefList)
+    known = sorted(str(axis) for axes in found for axis in axes)
+    return found if len(found) > 1 and known == sorted(map(str, reduced.axes)) else ()
 
 
 def _groups(attributes: Any, pairs: bool) -> tuple[tuple[tuple[int, ...], ...], str]:
@@ -440,16 +429,6 @@ def _groups(attributes: Any, pairs: bool) -> tuple[tuple[tuple[int, ...], ...], 
 
 #: How many devices are listed in a text.
 _LISTED = 64
-
-
-@lru_cache(1 << 12)
-def _type(text: str) -> TensorType:
-    return parse_type(text)
-
-
-@lru_cache(1 << 12)
-def _sharding(text: str) -> TensorSharding:
-    return shardy.parse_tensor_sharding(text)
 
 
 @lru_cache(1 << 8)

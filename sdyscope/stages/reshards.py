@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.errors import TargetError
 from sdyscope.graph import OpGraph
 from sdyscope.graph.collection import no_collection
+from sdyscope.graph.locations import Location
 from sdyscope.stages import compat
 from sdyscope.stages.annotate import annotate, annotate_signature
 from sdyscope.stages.explicit_collectives import ExplicitCollectives, read_collectives
@@ -23,6 +25,7 @@ from sdyscope.stages.hlo_order import functions
 from sdyscope.stages.passes import propagation_passes, run
 from sdyscope.stages.propagate import imported
 from sdyscope.stages.shardy_import import open_free_variables
+from sdyscope.stages.tags import sids, tag
 
 if TYPE_CHECKING:
     from sdyscope.stages.annotate import Change
@@ -69,7 +72,9 @@ class Resharder:
     def __init__(self, lowered: LoweredModule, graph: OpGraph) -> None:
         self.lowered, self.graph = lowered, graph
         with no_collection():
-            module, doubts = imported(lowered, graph, open_captures=False)
+            module, doubts = imported(
+                lowered, graph, lambda own: tag(own, graph, attributes=False), open_captures=False
+            )
             file = io.BytesIO()
             module.operation.write_bytecode(file)
         self.doubts = tuple(doubts)
@@ -109,4 +114,25 @@ class Resharder:
                 for function in named.values():
                     open_free_variables(function)
             run(module, *self._passes, *_EXPLICIT)
-            return read_collectives(module)
+            found = read_collectives(module)
+        located = tuple(
+            replace(one, location=self._location(one.location)) for one in found.collectives
+        )
+        return replace(found, collectives=located)
+
+    def _location(self, location: Location) -> Location:
+        """Scope and source lines of the op that a collective stands at, by its tag.
+
+        Of an op in a function that was called, HLO keeps the calls and the op, and no lines.
+        """
+        for name in location.names:
+            path = [self.graph.ops[node] for node in sids(name)]
+            if not path:
+                continue
+            scope = path[-1].scope
+            for call in reversed(path[:-1]):
+                if not scope.startswith(call.scope):
+                    scope = f"{call.scope}/{scope}"
+            frames = next((op.location.frames for op in reversed(path) if op.location.frames), ())
+            return Location(scope, frames)
+        return location
