@@ -19,6 +19,7 @@ from sdyscope.sharding import PartitionSpec
 from sdyscope.staged import PARTITIONERS, Staged
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.cost import Cost
     from sdyscope.analysis.explain import Explainer, Explanation
     from sdyscope.analysis.memory import Memory
     from sdyscope.analysis.partitioned_diff import PartitionedDiff
@@ -92,6 +93,34 @@ class Inspection(Staged):
 
         chosen = self.chosen(partitioner)
         return memory(self.tensors, self.partitioned(chosen, on), self.only_mesh(chosen))
+
+    def cost(
+        self,
+        partitioner: Partitioner | None = None,
+        on: Hardware | str | None = None,
+        *,
+        bandwidths: Mapping[str, str | float] | None = None,
+        latencies: Mapping[str, str | float] | None = None,
+    ) -> Cost:
+        """What a step costs at least: an estimate from models of the hardware, no measurement.
+
+        Args:
+            partitioner: under which; by default the first that the program is lowered under.
+            on: what to compile for, as ``partitioned`` takes it.
+            bandwidths: what a device sends over a mesh axis, such as ``90GB/s`` or bytes a second,
+                by axis; by default what the table of hardware has.
+            latencies: what a hop over an axis takes, such as ``1us`` or seconds, likewise.
+
+        Raises:
+            CompilerError: the compiler refuses the program or aborts on it.
+            TargetError: it can't be compiled for that hardware, or there is no such axis or no such
+                bandwidth.
+        """
+        from sdyscope.analysis.cost import cost, read_given
+
+        told = read_given(bandwidths or {}, latencies or {})
+        made = self.partitioned(partitioner, on)
+        return cost(made, comparisons.meshes_of(self), told)
 
     def predicted_collectives(self, partitioner: Partitioner = "shardy") -> Prediction:
         """Its collectives as Shardy's reshards predict them: not compiled, for any mesh.

@@ -5,12 +5,13 @@ An estimate from documented models and figures (``docs/cost.md``), never a measu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
 from sdyscope.analysis.collective_totals import Collective, Collectives, Part
+from sdyscope.analysis.collectives import collectives
 from sdyscope.analysis.cost_links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost_roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost_time import collective_seconds
@@ -18,11 +19,12 @@ from sdyscope.analysis.cost_work import WorkCount, count_work
 from sdyscope.analysis.scopes import Phase
 from sdyscope.errors import TargetError
 from sdyscope.hardware_specs import Chip, chip_of
-from sdyscope.hlo import HloModule
+from sdyscope.hlo import read_hlo
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.partitioned import Partitioned
+from sdyscope.rates import parse_bandwidth, parse_latency
 
-__all__ = ["CollectiveCost", "Cost", "Given", "TimeTally", "cost"]
+__all__ = ["CollectiveCost", "Cost", "Given", "Roof", "TimeTally", "cost", "read_given"]
 
 _Key = TypeVar("_Key")
 
@@ -73,12 +75,14 @@ class TimeTally:
 
     Attributes:
         count: how many a step runs.
+        tensors: of how many tensors.
         sent: bytes that a device sends for them in a step.
         seconds: of those whose time is known.
-        unknown: how many of them, of ``count``, have no known time.
+        unknown: how many of the tensors have no known time.
     """
 
     count: int = 0
+    tensors: int = 0
     sent: int = 0
     seconds: float = 0.0
     unknown: int = 0
@@ -129,6 +133,13 @@ class Cost:
         return _longest_first(self.tallied(lambda one, _: one.axes))
 
     @property
+    def by_kind_and_axes(
+        self,
+    ) -> dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], TimeTally]:
+        """By kind and axes, longest first."""
+        return _longest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
+
+    @property
     def by_phase(self) -> dict[Phase, TimeTally]:
         """By pass."""
         return self.tallied(lambda _, part: part.phase)
@@ -146,13 +157,14 @@ class Cost:
             for part in collective.parts:
                 name = key(collective, part)
                 before = found.get(name, TimeTally())
-                times = collective.count * (part is collective.largest)
+                times = collective.count
                 seconds = one.of_part(part)
                 found[name] = TimeTally(
-                    before.count + times,
-                    before.sent + collective.count * part.sent,
+                    before.count + times * (part is collective.largest),
+                    before.tensors + times,
+                    before.sent + times * part.sent,
                     before.seconds + (seconds or 0.0),
-                    before.unknown + (times if seconds is None else 0),
+                    before.unknown + times * (seconds is None),
                 )
         return found
 
@@ -199,15 +211,26 @@ class Cost:
         return max(work, default=0.0) + sent.seconds
 
 
-def cost(
-    partitioned: Partitioned, module: HloModule, found: Collectives, given: Given | None = None
-) -> Cost:
+def read_given(
+    bandwidths: Mapping[str, str | float], latencies: Mapping[str, str | float]
+) -> Given:
+    """What the user says, as numbers or as text such as ``90GB/s`` and ``1us``.
+
+    Raises:
+        TargetError: a text is no bandwidth or no latency.
+    """
+    return Given(
+        {k: parse_bandwidth(v) if isinstance(v, str) else v for k, v in bandwidths.items()},
+        {k: parse_latency(v) if isinstance(v, str) else v for k, v in latencies.items()},
+    )
+
+
+def cost(partitioned: Partitioned, meshes: Iterable[Mesh], given: Given | None = None) -> Cost:
     """What a step of a partitioned program costs.
 
     Args:
-        partitioned: the program, for the device and XLA's cost analysis.
-        module: its HLO.
-        found: its collectives.
+        partitioned: the program.
+        meshes: its meshes, of which the axes are named of one that fits.
         given: bandwidths and latencies of mesh axes, where the user knows better.
 
     Raises:
@@ -216,6 +239,8 @@ def cost(
     given = given or Given()
     chip = chip_of(partitioned.device_kind)
     topology = partitioned.topology
+    module = read_hlo(partitioned.hlo)
+    found = collectives(module, meshes)
     mesh = found.mesh
     for name in (*given.bandwidths, *given.latencies):
         if mesh is None or name not in mesh.shape:

@@ -22,6 +22,7 @@ COMMANDS = (
     "explain",
     "memory",
     "comms",
+    "cost",
     "run",
     "doctor",
 )

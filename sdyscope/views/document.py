@@ -30,6 +30,7 @@ DOCUMENTS: Mapping[str, str] = {
     "explain": "sdyscope.views.explain:Explain",
     "memory": "sdyscope.views.memory:Memory",
     "comms": "sdyscope.views.comms:Comms",
+    "cost": "sdyscope.views.cost:Cost",
     "run": "sdyscope.views.run:Run",
     "doctor": "sdyscope.views.doctor:Doctor",
 }

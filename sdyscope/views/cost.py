@@ -1,0 +1,489 @@
+"""What a step is estimated to cost, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from sdyscope.analysis import cost as costing
+from sdyscope.analysis.collective_bytes import CollectiveKind
+from sdyscope.analysis.cost_links import Level, LevelName
+from sdyscope.analysis.cost_roofline import Resource
+from sdyscope.analysis.scopes import Phase
+from sdyscope.errors import CompilerError
+from sdyscope.hardware import Hardware
+from sdyscope.hardware_specs import Chip
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.program import Partitioner
+from sdyscope.views.comms import AxisDocument
+from sdyscope.views.shardings import (
+    MeshDocument,
+    SourceDocument,
+    mesh_document,
+    source_document,
+)
+from sdyscope.views.show import Failure, failures
+
+__all__ = ["ESTIMATE", "Cost", "CostProgram", "document"]
+
+#: What every view of a cost says of it.
+ESTIMATE = (
+    "An estimate from models of the hardware and published peak figures, not a measurement; a real "
+    "step takes longer."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SpanDocument:
+    """Devices in a row along one dimension of the hardware.
+
+    Attributes:
+      dimension: dimension of the torus; empty where all are connected by a switch.
+      size: how many devices.
+      ring: whether the row is closed, so that both directions are used.
+      bandwidth: bytes a second that a device sends along it; null where it is not known.
+    """
+
+    dimension: str
+    size: int
+    ring: bool
+    bandwidth: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class LevelDocument:
+    """What a group of devices is connected by, at one level of the hardware.
+
+    Attributes:
+      name: the level; `given` is what --bandwidth said.
+      size: how many devices, or groups of the level before, are connected.
+      spans: the rows that they form.
+      bandwidth: bytes a second that a device sends at this level; null where it is not known.
+      latency: seconds a hop; null where it is not known, and then it counts nothing.
+    """
+
+    name: LevelName
+    size: int
+    spans: tuple[SpanDocument, ...]
+    bandwidth: float | None
+    latency: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class RoofDocument:
+    """How long one resource is busy in a step, at least.
+
+    Attributes:
+      resource: arithmetic, memory, or the links of a mesh axis.
+      axis: the mesh axis; empty for the others.
+      size: devices along the axis; 1 for the others.
+      seconds: how long; null where it is not known.
+      levels: what the devices along the axis are connected by, from the inside out; null where it
+        is not known, empty for arithmetic and memory.
+    """
+
+    resource: Resource
+    axis: str
+    size: int
+    seconds: float | None
+    levels: tuple[LevelDocument, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimeDocument:
+    """Some collectives taken together, in one step of one device.
+
+    Attributes:
+      count: how many are run, loops included.
+      sent: bytes that a device sends for them.
+      seconds: of those whose time is known.
+      unknown: how many of them have no known time.
+    """
+
+    count: int
+    sent: int
+    seconds: float
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class AxesTime:
+    """Those over the same axes.
+
+    Attributes:
+      axes: the mesh axes; null where no set of axes has their groups.
+      time: what they come to.
+    """
+
+    axes: tuple[AxisDocument, ...] | None
+    time: TimeDocument
+
+
+@dataclass(frozen=True, slots=True)
+class KindAxesTime:
+    """Those of one kind over the same axes.
+
+    Attributes:
+      kind: HLO's opcode.
+      axes: the mesh axes; null where no set of axes has their groups.
+      time: what they come to.
+    """
+
+    kind: CollectiveKind
+    axes: tuple[AxisDocument, ...] | None
+    time: TimeDocument
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseTime:
+    """Those of one pass.
+
+    Attributes:
+      phase: forward; backward, which is what JAX transposed; other, such as an optimizer.
+      time: what they come to.
+    """
+
+    phase: Phase
+    time: TimeDocument
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeTime:
+    """Those of one scope.
+
+    Attributes:
+      scope: the scope path, without the program's own name; empty for none.
+      time: what they come to.
+    """
+
+    scope: str
+    time: TimeDocument
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveTime:
+    """One collective.
+
+    Attributes:
+      name: name of the HLO instruction.
+      kind: what it does.
+      axes: mesh axes that it runs over; null where no set of axes has its groups.
+      count: how often a step runs it.
+      unknown_trips: whether a loop around it counts once since its trip count is not known.
+      conditional: whether it is in a branch, which counts as if it were taken.
+      bytes: bytes of its tensors on one device.
+      levels: what its group is connected by, from the inside out; null where it is not known.
+      each: seconds of one run; null where it is not known.
+      seconds: seconds in a step; null likewise.
+      scope: scope path of the op that needs its largest tensor.
+      source: line of user code of that op; null where the compiler kept none.
+    """
+
+    name: str
+    kind: CollectiveKind
+    axes: tuple[AxisDocument, ...] | None
+    count: int
+    unknown_trips: bool
+    conditional: bool
+    bytes: int
+    levels: tuple[LevelDocument, ...] | None
+    each: float | None
+    seconds: float | None
+    scope: str
+    source: SourceDocument | None
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulDocument:
+    """Dots and convolutions of one type.
+
+    Attributes:
+      type: what is multiplied, such as `bf16` or `f32 highest`.
+      flops: floating point operations in a step.
+      peak: operations a second of a device; null where it is not known, and then they count at the
+        peak of bf16.
+    """
+
+    type: str
+    flops: float
+    peak: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeDocument:
+    """What a device computes in a step.
+
+    Attributes:
+      flops: floating point operations, loops multiplied out.
+      by_xla: what XLA's cost analysis says, which counts the body of a loop once; null without.
+      matmuls: dots and convolutions, by type.
+      seconds: at the peaks; null where none is known.
+    """
+
+    flops: float
+    by_xla: float | None
+    matmuls: tuple[MatmulDocument, ...]
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryDocument:
+    """What a device reads and writes in a step.
+
+    Attributes:
+      bytes: bytes that instructions access, loops multiplied out.
+      by_xla: what XLA's cost analysis says, which counts the body of a loop once; null without.
+      hbm: how many of them are in HBM; the rest is in memory on the chip.
+      bandwidth: bytes a second; null where it is not known.
+      seconds: of the bytes in HBM; null where the bandwidth is not known.
+    """
+
+    bytes: float
+    by_xla: float | None
+    hbm: float
+    bandwidth: float | None
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class FigureDocument:
+    """A figure of a chip.
+
+    Attributes:
+      name: what it is, such as `hbm_bandwidth`.
+      value: operations a second, bytes, bytes a second or seconds, of a chip.
+      title: the document that it is from.
+      url: where that is.
+      date: of the document, or on which it was read.
+    """
+
+    name: str
+    value: float
+    title: str
+    url: str
+    date: str
+
+
+@dataclass(frozen=True, slots=True)
+class CostProgram:
+    """The cost of the program under one partitioner.
+
+    Attributes:
+      partitioner: the partitioner.
+      hardware: what was compiled for, such as `tpu:v5e:4x4`.
+      device_kind: what the compiler calls such a device.
+      devices: how many devices run the program.
+      chip: the chip in the table of hardware; null where it does not have it.
+      figures: what is known of the chip, and from where.
+      mesh: the mesh whose axes are named; null where none is known that fits.
+      differentiated: whether the program has a backward pass.
+      limit: what is busy the longest; null where nothing is known.
+      roofs: how long each resource is busy, the longest first and the unknown last.
+      overlapped: seconds of a step in which everything goes on at the same time.
+      sequential: seconds of a step in which nothing is computed while something is sent.
+      compute: the time of computing.
+      memory: the time of reading and writing.
+      communication: all collectives, one after the other.
+      by_axes: times by mesh axes, longest first.
+      by_kind_and_axes: times by kind and axes, longest first.
+      by_phase: times of the forward and the backward pass, and of the rest.
+      by_scope: times by scope, longest first.
+      collectives: each of them, longest first.
+      loops: loops in the program.
+      unknown_trips: those of unknown trip count, whose body counts once.
+      conditionals: conditionals, of which the dearest branch counts.
+      not_counted: custom calls whose operations are not known, by target.
+      not_understood_count: lines of HLO that could not be read.
+      notes: what else is worth knowing.
+    """
+
+    partitioner: Partitioner
+    hardware: str
+    device_kind: str
+    devices: int
+    chip: str | None
+    figures: tuple[FigureDocument, ...]
+    mesh: MeshDocument | None
+    differentiated: bool
+    limit: RoofDocument | None
+    roofs: tuple[RoofDocument, ...]
+    overlapped: float | None
+    sequential: float | None
+    compute: ComputeDocument
+    memory: MemoryDocument
+    communication: TimeDocument
+    by_axes: tuple[AxesTime, ...]
+    by_kind_and_axes: tuple[KindAxesTime, ...]
+    by_phase: tuple[PhaseTime, ...]
+    by_scope: tuple[ScopeTime, ...]
+    collectives: tuple[CollectiveTime, ...]
+    loops: int
+    unknown_trips: int
+    conditionals: int
+    not_counted: Mapping[str, int]
+    not_understood_count: int
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """What `sdyscope cost` finds: an estimate, no measurement.
+
+    Attributes:
+      schema: name and version of this document.
+      estimate: what kind of numbers these are.
+      name: the program's name, or the module's.
+      programs: one a partitioner.
+      failures: for which partitioners there is none, and why.
+    """
+
+    schema: Literal["sdyscope.cost/1"] = "sdyscope.cost/1"
+    estimate: str = ESTIMATE
+    name: str
+    programs: tuple[CostProgram, ...]
+    failures: tuple[Failure, ...]
+
+
+def document(
+    inspection: Inspection,
+    on: Hardware | None = None,
+    bandwidths: Mapping[str, float] | None = None,
+    latencies: Mapping[str, float] | None = None,
+) -> Cost:
+    """Compiles a program under each of its partitioners, and estimates what a step costs.
+
+    Raises:
+      CompilerError: it can't be compiled under any of them.
+      TargetError: it can't be compiled for this hardware, or has no such mesh axis.
+    """
+    refused: dict[Partitioner, CompilerError] = dict(inspection.failures)
+    made: list[CostProgram] = []
+    for partitioner in inspection.lowered:
+        try:
+            found = inspection.cost(partitioner, on, bandwidths=bandwidths, latencies=latencies)
+        except CompilerError as error:
+            refused[partitioner] = error
+        else:
+            made.append(_program(found))
+    if not made:
+        raise next(iter(refused.values()))
+    return Cost(name=inspection.name, programs=tuple(made), failures=failures(refused))
+
+
+def _program(found: costing.Cost) -> CostProgram:
+    made, mesh = found.partitioned, found.mesh
+    arithmetic, memory = found.arithmetic, found.memory
+    roofs = tuple(_roof(roof, found) for roof in found.roofs)
+    ordered = sorted(found.collectives, key=lambda one: -(one.seconds or 0.0))
+    return CostProgram(
+        partitioner=made.partitioner,
+        hardware=str(made.hardware),
+        device_kind=made.device_kind,
+        devices=made.devices,
+        chip=None if found.chip is None else found.chip.name,
+        figures=() if found.chip is None else _figures(found.chip),
+        mesh=None if mesh is None else mesh_document("", mesh),
+        differentiated=found.counted.differentiated,
+        limit=roofs[0] if roofs and roofs[0].seconds is not None else None,
+        roofs=roofs,
+        overlapped=found.overlapped,
+        sequential=found.sequential,
+        compute=ComputeDocument(
+            arithmetic.flops,
+            arithmetic.by_xla,
+            tuple(
+                MatmulDocument(kind, flops, arithmetic.peaks[kind])
+                for kind, flops in arithmetic.matmuls.items()
+            ),
+            arithmetic.seconds,
+        ),
+        memory=MemoryDocument(
+            memory.bytes, memory.by_xla, memory.hbm, memory.bandwidth, memory.seconds
+        ),
+        communication=_time(found.communication),
+        by_axes=tuple(
+            AxesTime(_axes(axes, mesh), _time(tally)) for axes, tally in found.by_axes.items()
+        ),
+        by_kind_and_axes=tuple(
+            KindAxesTime(kind, _axes(axes, mesh), _time(tally))
+            for (kind, axes), tally in found.by_kind_and_axes.items()
+        ),
+        by_phase=tuple(PhaseTime(phase, _time(one)) for phase, one in found.by_phase.items()),
+        by_scope=tuple(ScopeTime(scope, _time(one)) for scope, one in found.by_scope.items()),
+        collectives=tuple(_collective(one, mesh) for one in ordered),
+        loops=found.work.loops,
+        unknown_trips=found.work.unknown_trips,
+        conditionals=found.work.conditionals,
+        not_counted=dict(found.work.not_counted),
+        not_understood_count=found.counted.not_understood_count,
+        notes=made.notes,
+    )
+
+
+def _figures(chip: Chip) -> tuple[FigureDocument, ...]:
+    return tuple(
+        FigureDocument(name, one.value, one.source.title, one.source.url, one.source.date)
+        for name, one in chip.figures.items()
+    )
+
+
+def _roof(roof: costing.Roof, found: costing.Cost) -> RoofDocument:
+    levels = found.axes.get(roof.axis) if roof.axis else ()
+    size = 1 if found.mesh is None or not roof.axis else found.mesh.shape[roof.axis]
+    return RoofDocument(roof.resource, roof.axis, size, roof.seconds, _levels(levels))
+
+
+def _levels(levels: Sequence[Level] | None) -> tuple[LevelDocument, ...] | None:
+    if levels is None:
+        return None
+    return tuple(
+        LevelDocument(
+            level.name,
+            level.size,
+            tuple(
+                SpanDocument(span.dimension, span.size, span.ring, span.bandwidth)
+                for span in level.spans
+            ),
+            level.bandwidth,
+            level.latency,
+        )
+        for level in levels
+    )
+
+
+def _axes(axes: tuple[AxisRef, ...] | None, mesh: Mesh | None) -> tuple[AxisDocument, ...] | None:
+    if axes is None or mesh is None:
+        return None
+    return tuple(
+        AxisDocument(
+            axis.name,
+            mesh.axis_size(axis),
+            None if axis.sub_axis_info is None else axis.sub_axis_info.pre_size,
+        )
+        for axis in axes
+    )
+
+
+def _time(tally: costing.TimeTally) -> TimeDocument:
+    return TimeDocument(tally.count, tally.sent, tally.seconds, tally.unknown)
+
+
+def _collective(one: costing.CollectiveCost, mesh: Mesh | None) -> CollectiveTime:
+    collective = one.collective
+    largest = collective.largest
+    return CollectiveTime(
+        name=collective.name,
+        kind=collective.kind,
+        axes=_axes(collective.axes, mesh),
+        count=collective.count,
+        unknown_trips=collective.unknown_trips,
+        conditional=collective.conditional,
+        bytes=collective.bytes,
+        levels=_levels(one.levels),
+        each=one.each,
+        seconds=one.seconds,
+        scope=largest.scope,
+        source=source_document(largest.source),
+    )

@@ -1,0 +1,278 @@
+"""The estimated cost of a step as tables, and the words around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sdyscope.program import Partitioner
+from sdyscope.rates import bandwidth_text, time_text
+from sdyscope.views.comms import AxisDocument, axes_text
+from sdyscope.views.cost import Cost, CostProgram, LevelDocument, RoofDocument, TimeDocument
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.show_table import mesh_words
+from sdyscope.views.table import Cell, Column, Row, Table, number, size
+
+__all__ = ["alike", "failed", "footer", "heading", "kinds", "roofs", "scopes"]
+
+#: How many custom calls are named of those whose operations are not known.
+_NAMED = 4
+
+
+def alike(found: Cost, number: int) -> tuple[Partitioner, ...] | None:
+    """The partitioners to tell of at once; None where an earlier one was told of with this."""
+    same = [
+        other
+        for other, program in enumerate(found.programs)
+        if _bare(program) == _bare(found.programs[number])
+    ]
+    if same[0] != number:
+        return None
+    return tuple(found.programs[other].partitioner for other in same)
+
+
+def _bare(program: CostProgram) -> CostProgram:
+    """What is left of it when it does not matter whose it is, or what instructions are called."""
+    collectives = tuple(replace(one, name="") for one in program.collectives)
+    return replace(program, partitioner="shardy", collectives=collectives)
+
+
+def heading(
+    found: Cost, program: CostProgram, partitioners: Sequence[Partitioner]
+) -> Iterator[Paragraph]:
+    """The program and the hardware; what limits the step, and how long it takes at least."""
+    kind = program.device_kind
+    on = program.hardware if kind == "cpu" else f"{program.hardware} ({kind})"
+    parts = [found.name]
+    if program.mesh is not None:
+        parts.append(mesh_words(program.mesh))
+    else:
+        parts.append(f"{program.devices:,} device{'' if program.devices == 1 else 's'}")
+    parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
+    yield Paragraph("; ".join(parts), hang=2)
+    yield Paragraph(f"estimate, not measured: {_limit_words(program)}", "heading", hang=2)
+    if program.overlapped is not None and program.sequential is not None:
+        yield Paragraph(
+            f"at least {time_text(program.overlapped)} a step with everything overlapped, "
+            f"{time_text(program.sequential)} with nothing sent while it computes",
+            "heading",
+            hang=2,
+        )
+
+
+def _limit_words(program: CostProgram) -> str:
+    limit = program.limit
+    if limit is None:
+        if program.chip is None:
+            return f"no times: of {program.device_kind} no figures are known"
+        return "no times: the figures that they need are not known"
+    others = [roof for roof in program.roofs if roof != limit and roof.seconds is not None]
+    compute = [roof for roof in others if roof.resource != "axis"]
+    axes = [roof for roof in others if roof.resource == "axis"]
+    against = [f"{time_text(roof.seconds)} of {roof.resource}" for roof in compute]
+    if limit.resource == "axis":
+        over = f"axis `{limit.axis}`{_kinds_of_links(limit.levels)}"
+        words = f"the step is limited by {over}: {time_text(limit.seconds)} of communication"
+        if not against and program.compute.seconds is None:
+            return f"{words}; how long it computes is not known"
+    else:
+        words = f"the step is limited by {limit.resource}: {time_text(limit.seconds)}"
+        if axes:
+            against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
+    return words + (f" against {_and(against)}" if against else "")
+
+
+def _and(words: Sequence[str]) -> str:
+    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+
+
+def _kinds_of_links(levels: Sequence[LevelDocument] | None) -> str:
+    names = [level.name for level in levels or ()]
+    if not names:
+        return ""
+    return f" ({' and '.join('as given' if name == 'given' else name for name in names)})"
+
+
+def roofs(program: CostProgram) -> Table:
+    """A row for arithmetic, memory and each mesh axis: how long it is busy, and with what."""
+    columns = (Column("busy", fold=False), number("estimate"), Column("with"), Column("at"))
+    return Table(columns, tuple(_roof(roof, program) for roof in program.roofs))
+
+
+def _roof(roof: RoofDocument, program: CostProgram) -> Row:
+    time = Cell(time_text(roof.seconds), "bad" if roof == program.limit else "plain")
+    if roof.resource == "compute":
+        compute = program.compute
+        products = sum(one.flops for one in compute.matmuls)
+        share = f", {products / compute.flops:.0%} in matmuls" if compute.flops else ""
+        peaks = [
+            f"{_si(one.peak, 'FLOP/s')} {one.type}"
+            for one in compute.matmuls
+            if one.peak is not None
+        ]
+        at = ", ".join(peaks) or _unknown("peak")
+        return ("compute", time, f"{_si(compute.flops, 'FLOP')}{share}", at)
+    if roof.resource == "memory":
+        memory = program.memory
+        words = f"{size(round(memory.bytes))} accessed"
+        if memory.hbm < 0.999 * memory.bytes:
+            words = f"{size(round(memory.hbm))} in HBM, of {words}"
+        at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
+        return ("memory", time, words, at)
+    over = [one for one in program.by_axes if any(a.name == roof.axis for a in one.axes or ())]
+    count, sent = (sum(getattr(one.time, name) for one in over) for name in ("count", "sent"))
+    work = f"{size(sent)} sent in {count:,} collective{'' if count == 1 else 's'}"
+    return (f"axis {roof.axis}={roof.size}", time, work, _links(roof))
+
+
+def _links(roof: RoofDocument) -> str | Cell:
+    if roof.levels is None:
+        return _unknown("bandwidth")
+    return "; ".join(map(_level, roof.levels)) or "no links"
+
+
+def _level(level: LevelDocument) -> str:
+    rate = "unknown" if level.bandwidth is None else bandwidth_text(level.bandwidth)
+    if level.name == "given":
+        return f"{rate}, as given"
+    spans = [span for span in level.spans if span.dimension]
+    if not spans:
+        return f"{level.name} of {level.size}: {rate}"
+    rows = " x ".join(
+        f"{span.dimension}{span.size} {'ring' if span.ring else 'line'}" for span in spans
+    )
+    return f"{level.name} {rows}: {rate}"
+
+
+def _unknown(what: str) -> str:
+    return f"{what} not known"
+
+
+def kinds(program: CostProgram) -> Table:
+    """A row a kind and axes of collectives, what takes longest first."""
+    columns = (
+        Column("collective", fold=False),
+        Column("over"),
+        number("count"),
+        number("sent"),
+        number("estimate"),
+    )
+    rows: list[Row] = []
+    for entry in program.by_kind_and_axes:
+        over = "" if program.mesh is None else _over(entry.axes)
+        rows.append((entry.kind, over, *_cells(entry.time)))
+    return Table(columns, tuple(rows))
+
+
+def _over(axes: Sequence[AxisDocument] | None) -> str:
+    return axes_text(axes) or "one device alone"
+
+
+def _cells(time: TimeDocument) -> tuple[str | Cell, ...]:
+    known = time.unknown < time.count or not time.count
+    text = time_text(time.seconds) + ("+" if time.unknown else "")
+    estimate = text if known else Cell("-", "muted")
+    return (f"{time.count:,}", size(time.sent), estimate)
+
+
+def scopes(program: CostProgram, top: int) -> Table:
+    """The scopes whose collectives take longest; 0 for all."""
+    shown = program.by_scope[: top or None]
+    columns = (Column("scope"), number("count"), number("sent"), number("estimate"))
+    rows = tuple((one.scope or Cell("no scope", "muted"), *_cells(one.time)) for one in shown)
+    return Table(columns, rows)
+
+
+def footer(program: CostProgram, top: int) -> Iterator[Paragraph]:
+    """By phase; what is left out; what is not certain; what the numbers rest on."""
+    left = len(program.by_scope) - top if top else 0
+    if left > 0:
+        yield Paragraph(f"{left:,} scope{'' if left == 1 else 's'} left out by --top", "muted")
+    sent = program.communication
+    if program.differentiated and sent.seconds:
+        words = ", ".join(f"{one.phase} {time_text(one.time.seconds)}" for one in program.by_phase)
+        yield Paragraph(f"communication: {words}")
+    yield from (Paragraph(words, "warning", hang=2) for words in _uncertain(program))
+    yield from (Paragraph(words, "muted", hang=2) for words in _basis(program))
+
+
+def _uncertain(program: CostProgram) -> Iterator[str]:
+    sent = program.communication
+    if sent.unknown:
+        named = [f"{roof.axis}=90GB/s" for roof in program.roofs if roof.axis and not roof.seconds]
+        hint = f"; --bandwidth {named[0]} gives them" if named else ""
+        yield (
+            f"{sent.unknown:,} of {sent.count:,} collectives have no known time: no bandwidth is "
+            f"known of what they run over{hint}"
+        )
+    loops = sum(one.unknown_trips for one in program.collectives)
+    if program.unknown_trips or loops:
+        yield (
+            f"{program.unknown_trips:,} of {program.loops:,} loops have an unknown trip count and "
+            "count once: a step may take longer"
+        )
+    if program.conditionals:
+        count = program.conditionals
+        yield (
+            f"{count:,} conditional{'' if count == 1 else 's'}: of each the dearest branch counts "
+            "for arithmetic and memory, and collectives as if every branch were taken"
+        )
+    if program.not_counted:
+        names = list(program.not_counted)
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        yield (
+            f"{sum(program.not_counted.values()):,} custom calls whose operations are not known "
+            f"count nothing: {', '.join(names[:_NAMED])}{more}"
+        )
+    unknown = [
+        one.type for one in program.compute.matmuls if one.peak is None and program.compute.seconds
+    ]
+    if unknown:
+        yield f"no peak is known of {_and(unknown)}, which count at that of bf16"
+    if program.not_understood_count:
+        count = program.not_understood_count
+        yield f"{count:,} line{'' if count == 1 else 's'} of the HLO could not be read"
+    yield from program.notes
+
+
+def _basis(program: CostProgram) -> Iterator[str]:
+    compute = program.compute
+    if compute.by_xla is None:
+        yield "operations and bytes are counted by sdyscope: XLA has no cost analysis of this"
+    elif compute.flops > 1.0005 * compute.by_xla:
+        yield (
+            f"XLA's cost analysis counts a loop once: {_si(compute.by_xla, 'FLOP')} and "
+            f"{size(round(program.memory.by_xla or 0))}; the further trips are added"
+        )
+    else:
+        yield "operations and bytes: XLA's cost analysis"
+    levels = [level for roof in program.roofs for level in roof.levels or ()]
+    if any(level.name == "ICI" for level in levels):
+        yield (
+            "positions of the mesh are chips in the compiler's order; jax.make_mesh may put an "
+            "axis on other links"
+        )
+    silent = sorted(
+        {level.name for level in levels if level.latency is None and level.name != "given"}
+    )
+    if silent:
+        yield f"latency over {_and(silent)}: not known, counts nothing; --latency gives it"
+    if program.figures:
+        titles = dict.fromkeys(one.title for one in program.figures)
+        yield f"figures of {program.chip}: {'; '.join(titles)}"
+
+
+def failed(found: Cost) -> Iterator[Paragraph]:
+    """For which partitioners there is nothing, and why."""
+    for failure in found.failures:
+        yield Paragraph(f"{failure.partitioner}: not there: {failure.reason}", "warning", hang=2)
+
+
+def _si(value: float | None, unit: str) -> str:
+    """`648 MFLOP`, in decimal units, to three digits."""
+    if value is None:
+        return "-"
+    for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
+        if value >= 0.9995 * 1000**power:
+            return f"{value / 1000**power:.3g} {prefix}{unit}".replace("e+03", "000")
+    return f"{value:.3g} {unit}"
