@@ -187,9 +187,7 @@ class Cost:
             ]
             known = [one.seconds for one in over if one.seconds is not None]
             found.append(Roof("axis", axis.name, sum(known) if known or not over else None))
-        return tuple(
-            sorted(found, key=lambda roof: -1.0 if roof.seconds is None else -roof.seconds)
-        )
+        return tuple(sorted(found, key=lambda roof: (roof.seconds is None, -(roof.seconds or 0.0))))
 
     @property
     def limit(self) -> Roof | None:
@@ -206,7 +204,7 @@ class Cost:
         """Seconds of a step in which nothing is computed while something is sent."""
         work = [one for one in (self.arithmetic.seconds, self.memory.seconds) if one is not None]
         sent = self.communication
-        if not work and sent.unknown == sent.count:
+        if not work and sent.unknown == sent.tensors:
             return None
         return max(work, default=0.0) + sent.seconds
 

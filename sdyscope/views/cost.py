@@ -97,12 +97,14 @@ class TimeDocument:
 
     Attributes:
       count: how many are run, loops included.
+      tensors: how many tensors they communicate.
       sent: bytes that a device sends for them.
       seconds: of those whose time is known.
-      unknown: how many of them have no known time.
+      unknown: how many of the tensors have no known time.
     """
 
     count: int
+    tensors: int
     sent: int
     seconds: float
     unknown: int
@@ -467,7 +469,7 @@ def _axes(axes: tuple[AxisRef, ...] | None, mesh: Mesh | None) -> tuple[AxisDocu
 
 
 def _time(tally: costing.TimeTally) -> TimeDocument:
-    return TimeDocument(tally.count, tally.sent, tally.seconds, tally.unknown)
+    return TimeDocument(tally.count, tally.tensors, tally.sent, tally.seconds, tally.unknown)
 
 
 def _collective(one: costing.CollectiveCost, mesh: Mesh | None) -> CollectiveTime:

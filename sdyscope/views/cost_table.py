@@ -169,7 +169,7 @@ def _over(axes: Sequence[AxisDocument] | None) -> str:
 
 
 def _cells(time: TimeDocument) -> tuple[str | Cell, ...]:
-    known = time.unknown < time.count or not time.count
+    known = time.unknown < time.tensors
     text = time_text(time.seconds) + ("+" if time.unknown else "")
     estimate = text if known else Cell("-", "muted")
     return (f"{time.count:,}", size(time.sent), estimate)
@@ -199,11 +199,13 @@ def footer(program: CostProgram, top: int) -> Iterator[Paragraph]:
 def _uncertain(program: CostProgram) -> Iterator[str]:
     sent = program.communication
     if sent.unknown:
-        named = [f"{roof.axis}=90GB/s" for roof in program.roofs if roof.axis and not roof.seconds]
+        named = [
+            f"{roof.axis}=90GB/s" for roof in program.roofs if roof.axis and roof.seconds is None
+        ]
         hint = f"; --bandwidth {named[0]} gives them" if named else ""
         yield (
-            f"{sent.unknown:,} of {sent.count:,} collectives have no known time: no bandwidth is "
-            f"known of what they run over{hint}"
+            f"{sent.unknown:,} of {sent.tensors:,} tensors that are communicated have no known time: "
+            f"no bandwidth is known of what they run over{hint}"
         )
     loops = sum(one.unknown_trips for one in program.collectives)
     if program.unknown_trips or loops:
