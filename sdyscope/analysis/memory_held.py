@@ -21,7 +21,7 @@ from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.tensors import Tensor
 from sdyscope.tiling import TupleSharding
 
-__all__ = ["Held", "HeldKind", "Option", "Origin", "held"]
+__all__ = ["Held", "HeldKind", "Option", "Origin", "group_of", "held"]
 
 HeldKind: TypeAlias = Literal["argument", "result"]
 
@@ -130,7 +130,7 @@ def held(
     return Held(
         name=row.name or f"{kind} {number}",
         kind=kind,
-        group=_group(row.name, kind),
+        group=group_of(row.name, kind),
         number=number,
         shape=shape,
         dtype=row.dtype,
@@ -148,7 +148,8 @@ def _bytes(shape: Sequence[int], dtype: str) -> int:
     return num_bytes(math.prod(shape), dtype)
 
 
-def _group(name: str, kind: str) -> str:
+def group_of(name: str, kind: str) -> str:
+    """The top-level argument or result that a pytree path belongs to: `params`, `result[0]`."""
     found = (_ARGUMENT_GROUP if kind == "argument" else _RESULT_GROUP).match(name)
     return found[0] if found and found[0] else kind
 

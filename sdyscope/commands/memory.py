@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options, propagation
+from sdyscope.commands import compiled_file, opening, options, propagation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from sdyscope.hardware import Hardware
 
 
@@ -47,9 +49,16 @@ def command(
     The program is compiled, not run: by argument and result the bytes a device, which of them share
     a buffer, what the program needs besides, and which tensors could be sharded further along which
     axes. Exit status 1 if a donation is of no use, or bytes are not what the compiler says.
+
+    TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
+    have it, which says what arguments and results take, and which share a buffer.
     """
     from sdyscope.views import document, memory, memory_table, output, paragraphs, table
 
+    file = compiled_file.compiled_file(target)
+    if file is not None:
+        given = {"--on": on, "--mesh": mesh, "--module": module, "--partitioner": partitioner}
+        return _of_text(file, [option for option, value in given.items() if value], top, as_json)
     inspection = propagation.open_target(
         target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
     )
@@ -74,3 +83,34 @@ def command(
         paragraphs.print_paragraphs(memory_table.footer(compiled, top, alike))
     paragraphs.print_paragraphs(memory_table.failures(found))
     return 0 if found.passed else 1
+
+
+def _of_text(file: Path, given: list[str], top: int, as_json: bool) -> int:
+    from sdyscope.analysis.memory_text import text_memory
+    from sdyscope.errors import SdyscopeError, TargetError
+    from sdyscope.views import document, memory_text, output, paragraphs, table
+
+    if given:
+        raise TargetError(
+            f"{file} is the text of a program that was compiled already.",
+            hint=f"Leave {given[0]} out.",
+        )
+    module = compiled_file.read_module(file)
+    try:
+        found = text_memory(module)
+    except SdyscopeError as error:
+        error.file = str(file)
+        raise
+    made = memory_text.document(module.name, str(file), found)
+    if as_json:
+        output.answers().write_bytes(document.encode(made))
+        return 0
+    here = output.answers()
+    table.print_text(memory_text.heading(made, found), "heading")
+    here.write("")
+    table.print_table(memory_text.groups(found))
+    here.write("")
+    table.print_table(memory_text.largest(found, top))
+    here.write("")
+    paragraphs.print_paragraphs(memory_text.footer(found, top))
+    return 0

@@ -7,6 +7,7 @@ from typing import Literal
 
 from sdyscope.analysis.memory import Group, Held, HeldKind, Option, Origin
 from sdyscope.analysis.memory import Memory as Found
+from sdyscope.analysis.memory_text import TextMemory
 from sdyscope.errors import CompilerError
 from sdyscope.hardware import Hardware
 from sdyscope.inspection import Inspection
@@ -113,11 +114,13 @@ class Memory:
     Attributes:
       schema: name and version of this form.
       name: the program's name, or the module's.
-      jax_version: version of JAX that lowered and compiled it.
+      jax_version: version of JAX that lowered and compiled it; empty for a compiled program's text.
       meshes: the meshes that its shardings are on.
       passed: whether there is nothing worse than a note.
       compiled: one for each partitioner.
       failures: for which partitioners there is no module, and why.
+      file: the file with a compiled program's text; null for what was compiled here.
+      text: what that text says; null for what was compiled here.
     """
 
     schema: Literal["sdyscope.memory/1"] = "sdyscope.memory/1"
@@ -127,6 +130,8 @@ class Memory:
     passed: bool
     compiled: tuple[CompiledMemory, ...]
     failures: tuple[Failure, ...]
+    file: str | None = None
+    text: TextMemory | None = None
 
 
 def document(inspection: Inspection, on: Hardware | None = None) -> Memory:

@@ -118,3 +118,58 @@ def test_what_can_not_be_compiled_for(sdyscope, mlp_files):
     sdyscope("memory", "mlp", "--on", "abacus").said("'abacus' names no hardware", "tpu:v5e:4x4")
     (mlp_files / "cut.mlir").write_text((mlp_files / "shardy.mlir").read_text()[:3000])
     sdyscope("memory", mlp_files / "cut.mlir").said("cut.mlir:", "can't read it")
+
+
+HLO = """HloModule jit_step, input_output_alias={ {0}: (0, {}, may-alias) }, \
+buffer_donor={ (1, {}) }, \
+entry_computation_layout={(f32[1024]{0}, f32[4]{0})->(f32[1024]{0}, f32[])}, num_partitions=8
+
+ENTRY e {
+  %p = f32[1024]{0} parameter(0), metadata={op_name="w"}
+  %x = f32[4]{0} parameter(1), metadata={op_name="x"}
+  %z = f32[] constant(0)
+  ROOT %t = (f32[1024]{0}, f32[]) tuple(%p, %z)
+}
+"""
+
+
+@pytest.fixture
+def text(tmp_path):
+    path = tmp_path / "compiled.txt"
+    path.write_text(HLO)
+    return path
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_the_text_of_a_compiled_program(sdyscope, text, columns):
+    done = sdyscope("memory", text, "--top", "1", columns=columns)
+    assert (done.status, done.err) == (0, "")
+    assert max(map(len, done.out.splitlines())) <= columns
+    found = rows(done)
+    assert found["w"] == ["1", "4.0 KiB", "4.0 KiB"]
+    assert found["results"] == []
+    assert found["in all"] == ["4.0 KiB"]
+    words = " ".join(done.out.split())
+    assert "compiled for 8 devices" in words
+    assert "3 left out by --top" in words
+    assert "donated, but no result lies there: x" in words
+    assert "says nothing of temporaries" in words
+
+
+def test_the_document_of_a_text(sdyscope, text):
+    found = sdyscope("memory", text, "--json").document("memory")
+    assert (found["name"], found["file"], found["compiled"]) == ("jit_step", str(text), [])
+    assert [block["stored"] for block in found["text"]["blocks"]] == [4096, 16, 4096, 4]
+
+
+def test_what_a_text_can_not_be_asked(sdyscope, text):
+    for option in (["--on", "cpu:8"], ["--mesh", "a=8"], ["--partitioner", "gspmd"]):
+        sdyscope("memory", text, *option).said("compiled already", f"Leave {option[0]} out")
+    sdyscope("memory", text, "--module", "f").said("compiled already", "Leave --module out")
+    text.write_text(HLO.replace("entry_computation_layout", "other"))
+    sdyscope("memory", text).said(str(text), "does not say how it stores")
+    text.write_text(HLO[:-40])
+    sdyscope("memory", text).said(str(text), "cut off")
+    sharded = '%s = f32[] custom-call(%z), custom_call_target="Sharding", sharding={replicated}'
+    text.write_text(HLO.replace("  ROOT", f"  {sharded}\n  ROOT"))
+    sdyscope("memory", text).said("not partitioned yet")
