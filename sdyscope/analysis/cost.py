@@ -11,12 +11,12 @@ from typing import TypeVar
 
 from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
 from sdyscope.analysis.collective_totals import Collective, Collectives, Part
-from sdyscope.analysis.collectives import collectives
 from sdyscope.analysis.cost_links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost_roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost_time import collective_seconds
 from sdyscope.analysis.cost_work import WorkCount, count_work
 from sdyscope.analysis.scopes import Phase
+from sdyscope.analysis.slices import collectives_of
 from sdyscope.errors import TargetError
 from sdyscope.hardware_specs import Chip, chip_of
 from sdyscope.hlo import read_hlo
@@ -238,7 +238,7 @@ def cost(partitioned: Partitioned, meshes: Iterable[Mesh], given: Given | None =
     chip = chip_of(partitioned.device_kind)
     topology = partitioned.topology
     module = read_hlo(partitioned.hlo)
-    found = collectives(module, meshes)
+    found = collectives_of(partitioned, module, meshes)
     mesh = found.mesh
     for name in (*given.bandwidths, *given.latencies):
         if mesh is None or name not in mesh.shape:

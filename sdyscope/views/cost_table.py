@@ -204,8 +204,8 @@ def _uncertain(program: CostProgram) -> Iterator[str]:
         ]
         hint = f"; --bandwidth {named[0]} gives them" if named else ""
         yield (
-            f"{sent.unknown:,} of {sent.tensors:,} tensors that are communicated have no known time: "
-            f"no bandwidth is known of what they run over{hint}"
+            f"{sent.unknown:,} of {sent.tensors:,} communicated tensors have no known time: no "
+            f"bandwidth is known of what they run over{hint}"
         )
     loops = sum(one.unknown_trips for one in program.collectives)
     if program.unknown_trips or loops:
