@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -33,6 +33,7 @@ from sdyscope.graph.model import (
     Op,
     OpGraph,
     Sharding,
+    adjacency,
 )
 from sdyscope.graph.types import TensorType, parse_type
 
@@ -45,7 +46,7 @@ _Source = tuple[int, int, dict[int, Edge]]
 _NO_SHARDING = (None,)
 
 
-def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
+def build(module: Any, *, parsers: Parsers | None = None, unread: Collection[str] = ()) -> OpGraph:
     """The op graph of a module.
 
     Takes time and memory linear in the number of ops and operands. A module that was parsed from a
@@ -55,27 +56,28 @@ def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
     Args:
       module: An `ir.Module` of MLIR's Python bindings (`jax.extend.mlir.ir`), any dialects.
       parsers: Parsers of the sharding languages, to replace sdyscope's own.
+      unread: Names of attributes that stay the objects of the bindings, for who reads few of them.
 
     Raises:
       TargetError: regions or locations are nested some hundred deep.
     """
     try:
-        return _build(module, parsers)
+        return _build(module, parsers, unread)
     except RecursionError:
         raise TargetError(
             "The module's regions or locations are nested too deep to read."
         ) from None
 
 
-def _build(module: Any, parsers: Parsers | None) -> OpGraph:
+def _build(module: Any, parsers: Parsers | None, unread: Collection[str]) -> OpGraph:
     if parsers is None:
         parsers = default_parsers()
     with no_collection(), module.context:
-        builder = _Builder(module, parsers, hash)
+        builder = _Builder(module, parsers, unread, hash)
         builder.visit_top(module.operation)
         if len(builder.values) != builder.num_values:
             # Two values had the same hash, so hashes do not stand for values here.
-            builder = _Builder(module, parsers, lambda value: value)
+            builder = _Builder(module, parsers, unread, lambda value: value)
             builder.visit_top(module.operation)
         graph = builder.finish()
         add_boundary_edges(graph)
@@ -89,7 +91,14 @@ class _Builder:
     the time against the value itself, which would be compared and kept alive.
     """
 
-    def __init__(self, module: Any, parsers: Parsers, key_of: Callable[[Any], Any]) -> None:
+    def __init__(
+        self,
+        module: Any,
+        parsers: Parsers,
+        unread: Collection[str],
+        key_of: Callable[[Any], Any],
+    ) -> None:
+        self.unread = frozenset(unread)
         self.key_of = key_of
         # The bindings' module, without importing it (that would be importing jax).
         bindings = sys.modules[type(module).__module__]
@@ -105,14 +114,16 @@ class _Builder:
         self.waiting: list[tuple[Any, int, int, int]] = []
         self.regions = 0
         self.types: dict[Any, TensorType] = {}
-        self.wanted: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.wanted: dict[tuple[str, ...], tuple[tuple[str, dict[Any, AttributeValue]], ...]] = {}
+        self.known: dict[str, dict[Any, AttributeValue]] = {}
         self.plain: dict[Any, AttributeValue] = {}
         self.tables: dict[tuple[int, int, int], dict[int, Edge]] = {}
         self.kinds: dict[str, str] = {}
 
     def visit_top(self, operation: Any) -> None:
         """Adds the module and all that is inside it."""
-        attributes = self.attributes(operation.attributes, 0)
+        written = operation.attributes
+        attributes = self.attributes(written, _names_of(written), 0)
         location = self.location(operation.location)
         top = Op(0, operation.name, "", (), (), "", None, 0, 0, location, attributes)
         self.ops.append(top)
@@ -144,7 +155,7 @@ class _Builder:
             written = operation.attributes
             names = _names_of(written)
             if names and wanted.get(names, names):
-                attributes = self.attributes(written, node)
+                attributes = self.attributes(written, names, node)
             inside = attributes.get("sym_name", "") if kind == "func.func" else function
 
             results = operation.results
@@ -290,26 +301,40 @@ class _Builder:
             found = self.types[type_] = parse_type(str(type_))
         return found
 
-    def attributes(self, attributes: Any, node: int) -> Mapping[str, AttributeValue]:
-        """The attributes that the graph keeps."""
-        names = _names_of(attributes)
+    def attributes(
+        self, attributes: Any, names: tuple[str, ...], node: int
+    ) -> Mapping[str, AttributeValue]:
+        """The attributes that the graph keeps, of those with these names."""
         wanted = self.wanted.get(names)
         if wanted is None:
-            wanted = self.wanted[names] = tuple(filter(is_wanted, names))
+            wanted = self.wanted[names] = tuple(
+                (name, self.known.setdefault(name, {})) for name in names if is_wanted(name)
+            )
         if not wanted:
             return NO_ATTRIBUTES
-        return {name: self.value(name, attributes[name], node) for name in wanted}
+        found = {}
+        for name, known in wanted:
+            attribute = attributes[name]
+            value = known.get(attribute)
+            found[name] = self.value(name, attribute, node) if value is None else value
+        return found
 
     def value(self, name: str, attribute: Any, node: int) -> AttributeValue:
         """The value of an attribute; of a sharding that cannot be parsed the text."""
+        if name in self.unread:
+            return attribute
         plain = self.plain.get(attribute)
         if plain is None:
             plain = self.plain[attribute] = self.plain_value(attribute)
+        value = plain
         if type(plain) is str:
             language = language_of(name, plain)
             if language is not None:
-                return self.texts.read(language, plain, node, name)
-        return plain
+                value = self.texts.read(language, plain, node, name)
+                if isinstance(value, str):
+                    return value  # not understood, which is listed each time
+        self.known.setdefault(name, {})[attribute] = value
+        return value
 
     def plain_value(self, attribute: Any) -> AttributeValue:
         kind = type(attribute).__name__
@@ -378,15 +403,6 @@ class _Builder:
             self.not_understood,
             "bindings",
         )
-
-
-def adjacency(graph: networkx.MultiDiGraph[int]) -> tuple[Any, Any, Any]:
-    """NetworkX's dictionaries of nodes, of edges by producer and of edges by consumer.
-
-    Its `add_node` and `add_edge` ask each time what a reader knows, whether a node is there, and
-    take a fifth of the time of reading a module.
-    """
-    return graph._node, graph._succ, graph._pred
 
 
 def _names_of(attributes: Any) -> tuple[str, ...]:

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from sdyscope.graph import Op, OpGraph, TensorType
-from sdyscope.graph.bindings import adjacency
+from sdyscope.graph.model import adjacency
 from sdyscope.propagated import ValueId
 from sdyscope.stages.tags import ATTRIBUTE, sids
 
