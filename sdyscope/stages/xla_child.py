@@ -1,4 +1,4 @@
-"""The process in which XLA compiles a module just far enough to write down what it propagated.
+"""The process in which XLA compiles a module just far enough to write down what it decided.
 
 ``serve`` reads ``module.mlirbc`` and ``options.json`` in a folder, compiles for as many virtual CPU
 devices as the module has partitions, and ends as soon as the dump is written there: what comes
@@ -21,6 +21,7 @@ from jaxlib import _jax, xla_client
 
 __all__ = [
     "AFTER_GSPMD",
+    "AFTER_PARTITIONING",
     "AFTER_SHARDY",
     "LARGEST",
     "MODULE",
@@ -41,24 +42,32 @@ LARGEST = 2048
 AFTER_SHARDY = "shardy/*/02.after_propagation.mlir"
 _NEXT_OF_SHARDY = "shardy/*/03*.mlir"
 AFTER_GSPMD = "*after_sharding-propagation*.txt"
+#: The dump of what one device runs, before anything is made of it that is special to CPUs.
+AFTER_PARTITIONING = "*after_spmd-partitioning*.txt"
 
 _POLL = 0.01
 
 
-def finished(folder: Path) -> Path | None:
-    """The dump with the propagated shardings, once all of it is there."""
+def finished(folder: Path, partitioned: bool = False) -> Path | None:
+    """The dump with the propagated shardings, or of the partitioned program, once it is there."""
+    if partitioned:
+        return _whole(folder, AFTER_PARTITIONING)
     for path in folder.glob(AFTER_SHARDY):
         return path if any(folder.glob(_NEXT_OF_SHARDY)) else None
+    return _whole(folder, AFTER_GSPMD)
+
+
+def _whole(folder: Path, pattern: str) -> Path | None:
     # TPUs propagate twice: the last is what counts. A text is whole when its entry, which comes
     # last, is closed.
-    for path in sorted(folder.glob(AFTER_GSPMD), reverse=True):
+    for path in sorted(folder.glob(pattern), reverse=True):
         text = path.read_bytes()
         return path if b"\nENTRY " in text and text.endswith(b"}\n\n") else None
     return None
 
 
-def _watch(folder: Path) -> None:
-    while finished(folder) is None:
+def _watch(folder: Path, partitioned: bool) -> None:
+    while finished(folder, partitioned) is None:
         time.sleep(_POLL)
     os._exit(0)
 
@@ -69,10 +78,13 @@ def _options(
     num_partitions: int,
     shardy: bool,
     explained: bool,
+    partitioned: bool,
     parameters: list[bool],
     results: list[bool],
 ) -> Any:
     passes = ("shardy-verbose" if explained else "shardy-xla") if shardy else "sharding-propagation"
+    if partitioned:
+        passes = "spmd-partitioning"
     options = _jax.CompileOptions()
     options.num_replicas = 1
     options.num_partitions = num_partitions
@@ -87,7 +99,7 @@ def _options(
         ("xla_dump_to", str(folder)),
         ("xla_dump_hlo_pass_re", passes),
         # Shardy's own dumps come whatever this says.
-        ("xla_dump_hlo_module_re", "NOTHING" if shardy else "."),
+        ("xla_dump_hlo_module_re", "NOTHING" if shardy and not partitioned else "."),
         ("xla_dump_hlo_as_text", True),
     ]
     return options
@@ -98,7 +110,7 @@ def main(folder: Path) -> int:
     given = json.loads((folder / OPTIONS).read_text())
     client: Any = xla_client.make_cpu_client(num_devices=given["num_partitions"])
     options = _options(folder, **given)
-    threading.Thread(target=_watch, args=(folder,), daemon=True).start()
+    threading.Thread(target=_watch, args=(folder, given["partitioned"]), daemon=True).start()
     try:
         devices = _jax.DeviceList(tuple(client.devices()))
         client.compile_and_load((folder / MODULE).read_bytes(), devices, options)

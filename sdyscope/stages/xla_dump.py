@@ -130,9 +130,15 @@ def _one_partition(graph: OpGraph, partitioner: Partitioner) -> Propagated:
 
 
 def xla_dump(
-    module: Any, graph: OpGraph, partitioner: Partitioner, count: int, *, explained: bool = False
+    module: Any,
+    graph: OpGraph,
+    partitioner: Partitioner,
+    count: int,
+    *,
+    explained: bool = False,
+    partitioned: bool = False,
 ) -> Dump:
-    """Compiles a module for ``count`` CPU devices until it is propagated.
+    """Compiles a module for ``count`` CPU devices until it is propagated, or partitioned.
 
     Args:
         module: an ``ir.Module``, tagged.
@@ -140,6 +146,7 @@ def xla_dump(
         partitioner: whose propagation.
         count: number of partitions.
         explained: whether Shardy writes down its origins and steps, too.
+        partitioned: whether to go on until it is partitioned, and dump the HLO then.
 
     Raises:
         CompilerError: XLA refuses or aborts before, or does not run this partitioner.
@@ -151,6 +158,7 @@ def xla_dump(
         "num_partitions": count,
         "shardy": partitioner == "shardy",
         "explained": explained,
+        "partitioned": partitioned,
         "parameters": [_is_free(argument) for argument in main.arguments] if main else [],
         "results": [_is_free(result) for result in main.results] if main else [],
     }
@@ -171,7 +179,7 @@ def xla_dump(
             check=False,
         )
         refused = child.stdout if child.returncode == xla_child.REFUSED else ""
-        path = xla_child.finished(folder)
+        path = xla_child.finished(folder, partitioned)
         if path is not None:
             return Dump(path.name, path.read_text(), _first_sentence(refused))
     if partitioner == "shardy" and _FELL_BACK in child.stderr:

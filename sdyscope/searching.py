@@ -1,0 +1,193 @@
+"""Searches shardings of a program: its stages, put at the search's disposal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from sdyscope.analysis.search import Compiled, Search, Setting, search
+from sdyscope.analysis.search_cost import Prediction, Rates, Traffic
+from sdyscope.analysis.search_decisions import space
+from sdyscope.analysis.search_strategy import Budget
+from sdyscope.analysis.search_traffic import reduce_scatters, traffic
+from sdyscope.annotations import Annotation, read_annotations
+from sdyscope.errors import TargetError
+from sdyscope.graph import OpGraph, build
+from sdyscope.hardware import LARGEST_CPU, Hardware, parse_hardware
+from sdyscope.mesh import Mesh
+from sdyscope.sharding import NamedSharding
+from sdyscope.staged import Staged
+
+if TYPE_CHECKING:
+    from sdyscope.stages.annotate import Change
+    from sdyscope.stages.lower import LoweredModule
+
+__all__ = ["searched"]
+
+
+def searched(
+    program: Staged,
+    arguments: Sequence[str] = (),
+    axes: Sequence[str] | None = None,
+    *,
+    limit: int | None = None,
+    rates: Rates = Rates(),  # noqa: B008 (frozen)
+    budget: Budget = Budget(),  # noqa: B008
+    seed: int = 0,
+    tied: bool = True,
+    on: Hardware | str | None = None,
+    checks: int = 24,
+    compiles: int = 3,
+    notify: Callable[[str, float], None] | None = None,
+) -> Search:
+    """See ``Inspection.search``."""
+    from sdyscope.analysis.predicted_collectives import Predictor
+
+    if "shardy" not in program.partitioners:
+        raise TargetError(
+            f"{program.name} has GSPMD's shardings, and a search propagates with Shardy.",
+            hint="Name the program that it was lowered from.",
+        )
+    chosen = program.chosen("shardy")
+    lowered, graph = program.lowered[chosen], program.graph(chosen)
+    mesh = program.only_mesh(chosen)
+    if mesh is None or not any(found == mesh for found in graph.meshes.values()):
+        raise TargetError(
+            f"{program.name} is not on one mesh whose axes could be placed.",
+            hint="Give at least one argument a NamedSharding on the mesh.",
+        )
+    found = space(program.tensors, chosen, mesh, arguments, axes, tied=tied)
+    writer = _Writer(found.mesh, program.annotations(chosen))
+    predictor = Predictor(lowered, graph)
+    notes: dict[str, None] = {}
+
+    def predict(settings: Sequence[Setting]) -> Prediction:
+        made = predictor.predict(writer.changes(settings))
+        if not settings:
+            notes.update(dict.fromkeys(made.notes))
+        return Prediction(
+            traffic(made.collectives),
+            made.argument_bytes,
+            made.result_bytes,
+            flops=float(made.flops),
+        )
+
+    compiler = _Compiler(program, lowered, graph, mesh, on)
+    result = search(
+        found,
+        predict,
+        None if compiler.devices > LARGEST_CPU else compiler.partition,
+        compiler.compile,
+        rates=rates,
+        limit=limit,
+        budget=budget,
+        seed=seed,
+        checks=checks,
+        compiles=compiles,
+        notify=notify,
+    )
+    return replace(result, notes=(*result.notes, *notes))
+
+
+class _Writer:
+    """Turns settings into changes of a module's annotations."""
+
+    def __init__(self, mesh: Mesh, annotations: Sequence[Annotation]) -> None:
+        self._mesh = mesh
+        self._there = {
+            (one.kind, one.index): one
+            for one in annotations
+            if one.kind in ("argument", "result") and one.index is not None
+        }
+
+    def changes(self, settings: Sequence[Setting]) -> list[Change]:
+        from sdyscope.stages.annotate import Change
+
+        return [
+            Change(self._there[member.kind, member.number], NamedSharding(self._mesh, spec))
+            for member, spec in settings
+        ]
+
+
+class _Compiler:
+    """Compiles the program with other shardings, for one kind of hardware."""
+
+    def __init__(
+        self,
+        program: Staged,
+        lowered: LoweredModule,
+        graph: OpGraph,
+        mesh: Mesh,
+        on: Hardware | str | None,
+    ) -> None:
+        from sdyscope.stages.partition import default_hardware, partitions
+
+        hardware = parse_hardware(on) if isinstance(on, str) else on
+        if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
+            hardware = default_hardware(lowered, graph)
+        self._program, self._lowered, self._graph = program, lowered, graph
+        self._mesh, self._hardware = mesh, hardware
+        self._module, self._module_graph = lowered, graph
+        self._writer = _Writer(mesh, program.annotations("shardy"))
+        self._for_hardware: _Writer | None = None
+        self.devices = partitions(lowered, graph)
+
+    def partition(self, settings: Sequence[Setting]) -> tuple[Traffic, ...]:
+        """What XLA's partitioner makes the program send with some settings.
+
+        Raises:
+            CompilerError: XLA refuses it.
+        """
+        from sdyscope.analysis.collectives import collectives
+        from sdyscope.hlo import read_hlo
+        from sdyscope.stages.annotate import annotate
+        from sdyscope.stages.spmd import spmd
+
+        changed = annotate(self._lowered, self._graph, self._writer.changes(settings))
+        module = read_hlo(spmd(changed, build(changed.module)))
+        return traffic(reduce_scatters(collectives(module, (self._mesh,)), module))
+
+    def compile(self, settings: Sequence[Setting]) -> Compiled:
+        """What the compiler makes of the program with some settings.
+
+        Raises:
+            CompilerError: the compiler refuses it.
+            TargetError: there is no such hardware, or its compiler is not installed.
+        """
+        from sdyscope.analysis.collectives import collectives
+        from sdyscope.hlo import read_hlo
+        from sdyscope.stages.annotate import annotate
+        from sdyscope.stages.partition import partition
+
+        if self._for_hardware is None:
+            self._for_hardware = self._lower()
+        changes = self._for_hardware.changes(settings)
+        changed = annotate(self._module, self._module_graph, changes)
+        made = partition(changed, self._hardware, partitioner="shardy")
+        found = collectives(read_hlo(made.hlo), (self._mesh,))
+        memory = made.memory
+        measured = Prediction(
+            traffic(found),
+            0 if memory is None else memory.arguments,
+            0 if memory is None else memory.outputs,
+            0 if memory is None else memory.aliases,
+        )
+        return Compiled(
+            measured,
+            None if memory is None else memory.temporaries,
+            None if memory is None else memory.total,
+            made.compile_seconds,
+            str(made.hardware),
+            made.hardware.platform != "cpu",
+        )
+
+    def _lower(self) -> _Writer:
+        """Lowers the program again where it is for other hardware."""
+        from sdyscope.stages.lower import lower
+
+        platform = self._hardware.platform
+        if self._program.program is not None and platform not in self._lowered.platforms:
+            self._module = lower(self._program.traced, "shardy", (platform,))
+            self._module_graph = build(self._module.module)
+        return _Writer(self._mesh, read_annotations(self._module_graph))
