@@ -59,14 +59,28 @@ def test_models_take_what_the_compiler_counts(model, partitioner):
 
 @needs_libtpu
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
-@pytest.mark.parametrize("hardware", ["tpu:v5e:2x4", "tpu:v5p:2x2x1x2slices"])
-def test_tpus_store_tiles(hardware, partitioner):
-    found = Inspection(resolve("mlp"), [partitioner]).memory(on=hardware)
+@pytest.mark.parametrize(
+    ("model", "hardware", "mesh"),
+    [
+        ("mlp", "tpu:v5e:4x4", {"data": 4, "model": 4}),
+        ("mlp", "tpu:v5p:2x2x1x2slices", {"data": 4, "model": 2}),
+        ("fsdp-transformer", "tpu:v5e:4x4", {"fsdp": 8, "model": 2}),
+        ("fsdp-transformer", "tpu:v5p:2x2x2x2slices", {"data": 2, "fsdp": 4, "model": 2}),
+    ],
+)
+def test_tpus_store_tiles(model, hardware, mesh, partitioner):
+    settings = {"donate": True, **({"layers": 1} if model == "fsdp-transformer" else {})}
+    program = resolve(model, mesh=mesh, settings=settings)
+    found = Inspection(program, [partitioner]).memory(on=hardware)
     said = found.partitioned.memory
     assert found.equal is True
     stored = sum(one.stored for one in found.groups if one.kind == "argument")
     assert stored == said.arguments
     assert stored > sum(one.bytes_per_device for one in found.groups if one.kind == "argument")
+    results = sum(one.stored for one in found.groups if one.kind == "result")
+    assert results == said.outputs - found.table
+    # What a donated argument gives to a result is counted alike.
+    assert sum(one.shared for one in found.groups if one.kind == "result") == said.aliases > 0
 
 
 def test_what_could_be_sharded_further():
