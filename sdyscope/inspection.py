@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from sdyscope.analysis.predicted_collectives import Prediction
     from sdyscope.analysis.propagated_diff import PropagatedDiff, PropagatedSide
     from sdyscope.analysis.run import Run
+    from sdyscope.analysis.search import Search
+    from sdyscope.analysis.search_cost import Rates
+    from sdyscope.analysis.search_strategy import Budget
     from sdyscope.stages.lower import LoweredModule
 
 __all__ = ["PARTITIONERS", "Inspection", "inspect", "read"]
@@ -273,6 +276,64 @@ class Inspection(Staged):
         if self.program is not None:
             made.traced, made.requested = self.traced, self.requested
         return made
+
+    def search(
+        self,
+        arguments: Sequence[str] = (),
+        axes: Sequence[str] | None = None,
+        *,
+        max_memory: int | None = None,
+        rates: Rates | None = None,
+        budget: Budget | None = None,
+        seed: int = 0,
+        tied: bool = True,
+        on: Hardware | str | None = None,
+        checks: int = 24,
+        compiles: int = 3,
+        notify: Callable[[str, float], None] | None = None,
+    ) -> Search:
+        """Tries other shardings of arguments, and finds those that cost less.
+
+        Candidates are predicted with Shardy's own passes; the best are partitioned by XLA, and the
+        best of those is compiled.
+
+        Args:
+            arguments: globs of the arguments' paths. Without any, those whose next value the
+                program returns, such as a train step's parameters.
+            axes: the mesh axes to place; by default all.
+            max_memory: bytes of arguments and results that a device may hold.
+            rates: how bytes and FLOPs are weighed against each other.
+            budget: how many candidates to predict, or for how many seconds; by default 300.
+            seed: of the random numbers. With it, a search is the same each time.
+            tied: whether the same tensor of every layer is sharded alike.
+            on: what to compile for, as ``partitioned`` takes it.
+            checks: how many candidates to have partitioned by XLA, the program itself included.
+            compiles: how many candidates to compile at most, until one is confirmed; 0 for none.
+            notify: told what is being done, and how much of it is done, from 0 to 1.
+
+        Raises:
+            CompilerError: the program itself can't be propagated, partitioned or compiled.
+            TargetError: no argument has such a path, the mesh has no such axis, or there is nothing
+                to search; or there is no such hardware.
+        """
+        from sdyscope.analysis.search_cost import Rates
+        from sdyscope.analysis.search_strategy import Budget
+        from sdyscope.searching import searched
+
+        return searched(
+            self,
+            arguments,
+            axes,
+            limit=max_memory,
+            rates=rates or Rates(),
+            budget=budget or Budget(),
+            seed=seed,
+            tied=tied,
+            on=on,
+            checks=checks,
+            compiles=compiles,
+            notify=notify,
+        )
 
     def run(
         self,

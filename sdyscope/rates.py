@@ -1,4 +1,4 @@
-"""Bandwidths and latencies as people write them: ``90GB/s``, ``400Gbit/s``, ``1us``."""
+"""Bandwidths, latencies and sizes as people write them: ``90GB/s``, ``1us``, ``16GiB``."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from sdyscope.errors import TargetError
 
-__all__ = ["bandwidth_text", "parse_bandwidth", "parse_latency", "time_text"]
+__all__ = ["bandwidth_text", "parse_bandwidth", "parse_latency", "parse_size", "time_text"]
 
 _PREFIXES = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4}
 _BANDWIDTH = re.compile(
@@ -16,6 +16,7 @@ _BANDWIDTH = re.compile(
     r"(?P<prefix>[KkMGT]?)(?P<binary>i?)(?P<unit>B|bit|b)/s"
 )
 _LATENCY = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?(?:e[+-]?[0-9]+)?)\s*(?P<unit>ns|us|µs|ms|s)")
+_SIZE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)\s*(?P<prefix>[KkMGT]?)(?P<binary>i?)B")
 _SECONDS: Mapping[str, float] = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0}
 
 
@@ -46,6 +47,22 @@ def parse_latency(text: str) -> float:
     if found is None or value == math.inf:
         raise TargetError(f"{text!r} is no latency.", hint="Write 1us, 500ns or 0.01ms.")
     return value
+
+
+def parse_size(text: str) -> int:
+    """Bytes of ``16GiB`` (2^30 bytes), ``16GB`` (10^9 bytes) or ``512 B``.
+
+    Raises:
+        TargetError: the text is no size, or it is less than a byte.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None or (found["binary"] and not found["prefix"]):
+        raise TargetError(f"{text!r} is no size in bytes.", hint="Write 16GiB, 800MB or 512B.")
+    scale = (1024 if found["binary"] else 1000) ** _PREFIXES[found["prefix"]]
+    size = int(float(found["number"]) * scale)
+    if size < 1:
+        raise TargetError(f"The size {text!r} is less than a byte.")
+    return size
 
 
 def bandwidth_text(value: float) -> str:

@@ -17,11 +17,10 @@ from sdyscope.analysis.collective_bytes import CollectiveKind
 
 __all__ = ["FLOPS_PER_BYTE", "Prediction", "Rates", "Traffic", "front"]
 
-#: FLOPs of a device in the time in which it sends a byte, by the vendors' figures: TPU v5e 985
-#: (197 TFLOP/s bf16, 1,600 Gbit/s), v5p 765 (459 TFLOP/s, 4,800 Gbit/s), H100 2,198 (989 TFLOP/s
-#: bf16 without sparsity, NVLink 450 GB/s each way). https://cloud.google.com/tpu/docs/v5e,
-#: https://cloud.google.com/tpu/docs/v5p, https://www.nvidia.com/en-us/data-center/h100.
-FLOPS_PER_BYTE = 1000.0
+#: FLOPs of a device in the time in which it sends a byte over one mesh axis, by the figures and
+#: sources of ``hardware_specs.toml``: TPU v5e 2,189 (197 TFLOP/s bf16; two links of 45 GB/s), v5p
+#: 2,550 (459 TFLOP/s; two links of 90 GB/s), H100 2,198 (989 TFLOP/s bf16; NVLink 450 GB/s).
+FLOPS_PER_BYTE = 2200.0
 
 _Candidate = TypeVar("_Candidate")
 
