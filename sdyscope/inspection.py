@@ -125,11 +125,14 @@ class Inspection(Staged):
         made = self.partitioned(partitioner, on)
         return cost(made, comparisons.meshes_of(self), told)
 
-    def predicted_collectives(self, partitioner: Partitioner = "shardy") -> Prediction:
+    def predicted_collectives(
+        self, partitioner: Partitioner = "shardy", *, on_cpu: bool = False
+    ) -> Prediction:
         """Its collectives as Shardy's reshards predict them: not compiled, for any mesh.
 
         Args:
             partitioner: Shardy; GSPMD's collectives are only known when it has compiled.
+            on_cpu: whether as CPUs do it, or as TPUs and GPUs do (``Predictor.predict``).
 
         Raises:
             CompilerError: the module has no shardings that Shardy propagates, or it refuses it.
@@ -137,7 +140,7 @@ class Inspection(Staged):
         from sdyscope.analysis.predicted_collectives import Predictor
 
         chosen = self.chosen(partitioner)
-        return Predictor(self.lowered[chosen], self.graph(chosen)).predict()
+        return Predictor(self.lowered[chosen], self.graph(chosen)).predict(on_cpu=on_cpu)
 
     def explainer(
         self, partitioner: Partitioner | None = None, *, conservative: bool = False
