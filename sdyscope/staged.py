@@ -49,6 +49,7 @@ class Staged:
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
         self._propagated: dict[tuple[Partitioner, bool, bool], Propagated | CompilerError] = {}
         self._partitioned: dict[tuple[Partitioner, Hardware], Partitioned] = {}
+        self._for: dict[tuple[Partitioner, str], Staged] = {}
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.name} under {' and '.join(self.partitioners)}>"
@@ -256,7 +257,6 @@ class Staged:
             TargetError: there is no such hardware, it has another number of devices than the
                 program, or its compiler is not installed.
         """
-        from sdyscope.stages.lower import lower
         from sdyscope.stages.partition import default_hardware, partition, partitions
         from sdyscope.stages.present import resolved
 
@@ -269,13 +269,34 @@ class Staged:
             hardware = default_hardware(module, graph)
         key = (chosen, hardware)
         if key not in self._partitioned:
-            own_graph: OpGraph | None = graph
-            if self.program is not None and hardware.platform not in module.platforms:
-                module, own_graph = lower(self.traced, chosen, (hardware.platform,)), None
-            made = partition(module, hardware, graph=own_graph, partitioner=chosen)
+            lowered = self.lowered_for(hardware.platform, chosen)
+            module, graph = lowered.lowered[chosen], lowered.graph(chosen)
+            made = partition(module, hardware, graph=graph, partitioner=chosen)
             self._partitioned[key] = replace(made, name=self.name)
         found = self._partitioned[key]
         return replace(found, notes=(note, *found.notes)) if note else found
+
+    def lowered_for(self, platform: str, partitioner: Partitioner) -> Staged:
+        """The program as it is lowered for a platform, which is how it is compiled for that.
+
+        Args:
+            platform: ``cpu``, ``tpu`` or ``cuda``.
+            partitioner: under which.
+
+        Raises:
+            CompilerError: JAX can't lower it for the platform.
+        """
+        from sdyscope.stages.lower import lower
+
+        module = self.lowered[partitioner]
+        if self.program is None or platform in module.platforms:
+            return self
+        key = (partitioner, platform)
+        if key not in self._for:
+            other = lower(self.traced, partitioner, (platform,), name=self.name)
+            self._for[key] = Staged(other, [partitioner])
+            self._for[key].partitioners = (partitioner,)
+        return self._for[key]
 
     def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
         """The mesh with axes that shardings are on, where there is just one."""

@@ -32,10 +32,11 @@ class Part:
         primitive: JAX's primitive, as the scope ends with it.
         phase: forward, backward or other.
         source: the innermost line of user code of the same op; None where there is none.
-        tags: nodes in the op graph of the lowered module of the ops that it was made for; none
+        tags: the ops that it was made for, or whose value it moves: of each the calls that it was
+            inlined from, then the op itself, as nodes in the op graph of the lowered module. None
             where the compiler kept none, or the program was compiled without tags.
-        result: which result of the program the communicated value becomes, unchanged; None where
-            an op takes it.
+        result: where XLA kept no op that it was made for, the result of the program that the
+            communicated value becomes; None where it becomes none.
         origin: why it is there; None where that was not looked for.
     """
 
@@ -47,7 +48,7 @@ class Part:
     primitive: str
     phase: Phase
     source: SourceLocation | None
-    tags: tuple[int, ...] = ()
+    tags: tuple[tuple[int, ...], ...] = ()
     result: int | None = None
     origin: CollectiveOrigin | None = None
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from sdyscope.analysis.collective_axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind, wire_bytes
@@ -30,12 +31,18 @@ from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.replica_groups import CollectiveDeviceList, ReplicaGroups
 from sdyscope.source import SourceLocation
 
-__all__ = ["Collective", "Collectives", "Part", "Tally", "collectives"]
+__all__ = ["Collective", "Collectives", "Part", "Tags", "Tally", "collectives"]
+
+Tags: TypeAlias = tuple[tuple[int, ...], ...]
+"""Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
 
 _START = "-start"
 _DONE = re.compile(r"-(done|update)$")
 _SYNCHRONOUS = '"is_sync":true'
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
+
+#: Ops that give a value another form only.
+_FORMS = ("bitcast", "copy", "convert", "reshape", "transpose", "get-tuple-element")
 
 #: How far back the maker of a value without a name is looked for.
 _STEPS = 8
@@ -47,18 +54,22 @@ _IN_PIECES = ("all-to-all", "ragged-all-to-all")
 _GLOBAL_IDS = ("all-gather", "all-reduce", "reduce-scatter")
 
 
-def collectives(module: HloModule, meshes: Iterable[Mesh] = ()) -> Collectives:
+def collectives(
+    module: HloModule, meshes: Iterable[Mesh] = (), tags: Mapping[str, Tags] | None = None
+) -> Collectives:
     """Every collective that one run of a module executes.
 
     Args:
         module: the program of one device.
         meshes: meshes of the program. Of those with as many devices as the module is for, the axes
             of the first are named in which most groups are axes, and fewest are parts of one.
+        tags: by instruction, the ops of the lowered module that it was made from
+            (``Partitioned.tags``).
 
     Raises:
         SdyscopeError: the text is cut off or a computation calls itself.
     """
-    reader = _Reader(module)
+    reader = _Reader(module, tags or {})
     found, unread = reader.all()
     total = module.num_partitions * module.replica_count
     best = Collectives(found, total, None, reader.differentiated)
@@ -105,8 +116,9 @@ class _Reader:
         differentiated: whether the program has a backward pass.
     """
 
-    def __init__(self, module: HloModule) -> None:
+    def __init__(self, module: HloModule, tags: Mapping[str, Tags]) -> None:
         self.module = module
+        self.tags = tags
         self.devices = module.num_partitions * module.replica_count
         self.groups: dict[str, ReplicaGroups] = {}
         self.pairs: dict[str, tuple[tuple[int, int], ...]] = {}
@@ -246,9 +258,10 @@ class _Reader:
         own = self.fused_by.get(computation.name)
         made = []
         for shape, user in zip(shapes, named, strict=True):
-            known = [one for one in (user, instruction, own) if one and one.op_name]
+            known = [one for one in (user, instruction, own) if one and self.is_named(one)]
+            result = None if known else self.returned_as(computation, user)
             if not known:
-                known = list(_maker(computation, user))
+                known = list(self.maker(computation, user))
             op_name = known[0].op_name if known else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
@@ -263,9 +276,42 @@ class _Reader:
                     primitive=primitive,
                     phase=phase_of(op_name, self.differentiated),
                     source=next((_users_line(stack) for stack in stacks if stack), None),
+                    tags=self.tags.get(known[0].name, ()) if known else (),
+                    result=result,
                 )
             )
         return tuple(made)
+
+    def is_named(self, instruction: Instruction) -> bool:
+        """Whether an instruction says what op it was made for."""
+        return instruction.name in self.tags or bool(instruction.op_name)
+
+    def maker(self, computation: Computation, instruction: Instruction) -> Iterator[Instruction]:
+        """What made the value that a collective without a name moves: the next op with a name."""
+        at: Instruction | None = instruction
+        for _ in range(_STEPS):
+            operands = at.operands if at is not None else ()
+            at = computation.instructions.get(operands[0]) if operands else None
+            if at is not None and self.is_named(at):
+                yield at
+                return
+
+    def returned_as(self, computation: Computation, instruction: Instruction) -> int | None:
+        """Which result of the program a value is, once it is only given another form."""
+        if not computation.is_entry:
+            return None
+        names = {instruction.name}
+        after = False
+        for one in computation.instructions.values():
+            after = after or one.name == instruction.name
+            if not after or not names.intersection(operands := one.operands):
+                continue
+            if one.is_root:
+                index = next(at for at, name in enumerate(operands) if name in names)
+                return index if one.opcode == "tuple" else 0
+            if one.opcode in _FORMS or one.opcode.endswith("-done"):
+                names.add(one.name)
+        return 0 if computation.root is instruction else None
 
     def joined(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
         """The values that an operand without a name is a concatenation of: GPUs join so."""
@@ -341,17 +387,6 @@ def _unflattened(computation: Computation, name: str) -> Instruction | None:
             break
         one = before
     return one
-
-
-def _maker(computation: Computation, instruction: Instruction) -> Iterator[Instruction]:
-    """What made the value that a collective without a name moves: the next op that has a name."""
-    at: Instruction | None = instruction
-    for _ in range(_STEPS):
-        operands = at.operands if at is not None else ()
-        at = computation.instructions.get(operands[0]) if operands else None
-        if at is not None and at.op_name:
-            yield at
-            return
 
 
 def _users_line(stack: Sequence[SourceLocation]) -> SourceLocation:

@@ -1,0 +1,202 @@
+"""Which annotations of the program the axes of a value come from, under both partitioners.
+
+Shardy records it: the chains of ``explain``. GSPMD records nothing, nor does Shardy in a few
+modules; there an axis is followed along the data flow, through values that are sharded on it, to
+the nearest annotation with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple
+
+from sdyscope.analysis.axis_parts import AxisPart
+from sdyscope.analysis.chains import Chains
+from sdyscope.analysis.propagated_axes import PropagatedAxes, spec_of
+from sdyscope.annotations import Annotation, AnnotationKind
+from sdyscope.graph import Edge, Op
+from sdyscope.propagated import ValueId
+from sdyscope.source import SourceLocation
+
+__all__ = ["AnnotatedAxes", "AnnotatedAxis"]
+
+#: Ops whose operands and results are only alike through their regions or functions.
+_CROSSED = frozenset(
+    {"while", "case", "if", "call", "manual_computation", "named_computation", "func", "module"}
+)
+
+
+class AnnotatedAxis(NamedTuple):
+    """An annotation that an axis of a value comes from.
+
+    Attributes:
+        kind: what is annotated.
+        name: pytree path or scope.
+        spec: what is written there, as JAX writes it.
+        part: the axis, or as much of it as comes from there.
+        source: its line.
+        recorded: whether the partitioner says so; otherwise it was followed.
+    """
+
+    kind: AnnotationKind
+    name: str
+    spec: str
+    part: AxisPart
+    source: SourceLocation | None
+    recorded: bool
+
+
+class AnnotatedAxes:
+    """Finds annotations in one propagation.
+
+    Args:
+        decided: its shardings.
+        annotations: what is written in the lowered module.
+        chains: what Shardy recorded; None under GSPMD.
+    """
+
+    def __init__(
+        self,
+        decided: PropagatedAxes,
+        annotations: tuple[Annotation, ...],
+        chains: Chains | None = None,
+    ) -> None:
+        self.decided = decided
+        self.graph = decided.graph
+        self.chains = chains
+        self._specs = [(one, *spec_of(one, decided.mesh)) for one in annotations]
+        self._nearest: dict[AxisPart, dict[ValueId, tuple[Annotation, str]]] = {}
+
+    def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
+        """Where an axis of a value comes from; nothing where none was found."""
+        recorded = tuple(self._recorded(value, part))
+        if recorded:
+            return recorded
+        found = self._followed(part).get(value)
+        return () if found is None else (_annotated(*found, part, recorded=False),)
+
+    def of_result(self, index: int) -> tuple[Annotation, str] | None:
+        """The annotation of a result of the program, and its spec."""
+        for one, spec, _ in self._specs:
+            if one.kind == "result" and one.index == index and one.sharding is not None:
+                return one, spec
+        return None
+
+    def of_op(self, op: int) -> tuple[Annotation, str] | None:
+        """The annotation of a constraint, or that is written on any other op."""
+        for one, spec, _ in self._specs:
+            if one.op == op and one.kind not in ("argument", "result"):
+                return one, spec
+        return None
+
+    def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
+        kept = self.decided.propagated.values.get(value)
+        if self.chains is None or kept is None or kept.node is None:
+            return
+        ref = (kept.node, kept.result)
+        for dimension, own in self.chains.flow.parts(ref):
+            shared = own.shared(part)
+            for piece in [] if shared is None else self.chains.pieces(ref, shared):
+                start = self.chains.chain(ref, dimension, piece).beginning
+                if start is None:
+                    continue
+                if start.annotation is not None:
+                    spec, _ = spec_of(start.annotation, self.decided.mesh)
+                    yield _annotated(start.annotation, spec, piece, recorded=True)
+                else:
+                    yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
+
+    # Following.
+
+    def _followed(self, part: AxisPart) -> dict[ValueId, tuple[Annotation, str]]:
+        """The nearest annotation with an axis, for each value that is sharded on it."""
+        if part in self._nearest:
+            return self._nearest[part]
+        found: dict[ValueId, tuple[Annotation, str]] = {}
+        queue: deque[ValueId] = deque()
+        for one, spec, axes in self._specs:
+            if not _has(axes, part):
+                continue
+            for value in self._annotated_values(one):
+                if value not in found and _has(self.decided.axes(value), part):
+                    found[value] = (one, spec)
+                    queue.append(value)
+        while queue:
+            value = queue.popleft()
+            for other in self._neighbours.get(value, ()):
+                if other not in found and _has(self.decided.axes(other), part):
+                    found[other] = found[value]
+                    queue.append(other)
+        self._nearest[part] = found
+        return found
+
+    def _annotated_values(self, one: Annotation) -> Iterator[ValueId]:
+        graph, main = self.graph, self.graph.main
+        if one.kind == "argument" and main is not None and one.index is not None:
+            yield main.arguments[one.index].node, 0
+        elif one.kind == "result" and main is not None:
+            end = graph.children(main.op)[-1]
+            yield from (
+                (producer.id, edge.result)
+                for producer, edge in graph.operands(end)
+                if edge.operand == one.index
+            )
+        elif one.kind == "shard_map input" and one.op >= 0:
+            yield from self._values_of(graph.ops[one.op], one.index)
+        elif 0 <= one.op < len(graph.ops) and graph.ops[one.op].types:
+            op = graph.ops[one.op]
+            index = one.index if one.kind == "shard_map output" else 0
+            yield op.id, index if index is not None and index < len(op.types) else 0
+
+    def _values_of(self, op: Op, index: int | None) -> Iterator[ValueId]:
+        for producer, edge in self.graph.operands(op):
+            if edge.operand == index or index is None:
+                yield producer.id, edge.result
+        if op.types and op.kind.endswith("custom_call"):
+            yield op.id, 0
+
+    @cached_property
+    def _neighbours(self) -> dict[ValueId, list[ValueId]]:
+        """The values that meet in an op, or are one across the boundary of a region or function."""
+        found: dict[ValueId, list[ValueId]] = {}
+
+        def join(values: Iterable[ValueId]) -> None:
+            distinct = list(dict.fromkeys(values))
+            for one in distinct:
+                found.setdefault(one, []).extend(other for other in distinct if other != one)
+
+        graph = self.graph
+        for op in graph.ops:
+            if op.is_argument or op.kind.rpartition(".")[2] in _CROSSED:
+                continue
+            operands = [(producer.id, edge.result) for producer, edge in graph.operands(op)]
+            if op.types:
+                join([*operands, *((op.id, result) for result in range(len(op.types)))])
+        for producer, consumer, edge in graph.nx.edges(data="edge"):
+            pair = self._crossing(producer, consumer, edge)
+            if pair is not None:
+                join(pair)
+        return found
+
+    def _crossing(self, producer: int, consumer: int, edge: Edge) -> tuple[ValueId, ValueId] | None:
+        if edge.kind in ("region", "call"):
+            return (producer, edge.result), (consumer, 0)
+        if edge.kind in ("loop", "yield", "return"):
+            returned = self.graph.operands(producer)
+            if edge.result < len(returned):
+                source, use = returned[edge.result]
+                target = (consumer, 0 if self.graph.ops[consumer].is_argument else edge.operand)
+                return (source.id, use.result), target
+        return None
+
+
+def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
+    return any(own.shared(part) is not None for dim in axes for own in dim)
+
+
+def _annotated(
+    annotation: Annotation, spec: str, part: AxisPart, *, recorded: bool
+) -> AnnotatedAxis:
+    return AnnotatedAxis(annotation.kind, annotation.path, spec, part, annotation.source, recorded)

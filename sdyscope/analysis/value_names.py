@@ -1,0 +1,79 @@
+"""What to call a value of the lowered module: by the argument it only gives another form."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sdyscope.graph import Op, OpGraph
+from sdyscope.propagated import ValueId
+
+__all__ = ["ValueNames", "op_name"]
+
+#: Ops whose result is their first operand in another form, or a part of it.
+_FORMS: Final = frozenset(
+    {
+        "convert",
+        "reshape",
+        "transpose",
+        "copy",
+        "sharding_constraint",
+        "reshard",
+        "optimization_barrier",
+        "bitcast_convert",
+        "slice",
+        "dynamic_slice",
+    }
+)
+_CALLS: Final = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+
+#: How many ops a name is looked for through.
+_STEPS = 16
+
+
+class ValueNames:
+    """Names of the values of one module.
+
+    Args:
+        graph: its op graph.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        main = graph.main
+        arguments = main.arguments if main is not None else ()
+        self._arguments = {one.node: one.name or f"argument {one.index}" for one in arguments}
+
+    def name(self, value: ValueId) -> str:
+        """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``."""
+        at: ValueId | None = value
+        for _ in range(_STEPS):
+            if at is None:
+                break
+            if at[0] in self._arguments:
+                return self._arguments[at[0]]
+            at = self._before(at)
+        return op_name(self.graph.ops[value[0]])
+
+    def _before(self, value: ValueId) -> ValueId | None:
+        """The value that this one is another form of; None where it is none."""
+        op = self.graph.ops[value[0]]
+        if op.is_argument:
+            for producer, _, edge in self.graph.nx.in_edges(op.id, data="edge"):
+                if edge.kind in ("region", "call"):
+                    return producer, edge.result
+            return None
+        kind = op.kind.rpartition(".")[2]
+        if kind in _FORMS or op.call_target in _CALLS:
+            for producer, edge in self.graph.operands(op):
+                if edge.operand == value[1]:
+                    return producer.id, edge.result
+        return None
+
+
+def op_name(op: Op) -> str:
+    """``dot_general in layer0/mlp``; what JAX's transformations add to a scope stays."""
+    scope, _, primitive = op.scope.rpartition("/")
+    first, _, rest = scope.partition("/")
+    own = rest if first.startswith(("jit(", "pjit(")) else scope
+    name = primitive if primitive and not primitive.endswith(")") else op.kind.rpartition(".")[2]
+    return f"{name} in {own}" if own else name
