@@ -199,7 +199,14 @@ def partitioned(
     except SdyscopeError as error:
         note = f"Where differences begin is not known, as propagation failed: {error.message}"
         return partitioned_diff(*sides, notes=(note,))
-    return partitioned_diff(*sides, propagated, by_name=one.program is not two.program)
+    if one.program is two.program:
+        return partitioned_diff(*sides, propagated)
+    lowered = diff(
+        _side(one.program, one.partitioner, one.label),
+        _side(two.program, two.partitioner, two.label),
+        across_partitioners=one.partitioner != two.partitioner,
+    )
+    return partitioned_diff(*sides, propagated, annotations=lowered.tensors, by_name=True)
 
 
 def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:

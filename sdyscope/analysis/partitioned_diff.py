@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdyscope.analysis.collective_totals import Collectives
+from sdyscope.analysis.diff import Difference
 from sdyscope.analysis.memory import Memory
-from sdyscope.analysis.partitioned_diff_causes import Causes
+from sdyscope.analysis.memory_text import TextMemory
+from sdyscope.analysis.partitioned_diff_causes import Cause, Causes
 from sdyscope.analysis.partitioned_diff_collectives import (
     CollectiveDifference,
     collective_differences,
 )
 from sdyscope.analysis.partitioned_diff_memory import MemoryRow, memory_rows
-from sdyscope.analysis.propagated_diff import Group, PropagatedSide, propagated_diff
+from sdyscope.analysis.propagated_diff import PropagatedSide, propagated_diff
 from sdyscope.partitioned import Partitioned
 
 __all__ = ["PartitionedDiff", "PartitionedSide", "partitioned_diff"]
@@ -26,7 +29,7 @@ class PartitionedSide:
         label: what to call it: a partitioner, some hardware, a program.
         collectives: its collectives.
         partitioned: the compiled program; None for the text of one.
-        memory: what a device holds of it; None where that is not known.
+        memory: what a device holds of it, or what a text says of that; None where it is not known.
         tagged: whether the collectives' tags are of the module that was lowered first, and not of
             one that was lowered again for other hardware.
         notes: what else there is to know.
@@ -35,7 +38,7 @@ class PartitionedSide:
     label: str
     collectives: Collectives
     partitioned: Partitioned | None = None
-    memory: Memory | None = None
+    memory: Memory | TextMemory | None = None
     tagged: bool = True
     notes: tuple[str, ...] = ()
 
@@ -49,7 +52,8 @@ class PartitionedDiff:
         b: the second.
         collectives: collectives that differ, what makes the largest difference in bytes first.
         moved: how many tensors both communicate alike, for ops of other scopes.
-        beginnings: where propagation begins to differ; ``cause`` of a difference is a number here.
+        causes: where propagation begins to differ, and constraints that only one side has;
+            ``cause`` of a difference is a number here.
         propagated: the two propagations; None where they are not compared.
         memory: bytes a device on both sides; none where one side does not know them.
         notes: what else there is to know about the comparison.
@@ -59,7 +63,7 @@ class PartitionedDiff:
     b: PartitionedSide
     collectives: tuple[CollectiveDifference, ...]
     moved: int
-    beginnings: tuple[Group, ...]
+    causes: tuple[Cause, ...]
     propagated: tuple[PropagatedSide, PropagatedSide] | None
     memory: tuple[MemoryRow, ...]
     notes: tuple[str, ...] = ()
@@ -79,6 +83,7 @@ def partitioned_diff(
     b: PartitionedSide,
     propagated: tuple[PropagatedSide, PropagatedSide] | None = None,
     *,
+    annotations: Sequence[Difference] = (),
     by_name: bool = False,
     notes: tuple[str, ...] = (),
 ) -> PartitionedDiff:
@@ -88,16 +93,17 @@ def partitioned_diff(
         a: the first.
         b: the second.
         propagated: their propagations, to trace differences to where they begin.
+        annotations: what differs in their lowered modules, to trace differences to that.
         by_name: the two are different programs; see ``propagated_diff``.
         notes: what there is to say about the comparison.
     """
-    beginnings: tuple[Group, ...] = ()
+    every: tuple[Cause, ...] = ()
     if propagated is None:
         found, moved = collective_differences(a.collectives, b.collectives)
     else:
         compared = propagated_diff(*propagated, by_name=by_name)
-        beginnings = compared.groups
-        causes = Causes(compared, propagated, (a.tagged, b.tagged))
+        causes = Causes(compared, propagated, annotations, (a.tagged, b.tagged))
+        every = causes.causes
         found, moved = collective_differences(a.collectives, b.collectives, causes)
-    rows = () if a.memory is None or b.memory is None else memory_rows(a.memory, b.memory)
-    return PartitionedDiff(a, b, found, moved, beginnings, propagated, rows, notes)
+    rows = memory_rows(a.memory, b.memory)
+    return PartitionedDiff(a, b, found, moved, every, propagated, rows, notes)

@@ -1,50 +1,84 @@
 """Which difference of two propagations a difference of collectives follows from.
 
 A collective is made for an op, because a tensor of it is not sharded as it is needed. Where tensors
-of that op are sharded differently on both sides, the difference began where theirs did.
+of that op are sharded differently on both sides, the difference began where theirs did; where the
+op is a constraint that only one of two programs has, it began there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass
 
 from sdyscope.analysis.collective_totals import Part
-from sdyscope.analysis.partitioned_diff_collectives import Communicated
-from sdyscope.analysis.propagated_diff import PropagatedDiff, PropagatedSide, inputs
+from sdyscope.analysis.diff import Difference
+from sdyscope.analysis.partitioned_diff_collectives import Communicated, folded_layers
+from sdyscope.analysis.propagated_diff import Group, PropagatedDiff, PropagatedSide, inputs
 from sdyscope.analysis.scopes import Phase, phase_of, scope_of
 from sdyscope.graph import OpGraph
+from sdyscope.source import SourceLocation
 
-__all__ = ["Causes"]
+__all__ = ["Cause", "Causes"]
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What differences follow from: in each of some layers that are alike, or just once.
+
+    Attributes:
+        places: values from which on values are sharded differently, or constraints that only one
+            program has; the first layer's first.
+    """
+
+    places: tuple[Group | Difference, ...]
 
 
 class Causes:
-    """Finds the beginning that differing collectives follow from.
+    """Finds the cause that differing collectives follow from.
 
     Args:
         found: the differences of two propagations.
         sides: these propagations.
+        annotations: the differences of the two lowered modules.
         tagged: whether the tags of each side's collectives are of the module that was propagated.
+
+    Attributes:
+        causes: all that there may be, by their numbers.
     """
 
     def __init__(
         self,
         found: PropagatedDiff,
         sides: tuple[PropagatedSide, PropagatedSide],
+        annotations: Sequence[Difference] = (),
         tagged: tuple[bool, bool] = (True, True),
     ) -> None:
-        begun: tuple[dict[int, Counter[int]], dict[int, Counter[int]]] = ({}, {})
-        for number, group in enumerate(found.groups):
-            for value in (group.begins, *group.follows):
-                for by_node, (node, _) in zip(begun, (value.a, value.b), strict=True):
-                    by_node.setdefault(node, Counter())[number] += 1
+        lone = [one for one in annotations if one.kind == "constraint" and one.change != "changed"]
+        folded: dict[Hashable, list[Group | Difference]] = {}
+        places: tuple[Group | Difference, ...] = (*found.groups, *lone)
+        for place in places:
+            folded.setdefault(_fold_key(place), []).append(place)
+        self.causes = tuple(Cause(tuple(places)) for places in folded.values())
         self.sides = tuple(
-            _Side(side.graph, by_node, tags)
-            for side, by_node, tags in zip(sides, begun, tagged, strict=True)
+            _Side(side.graph, tags) for side, tags in zip(sides, tagged, strict=True)
         )
+        for number, cause in enumerate(self.causes):
+            for place in cause.places:
+                self._put(number, place)
+
+    def _put(self, number: int, place: Group | Difference) -> None:
+        if isinstance(place, Group):
+            for value in (place.begins, *place.follows):
+                for side, (node, _) in zip(self.sides, (value.a, value.b), strict=True):
+                    side.begun.setdefault(node, Counter())[number] += 1
+        else:
+            for side, annotation in zip(self.sides, (place.a, place.b), strict=True):
+                if annotation is not None:
+                    side.lone.setdefault(annotation.op, Counter())[number] += 1
 
     def __call__(self, a: Communicated, b: Communicated) -> int | None:
-        """The number of the beginning; None where no tensor of the ops is sharded differently."""
+        """The number of the cause; None where no tensor of the ops is sharded differently."""
         hits: Counter[int] = Counter()
         for side, communicated in zip(self.sides, (a, b), strict=True):
             for _, part in communicated.parts:
@@ -53,11 +87,33 @@ class Causes:
         return min(hits, key=lambda number: (-hits[number], number), default=None)
 
 
+def _fold_key(place: Group | Difference) -> Hashable:
+    if isinstance(place, Group):
+        value = place.begins.value
+        words = place.begins.words_a, place.begins.words_b
+        return folded_layers(value.name), value.kind, value.type, _line(value.source), words
+    source = next(one.source for one in (place.a, place.b) if one is not None)
+    words = place.words_a, place.words_b
+    return folded_layers(place.tensor), place.change, _line(source), words
+
+
+def _line(source: SourceLocation | None) -> tuple[str, int] | None:
+    return None if source is None else (source.file, source.line)
+
+
 class _Side:
-    def __init__(self, graph: OpGraph, begun: dict[int, Counter[int]], tagged: bool) -> None:
+    """One side: which causes are at which op of its lowered module.
+
+    Attributes:
+        begun: by op, beginnings that its results follow from.
+        lone: by op, constraints that only this side has.
+    """
+
+    def __init__(self, graph: OpGraph, tagged: bool) -> None:
         self.graph = graph
-        self.begun = begun
         self.tagged = tagged
+        self.begun: dict[int, Counter[int]] = {}
+        self.lone: dict[int, Counter[int]] = {}
         differentiated = any("transpose(" in op.scope for op in graph.operations())
         self.by_scope: dict[tuple[str, str], list[int]] = {}
         self.by_line: dict[tuple[str, int, Phase], list[int]] = {}
@@ -68,22 +124,29 @@ class _Side:
                 self.by_line.setdefault(line, []).append(op.id)
 
     def hits(self, part: Part) -> Counter[int]:
-        """Beginnings that the tensors of the part's op follow from, or else those of its users."""
+        """Causes at the part's op, or else as near to it as there are any."""
         nodes = self.nodes(part)
         near = set(nodes).union(*map(self.operands, nodes))
-        return self.begun_at(near) or self.begun_at(set().union(*map(self.users, nodes)))
-
-    def begun_at(self, nodes: Iterable[int]) -> Counter[int]:
-        """How many of the values of some ops follow from each beginning."""
-        found: Counter[int] = Counter()
-        for node in nodes:
-            found.update(self.begun.get(node, ()))
-        return found
+        users: set[int] = set().union(*map(self.users, nodes))
+        for places, causes in (
+            (nodes, self.lone),
+            (near, self.begun),
+            (near, self.lone),
+            (users, self.begun),
+            (users, self.lone),
+        ):
+            found: Counter[int] = Counter()
+            for node in places:
+                found.update(causes.get(node, ()))
+            if found:
+                return found
+        return Counter()
 
     def nodes(self, part: Part) -> Sequence[int]:
         """The ops of the lowered module that a tensor is communicated for."""
         if self.tagged and part.tags:
-            return part.tags
+            # The op itself, without the calls that it was inlined from.
+            return [path[-1] for path in part.tags]
         found = self.by_scope.get((part.scope, part.primitive)) if part.primitive else None
         if found is None and part.source is not None:
             found = self.by_line.get((part.source.file, part.source.line, part.phase))

@@ -20,13 +20,24 @@ from sdyscope.analysis.collective_totals import Collective, Collectives, Part
 from sdyscope.analysis.scopes import Phase
 from sdyscope.mesh import AxisRef
 
-__all__ = ["CollectiveDifference", "Communicated", "DifferenceKey", "collective_differences"]
+__all__ = [
+    "CollectiveDifference",
+    "Communicated",
+    "DifferenceKey",
+    "collective_differences",
+    "folded_layers",
+]
 
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
 """The number of what two lists of communicated tensors differ because of, where it is known."""
 
 #: The number in a scope that tells layers apart: ``jvp(layer12)/mlp``.
 _NUMBER = re.compile(r"(?<=[A-Za-z_])\d+(?![A-Za-z\d])")
+
+
+def folded_layers(scope: str) -> str:
+    """A scope with ``*`` for the numbers that tell layers apart: ``jvp(layer*)/mlp``."""
+    return _NUMBER.sub("*", scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +251,7 @@ def _fold_key(one: CollectiveDifference) -> Hashable:
     return (
         one.change,
         one.sent < 0,
-        _NUMBER.sub("*", key.scope),
+        folded_layers(key.scope),
         (key.phase, key.primitive, key.kind, key.axes, key.group_size),
         _line(one.largest),
         one.cause,
@@ -257,7 +268,7 @@ def _folded(before: CollectiveDifference, more: CollectiveDifference) -> Collect
         before.change,
         DifferenceKey(
             key.phase,
-            _NUMBER.sub("*", key.scope),
+            folded_layers(key.scope),
             key.primitive,
             key.kind,
             key.axes,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory import Memory
+from sdyscope.analysis.memory_text import TextMemory
 
 __all__ = ["MemoryKind", "MemoryRow", "memory_rows"]
 
@@ -17,6 +18,8 @@ of what the compiler says a device needs; ``total``: all of that."""
 @dataclass(frozen=True, slots=True)
 class MemoryRow:
     """Bytes a device on both sides.
+
+    Of two texts ``total`` is what arguments and results take.
 
     Attributes:
         kind: what they are.
@@ -36,8 +39,15 @@ class MemoryRow:
         return self.a != self.b
 
 
-def memory_rows(a: Memory, b: Memory) -> tuple[MemoryRow, ...]:
-    """Groups of arguments and results, then what the compiler says that a device needs."""
+def memory_rows(
+    a: Memory | TextMemory | None, b: Memory | TextMemory | None
+) -> tuple[MemoryRow, ...]:
+    """Groups of arguments and results, then what the compiler says that a device needs.
+
+    Of texts of compiled programs, arguments and results are all that is known.
+    """
+    if a is None or b is None:
+        return ()
     ours, theirs = _groups(a), _groups(b)
     rows = [MemoryRow(*key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs}]
     rows.sort(key=lambda row: row.kind)
@@ -49,11 +59,13 @@ def memory_rows(a: Memory, b: Memory) -> tuple[MemoryRow, ...]:
     return tuple(rows)
 
 
-def _groups(memory: Memory) -> dict[tuple[Literal["argument", "result"], str], int]:
+def _groups(memory: Memory | TextMemory) -> dict[tuple[Literal["argument", "result"], str], int]:
     return {(group.kind, group.name): group.stored for group in memory.groups}
 
 
-def _needed(memory: Memory) -> dict[str, int]:
+def _needed(memory: Memory | TextMemory) -> dict[str, int]:
+    if isinstance(memory, TextMemory):
+        return {"in all": memory.total}
     said = memory.partitioned.memory
     if said is None:
         return {}

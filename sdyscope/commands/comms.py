@@ -90,8 +90,8 @@ def command(
 def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
     from sdyscope.views import comms
 
-    name, found = compiled_file.read_compiled(path, axes)
-    return comms.document(name, [comms.program(found, None)], file=str(path))
+    module, found = compiled_file.read_compiled(path, axes)
+    return comms.document(module.name, [comms.program(found, None)], file=str(path))
 
 
 def _predictable(

@@ -33,8 +33,8 @@ def compiled_file(word: str) -> Path | None:
 
 def read_compiled(
     path: Path, axes: dict[str, int] | None = None, meshes: Iterable[Mesh] = ()
-) -> tuple[str, Collectives]:
-    """The name of the module in a file, and its collectives.
+) -> tuple[HloModule, Collectives]:
+    """The module in a file, and its collectives.
 
     Args:
       path: the file.
@@ -61,7 +61,7 @@ def read_compiled(
     except SdyscopeError as error:
         _in_file(error, path)
         raise
-    return module.name, found
+    return module, found
 
 
 def read_module(path: Path) -> HloModule:

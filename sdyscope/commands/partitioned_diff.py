@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,8 +11,10 @@ from sdyscope.commands.compiled_file import read_compiled
 from sdyscope.errors import CompilerError, TargetError
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.memory_text import TextMemory
     from sdyscope.analysis.partitioned_diff import PartitionedSide
     from sdyscope.hardware import Hardware
+    from sdyscope.hlo import HloModule
     from sdyscope.inspection import Inspection
     from sdyscope.views.partitioned_diff import Across, PartitionedDiff
 
@@ -89,27 +92,40 @@ def compare_texts(
     """
     from sdyscope import comparisons
     from sdyscope.analysis.partitioned_diff import PartitionedSide, partitioned_diff
+    from sdyscope.hlo import read_hlo
     from sdyscope.views import partitioned_diff as view
 
     if on and isinstance(one, Path) and isinstance(two, Path):
         raise TargetError(
             "Both are texts of programs that were compiled already.", hint="Leave --on out."
         )
-    labels = _labels(one, two)
     sides: list[PartitionedSide] = []
-    names = []
-    for number, (label, side, other) in enumerate(zip(labels, (one, two), (two, one), strict=True)):
+    names: list[str] = []
+    for number, label in enumerate(_labels(one, two)):
+        side, other = (one, two) if number == 0 else (two, one)
         if isinstance(side, Path):
             meshes = () if isinstance(other, Path) else comparisons.meshes_of(other)
-            name, found = read_compiled(side, axes, meshes)
-            sides.append(PartitionedSide(label, found))
+            module, found = read_compiled(side, axes, meshes)
+            sides.append(PartitionedSide(label, found, memory=_memory(module)))
+            names.append(module.name)
         else:
-            name = side.name
             hardware = on[min(number, len(on) - 1)] if on else None
             end = comparisons.PartitionedEnd(side, side.chosen(None), hardware, label)
-            sides.append(comparisons.partitioned_side(end))
-        names.append(name)
+            made = comparisons.partitioned_side(end)
+            assert made.partitioned is not None
+            # The same of it as of a text, to be compared with that.
+            sides.append(replace(made, memory=_memory(read_hlo(made.partitioned.hlo))))
+            names.append(side.name)
     return view.program(names[0], "programs", partitioned_diff(sides[0], sides[1]))
+
+
+def _memory(module: HloModule) -> TextMemory | None:
+    from sdyscope.analysis.memory_text import text_memory
+
+    try:
+        return text_memory(module)
+    except CompilerError:
+        return None  # A dump of an early pass does not say how it stores its parameters.
 
 
 def _labels(one: Inspection | Path, two: Inspection | Path) -> tuple[str, str]:

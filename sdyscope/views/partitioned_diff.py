@@ -9,17 +9,25 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collective_bytes import CollectiveKind
 from sdyscope.analysis.collective_totals import Collectives, Tally
+from sdyscope.analysis.diff import Difference as Annotated
 from sdyscope.analysis.partitioned_diff import PartitionedDiff as Found
 from sdyscope.analysis.partitioned_diff import PartitionedSide as Side
 from sdyscope.analysis.partitioned_diff_collectives import CollectiveDifference as Difference
 from sdyscope.analysis.partitioned_diff_collectives import Communicated
 from sdyscope.analysis.partitioned_diff_memory import MemoryRow
+from sdyscope.analysis.propagated_diff import Group
 from sdyscope.analysis.scopes import Phase
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.program import Partitioner
 from sdyscope.views.propagated import Describer
 from sdyscope.views.propagated_diff import DifferingValue, Documents
-from sdyscope.views.shardings import MeshDocument, SourceDocument, mesh_document, source_document
+from sdyscope.views.shardings import (
+    MeshDocument,
+    SourceDocument,
+    mesh_document,
+    shown_name,
+    source_document,
+)
 
 Across: TypeAlias = Literal["partitioners", "hardware", "programs"]
 """What two sides are: one program under two partitioners or on two kinds of hardware, or two
@@ -133,17 +141,38 @@ class CollectiveDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Cause:
-    """A value at which propagation begins to differ, with collectives that follow from that.
+class LoneConstraint:
+    """A constraint that only one of two programs has.
 
     Attributes:
-      begins: the value, whose inputs are sharded alike.
+      name: its scope, without the program's own name.
+      source: line of user code.
+      only: what the side is called that has it.
+      sharding: its sharding in words.
+    """
+
+    name: str
+    source: SourceDocument | None
+    only: str
+    sharding: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """What differences of collectives follow from: exactly one of ``begins`` and ``constraint``.
+
+    Attributes:
+      begins: a value at which propagation begins to differ: its inputs are sharded alike.
+      constraint: a constraint that only one program has.
+      layers: in how many layers it is the same; the first of them is named.
       values: how many values are sharded differently from there on.
       sent: bytes that a device sends more in the second program because of it.
       differences: how many of the differences follow from it.
     """
 
-    begins: DifferingValue
+    begins: DifferingValue | None
+    constraint: LoneConstraint | None
+    layers: int
     values: int
     sent: int
     differences: int
@@ -196,23 +225,7 @@ def program(
       describers: of the two propagations, where there are any.
     """
     meshes = found.a.collectives.mesh, found.b.collectives.mesh
-    used = {one.cause for one in found.collectives if one.cause is not None}
-    causes: list[Cause] = []
-    numbers: dict[int, int] = {}
-    if found.propagated is not None and describers is not None:
-        documents = Documents.of(found.propagated, describers)
-        due = {number: [one for one in found.collectives if one.cause == number] for number in used}
-        for number in sorted(used, key=lambda n: -sum(abs(one.sent) for one in due[n])):
-            group = found.beginnings[number]
-            numbers[number] = len(causes)
-            causes.append(
-                Cause(
-                    documents.value(group.begins),
-                    group.count,
-                    sum(one.sent for one in due[number]),
-                    len(due[number]),
-                )
-            )
+    causes, numbers = _causes(found, describers)
     return PartitionedDiff(
         name=name,
         across=across,
@@ -221,10 +234,49 @@ def program(
         b=_side(found.b),
         by_kind_and_axes=tuple(_totals(found, meshes)),
         memory=found.memory,
-        causes=tuple(causes),
+        causes=causes,
         collectives=tuple(_difference(one, meshes, numbers) for one in found.collectives),
         moved=found.moved,
         notes=found.notes,
+    )
+
+
+def _causes(
+    found: Found, describers: tuple[Describer, Describer] | None
+) -> tuple[tuple[Cause, ...], dict[int, int]]:
+    """What collectives differ because of, the most bytes first; and its number by our own."""
+    due: dict[int, list[Difference]] = {}
+    for one in found.collectives:
+        if one.cause is not None:
+            due.setdefault(one.cause, []).append(one)
+    if found.propagated is None or describers is None:
+        return (), {}
+    documents = Documents.of(found.propagated, describers)
+    ordered = sorted(due, key=lambda number: -sum(abs(one.sent) for one in due[number]))
+    causes = []
+    for number in ordered:
+        places = found.causes[number].places
+        first, groups = places[0], [place for place in places if isinstance(place, Group)]
+        causes.append(
+            Cause(
+                documents.value(first.begins) if isinstance(first, Group) else None,
+                None if isinstance(first, Group) else _constraint(first, found),
+                len(places),
+                sum(group.count for group in groups),
+                sum(one.sent for one in due[number]),
+                len(due[number]),
+            )
+        )
+    return tuple(causes), {number: index for index, number in enumerate(ordered)}
+
+
+def _constraint(cause: Annotated, found: Found) -> LoneConstraint:
+    own = cause.a or cause.b
+    return LoneConstraint(
+        shown_name(cause.tensor, cause.kind),
+        None if own is None else source_document(own.source),
+        (found.b if cause.a is None else found.a).label,
+        cause.words_a or cause.words_b,
     )
 
 

@@ -44,7 +44,7 @@ def total(one: PartitionedDiff) -> Paragraph:
         before, after = next(
             ((row.a or 0, row.b or 0) for row in one.memory if row.kind == "total"), (0, 0)
         )
-        words.append(_changed("needs", before, after))
+        words.append(_changed("holds" if _is_text(one) else "needs", before, after))
     text = f"{one.name}: {_where(one, one.b.label)} a device {' and '.join(words)}"
     return Paragraph(f"{text} than {_where(one, one.a.label)}", "bad", hang=2)
 
@@ -56,8 +56,17 @@ def _the_same(one: PartitionedDiff) -> str:
     if total.count:
         sent += f" that send {size(total.sent)}"
     needed = next((row.a for row in one.memory if row.kind == "total"), None)
-    held = "" if needed is None else f", and {size(needed)} that a device needs"
+    held = (
+        ""
+        if needed is None
+        else f", and {size(needed)} that a device {'holds' if _is_text(one) else 'needs'}"
+    )
     return f"{sent}{held}, the same"
+
+
+def _is_text(one: PartitionedDiff) -> bool:
+    """Whether one side is the text of a compiled program, which says less."""
+    return any(side.hardware is None and not side.failure for side in (one.a, one.b))
 
 
 def _where(one: PartitionedDiff, label: str) -> str:
@@ -228,23 +237,31 @@ def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
 
 
 def _beginning(one: PartitionedDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
-    first = cause.begins
-    yield Paragraph(f"{index}. {title(first)}", "heading", hang=3)
-    width = max(len(one.a.label), len(one.b.label))
-    for side, text in ((one.a, first.a), (one.b, first.b)):
-        yield Paragraph(f"{side.label:<{width}}  {text}", indent=3, hang=width + 2)
     differ = _count(cause.differences, "difference")
-    values = f"{_count(cause.values, 'value')} {'is' if cause.values == 1 else 'are'}"
+    verb = "follows" if cause.differences == 1 else "follow"
     if cause.sent:
         more = "more" if cause.sent > 0 else "less"
         change = f"{size(abs(cause.sent))} {more} sent {_where(one, one.b.label)}"
     else:
         change = "as much is sent"
-    yield Paragraph(
-        f"{values} sharded differently from here on, and {differ} of collectives follow: {change}",
-        indent=3,
-        hang=2,
-    )
+    more_layers = cause.layers - 1
+    layers = f", and {_count(more_layers, 'layer')} more" if more_layers else ""
+    words = f"{differ} of collectives {verb}: {change}"
+    if cause.begins is not None:
+        first = cause.begins
+        yield Paragraph(f"{index}. {title(first)}{layers}", "heading", hang=3)
+        width = max(len(one.a.label), len(one.b.label))
+        for side, text in ((one.a, first.a), (one.b, first.b)):
+            yield Paragraph(f"{side.label:<{width}}  {text}", indent=3, hang=width + 2)
+        values = f"{_count(cause.values, 'value')} {'is' if cause.values == 1 else 'are'}"
+        words = f"{values} sharded differently from here on, and {words}"
+    if cause.constraint is not None:
+        lone = cause.constraint
+        where = f" at {source_text(lone.source)}" if lone.source else ""
+        heading = f"{index}. the constraint in {lone.name}{where}{layers}: only in {lone.only}"
+        yield Paragraph(heading, "heading", hang=3)
+        yield Paragraph(lone.sharding, indent=3, hang=2)
+    yield Paragraph(words, indent=3, hang=2)
 
 
 def _without_cause(one: PartitionedDiff, count: int) -> str:
@@ -318,7 +335,9 @@ def _remarks(one: PartitionedDiff, everything: bool) -> Iterator[Paragraph]:
             "in a step, counted from the program, not measured"
         )
     if not one.memory and not (one.a.failure or one.b.failure):
-        words.append("memory is not compared: of the text of a program it is not known")
+        words.append("memory is not compared: a text does not say how it stores its parameters")
+    if one.memory and _is_text(one):
+        words.append("memory: arguments and results, which is all that a text says of it")
     words += one.notes
     for side in (one.a, one.b):
         words += [f"{side.label}: {note}" for note in side.notes]
