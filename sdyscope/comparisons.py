@@ -160,7 +160,7 @@ def partitioned_side(end: PartitionedEnd) -> PartitionedSide:
     made = program.partitioned(partitioner, end.on)
     return PartitionedSide(
         end.label,
-        collectives(read_hlo(made.hlo), meshes_of(program)),
+        collectives(read_hlo(made.hlo), meshes_of(program), made.tags),
         made,
         memory(program.tensors, made, program.only_mesh(partitioner)),
         tagged=made.hardware.platform in program.lowered[partitioner].platforms,
