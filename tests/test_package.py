@@ -39,7 +39,7 @@ def test_every_data_file_is_shipped():
     for name, folder in settings()["package-dir"].items():
         data = {
             file
-            for file in (ROOT / folder).iterdir()
+            for file in (ROOT / folder).rglob("*")
             if file.is_file() and file.suffix not in (".py", ".pyc")
         }
         shipped = {

@@ -23,7 +23,9 @@ COMMANDS = (
     "memory",
     "comms",
     "cost",
+    "search",
     "run",
+    "report",
     "doctor",
 )
 

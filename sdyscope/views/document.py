@@ -31,7 +31,9 @@ DOCUMENTS: Mapping[str, str] = {
     "memory": "sdyscope.views.memory:Memory",
     "comms": "sdyscope.views.comms:Comms",
     "cost": "sdyscope.views.cost:Cost",
+    "search": "sdyscope.views.search:Search",
     "run": "sdyscope.views.run:Run",
+    "report": "sdyscope.views.report:Report",
     "doctor": "sdyscope.views.doctor:Doctor",
 }
 

@@ -1,0 +1,109 @@
+// Keyboard shortcuts, and the overlay that lists them.
+
+import { el } from "./dom.js";
+
+/** How long the second key of a sequence may take, in milliseconds. */
+const PAUSE = 1200;
+
+/** Shortcuts in groups. A shortcut is `{keys, words, run}`; `keys` is "/" or a sequence "g t". */
+export class Keys {
+  constructor() {
+    this.groups = new Map();
+    this.pending = "";
+    this.since = 0;
+  }
+
+  /** Adds the shortcuts of a group; those that it had are gone. */
+  set(group, shortcuts) {
+    if (shortcuts.length) this.groups.set(group, shortcuts);
+    else this.groups.delete(group);
+  }
+
+  /** Listens to the keys of a document. */
+  listen(document) {
+    document.addEventListener("keydown", (event) => this.press(event));
+  }
+
+  /** Runs the shortcut that a key press ends, if any. */
+  press(event) {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (isTyping(event.target) && event.key !== "Escape") return;
+    if (event.target.closest?.("dialog")) return;
+    const now = event.timeStamp;
+    const before = now - this.since < PAUSE ? this.pending : "";
+    const sequence = before ? `${before} ${event.key}` : event.key;
+    this.pending = "";
+    for (const wanted of [sequence, event.key]) {
+      const found = this.all().find((one) => one.keys === wanted);
+      if (found) {
+        event.preventDefault();
+        found.run(event);
+        return;
+      }
+      if (this.all().some((one) => one.keys.startsWith(`${wanted} `))) {
+        this.pending = wanted;
+        this.since = now;
+        return;
+      }
+    }
+  }
+
+  all() {
+    return [...this.groups.values()].flat();
+  }
+
+  /** Shows all of them. */
+  help() {
+    const dialog = el(
+      "dialog.help",
+      { "aria-labelledby": "help-title" },
+      el(
+        "div.help-head",
+        {},
+        el("h2", { id: "help-title" }, "Keyboard shortcuts"),
+        el(
+          "button.icon-button",
+          { type: "button", "aria-label": "Close", on: { click: () => dialog.close() } },
+          "×",
+        ),
+      ),
+      el(
+        "div.help-groups",
+        {},
+        ...[...this.groups].map(([group, shortcuts]) =>
+          el(
+            "section",
+            {},
+            el("h3", {}, group),
+            el(
+              "dl",
+              {},
+              ...shortcuts.map(({ keys, words }) => [
+                el("dt", {}, ...keys.split(" ").map((key) => el("kbd", {}, name(key)))),
+                el("dd", {}, words),
+              ]),
+            ),
+          ),
+        ),
+      ),
+    );
+    dialog.addEventListener("close", () => dialog.remove());
+    dialog.addEventListener("click", (event) => {
+      if (event.target === dialog) dialog.close();
+    });
+    document.body.append(dialog);
+    dialog.showModal();
+  }
+}
+
+function isTyping(target) {
+  const tag = target?.tagName;
+  if (tag === "INPUT") return !["checkbox", "radio", "range", "button"].includes(target.type);
+  return tag === "TEXTAREA" || tag === "SELECT" || Boolean(target?.isContentEditable);
+}
+
+const NAMES = { ArrowUp: "↑", ArrowDown: "↓", ArrowLeft: "←", ArrowRight: "→", Escape: "Esc" };
+
+function name(key) {
+  return NAMES[key] ?? key;
+}

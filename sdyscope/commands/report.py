@@ -1,0 +1,103 @@
+"""`sdyscope report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options
+
+if TYPE_CHECKING:
+    from sdyscope.hardware import Hardware
+    from sdyscope.inspection import Inspection
+    from sdyscope.program import Partitioner
+    from sdyscope.views.report import Report
+
+#: What --format makes, and the file that it is written to by default.
+FORMATS = {"html": "report.html", "markdown": "", "json": ""}
+
+
+@options.command()
+@options.target
+@options.mesh
+@options.partitioner()
+@options.settings
+@opening.module
+@options.on
+@click.option(
+    "--no-compile",
+    is_flag=True,
+    help="Leave the compile out, and with it memory and communication.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(list(FORMATS)),
+    help="By default html, or what the name of the file says.",
+)
+@click.option(
+    "-o",
+    "--output",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write to this file. By default html goes to report.html, the rest to standard output.",
+)
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    partitioners: tuple[Partitioner, ...],
+    settings: dict[str, str],
+    module: str | None,
+    on: Hardware | None,
+    no_compile: bool,
+    form: str | None,
+    path: Path | None,
+) -> int:
+    """Write the whole inspection as one page that opens offline.
+
+    The page needs no network and no server: open it from the disk, attach it to a pull request.
+    Markdown fits a pull request's comment or a step's summary; JSON is what both are made of.
+    """
+    from sdyscope.errors import TargetError
+    from sdyscope.views import output, report
+    from sdyscope.views.progress import progress_bar
+
+    if on is not None and no_compile:
+        raise TargetError(
+            "--on is what to compile for, and --no-compile compiles for nothing.",
+            hint="Leave one of them out.",
+        )
+    chosen = form or _form_of(path)
+    inspection = opening.open_one(
+        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+    )
+    with progress_bar() as notify:
+        made = report.document(inspection, target, on=on, compiled=not no_compile, notify=notify)
+        content = _content(chosen, made, inspection)
+    where = path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None)
+    here = output.answers()
+    if where is None or str(where) == "-":
+        here.write_bytes(content)
+        return 0
+    output.write_atomically(where, content)
+    here.write(f"{where}: {len(content):,} bytes")
+    return 0
+
+
+def _form_of(path: Path | None) -> str:
+    endings = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
+    return endings.get(path.suffix.lower(), "html") if path is not None else "html"
+
+
+def _content(form: str, made: Report, inspection: Inspection) -> bytes:
+    from sdyscope.views import document, report_markdown, report_page
+
+    match form:
+        case "json":
+            return document.encode(made)
+        case "markdown":
+            return report_markdown.markdown(made).encode()
+    return report_page.page(made, inspection).encode()

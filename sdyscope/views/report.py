@@ -1,0 +1,202 @@
+"""The whole inspection of one program as a document: every other document, and what it comes to.
+
+The stages that failed, or that were not asked for, are listed with the reason; the rest of the
+document is there without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from sdyscope.analysis.collectives import collectives
+from sdyscope.analysis.rematerializations import rematerializations
+from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.hardware import Hardware
+from sdyscope.hlo import read_hlo
+from sdyscope.inspection import Inspection
+from sdyscope.program import Partitioner
+from sdyscope.views import check, comms, memory, propagate, show
+from sdyscope.views.check import FindingDocument
+from sdyscope.views.report_headlines import Headline, headlines
+from sdyscope.views.report_stages import Stage, StageName, Unavailable, stages
+from sdyscope.views.shardings import MeshDocument, meshes_of
+
+__all__ = ["Report", "Unavailable", "document"]
+
+Notify: TypeAlias = Callable[[str, int, int], None]
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The document of `sdyscope report --format json`.
+
+    Attributes:
+      schema: name and version of this form.
+      target: the TARGET.
+      name: the program's name, or the module's.
+      file: the file that it was read from; null for a program.
+      jax_version: version of JAX that lowered or read it.
+      sdyscope_version: version of sdyscope that looked at it.
+      meshes: the meshes that its shardings are on.
+      partitioners: whose modules were read.
+      hardware: what it was compiled for; null where it was not compiled.
+      device_kind: what the compiler calls such a device; null likewise.
+      stages: what there is to say about each of the five stages.
+      headlines: what is most worth knowing, the most important first.
+      show: its tensors as requested and lowered.
+      check: what was requested against what was lowered.
+      propagate: every value after propagation; null where that is not known.
+      memory: what a device holds; null where it was not compiled.
+      comms: what a device sends; null likewise.
+      unavailable: what is not there, and why.
+    """
+
+    schema: Literal["sdyscope.report/1"] = "sdyscope.report/1"
+    target: str
+    name: str
+    file: str | None
+    jax_version: str
+    sdyscope_version: str
+    meshes: tuple[MeshDocument, ...]
+    partitioners: tuple[Partitioner, ...]
+    hardware: str | None
+    device_kind: str | None
+    stages: tuple[Stage, ...]
+    headlines: tuple[Headline, ...]
+    show: show.ShownProgram
+    check: check.Check
+    propagate: propagate.Propagate | None
+    memory: memory.Memory | None
+    comms: comms.Comms | None
+    unavailable: tuple[Unavailable, ...]
+
+    @property
+    def findings(self) -> tuple[FindingDocument, ...]:
+        """Every finding of any stage, each once, the most severe first."""
+        found = dict.fromkeys(self.check.findings)
+        for compiled in self.memory.compiled if self.memory is not None else ():
+            found |= dict.fromkeys(compiled.findings)
+        order = ("error", "warning", "note")
+        return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def document(
+    inspection: Inspection,
+    target: str,
+    *,
+    on: Hardware | None = None,
+    compiled: bool = True,
+    notify: Notify = lambda what, done, total: None,
+) -> Report:
+    """The document of one program or module.
+
+    Args:
+      inspection: the program.
+      target: the TARGET.
+      on: what to compile for; None for as many CPU devices as it needs.
+      compiled: whether to compile it, which memory and communication need.
+      notify: told what is being done, how many of its steps are done, and of how many.
+
+    Raises:
+      SdyscopeError: the program can't be lowered at all.
+    """
+    from importlib.metadata import version
+
+    steps = 4 if compiled else 2
+    missing: list[Unavailable] = []
+    notify("lowering", 0, steps)
+    shown = show.shown(inspection)
+    checked = check.document(inspection, inspection.check())
+    missing += [Unavailable("lowered", f.partitioner, True, f.reason) for f in shown.failures]
+    notify("propagating", 1, steps)
+    decided = _or_missing(
+        missing, "propagated", lambda: propagate.document(inspection, steps=False)
+    )
+    if decided is not None:
+        missing += [
+            Unavailable("propagated", f.partitioner, True, f.reason)
+            for f in decided.failures
+            if f not in shown.failures
+        ]
+    held = sent = None
+    if compiled:
+        notify("compiling", 2, steps)
+        held = _or_missing(missing, "partitioned", lambda: memory.document(inspection, on))
+        notify("reading collectives", 3, steps)
+        sent = _comms(inspection, on, missing)
+    else:
+        reason = "It was not compiled, as asked: without --no-compile it is."
+        missing.append(Unavailable("partitioned", None, False, reason))
+    first = None if held is None else next(iter(held.compiled), None)
+    made = Report(
+        target=target,
+        name=inspection.name,
+        file=shown.file,
+        jax_version=shown.jax_version,
+        sdyscope_version=version("sdyscope"),
+        meshes=shown.meshes,
+        partitioners=shown.partitioners,
+        hardware=None if first is None else first.hardware,
+        device_kind=None if first is None else first.device_kind,
+        stages=stages(shown, checked, decided, held, sent, missing),
+        headlines=headlines(shown, checked, decided, held, sent),
+        show=shown,
+        check=checked,
+        propagate=decided,
+        memory=held,
+        comms=sent,
+        unavailable=tuple(missing),
+    )
+    notify("writing", steps, steps)
+    return made
+
+
+def _or_missing(
+    missing: list[Unavailable], stage: StageName, make: Callable[[], _Made]
+) -> _Made | None:
+    try:
+        return make()
+    except SdyscopeError as error:
+        missing.append(Unavailable(stage, None, True, str(error)))
+        return None
+
+
+def _comms(
+    inspection: Inspection, on: Hardware | None, missing: list[Unavailable]
+) -> comms.Comms | None:
+    programs: list[comms.CommsProgram] = []
+    failures: dict[Partitioner, str] = {p: e.message for p, e in inspection.failures.items()}
+    hardware = device_kind = None
+    for partitioner in inspection.lowered:
+        try:
+            made = inspection.partitioned(partitioner, on)
+        except SdyscopeError as error:
+            failures[partitioner] = error.message
+            if isinstance(error, CompilerError):
+                missing.append(Unavailable("partitioned", partitioner, True, str(error)))
+            continue
+        hardware, device_kind = str(made.hardware), made.device_kind
+        module = read_hlo(made.hlo)
+        programs.append(
+            comms.program(
+                collectives(module, meshes_of(inspection).values()),
+                partitioner,
+                rematerializations(made.rematerializations, module),
+                made.notes,
+            )
+        )
+    if not programs:
+        return None
+    path = getattr(inspection.source, "path", None)
+    return comms.document(
+        inspection.name,
+        programs,
+        file=None if path is None else str(path),
+        hardware=hardware,
+        device_kind=device_kind,
+        failures=failures,
+    )

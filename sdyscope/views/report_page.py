@@ -1,0 +1,182 @@
+"""The report as one page: templates, styles, scripts and data put together.
+
+What a view needs is found by its name: `reports/NAME.html.j2`, `reports/css/NAME.css` and
+`reports/js/NAME.js`, and `part` of `sdyscope.views.report_NAME` for its data.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import importlib.util
+import re
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import jinja2
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.inspection import Inspection
+from sdyscope.views.report import Report
+from sdyscope.views.report_columns import Pool, embedded
+from sdyscope.views.shardings import meshes_of
+
+__all__ = ["VIEWS", "View", "page"]
+
+#: Scripts from this size on are compressed; they are unpacked when they are first needed.
+_LARGE = 32768
+
+#: What would end, or change the reading of, the script element around a text.
+_ENDS_SCRIPT = re.compile(r"</script|<!--|<script", re.IGNORECASE)
+_ENDS_STYLE = re.compile(r"</style|<!--", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view of the page.
+
+    Attributes:
+      name: what the address calls it.
+      title: its title.
+      key: the key that opens it, after `g`.
+      needs_program: whether its data is made from the inspection, beside the report.
+    """
+
+    name: str
+    title: str
+    key: str
+    needs_program: bool = False
+
+
+#: The views in the order in which the page lists them.
+VIEWS = (
+    View("overview", "Overview", "o"),
+    View("tensors", "Tensors", "t"),
+    View("findings", "Findings", "f"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    """Text of a script element that is no script to the browser.
+
+    Attributes:
+      name: the module or the part.
+      encoding: `text`, `json`, or `deflate`: zlib's form in base64.
+      text: its text, which can't end the element.
+    """
+
+    name: str
+    encoding: str
+    text: str
+
+
+def page(report: Report, inspection: Inspection) -> str:
+    """The whole page as HTML. The same report gives the same page.
+
+    Args:
+      report: the inspection as a document.
+      inspection: the program, for views that look at more than the document has.
+    """
+    own = files("sdyscope.reports")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sdyscope.reports", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    boot = _safe(_text(own, "js/boot.js"), _ENDS_SCRIPT, "js/boot.js")
+    digest = base64.b64encode(hashlib.sha256(boot.encode()).digest()).decode()
+    return environment.get_template("report.html.j2").render(
+        report=report,
+        views=VIEWS,
+        partials=[f"{view.name}.html.j2" for view in VIEWS],
+        style="\n".join(_styles(own)),
+        boot=boot,
+        boot_hash=f"sha256-{digest}",
+        modules=list(_modules(own)),
+        parts=list(_parts(report, inspection)),
+    )
+
+
+def _styles(own: Traversable) -> Iterator[str]:
+    """`base.css`, then the others by name."""
+    names = sorted(file.name for file in (own / "css").iterdir() if file.name.endswith(".css"))
+    for name in sorted(names, key=lambda name: name != "base.css"):
+        yield _safe(_text(own, f"css/{name}"), _ENDS_STYLE, name)
+
+
+def _modules(own: Traversable) -> Iterator[_Embedded]:
+    names = sorted(file.name for file in (own / "js").iterdir() if file.name.endswith(".js"))
+    for name in names:
+        if name == "boot.js":
+            continue
+        text = _text(own, f"js/{name}")
+        if len(text) >= _LARGE:
+            packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+            yield _Embedded(name, "deflate", packed)
+        else:
+            yield _Embedded(name, "text", _safe(text, _ENDS_SCRIPT, name))
+
+
+def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
+    """The data of each view, then what they share."""
+    meshes = meshes_of(inspection)
+    pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
+    made = {"report": _report_part(report)}
+    for view in VIEWS:
+        name = f"sdyscope.views.report_{view.name}"
+        if importlib.util.find_spec(name) is None:
+            continue
+        module = importlib.import_module(name)
+        try:
+            made[view.name] = (
+                module.part(report, pool, inspection)
+                if view.needs_program
+                else module.part(report, pool)
+            )
+        except SdyscopeError as error:
+            made[view.name] = {"unavailable": str(error)}
+    made["shared"] = pool.document()
+    for name, data in made.items():
+        text, encoding = embedded(data)
+        yield _Embedded(name, encoding, text)
+
+
+def _report_part(report: Report) -> dict[str, Any]:
+    """What every view may need: the program, its meshes and stages."""
+    return {
+        "target": report.target,
+        "name": report.name,
+        "file": report.file,
+        "jax": report.jax_version,
+        "sdyscope": report.sdyscope_version,
+        "meshes": report.meshes,
+        "partitioners": report.partitioners,
+        "hardware": report.hardware,
+        "deviceKind": report.device_kind,
+        "stages": report.stages,
+        "headlines": report.headlines,
+        "unavailable": report.unavailable,
+        "views": [{"name": v.name, "title": v.title, "key": v.key} for v in VIEWS],
+    }
+
+
+def _text(own: Traversable, path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return (own / folder / name).read_text(encoding="utf-8")
+
+
+def _safe(text: str, ends: re.Pattern[str], name: str) -> str:
+    """The text, which must not end the element that it stands in."""
+    found = ends.search(text)
+    if found is not None:
+        raise ValueError(f"reports/{name} has {found[0]!r} in it, which ends its element")
+    return text

@@ -1,0 +1,204 @@
+"""The five stages of one program, with a verdict on each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.program import Partitioner
+from sdyscope.views.check import Check
+from sdyscope.views.comms import Comms
+from sdyscope.views.memory import Memory
+from sdyscope.views.propagate import Propagate
+from sdyscope.views.show import ShownProgram
+from sdyscope.views.table import size
+
+StageName: TypeAlias = Literal["requested", "lowered", "propagated", "partitioned", "executed"]
+
+State: TypeAlias = Literal["good", "warning", "bad", "unknown"]
+"""``good``: nothing to say against it; ``warning``: worth a look; ``bad``: not what was asked for;
+``unknown``: not computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A part of the inspection that is not there.
+
+    Attributes:
+      stage: the stage that could not be computed, or was not asked for.
+      partitioner: under which; null for all.
+      asked: whether it was asked for, and failed.
+      reason: why it is not there, in a sentence.
+    """
+
+    stage: StageName
+    partitioner: Partitioner | None
+    asked: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What there is to say about one stage.
+
+    Attributes:
+      name: which.
+      state: good, warning, bad, or unknown where it was not computed.
+      verdict: in a few words.
+      words: in a sentence or two.
+    """
+
+    name: StageName
+    state: State
+    verdict: str
+    words: str
+
+
+def stages(
+    shown: ShownProgram,
+    checked: Check,
+    decided: Propagate | None,
+    held: Memory | None,
+    sent: Comms | None,
+    missing: Sequence[Unavailable],
+) -> tuple[Stage, ...]:
+    """The five, in order.
+
+    Args:
+      shown: the tensors.
+      checked: what `check` found.
+      decided: every value after propagation, if it was propagated.
+      held: what a device holds, if it was compiled.
+      sent: what a device sends, likewise.
+      missing: what is not there.
+    """
+    return (
+        _requested(shown),
+        _lowered(checked, missing),
+        _propagated(decided, missing),
+        _partitioned(held, sent, missing),
+        Stage("executed", "unknown", "not run", "`sdyscope run` runs it and checks every shard."),
+    )
+
+
+def _requested(shown: ShownProgram) -> Stage:
+    if not any(tensor.by_author for tensor in shown.tensors):
+        return Stage(
+            "requested", "unknown", "not known", "A module does not say what was asked for."
+        )
+    asked = [tensor for tensor in shown.tensors if tensor.by_author]
+    named = [tensor for tensor in asked if tensor.requested is not None]
+    free = len(asked) - len(named)
+    words = _listed(
+        [
+            count(sum(tensor.kind == "argument" for tensor in named), "argument"),
+            count(sum(tensor.kind == "result" for tensor in named), "result"),
+            count(sum(tensor.kind == "constraint" for tensor in named), "constraint"),
+        ]
+    )
+    left = f" {count(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
+    return Stage(
+        "requested",
+        "good",
+        count(len(named), "sharding"),
+        f"A sharding is asked for of {words}.{left}",
+    )
+
+
+def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
+    under = _listed(checked.partitioners)
+    failed = [one for one in missing if one.stage == "lowered"]
+    refused = "".join(f" Nothing under {one.partitioner}: {one.reason}" for one in failed)
+    wrong = checked.compared - checked.agreed
+    errors = sum(finding.severity == "error" for finding in checked.findings)
+    warnings = sum(finding.severity == "warning" for finding in checked.findings)
+    if not checked.compared:
+        words = f"{count(checked.tensors, 'tensor')} for {under} can be read.{refused}"
+        return Stage("lowered", "bad" if errors else "good", "readable", words)
+    words = (
+        f"{count(checked.compared, 'comparison')} of a request with the module of {under}: "
+        + (f"{count(wrong, 'disagrees', 'disagree')}." if wrong else "all agree.")
+        + (f" {count(warnings, 'warning')}." if warnings else "")
+        + refused
+    )
+    if wrong or errors:
+        return Stage("lowered", "bad", f"{wrong:,} disagree" if wrong else "errors", words)
+    if warnings or failed:
+        return Stage("lowered", "warning", "all agree", words)
+    return Stage("lowered", "good", "all agree", words)
+
+
+def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> Stage:
+    if decided is None:
+        return _unknown("propagated", missing)
+    values = decided.values
+    compared = [value for value in values if value.same is not None]
+    different = sum(value.same is False for value in compared)
+    wrong = sum(not all(value.as_requested.values()) for value in values)
+    parts = [f"{len(values):,} values"]
+    steps = max(one.steps for one in decided.propagations)
+    if steps:
+        parts.append(f"{steps:,} steps of Shardy")
+    words = ", ".join(parts) + "."
+    if compared:
+        words += (
+            f" Shardy and GSPMD put {different:,} of {len(compared):,} differently."
+            if different
+            else f" Shardy and GSPMD agree on all {len(compared):,} that both have."
+        )
+    if wrong:
+        words += f" {count(wrong, 'is', 'are')} not where it was asked for."
+    for one in decided.propagations:
+        if one.exactness != "exact":
+            words += f" What {one.partitioner} decided is approximate."
+    words += "".join(f" Nothing under {one.partitioner}: {one.reason}" for one in decided.failures)
+    if wrong:
+        return Stage("propagated", "bad", f"{wrong:,} not as asked", words)
+    if different:
+        return Stage("propagated", "warning", f"{different:,} differ", words)
+    return Stage("propagated", "good", "agreed" if compared else "decided", words)
+
+
+def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unavailable]) -> Stage:
+    if held is None:
+        return _unknown("partitioned", missing)
+    parts = [f"Compiled for {held.compiled[0].hardware}."]
+    several = len(held.compiled) > 1
+    for one in held.compiled:
+        if one.compiler is not None:
+            under = f" under {one.partitioner}" if several else ""
+            parts.append(f"A device needs {size(one.compiler.total)}{under}.")
+    for program in sent.programs if sent is not None else ():
+        under = f" under {program.partitioner}" if several else ""
+        parts.append(
+            f"{count(program.total.count, 'collective')} a step{under}, "
+            f"{size(program.total.sent)} sent by each device."
+        )
+    parts += [f"Nothing under {one.partitioner}: {one.reason}" for one in held.failures]
+    remade = sum(len(one.rematerializations) for one in held.compiled)
+    if remade:
+        parts.append(f"{count(remade, 'resharding')} by making a tensor whole on every device.")
+    words = " ".join(parts)
+    if not held.passed:
+        return Stage("partitioned", "warning", "with findings", words)
+    if remade or held.failures:
+        return Stage("partitioned", "warning", "compiled", words)
+    return Stage("partitioned", "good", "compiled", words)
+
+
+def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:
+    reasons = [one for one in missing if one.stage == name]
+    failed = any(one.asked for one in reasons)
+    words = " ".join(dict.fromkeys(one.reason for one in reasons))
+    return Stage(name, "bad" if failed else "unknown", "failed" if failed else "not done", words)
+
+
+def count(number: int, one: str, many: str = "") -> str:
+    """`1 tensor`, `2,000 tensors`."""
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _listed(words: Sequence[str]) -> str:
+    *rest, last = words
+    return f"{', '.join(rest)} and {last}" if rest else last

@@ -1,0 +1,98 @@
+"""`sdyscope report`: the forms that it writes, and where."""
+
+import json
+
+import jsonschema
+import pytest
+
+from sdyscope.views.document import document_type, schema
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    """A function small enough to be looked at in no time."""
+    path = tmp_path_factory.mktemp("target") / "small.py"
+    path.write_text(
+        """
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"x": 4, "y": 2}
+
+def program(mesh):
+    w = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(mesh, P("x", "y")))
+    return Program("small", jax.jit(lambda w: (w * 2).T), (w,))
+"""
+    )
+    return f"{path}:program"
+
+
+def test_html_is_written_to_the_file(sdyscope, target, tmp_path):
+    file = tmp_path / "page.html"
+    done = sdyscope("report", target, "--no-compile", "-o", file)
+    html = file.read_text()
+    assert done.status == 0
+    assert done.out == f"{file}: {len(html.encode()):,} bytes\n"
+    assert html.startswith("<!doctype html>")
+    assert html.rstrip().endswith("</html>")
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_html_goes_to_report_html(sdyscope, target, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sdyscope("report", target, "--no-compile").status == 0
+    assert (tmp_path / "report.html").exists()
+
+
+def test_json_follows_its_schema(sdyscope, target):
+    done = sdyscope("report", target, "--no-compile", "--format", "json")
+    found = json.loads(done.out)
+    jsonschema.validate(found, schema(document_type("report")))
+    assert found["name"] == "small"
+    assert found["memory"] is None
+    assert [stage["name"] for stage in found["stages"]] == [
+        "requested",
+        "lowered",
+        "propagated",
+        "partitioned",
+        "executed",
+    ]
+    assert [one["stage"] for one in found["unavailable"]] == ["partitioned"]
+    assert not found["unavailable"][0]["asked"]
+
+
+def test_the_file_s_name_says_the_form(sdyscope, target, tmp_path):
+    file = tmp_path / "summary.md"
+    assert sdyscope("report", target, "--no-compile", "-o", file).status == 0
+    assert file.read_text().startswith("### sdyscope: small\n")
+
+
+@pytest.mark.compiles
+def test_markdown_says_what_it_costs(sdyscope, target):
+    text = sdyscope("report", target, "--format", "markdown").out
+    assert "| **lowered** | ✅ all agree |" in text
+    assert "<summary>Memory a device</summary>" in text
+    assert "<summary>Collectives a step</summary>" in text
+
+
+def test_a_module_from_a_file(sdyscope, mlp_files):
+    done = sdyscope("report", mlp_files / "gspmd.mlir", "--no-compile", "--format", "markdown")
+    assert done.status == 0
+    assert "| **requested** | ➖ not known |" in done.out
+
+
+def test_on_without_a_compile_is_refused(sdyscope, target):
+    sdyscope("report", target, "--on", "cpu:8", "--no-compile").said("--no-compile")
+
+
+def test_a_folder_that_is_not_there_is_said(sdyscope, target, tmp_path):
+    file = tmp_path / "no" / "page.html"
+    sdyscope("report", target, "--no-compile", "-o", file).said("cannot write this file")
+
+
+def test_bad_input_is_one_sentence(sdyscope, tmp_path):
+    file = tmp_path / "bad.mlir"
+    file.write_text("module {")
+    sdyscope("report", file, "-o", tmp_path / "page.html").said("bad.mlir")
+    assert not (tmp_path / "page.html").exists()

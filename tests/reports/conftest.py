@@ -1,0 +1,153 @@
+"""A real Chromium, and the pages that are opened in it.
+
+`open_page(html, "#tensors")` opens a page as from the disk, without a network. When the test ends,
+everything that the page logged as an error or asked the network for makes the test fail.
+"""
+
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.views import report, report_page
+
+ASSETS = Path(__file__).parent.parent / "assets"
+
+#: What keeps Chromium from doing anything by itself.
+ARGUMENTS = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+#: With this in the environment, tests without a browser fail; otherwise they are left out.
+NEEDED = "SDYSCOPE_TEST_BROWSER"
+
+
+def chromium():
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    path = chromium()
+    if path is None:
+        words = "there is no Chromium here (Debian: apt-get install chromium)"
+        if os.environ.get(NEEDED):
+            pytest.fail(f"{NEEDED} is set, and {words}")
+        pytest.skip(words)
+    sync_api = pytest.importorskip("playwright.sync_api", reason="needs pip install playwright")
+    with sync_api.sync_playwright() as playwright:
+        started = playwright.chromium.launch(executable_path=path, args=list(ARGUMENTS))
+        yield started
+        started.close()
+
+
+@dataclass
+class Watched:
+    """What must stay empty while a page is open."""
+
+    errors: list = field(default_factory=list)
+    requests: list = field(default_factory=list)
+
+
+@pytest.fixture
+def open_page(browser, tmp_path):
+    """Opens a page: its HTML, or the file that it is in; what stands after it in the address."""
+    contexts, watched = [], Watched()
+
+    def open_one(html, where="", *, width=1280, height=800, dark=False, **options):
+        file = html
+        if not isinstance(html, Path):
+            file = tmp_path / f"page{len(contexts)}.html"
+            file.write_text(html, encoding="utf-8")
+        context = browser.new_context(
+            viewport={"width": width, "height": height},
+            color_scheme="dark" if dark else "light",
+            offline=True,
+            **options,
+        )
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        page.on("console", lambda said: said.type == "error" and watched.errors.append(said.text))
+        page.on("pageerror", lambda error: watched.errors.append(str(error)))
+        page.on("request", lambda asked: _watch(asked, watched))
+        page.goto(f"{file.as_uri()}{where}")
+        page.wait_for_selector("html[data-ready]")
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert not watched.errors
+    assert not watched.requests
+
+
+def _watch(asked, watched):
+    if not asked.url.startswith(("file:", "blob:", "data:")):
+        watched.requests.append(asked.url)
+
+
+@dataclass(frozen=True)
+class Made:
+    """A report, and the page of it."""
+
+    inspection: Inspection
+    report: report.Report
+    html: str
+
+
+def made(inspection, target="mlp", **options):
+    document = report.document(inspection, target, **options)
+    return Made(inspection, document, report_page.page(document, inspection))
+
+
+@pytest.fixture(scope="session")
+def mlp():
+    """The whole report of the mlp."""
+    return made(Inspection(resolve("mlp")))
+
+
+@pytest.fixture(scope="session")
+def unconstrained():
+    """A transformer that the two partitioners shard differently; it is not compiled."""
+    settings = {"layers": 1, "constrained": False}
+    program = resolve("fsdp-transformer", settings=settings)
+    return made(Inspection(program), "fsdp-transformer", compiled=False)
+
+
+@pytest.fixture
+def page(open_page, mlp):
+    """The page of the mlp."""
+    return open_page(mlp.html)
+
+
+@pytest.fixture(scope="session")
+def axe_source():
+    return (ASSETS / "axe.min.js").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def violations(axe_source):
+    """What axe-core finds that keeps people from using a page: serious and critical."""
+
+    def find(page):
+        page.evaluate(axe_source)
+        found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")
+        return [
+            (one["id"], one["help"], [node["html"][:160] for node in one["nodes"][:3]])
+            for one in found["violations"]
+            if one["impact"] in ("serious", "critical")
+        ]
+
+    return find

@@ -1,0 +1,102 @@
+"""Names that try to be something else: every text of a report is hostile, and is shown as text."""
+
+import re
+import types
+import typing
+from dataclasses import fields, is_dataclass, replace
+
+import pytest
+
+from sdyscope.views import report_markdown, report_page
+from sdyscope.views.report_page import VIEWS
+
+pytestmark = pytest.mark.compiles
+
+HOSTILE = (
+    "<script>globalThis.broken=1</script>"
+    "<img src=x onerror=globalThis.broken=1>"
+    "</script><!--<script>&amp;\"'`|\\ \u202e\u2028\u0000\ud7ff "
+    "{{ 7 * 7 }} ${globalThis.broken=1} javascript:alert(1)"
+)
+LONG = "a_very/long['path']." * 500
+
+#: Fields whose words decide what is shown where, or that are read again as a sharding.
+KEPT = ("text", "schema", "state", "view", "query", "exactness", "fate")
+
+
+def spoilt(value, name="", hint=str, texts=(HOSTILE,)):
+    """The same with a hostile text in every field that may hold any text."""
+    if is_dataclass(value):
+        hints = typing.get_type_hints(type(value))
+        return replace(
+            value,
+            **{
+                one.name: spoilt(getattr(value, one.name), one.name, hints[one.name], texts)
+                for one in fields(value)
+                if one.init
+            },
+        )
+    if isinstance(value, tuple):
+        inner = typing.get_args(hint)
+        inner_hint = inner[0] if inner else object
+        return tuple(spoilt(item, name, inner_hint, texts) for item in value)
+    if isinstance(value, str) and name not in KEPT and may_be_any_text(hint):
+        return "".join(texts) + value
+    return value
+
+
+def may_be_any_text(hint):
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return str in typing.get_args(hint)
+    return hint is str
+
+
+@pytest.fixture(scope="module")
+def hostile(mlp):
+    document = spoilt(mlp.report)
+    assert document.name.startswith("<script>")
+    return report_page.page(document, mlp.inspection)
+
+
+@pytest.fixture(scope="module")
+def long(mlp):
+    document = spoilt(mlp.report, texts=(LONG,))
+    assert len(document.name) > 9_000
+    return report_page.page(document, mlp.inspection)
+
+
+@pytest.mark.parametrize("view", [view.name for view in VIEWS])
+def test_hostile_texts_are_texts(open_page, hostile, view):
+    page = open_page(hostile, f"#{view}")
+    page.wait_for_selector(f".view[data-view={view}]")
+    assert page.evaluate("globalThis.broken") is None
+    assert page.locator("main img, main script").count() == 0
+    assert page.locator("main .missing[data-tone]").count() == 0
+    assert "<script>globalThis.broken=1</script>" in page.inner_text("h1")
+
+
+def test_a_hostile_tensor_opens(open_page, hostile):
+    page = open_page(hostile, "#tensors")
+    page.click(".grid-body .grid-row[data-kind=leaf] >> nth=0")
+    assert "<img src=x onerror=globalThis.broken=1>" in page.inner_text(".details")
+    assert page.evaluate("globalThis.broken") is None
+    other = open_page(hostile, page.evaluate("location.hash"))
+    assert other.inner_text(".details-name") == page.inner_text(".details-name")
+
+
+@pytest.mark.parametrize("view", [view.name for view in VIEWS])
+@pytest.mark.parametrize("width", [400, 1280])
+def test_long_texts_do_not_break_the_page(open_page, long, view, width):
+    page = open_page(long, f"#{view}", width=width)
+    page.wait_for_selector(f".view[data-view={view}]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('main').scrollWidth") <= width
+
+
+def test_markdown_is_one_comment_whatever_names_are(mlp):
+    for texts in ((HOSTILE,), (LONG,)):
+        text = report_markdown.markdown(spoilt(mlp.report, texts=texts))
+        assert len(text) <= report_markdown.LIMIT
+        assert "\u2028" not in text
+        outside_code = re.sub(r"(?<!\\)(`+)(?!`).+?(?<!`)\1(?!`)", "", text)
+        assert not re.search(r"(?<!\\)<(?!/?details|/?summary)", outside_code)

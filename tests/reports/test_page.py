@@ -1,0 +1,103 @@
+"""The page as a whole: its frame, its keys, its colours, what it never does."""
+
+import re
+
+import pytest
+
+from sdyscope.views.report_page import VIEWS
+
+pytestmark = pytest.mark.compiles
+
+NAMES = [view.name for view in VIEWS]
+
+
+def test_the_same_report_gives_the_same_page(mlp):
+    from sdyscope.views import report_page
+
+    assert report_page.page(mlp.report, mlp.inspection) == mlp.html
+
+
+def test_mlp_is_small(mlp):
+    assert len(mlp.html.encode()) < 1_000_000
+
+
+def test_nothing_in_it_names_the_network(mlp):
+    without_data = re.sub(r"<script type.*?</script>", "", mlp.html, flags=re.DOTALL)
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)[^"']*""", without_data)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_view_opens_by_its_tab(page, name):
+    page.click(f".tab[data-view={name}]")
+    page.wait_for_selector(f".view[data-view={name}]")
+    assert page.get_attribute(f".tab[data-view={name}]", "aria-current") == "page"
+    assert page.evaluate("location.hash") in (f"#{name}", "")
+    assert page.locator("main .missing[data-tone]").count() == 0
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("name", NAMES)
+def test_everybody_can_use_every_view(open_page, mlp, violations, name, dark):
+    page = open_page(mlp.html, f"#{name}", dark=dark)
+    page.wait_for_selector(f".view[data-view={name}]")
+    assert violations(page) == []
+
+
+@pytest.mark.parametrize("width", [400, 1280, 2560])
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_is_wider_than_the_window(open_page, mlp, name, width):
+    page = open_page(mlp.html, f"#{name}", width=width)
+    page.wait_for_selector(f".view[data-view={name}]")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.evaluate("document.querySelector('main').scrollWidth") <= width
+
+
+def test_keys_open_views_and_the_list_of_keys(page):
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    page.wait_for_selector(".view[data-view=tensors]")
+    page.keyboard.press("?")
+    listed = page.inner_text("dialog.help")
+    assert "Search" in listed
+    assert "Overview" in listed
+    page.keyboard.press("Escape")
+    page.wait_for_selector("dialog.help", state="detached")
+    page.keyboard.press("g")
+    page.keyboard.press("o")
+    page.wait_for_selector(".view[data-view=overview]")
+
+
+def test_back_returns_to_the_view_before(page):
+    page.click(".tab[data-view=tensors]")
+    page.wait_for_selector(".view[data-view=tensors]")
+    page.click(".tab[data-view=findings]")
+    page.wait_for_selector(".view[data-view=findings]")
+    page.go_back()
+    page.wait_for_selector(".view[data-view=tensors]")
+
+
+def test_an_address_of_no_view_shows_the_first(open_page, mlp):
+    page = open_page(mlp.html, "#nothing?x=1")
+    assert page.get_attribute("main .view", "data-view") == "overview"
+
+
+def test_the_button_changes_the_colours(page):
+    def background():
+        return page.evaluate("getComputedStyle(document.body).backgroundColor")
+
+    light = background()
+    page.click("#theme")
+    assert background() == light  # light, as the system
+    page.click("#theme")
+    assert background() != light
+    assert page.get_attribute("#theme", "aria-label") == "Colours: dark"
+
+
+def test_without_javascript_it_says_so(open_page, mlp, browser, tmp_path):
+    file = tmp_path / "plain.html"
+    file.write_text(mlp.html)
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(file.as_uri())
+    assert "JavaScript" in page.inner_text("noscript")
+    context.close()

@@ -1,0 +1,124 @@
+"""The tensors' table in the browser: sorted, searched, linked to, opened."""
+
+import pytest
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture
+def tensors(open_page, mlp):
+    return open_page(mlp.html, "#tensors")
+
+
+def names(page):
+    """The names of the rows that are no groups, in order, as far as they are in sight."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll('.grid-body .grid-row[data-kind=leaf]')]
+        .sort((a, b) => a.dataset.index - b.dataset.index)
+        .map((row) => row.querySelector('.grid-cell').title)"""
+    )
+
+
+def test_rows_say_what_show_says(tensors, mlp):
+    row = tensors.locator(".grid-row", has=tensors.locator("[title=\"params['w1']\"]"))
+    text = row.inner_text().split("\n")
+    assert text[:3] == ["['w1']", "f32[128,256]", "P(None, 'model')"]
+    assert "64.0 KiB" in text
+    assert "✓ as requested" in text
+    assert tensors.inner_text("[data-slot=count]") == f"{len(mlp.report.propagate.values)} tensors"
+
+
+def test_search_finds_as_one_types(tensors):
+    tensors.keyboard.press("/")
+    tensors.keyboard.type("opt_state w2 128")
+    assert names(tensors) == []
+    tensors.fill("[data-slot=search]", "opt_state w2 'model'")
+    assert names(tensors) == ["opt_state[0].mu['w2']", "opt_state[0].nu['w2']"]
+    assert tensors.evaluate("location.hash") == "#tensors?q=opt_state+w2+'model'"
+    tensors.fill("[data-slot=search]", "no such tensor")
+    assert "No tensor has all of this." in tensors.inner_text(".grid-empty")
+
+
+def test_sorts_by_bytes_down_up_and_not(tensors):
+    tensors.check("[data-slot=flat]")
+    title = tensors.locator("[role=columnheader]", has_text="bytes").locator("button")
+
+    def sizes():
+        return tensors.evaluate(
+            """() => [...document.querySelectorAll('.grid-body .grid-row')]
+            .sort((a, b) => a.dataset.index - b.dataset.index).slice(0, 12)
+            .map((row) => row.querySelectorAll('.end')[0].textContent)"""
+        )
+
+    def numbers():
+        units = {"B": 1, "KiB": 1024, "MiB": 1024**2}
+        found = [size.split() for size in sizes() if size != "–"]
+        return [float(number) * units[unit] for number, unit in found]
+
+    title.click()
+    assert numbers() == sorted(numbers(), reverse=True)
+    assert "sort=bytes:desc" in tensors.evaluate("location.hash")
+    title.click()
+    assert numbers() == sorted(numbers())
+    title.click()
+    assert "sort" not in tensors.evaluate("location.hash")
+
+
+def test_a_link_opens_the_tensor(open_page, mlp):
+    page = open_page(mlp.html, "#tensors?tensor=opt_state[0].nu['w1']")
+    details = page.inner_text(".details")
+    assert "opt_state[0].nu['w1']" in details
+    assert "P(None, 'model')" in details
+    assert '<@mesh, [{}, {"model"}]>' in details
+    assert "devices=[1,2,4]" in details
+    selected = page.locator(".grid-row[aria-selected=true]")
+    assert selected.count() == 1
+
+
+def test_a_tensor_that_is_not_there_is_said(open_page, mlp):
+    page = open_page(mlp.html, "#tensors?tensor=nobody")
+    assert "No tensor of this program is called nobody." in page.inner_text(".split-side")
+
+
+def test_the_address_of_what_is_shown_shows_it_again(tensors, open_page, mlp):
+    tensors.fill("[data-slot=search]", "params")
+    tensors.click(".grid-body .grid-row[data-kind=leaf] >> nth=1")
+    tensors.wait_for_selector(".details")
+    shared = tensors.evaluate("location.hash")
+    other = open_page(mlp.html, shared)
+    assert names(other) == names(tensors)
+    assert other.inner_text(".details") == tensors.inner_text(".details")
+
+
+def test_the_keyboard_alone_reaches_everything(tensors):
+    tensors.focus(".grid")
+    for _ in range(3):
+        tensors.keyboard.press("ArrowDown")
+    tensors.keyboard.press("Enter")
+    tensors.wait_for_selector(".details")
+    first = tensors.inner_text(".details-name")
+    tensors.keyboard.press("j")
+    assert tensors.inner_text(".details-name") != first
+    tensors.keyboard.press("k")
+    assert tensors.inner_text(".details-name") == first
+    tensors.keyboard.press("Escape")
+    tensors.wait_for_selector(".details", state="hidden")
+
+
+def test_a_group_closes_and_the_address_remembers(tensors, open_page, mlp):
+    before = len(names(tensors))
+    tensors.click(".grid-row:has(.node:text-is('params'))")
+    assert len(names(tensors)) != before
+    assert names(tensors)[0] == "opt_state[0].count"
+    other = open_page(mlp.html, tensors.evaluate("location.hash"))
+    assert names(other)[0] == "opt_state[0].count"
+
+
+def test_where_partitioners_differ_is_marked(open_page, unconstrained):
+    page = open_page(unconstrained.html, "#tensors?verdict=partitioners&flat=1")
+    differing = [v for v in unconstrained.report.propagate.values if v.same is False]
+    assert differing
+    assert page.inner_text("[data-slot=count]").startswith(f"{len(differing)} of ")
+    row = page.locator(".grid-body .grid-row").first
+    assert row.locator("[data-tone=warning]").count() >= 2
+    assert "partitioners differ" in row.inner_text()
