@@ -15,7 +15,7 @@ from sdyscope.analysis.search_cost import Prediction, Rates, Traffic, front
 from sdyscope.analysis.search_decisions import Space
 from sdyscope.analysis.search_refine import refine
 from sdyscope.analysis.search_space import Decision, Member, Option, block_bytes, spec_of
-from sdyscope.analysis.search_strategy import WORTH, Assignment, Budget, Goal, Strategy
+from sdyscope.analysis.search_strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
 from sdyscope.errors import CompilerError
 from sdyscope.sharding import PartitionSpec
 
@@ -278,7 +278,7 @@ def search(
         seed=seed,
         start=start,
         best=best,
-        front=tuple(front(made, lambda one: (one.cost, one.known.held))),
+        front=tuple(front([best, *made], lambda one: (one.cost, one.known.held))),
         tried=predictions.count,
         checked=len(traffics),
         refused=predictions.refused + refused,
@@ -292,7 +292,7 @@ def search(
     told("compiling the program as it is", 0.0)
     before = compile_(())
     trials: list[Trial] = []
-    for candidate in _in_turn(best, made, goal, start.known):
+    for candidate in _in_turn(space, best, made, goal, start.known):
         if len(trials) == compiles or (trials and trials[-1].better):
             break
         told(f"compiling candidate {len(trials) + 1}", 0.0)
@@ -373,11 +373,13 @@ def _spec_or_none(option: Option | None) -> PartitionSpec | None:
 
 
 def _in_turn(
-    best: Candidate, made: Sequence[Candidate], goal: Goal, start: Prediction
+    space: Space, best: Candidate, made: Sequence[Candidate], goal: Goal, start: Prediction
 ) -> Iterator[Candidate]:
     """The best, then the next that differ from those before in cost or memory."""
     told: list[Prediction] = []
-    ordered = sorted(made, key=lambda one: goal.key(one.known, len(one.changes)))
+    ordered = sorted(
+        made, key=lambda one: goal.key(one.known, effort(space.decisions, one.assignment))
+    )
     for one in (best, *ordered):
         mine = one.known
         if any(_alike(goal, mine, other) for other in told) or not goal.better(mine, start):

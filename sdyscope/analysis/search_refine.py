@@ -15,7 +15,7 @@ import numpy as np
 
 from sdyscope.analysis.search_cost import Prediction, Traffic
 from sdyscope.analysis.search_space import Decision
-from sdyscope.analysis.search_strategy import WORTH, Assignment, Goal
+from sdyscope.analysis.search_strategy import WORTH, Assignment, Goal, effort
 from sdyscope.errors import CompilerError
 
 __all__ = ["Checked", "Refinement", "refine"]
@@ -160,8 +160,8 @@ class _Refiner:
 
     def key(self, at: Assignment, goal: Goal) -> tuple[float, ...]:
         prediction = self.predicted[at]
-        over, _, held, changed = goal.key(prediction, sum(map(bool, at)))
-        return (over, self.corrected(at), held, changed)
+        over, _, held, asked = goal.key(prediction, effort(self.decisions, at))
+        return (over, self.corrected(at), held, asked)
 
     def unchecked(self) -> Iterator[Assignment]:
         return (
@@ -172,7 +172,7 @@ class _Refiner:
 
     def best(self, goal: Goal) -> Assignment:
         found = {at: one for at, one in self.checked.items() if one is not None}
-        return min(found, key=lambda at: goal.key(found[at], sum(map(bool, at))))
+        return min(found, key=lambda at: goal.key(found[at], effort(self.decisions, at)))
 
     def improve(self, goal: Goal, until: int) -> None:
         """Checks what promises most, until nothing promises to be better or few checks are left."""

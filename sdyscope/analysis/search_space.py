@@ -102,6 +102,15 @@ class Decision:
             )
         return self._near[number]
 
+    def effort(self, number: int) -> float:
+        """How much an option asks of who writes the program: 1 for a change, and a little for each
+        axis that shares a dimension with another.
+        """
+        option = self.options[number]
+        if number == 0 or option is None:
+            return 0
+        return 1 + 0.01 * sum(max(len(part) - 1, 0) for part in option)
+
     @property
     def tensors(self) -> int:
         """How many arguments it is about."""

@@ -21,7 +21,7 @@ from typing import TypeAlias
 from sdyscope.analysis.search_cost import Prediction
 from sdyscope.analysis.search_space import Decision, Option
 
-__all__ = ["Assignment", "Budget", "Goal", "Strategy"]
+__all__ = ["Assignment", "Budget", "Goal", "Strategy", "effort"]
 
 Assignment: TypeAlias = tuple[int, ...]
 """The number of an option for each decision."""
@@ -64,12 +64,12 @@ class Goal:
     cost: Callable[[Prediction], float]
     limit: int | None = None
 
-    def key(self, prediction: Prediction | None, changed: int = 0) -> tuple[float, ...]:
-        """The smaller the better: within the limit, at least cost, memory, changes."""
+    def key(self, prediction: Prediction | None, effort: float = 0) -> tuple[float, ...]:
+        """The smaller the better: within the limit, at least cost, memory, effort."""
         if prediction is None:
             return (math.inf, math.inf, math.inf, math.inf)
         over = 0 if self.limit is None else max(prediction.held - self.limit, 0)
-        return (over, self.cost(prediction), prediction.held, changed)
+        return (over, self.cost(prediction), prediction.held, effort)
 
     def better(self, one: Prediction | None, other: Prediction | None) -> bool:
         """Whether one is better than another by more than a trifle."""
@@ -130,7 +130,7 @@ class Strategy:
             seeds = list(dict.fromkeys(self.seeds()))
             for one in seeds:
                 self._value(one)
-            seeds.sort(key=lambda one: goal.key(self.found[one], self._changed(one)))
+            seeds.sort(key=lambda one: goal.key(self.found[one], effort(self._decisions, one)))
             for one in seeds[:_BEGINNINGS]:
                 self._descend(one, goal)
         with self._up_to(_AGAIN):
@@ -159,7 +159,7 @@ class Strategy:
             return (0,) * len(self._decisions)
 
         # Of what costs the same, what holds much less is better than what changes less.
-        keys = {one: goal.key(self.found[one], self._changed(one)) for one in alike}
+        keys = {one: goal.key(self.found[one], effort(self._decisions, one)) for one in alike}
         least_held = min(held for _, _, held, _ in keys.values())
         alike = [one for one in alike if keys[one][2] <= least_held * (1 + WORTH)]
         return min(alike, key=lambda one: (keys[one][3], *keys[one]))
@@ -277,9 +277,6 @@ class Strategy:
 
     # --- candidates -------------------------------------------------------------------------------
 
-    def _changed(self, at: Assignment) -> int:
-        return sum(map(bool, at))
-
     def _each(
         self, base: Assignment, change: Callable[[Decision, Option], Option | None]
     ) -> Assignment:
@@ -290,6 +287,11 @@ class Strategy:
             wanted = change(decision, option) if option is not None else None
             made.append(decision.options.index(wanted) if wanted in decision.options else number)
         return tuple(made)
+
+
+def effort(decisions: Sequence[Decision], at: Assignment) -> float:
+    """How much a candidate asks of who writes the program."""
+    return sum(one.effort(number) for one, number in zip(decisions, at, strict=True))
 
 
 def _with(at: Assignment, changes: dict[int, int]) -> Assignment:

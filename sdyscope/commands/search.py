@@ -1,0 +1,197 @@
+"""`sdyscope search`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options, propagation
+from sdyscope.errors import TargetError
+from sdyscope.rates import parse_bandwidth, parse_size
+
+if TYPE_CHECKING:
+    from sdyscope.hardware import Hardware
+
+
+def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    axes = tuple(axis.strip() for axis in value.split(","))
+    if not all(axes) or len(set(axes)) < len(axes):
+        raise click.BadParameter(f"{value!r} is no list of different axes, such as fsdp,model.")
+    return axes
+
+
+def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
+    try:
+        return None if value is None else parse_size(value)
+    except TargetError as error:
+        raise click.BadParameter(str(error).replace("\n", " ")) from error
+
+
+def _bandwidths(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for word in words:
+        axis, equals, value = (part.strip() for part in word.partition("="))
+        if not (axis and equals and value):
+            raise click.BadParameter(f"{word!r} does not have the form AXIS=RATE.")
+        try:
+            found[axis] = parse_bandwidth(value)
+        except TargetError as error:
+            raise click.BadParameter(str(error).replace("\n", " ")) from error
+    return found
+
+
+@options.command()
+@options.target
+@options.mesh
+@click.option(
+    "--argument",
+    "arguments",
+    multiple=True,
+    metavar="GLOB",
+    help='Arguments to search, such as "params*": * is anything, ? is one character. Can be '
+    "repeated. By default those whose next value the program returns.",
+)
+@click.option(
+    "--axes",
+    metavar="AXIS,...",
+    callback=_axes,
+    help="Mesh axes to place, such as fsdp,model. By default all.",
+)
+@click.option(
+    "--max-memory",
+    metavar="SIZE",
+    callback=_size,
+    help="What a device may hold of arguments and results, such as 16GiB.",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Candidates to predict. By default 300, or as many as --seconds allow.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="N",
+    help="How long to predict candidates.",
+)
+@click.option(
+    "--checks",
+    type=click.IntRange(min=0),
+    default=24,
+    show_default=True,
+    metavar="N",
+    help="Candidates that XLA partitions, a second each, the program itself included; 0 for none.",
+)
+@click.option(
+    "--compiles",
+    type=click.IntRange(min=0),
+    default=3,
+    show_default=True,
+    metavar="N",
+    help="Candidates to compile at most, until one is confirmed; 0 for none.",
+)
+@options.on
+@click.option(
+    "--bandwidth",
+    "bandwidths",
+    multiple=True,
+    metavar="AXIS=RATE",
+    callback=_bandwidths,
+    help="What a device sends over a mesh axis, such as model=90GB/s. Can be repeated. By default "
+    "all axes count alike.",
+)
+@click.option(
+    "--flops-per-byte",
+    type=click.FloatRange(min=0),
+    metavar="N",
+    help="FLOPs of a device in the time in which it sends a byte; 0 to leave arithmetic out. By "
+    "default 2200, as on TPU v5e and H100.",
+)
+@click.option("--untied", is_flag=True, help="Decide on the same tensor of each layer by itself.")
+@click.option(
+    "--seed",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of the random numbers; with it and --budget a search is the same each time.",
+)
+@options.settings
+@opening.module
+@click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
+@options.json
+def command(
+    target: str,
+    mesh: dict[str, int] | None,
+    arguments: tuple[str, ...],
+    axes: tuple[str, ...] | None,
+    max_memory: int | None,
+    budget: int | None,
+    seconds: float | None,
+    checks: int,
+    compiles: int,
+    on: Hardware | None,
+    bandwidths: dict[str, float],
+    flops_per_byte: float | None,
+    untied: bool,
+    seed: int,
+    settings: dict[str, str],
+    module: str | None,
+    everything: bool,
+    as_json: bool,
+) -> int:
+    """Search for shardings that send less or hold less.
+
+    Tries other shardings of arguments, hundreds a minute: Shardy's own passes predict what each
+    sends, computes and holds. XLA partitions the best of them, and the best of those is compiled.
+    What is printed is what to change in the program. Nothing is run.
+
+    The same tensor of every layer is sharded alike, and an optimizer's state and the results that
+    are arguments' next values go with their parameters.
+    """
+    from sdyscope.analysis.search_cost import FLOPS_PER_BYTE, Rates
+    from sdyscope.analysis.search_strategy import Budget
+    from sdyscope.views import document, output, paragraphs, progress, search, search_table, table
+
+    inspection = propagation.open_target(
+        target, mesh=mesh, settings=settings, partitioner=None, module=module
+    )
+    per_byte = FLOPS_PER_BYTE if flops_per_byte is None else flops_per_byte or math.inf
+    with progress.progress_bar(not as_json) as notify:
+        made = inspection.search(
+            arguments,
+            axes,
+            max_memory=max_memory,
+            rates=Rates(bandwidths, per_byte),
+            budget=Budget(budget or (None if seconds else 300), seconds),
+            seed=seed,
+            tied=not untied,
+            on=on,
+            checks=checks,
+            compiles=compiles,
+            notify=lambda what, part: notify(what, round(100 * part), 100),
+        )
+    found = search.document(inspection, made)
+    here = output.answers()
+    if as_json:
+        here.write_bytes(document.encode(found))
+        return 0
+    paragraphs.print_paragraphs(search_table.heading(found))
+    here.write("")
+    if everything:
+        table.print_table(search_table.decisions(found))
+        here.write("")
+    table.print_table(search_table.candidates(found))
+    here.write("")
+    for part in (search_table.changes(found, everything=everything), search_table.traffic(found)):
+        if part is not None and part.rows:
+            table.print_table(part)
+            here.write("")
+    paragraphs.print_paragraphs(search_table.footer(found, everything=everything))
+    return 0

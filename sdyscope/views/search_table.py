@@ -1,0 +1,309 @@
+"""What `search` found, as tables, and the words around them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from sdyscope.rates import bandwidth_text, time_text
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.search import (
+    CandidateDocument,
+    CompiledDocument,
+    DecisionDocument,
+    FiguresDocument,
+    Search,
+)
+from sdyscope.views.show_table import mesh_words
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+
+__all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
+
+#: Candidates of the front that are shown hold at least a tenth less than the one before.
+_LESS = 0.9
+
+#: How many of them.
+_SHOWN = 6
+
+_OPEN = "left open"
+
+
+def heading(found: Search) -> Iterator[Paragraph]:
+    """The program, what was searched, and what came of it."""
+    words = [found.name, *map(mesh_words, found.meshes), f"lowered by JAX {found.jax_version}"]
+    yield Paragraph("; ".join(words), "heading")
+    tensors = sum(member.kind == "argument" for one in found.decisions for member in one.members)
+    yield Paragraph(
+        f"{_count(tensors, 'argument')} in {_count(len(found.decisions), 'decision')} over "
+        f"{_count(len(found.axes), 'axis', 'axes')} ({', '.join(found.axes)}): "
+        f"{_large(found.candidates)} candidates",
+        hang=3,
+    )
+    a_minute = 60 * found.predicted / found.seconds if found.seconds else 0
+    checked = f", {found.partitioned:,} of them partitioned by XLA" if found.partitioned else ""
+    yield Paragraph(f"{found.predicted:,} predicted ({a_minute:,.0f} a minute){checked}", hang=3)
+
+
+def candidates(found: Search) -> Table:
+    """A row for the program as it is, the best, and what holds less memory for more cost."""
+    rows = [_row(found, "as it is", found.start)]
+    if found.best is not None:
+        rows.append(_row(found, "best", found.best, "good"))
+    for index, one in enumerate(shown(found), 1):
+        rows.append(_row(found, f"other {index}", one))
+    checked = [number("by XLA")] if found.partitioned else []
+    timed = [number("estimate")] if found.bandwidths else []
+    return Table(
+        (
+            Column("shardings", fold=False),
+            number("sent, predicted"),
+            *checked,
+            number("FLOPs"),
+            number("cost"),
+            *timed,
+            number("held"),
+            number("changes"),
+        ),
+        tuple(rows),
+    )
+
+
+def shown(found: Search) -> list[CandidateDocument]:
+    """The candidates of the front that differ much enough to be shown, without the best."""
+    limit = found.start.predicted.held if found.best is None else found.best.predicted.held
+    made = []
+    for one in found.front:
+        if one.predicted.held < _LESS * limit and one.changes and one != found.best:
+            made.append(one)
+            limit = one.predicted.held
+    return made[:_SHOWN]
+
+
+def _row(found: Search, name: str, one: CandidateDocument, tone: Tone = "plain") -> Row:
+    known = one.partitioned or one.predicted
+    flops = "-" if known.flops is None else _flops(known.flops)
+    checked = [size(one.partitioned.sent if one.partitioned else None)] if found.partitioned else []
+    timed = [time_text(known.seconds)] if found.bandwidths else []
+    return (
+        Cell(name, tone),
+        size(one.predicted.sent),
+        *checked,
+        flops,
+        size(round(known.cost)),
+        *timed,
+        size(known.held),
+        f"{len(one.changes):,}" if one.changes else "-",
+    )
+
+
+def changes(found: Search, *, everything: bool = False) -> Table:
+    """What to write in the program for the best, and with `everything` for the others, too."""
+    named = {one.name: one for one in found.decisions}
+    groups: list[tuple[str, CandidateDocument]] = []
+    if found.best is not None:
+        groups.append(("best", found.best))
+    if everything:
+        groups += [(f"other {index}", one) for index, one in enumerate(shown(found), 1)]
+    rows: list[Row] = []
+    for title, one in groups:
+        if len(groups) > 1:
+            rows.append(Heading(title))
+        rows += [
+            (
+                _name(named[change.name]),
+                change.before or _OPEN,
+                Cell(change.after, "good"),
+                _members(named[change.name]),
+            )
+            for change in one.changes
+        ]
+    return Table(
+        (Column("change"), Column("now", fold=False), Column("to", fold=False), Column("with it")),
+        tuple(rows),
+    )
+
+
+def _name(one: DecisionDocument) -> str:
+    searched = sum(member.part == "searched" for member in one.members)
+    return f"{one.name} ({searched:,})" if searched > 1 else one.name
+
+
+def _members(one: DecisionDocument) -> str:
+    """What has to be changed in the same way."""
+    follows = sum(member.part == "follows" for member in one.members)
+    results = sum(member.part == "result" for member in one.members)
+    words = []
+    if follows:
+        words.append(_count(follows, "state tensor"))
+    if results:
+        words.append(_count(results, "result"))
+    return ", ".join(words) or "-"
+
+
+def decisions(found: Search) -> Table:
+    """What is decided."""
+    return Table(
+        (Column("decision"), Column("type"), Column("now"), number("whole"), number("options")),
+        tuple(
+            (
+                _name(one),
+                shape(one.shape, one.dtype),
+                one.now or _OPEN,
+                size(one.bytes),
+                f"{one.options:,}",
+            )
+            for one in found.decisions
+        ),
+    )
+
+
+def traffic(found: Search) -> Table | None:
+    """What a device sends by kind and axes, as it is and as it would be; None without a best."""
+    if found.best is None:
+        return None
+    columns: list[tuple[str, FiguresDocument]] = [
+        ("predicted now", found.start.predicted),
+        ("best", found.best.predicted),
+    ]
+    if found.start.partitioned is not None and found.best.partitioned is not None:
+        columns += [("by XLA now", found.start.partitioned), ("best", found.best.partitioned)]
+    pair = compiled_pair(found)
+    if pair is not None:
+        columns += [("compiled now", pair[0].compiled), ("best", pair[1].compiled)]
+    totals: dict[tuple[str, str], list[int]] = {}
+    for at, (_, figures) in enumerate(columns):
+        for one in figures.traffic:
+            key = (one.kind, " x ".join(one.axes) or "no single axis")
+            totals.setdefault(key, [0] * len(columns))[at] += one.sent
+    ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
+    rows: list[Row] = [
+        (kind, over, *(_sent(count) for count in counts))
+        for (kind, over), counts in ordered
+        if any(counts)
+    ]
+    rows.append(("in all", "", *(size(figures.sent) for _, figures in columns)))
+    return Table(
+        (
+            Column("a device sends"),
+            Column("over"),
+            *(number(title) for title, _ in columns),
+        ),
+        tuple(rows),
+    )
+
+
+def _sent(count: int) -> Cell:
+    return Cell(size(count)) if count else Cell("-", "muted")
+
+
+def compiled_pair(found: Search) -> tuple[CompiledDocument, CompiledDocument] | None:
+    """What the compiler made of the program and of the best; None where it was not asked."""
+    made = next(
+        (one.compiled for one in found.trials if one.candidate == found.best and one.compiled),
+        None,
+    )
+    if found.compiled_start is None or made is None:
+        return None
+    return found.compiled_start, made
+
+
+def footer(found: Search, *, everything: bool = False) -> Iterator[Paragraph]:
+    """What came of it, what the numbers are, and what was left out."""
+    yield from _outcome(found)
+    for trial in found.trials:
+        if not trial.better:
+            words = ", ".join(f"{one.name} {one.after}" for one in trial.candidate.changes)
+            yield Paragraph(f"compiled and not taken: {words}: {trial.why}", "warning", hang=3)
+    if found.refused:
+        yield Paragraph(
+            f"{_count(found.refused, 'candidate')} refused: {found.refusal}", "warning", hang=3
+        )
+    others = shown(found)
+    if others and not everything:
+        yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
+    for text in (*found.notes, *_legend(found)):
+        yield Paragraph(text, "muted", hang=3)
+
+
+def _outcome(found: Search) -> Iterator[Paragraph]:
+    if found.best is None:
+        yield Paragraph("nothing better than the program's own shardings was found", "good")
+        return
+    start, best = found.start, found.best
+    before, after = start.partitioned or start.predicted, best.partitioned or best.predicted
+    label = "by XLA's partitioner" if best.partitioned else "predicted"
+    yield Paragraph(
+        f"a device sends {_times(before.sent, after.sent)} and holds "
+        f"{_times(before.held, after.held)} ({label})",
+        "good",
+        hang=3,
+    )
+    pair = compiled_pair(found)
+    if pair is not None:
+        one, two = pair
+        confirmed = "confirmed" if found.outcome == "confirmed" else "not confirmed"
+        needs = (
+            f": a device needs {size(two.total)} in all, and {size(one.total)} as it is"
+            if one.total is not None and two.total is not None
+            else ""
+        )
+        tone: Tone = "good" if found.outcome == "confirmed" else "warning"
+        yield Paragraph(f"{confirmed} by a compile for {two.hardware}{needs}", tone, hang=3)
+    elif found.outcome == "not confirmed":
+        yield Paragraph("not confirmed by a compile", "warning")
+    else:
+        yield Paragraph("not compiled", "warning")
+
+
+def _flops(count: float) -> str:
+    """A number to three digits: `1.26 G`."""
+    for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
+        if count >= 1000**power:
+            return f"{count / 1000**power:.3g} {prefix}"
+    return f"{count:.3g}"
+
+
+def _times(before: int, after: int) -> str:
+    if before == after:
+        return f"as much ({size(after)})"
+    if not before:
+        return f"{size(after)} in place of nothing"
+    if after < before:
+        return f"{100 * (1 - after / before):.0f}% less ({size(after)})"
+    return f"{100 * (after / before - 1):.0f}% more ({size(after)})"
+
+
+def _legend(found: Search) -> Iterable[str]:
+    made = []
+    if found.partitioned:
+        made.append(
+            "sent, predicted: by Shardy's own reshards; by XLA: what XLA's partitioner makes of it"
+        )
+    per_byte = found.flops_per_byte
+    cost = "bytes sent"
+    if found.bandwidths:
+        given = ", ".join(f"{axis} {bandwidth_text(v)}" for axis, v in found.bandwidths.items())
+        cost += f", as over the fastest axis ({given})"
+    if per_byte is not None:
+        cost += f", and a byte for {per_byte:,.0f} FLOPs of matmuls"
+    made.append(f"cost: {cost}; held: arguments and results, which is not part of the cost")
+    if found.max_memory is not None:
+        made.append(f"at most {size(found.max_memory)} of arguments and results on a device")
+    pair = compiled_pair(found)
+    if pair is not None and not pair[1].comparable:
+        made.append(
+            "compiled: a CPU has no reduce-scatter, and sends bf16 as f32; compile for the real "
+            "hardware with --on"
+        )
+    return made
+
+
+def _count(count: int, one: str, many: str | None = None) -> str:
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _large(count: int) -> str:
+    """A number in full, or to two digits: `1.0e11`."""
+    if count < 1_000_000:
+        return f"{count:,}"
+    exponent = len(str(count)) - 1
+    return f"{count / 10**exponent:.1f}e{exponent}"
