@@ -11,7 +11,7 @@ from sdyscope.analysis.search_cost import Prediction, Rates, Traffic
 from sdyscope.analysis.search_decisions import space
 from sdyscope.analysis.search_strategy import Budget
 from sdyscope.analysis.search_traffic import reduce_scatters, traffic
-from sdyscope.annotations import Annotation, read_annotations
+from sdyscope.annotations import Annotation
 from sdyscope.errors import TargetError
 from sdyscope.graph import OpGraph, build
 from sdyscope.hardware import LARGEST_CPU, Hardware, parse_hardware
@@ -122,16 +122,17 @@ class _Compiler:
         on: Hardware | str | None,
     ) -> None:
         from sdyscope.stages.partition import default_hardware, partitions
+        from sdyscope.stages.present import resolved
 
+        self.devices = partitions(lowered, graph)
         hardware = parse_hardware(on) if isinstance(on, str) else on
+        if hardware is not None and hardware.present:
+            hardware, _ = resolved(hardware, self.devices)
         if hardware is None or (hardware.platform == "cpu" and hardware.count is None):
             hardware = default_hardware(lowered, graph)
         self._program, self._lowered, self._graph = program, lowered, graph
         self._mesh, self._hardware = mesh, hardware
-        self._module, self._module_graph = lowered, graph
         self._writer = _Writer(mesh, program.annotations("shardy"))
-        self._for_hardware: _Writer | None = None
-        self.devices = partitions(lowered, graph)
 
     def partition(self, settings: Sequence[Setting]) -> tuple[Traffic, ...]:
         """What XLA's partitioner makes the program send with some settings.
@@ -160,10 +161,9 @@ class _Compiler:
         from sdyscope.stages.annotate import annotate
         from sdyscope.stages.partition import partition
 
-        if self._for_hardware is None:
-            self._for_hardware = self._lower()
-        changes = self._for_hardware.changes(settings)
-        changed = annotate(self._module, self._module_graph, changes)
+        there = self._program.lowered_for(self._hardware.platform, "shardy")
+        changes = _Writer(self._mesh, there.annotations("shardy")).changes(settings)
+        changed = annotate(there.lowered["shardy"], there.graph("shardy"), changes)
         made = partition(changed, self._hardware, partitioner="shardy")
         found = collectives(read_hlo(made.hlo), (self._mesh,))
         memory = made.memory
@@ -181,13 +181,3 @@ class _Compiler:
             str(made.hardware),
             made.hardware.platform != "cpu",
         )
-
-    def _lower(self) -> _Writer:
-        """Lowers the program again where it is for other hardware."""
-        from sdyscope.stages.lower import lower
-
-        platform = self._hardware.platform
-        if self._program.program is not None and platform not in self._lowered.platforms:
-            self._module = lower(self._program.traced, "shardy", (platform,))
-            self._module_graph = build(self._module.module)
-        return _Writer(self._mesh, read_annotations(self._module_graph))

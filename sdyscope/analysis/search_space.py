@@ -103,8 +103,9 @@ class Decision:
         return self._near[number]
 
     def effort(self, number: int) -> float:
-        """How much an option asks of who writes the program: 1 for a change, and a little for each
-        axis that shares a dimension with another.
+        """How much an option asks of who writes the program.
+
+        It is 1 for a change, and a little for each axis that shares a dimension with another.
         """
         option = self.options[number]
         if number == 0 or option is None:
