@@ -340,6 +340,9 @@ class _Reader:
             is_pair = instruction.opcode.endswith(_START) and len(own.elements) > 1
             return own.elements[1].leaves if is_pair else own.leaves
         operands = [computation.instructions.get(name) for name in instruction.operands]
+        if kind == "ragged-all-to-all":
+            # (data, room for the result, four vectors of offsets and sizes)
+            operands = operands[:1]
         known = [operand.shape for operand in operands if operand is not None]
         if known and len(known) == len(operands):
             return tuple(leaf for shape in known for leaf in shape.leaves)

@@ -50,13 +50,13 @@ def collectives_of(
     slices = 1 if topology is None else topology.size("slice")
     inside = module.num_partitions * module.replica_count
     if slices == 1 or inside == partitioned.devices:
-        return collectives(module, meshes)
+        return collectives(module, meshes, partitioned.tags)
     cuts = [
         cut
         for mesh in meshes
         if mesh.size == partitioned.devices and (cut := _cut(mesh, slices)) is not None
     ]
-    found = collectives(module, [cut.inside for cut in cuts])
+    found = collectives(module, [cut.inside for cut in cuts], partitioned.tags)
     cut = next((cut for cut in cuts if cut.inside is found.mesh), None)
     messages = {
         one.name: one

@@ -123,8 +123,8 @@ def _predicted(inspection: Inspection) -> Comms:
 
 
 def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
-    from sdyscope.analysis.collectives import collectives
     from sdyscope.analysis.rematerializations import rematerializations
+    from sdyscope.analysis.slices import collectives_of
     from sdyscope.errors import CompilerError
     from sdyscope.hlo import read_hlo
     from sdyscope.views import comms, shardings
@@ -142,7 +142,7 @@ def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
         module = read_hlo(partitioned.hlo)
         made.append(
             comms.program(
-                collectives(module, shardings.meshes_of(inspection).values()),
+                collectives_of(partitioned, module, shardings.meshes_of(inspection).values()),
                 partitioner,
                 rematerializations(partitioned.rematerializations, module),
                 partitioned.notes,

@@ -223,12 +223,14 @@ def test_shard_map_sends_what_its_collective_says(kind, axes):
 
 @pytest.mark.compiles
 @pytest.mark.parametrize("order", [(7, 6, 5, 4, 3, 2, 1, 0), (3, 1, 4, 0, 5, 2, 7, 6)])
-@pytest.mark.parametrize("kind", ["all-gather", "all-reduce"])
-def test_the_order_of_the_devices_does_not_matter(kind, order):
+@pytest.mark.parametrize("axes", [("b",), ("a", "c")], ids="-".join)
+@pytest.mark.parametrize("kind", KNOWN)
+def test_the_order_of_the_devices_does_not_matter(kind, axes, order):
     body, sent = KNOWN[kind]
-    module = shard_mapped(partial(body, ("b",)), jax_mesh(order), P(), P())
+    module = shard_mapped(partial(body, axes), jax_mesh(order), P(), P())
     (one,) = collectives(module, [MESH]).collectives
-    assert (names(one.axes), one.sent) == (('"b"',), sent(2))
+    assert names(one.axes) == tuple(f'"{axis}"' for axis in axes)
+    assert one.sent == sent(size_of(axes))
 
 
 @pytest.mark.compiles
