@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdyscope.analysis.collectives import collectives
 from sdyscope.analysis.diff import Diff, Side, diff
 from sdyscope.analysis.memory import memory
+from sdyscope.analysis.origin_search import with_origins
 from sdyscope.analysis.partitioned_diff import PartitionedDiff, PartitionedSide, partitioned_diff
 from sdyscope.analysis.propagated_diff import PropagatedSide
+from sdyscope.analysis.slices import collectives_of
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware import Hardware
 from sdyscope.hlo import read_hlo
@@ -19,6 +20,7 @@ from sdyscope.staged import Staged
 __all__ = [
     "PartitionedEnd",
     "compared",
+    "lowered_as",
     "meshes_of",
     "partitioned",
     "partitioned_ends",
@@ -158,13 +160,24 @@ def partitioned_side(end: PartitionedEnd) -> PartitionedSide:
     """
     program, partitioner = end.program, end.partitioner
     made = program.partitioned(partitioner, end.on)
+    lowered = program.lowered_for(made.hardware.platform, partitioner)
+    found = collectives_of(made, read_hlo(made.hlo), meshes_of(program))
+    notes = made.notes
+    try:
+        found = with_origins(
+            found,
+            lowered.graph(partitioner),
+            lowered.propagated(partitioner),
+            lowered.annotations(partitioner),
+        )
+    except SdyscopeError as error:
+        notes += (f"Why collectives are there is not known: {error.message}",)
     return PartitionedSide(
         end.label,
-        collectives(read_hlo(made.hlo), meshes_of(program), made.tags),
+        found,
         made,
         memory(program.tensors, made, program.only_mesh(partitioner)),
-        tagged=made.hardware.platform in program.lowered[partitioner].platforms,
-        notes=made.notes,
+        notes=notes,
     )
 
 
@@ -191,10 +204,11 @@ def partitioned(
     one, two = ends
     if one.program is two.program and one.partitioner == two.partitioner:
         return partitioned_diff(*sides)
+    a, b = lowered_as(ends, sides)
     try:
         propagated = (
-            propagated_side(one.program, one.partitioner, one.label),
-            propagated_side(two.program, two.partitioner, two.label),
+            propagated_side(a, one.partitioner, one.label),
+            propagated_side(b, two.partitioner, two.label),
         )
     except SdyscopeError as error:
         note = f"Where differences begin is not known, as propagation failed: {error.message}"
@@ -202,11 +216,24 @@ def partitioned(
     if one.program is two.program:
         return partitioned_diff(*sides, propagated)
     lowered = diff(
-        _side(one.program, one.partitioner, one.label),
-        _side(two.program, two.partitioner, two.label),
+        _side(a, one.partitioner, one.label),
+        _side(b, two.partitioner, two.label),
         across_partitioners=one.partitioner != two.partitioner,
     )
     return partitioned_diff(*sides, propagated, annotations=lowered.tensors, by_name=True)
+
+
+def lowered_as(
+    ends: tuple[PartitionedEnd, PartitionedEnd], sides: tuple[PartitionedSide, PartitionedSide]
+) -> tuple[Staged, Staged]:
+    """The two programs as they were lowered for the hardware that they were compiled for."""
+    one, two = (
+        end.program
+        if side.partitioned is None
+        else end.program.lowered_for(side.partitioned.hardware.platform, end.partitioner)
+        for end, side in zip(ends, sides, strict=True)
+    )
+    return one, two
 
 
 def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:

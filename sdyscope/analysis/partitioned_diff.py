@@ -30,8 +30,6 @@ class PartitionedSide:
         collectives: its collectives.
         partitioned: the compiled program; None for the text of one.
         memory: what a device holds of it, or what a text says of that; None where it is not known.
-        tagged: whether the collectives' tags are of the module that was lowered first, and not of
-            one that was lowered again for other hardware.
         notes: what else there is to know.
     """
 
@@ -39,7 +37,6 @@ class PartitionedSide:
     collectives: Collectives
     partitioned: Partitioned | None = None
     memory: Memory | TextMemory | None = None
-    tagged: bool = True
     notes: tuple[str, ...] = ()
 
 
@@ -102,7 +99,7 @@ def partitioned_diff(
         found, moved = collective_differences(a.collectives, b.collectives)
     else:
         compared = propagated_diff(*propagated, by_name=by_name)
-        causes = Causes(compared, propagated, annotations, (a.tagged, b.tagged))
+        causes = Causes(compared, propagated, annotations)
         every = causes.causes
         found, moved = collective_differences(a.collectives, b.collectives, causes)
     rows = memory_rows(a.memory, b.memory)

@@ -41,7 +41,6 @@ class Causes:
         found: the differences of two propagations.
         sides: these propagations.
         annotations: the differences of the two lowered modules.
-        tagged: whether the tags of each side's collectives are of the module that was propagated.
 
     Attributes:
         causes: all that there may be, by their numbers.
@@ -52,7 +51,6 @@ class Causes:
         found: PropagatedDiff,
         sides: tuple[PropagatedSide, PropagatedSide],
         annotations: Sequence[Difference] = (),
-        tagged: tuple[bool, bool] = (True, True),
     ) -> None:
         lone = [one for one in annotations if one.kind == "constraint" and one.change != "changed"]
         folded: dict[Hashable, list[Group | Difference]] = {}
@@ -60,9 +58,7 @@ class Causes:
         for place in places:
             folded.setdefault(_fold_key(place), []).append(place)
         self.causes = tuple(Cause(tuple(places)) for places in folded.values())
-        self.sides = tuple(
-            _Side(side.graph, tags) for side, tags in zip(sides, tagged, strict=True)
-        )
+        self.sides = tuple(_Side(side.graph) for side in sides)
         for number, cause in enumerate(self.causes):
             for place in cause.places:
                 self._put(number, place)
@@ -109,9 +105,8 @@ class _Side:
         lone: by op, constraints that only this side has.
     """
 
-    def __init__(self, graph: OpGraph, tagged: bool) -> None:
+    def __init__(self, graph: OpGraph) -> None:
         self.graph = graph
-        self.tagged = tagged
         self.begun: dict[int, Counter[int]] = {}
         self.lone: dict[int, Counter[int]] = {}
         differentiated = any("transpose(" in op.scope for op in graph.operations())
@@ -144,7 +139,7 @@ class _Side:
 
     def nodes(self, part: Part) -> Sequence[int]:
         """The ops of the lowered module that a tensor is communicated for."""
-        if self.tagged and part.tags:
+        if part.tags:
             # The op itself, without the calls that it was inlined from.
             return [path[-1] for path in part.tags]
         found = self.by_scope.get((part.scope, part.primitive)) if part.primitive else None

@@ -65,9 +65,10 @@ def compare(
     found = comparisons.partitioned(ends, (a, b))
     describers = None
     if found.propagated is not None:
+        modules = comparisons.lowered_as(ends, (a, b))
         describers = (
-            propagated.describer(one, found.propagated[0].propagated),
-            propagated.describer(two or one, found.propagated[1].propagated),
+            propagated.describer(modules[0], found.propagated[0].propagated),
+            propagated.describer(modules[1], found.propagated[1].propagated),
         )
     return partitioned_diff.program(one.name, across, found, describers)
 

@@ -21,6 +21,9 @@ from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
 #: How many differences of collectives are shown unless all are asked for.
 LISTED = 12
 
+#: How many tensors of a difference it is told of why they are communicated.
+_ORIGINS = 3
+
 _Part: TypeAlias = Paragraph | Table
 
 
@@ -216,6 +219,7 @@ def _causes(one: PartitionedDiff, everything: bool) -> Iterator[_Part]:
         if shown:
             yield Paragraph("")
             yield collectives(one, shown)
+            yield from _origins(one, shown, everything)
         yield from _hidden(due[len(shown) :])
         left = None if left is None else left - len(shown)
     rest = [difference for difference in one.collectives if difference.cause is None]
@@ -226,6 +230,7 @@ def _causes(one: PartitionedDiff, everything: bool) -> Iterator[_Part]:
         if shown:
             yield Paragraph("")
             yield collectives(one, shown)
+            yield from _origins(one, shown, everything)
         yield from _hidden(rest[len(shown) :])
 
 
@@ -295,17 +300,41 @@ def collectives(one: PartitionedDiff, shown: Sequence[CollectiveDifference]) -> 
     return Table(columns, tuple(rows))
 
 
-def _difference(one: CollectiveDifference, file: str) -> Row:
+def _origins(
+    one: PartitionedDiff, shown: Sequence[CollectiveDifference], everything: bool
+) -> Iterator[Paragraph]:
+    """Why each side communicates: the annotations behind it, where all is asked for."""
+    for difference in shown if everything else ():
+        sides = [
+            (side.label, found.origins)
+            for side, found in ((one.a, difference.a), (one.b, difference.b))
+            if found.origins
+        ]
+        if not sides:
+            continue
+        yield Paragraph("")
+        yield Paragraph(f"{difference.kind} for {_op(difference)}", hang=2)
+        for label, origins in sides:
+            for words in origins[:_ORIGINS]:
+                yield Paragraph(f"{label}: {words}", "muted", indent=2, hang=2)
+            if len(origins) > _ORIGINS:
+                more = _count(len(origins) - _ORIGINS, "tensor")
+                yield Paragraph(f"{label}: and {more} more", "muted", indent=2, hang=2)
+
+
+def _op(one: CollectiveDifference) -> str:
     where = "/".join(filter(None, (one.scope, one.primitive)))
-    if len(one.scopes) > 1:
-        where += f" ({len(one.scopes):,})"
+    return f"{where} ({len(one.scopes):,})" if len(one.scopes) > 1 else where
+
+
+def _difference(one: CollectiveDifference, file: str) -> Row:
     return (
         one.kind,
         one.over,
         _tensors(one.a),
         _tensors(one.b),
         _change(one.sent),
-        where or Cell(NONE, "muted"),
+        _op(one) or Cell(NONE, "muted"),
         _lines(one, file) or Cell(NONE, "muted"),
     )
 

@@ -11,13 +11,13 @@ from sdyscope.annotations import num_partitions, split_scope
 from sdyscope.convert import to_placement, to_tensor_sharding
 from sdyscope.errors import ConversionError
 from sdyscope.graph import Op, Sharding, TensorType
-from sdyscope.inspection import Inspection
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.program import Partitioner
 from sdyscope.propagated import Exactness, Fate, Propagated, PropagatedValue
 from sdyscope.sharding import ManualAxes, TensorSharding
 from sdyscope.source import SourceLocation
+from sdyscope.staged import Staged
 from sdyscope.views.shardings import (
     PlacementDocument,
     SourceDocument,
@@ -238,7 +238,7 @@ class Describer:
         return documents
 
 
-def describer(inspection: Inspection, found: Propagated) -> Describer:
+def describer(inspection: Staged, found: Propagated) -> Describer:
     """Makes documents of the values of one propagation of a program."""
     partitioner = found.partitioner
     places = Places(found, inspection.graph(partitioner), inspection.annotations(partitioner))

@@ -17,12 +17,12 @@ from sdyscope.convert import (
 from sdyscope.dtypes import num_bytes
 from sdyscope.errors import ConversionError
 from sdyscope.graph import OpGraph
-from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.program import RequestedTensor
 from sdyscope.sharding import TensorSharding, symbol
 from sdyscope.source import SourceLocation
+from sdyscope.staged import Staged
 
 #: What stands for a sharding that nobody wrote.
 NONE = "-"
@@ -187,7 +187,7 @@ def mesh_of(annotation: Annotation | None, graph: OpGraph, otherwise: Mesh | Non
     return otherwise
 
 
-def meshes_of(inspection: Inspection) -> dict[str, Mesh]:
+def meshes_of(inspection: Staged) -> dict[str, Mesh]:
     """The meshes of a program, by their symbols in its modules.
 
     A mesh that shardings were requested on and that no module has, as under GSPMD, is called
