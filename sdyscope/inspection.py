@@ -19,6 +19,7 @@ from sdyscope.sharding import PartitionSpec
 from sdyscope.staged import PARTITIONERS, Staged
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.collectives import Collectives
     from sdyscope.analysis.cost import Cost
     from sdyscope.analysis.explain import Explainer, Explanation
     from sdyscope.analysis.memory import Memory
@@ -97,6 +98,32 @@ class Inspection(Staged):
         chosen = self.chosen(partitioner)
         return memory(self.tensors, self.partitioned(chosen, on), self.only_mesh(chosen))
 
+    def collectives(
+        self,
+        partitioner: Partitioner | None = None,
+        on: Hardware | str | None = None,
+        *,
+        origins: bool = True,
+    ) -> Collectives:
+        """Every collective that a step executes, and why it is there.
+
+        Args:
+            partitioner: under which; by default the first that the program is lowered under.
+            on: what to compile for, as ``partitioned`` takes it.
+            origins: whether to look for origins, which takes a propagation. Where there is none,
+                ``origins_missing`` says why.
+
+        Raises:
+            CompilerError: the compiler refuses the program or aborts on it.
+            TargetError: it can't be compiled for that hardware.
+        """
+        from sdyscope.analysis.partitioned_collectives import partitioned_collectives
+
+        chosen = self.chosen(partitioner)
+        made = self.partitioned(chosen, on)
+        compiled = self.lowered_for(made.hardware.platform, chosen) if origins else None
+        return partitioned_collectives(made, comparisons.meshes_of(self), compiled)
+
     def cost(
         self,
         partitioner: Partitioner | None = None,
@@ -119,11 +146,12 @@ class Inspection(Staged):
             TargetError: it can't be compiled for that hardware, or there is no such axis or no such
                 bandwidth.
         """
-        from sdyscope.analysis.cost import cost, read_given
+        from sdyscope.analysis.cost import check_given, cost, read_given
 
         told = read_given(bandwidths or {}, latencies or {})
-        made = self.partitioned(partitioner, on)
-        return cost(made, comparisons.meshes_of(self), told)
+        meshes = comparisons.meshes_of(self)
+        check_given(told, meshes)
+        return cost(self.partitioned(partitioner, on), meshes, told)
 
     def predicted_collectives(
         self, partitioner: Partitioner = "shardy", *, on_cpu: bool = False

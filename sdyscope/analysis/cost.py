@@ -24,7 +24,16 @@ from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.partitioned import Partitioned
 from sdyscope.rates import parse_bandwidth, parse_latency
 
-__all__ = ["CollectiveCost", "Cost", "Given", "Roof", "TimeTally", "cost", "read_given"]
+__all__ = [
+    "CollectiveCost",
+    "Cost",
+    "Given",
+    "Roof",
+    "TimeTally",
+    "check_given",
+    "cost",
+    "read_given",
+]
 
 _Key = TypeVar("_Key")
 
@@ -223,6 +232,19 @@ def read_given(
     )
 
 
+def check_given(given: Given, meshes: Iterable[Mesh]) -> None:
+    """Checks that what the user says is said of axes that there are.
+
+    Raises:
+        TargetError: there is no such axis.
+    """
+    axes = list(dict.fromkeys(name for mesh in meshes for name in mesh.shape))
+    for name in (*given.bandwidths, *given.latencies):
+        if name not in axes:
+            has = f"the axes {', '.join(axes)}" if axes else "no mesh that is known"
+            raise TargetError(f"The program has {has}, so nothing can run over {name!r}.")
+
+
 def cost(partitioned: Partitioned, meshes: Iterable[Mesh], given: Given | None = None) -> Cost:
     """What a step of a partitioned program costs.
 
@@ -240,10 +262,7 @@ def cost(partitioned: Partitioned, meshes: Iterable[Mesh], given: Given | None =
     module = read_hlo(partitioned.hlo)
     found = collectives_of(partitioned, module, meshes)
     mesh = found.mesh
-    for name in (*given.bandwidths, *given.latencies):
-        if mesh is None or name not in mesh.shape:
-            has = "no mesh that is known" if mesh is None else f"the axes {', '.join(mesh.shape)}"
-            raise TargetError(f"The program has {has}, so nothing can run over {name!r}.")
+    check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(partitioned, chip, mesh, given)
     timed = []
     for one in found.collectives:
