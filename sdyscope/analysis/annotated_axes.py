@@ -1,8 +1,8 @@
 """Which annotations of the program the axes of a value come from, under both partitioners.
 
 Shardy records it: the chains of ``explain``. GSPMD records nothing, nor does Shardy in a few
-modules; there an axis is followed along the data flow, through values that are sharded on it, to
-the nearest annotation with it.
+modules; there an axis is followed along the data flow, from dimension to dimension of values that
+are sharded on it, to the nearest annotation with it.
 """
 
 from __future__ import annotations
@@ -10,22 +10,26 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sdyscope.analysis.axis_parts import AxisPart
 from sdyscope.analysis.chains import Chains
-from sdyscope.analysis.propagated_axes import PropagatedAxes, spec_of
+from sdyscope.analysis.propagated_axes import AxesByDim, PropagatedAxes, spec_of
 from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.graph import Edge, Op
 from sdyscope.propagated import ValueId
 from sdyscope.source import SourceLocation
 
-__all__ = ["AnnotatedAxes", "AnnotatedAxis"]
+__all__ = ["AnnotatedAxes", "AnnotatedAxis", "Written"]
 
 #: Ops whose operands and results are only alike through their regions or functions.
 _CROSSED = frozenset(
     {"while", "case", "if", "call", "manual_computation", "named_computation", "func", "module"}
 )
+
+
+#: A value and one of its dimensions.
+_Dim: TypeAlias = tuple[ValueId, int]
 
 
 class AnnotatedAxis(NamedTuple):
@@ -48,6 +52,14 @@ class AnnotatedAxis(NamedTuple):
     recorded: bool
 
 
+class Written(NamedTuple):
+    """An annotation, how JAX writes it, and the axes of each dimension in it."""
+
+    annotation: Annotation
+    spec: str
+    axes: AxesByDim
+
+
 class AnnotatedAxes:
     """Finds annotations in one propagation.
 
@@ -66,29 +78,35 @@ class AnnotatedAxes:
         self.decided = decided
         self.graph = decided.graph
         self.chains = chains
-        self._specs = [(one, *spec_of(one, decided.mesh)) for one in annotations]
-        self._nearest: dict[AxisPart, dict[ValueId, tuple[Annotation, str]]] = {}
+        self._written = [Written(one, *spec_of(one, decided.mesh)) for one in annotations]
+        self._nearest: dict[AxisPart, dict[_Dim, Written]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
         """Where an axis of a value comes from; nothing where none was found."""
         recorded = tuple(self._recorded(value, part))
         if recorded:
             return recorded
-        found = self._followed(part).get(value)
-        return () if found is None else (_annotated(*found, part, recorded=False),)
+        nearest = self._followed(part)
+        found = {
+            id(one): one
+            for dim in self._dims(value, part)
+            if (one := nearest.get((value, dim))) is not None
+        }
+        return tuple(_annotated(one, part, recorded=False) for one in found.values())
 
-    def of_result(self, index: int) -> tuple[Annotation, str] | None:
-        """The annotation of a result of the program, and its spec."""
-        for one, spec, _ in self._specs:
-            if one.kind == "result" and one.index == index and one.sharding is not None:
-                return one, spec
+    def of_result(self, index: int) -> Written | None:
+        """The annotation of a result of the program."""
+        for one in self._written:
+            written = one.annotation
+            if written.kind == "result" and written.index == index and written.sharding is not None:
+                return one
         return None
 
-    def of_op(self, op: int) -> tuple[Annotation, str] | None:
+    def of_op(self, op: int) -> Written | None:
         """The annotation of a constraint, or that is written on any other op."""
-        for one, spec, _ in self._specs:
-            if one.op == op and one.kind not in ("argument", "result"):
-                return one, spec
+        for one in self._written:
+            if one.annotation.op == op and one.annotation.kind not in ("argument", "result"):
+                return one
         return None
 
     def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
@@ -103,34 +121,52 @@ class AnnotatedAxes:
                 if start is None:
                     continue
                 if start.annotation is not None:
-                    spec, _ = spec_of(start.annotation, self.decided.mesh)
-                    yield _annotated(start.annotation, spec, piece, recorded=True)
+                    written = Written(
+                        start.annotation, *spec_of(start.annotation, self.decided.mesh)
+                    )
+                    yield _annotated(written, piece, recorded=True)
                 else:
                     yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
 
     # Following.
 
-    def _followed(self, part: AxisPart) -> dict[ValueId, tuple[Annotation, str]]:
-        """The nearest annotation with an axis, for each value that is sharded on it."""
+    def _followed(self, part: AxisPart) -> dict[_Dim, Written]:
+        """The nearest annotation with an axis, for each dimension that is sharded on it."""
         if part in self._nearest:
             return self._nearest[part]
-        found: dict[ValueId, tuple[Annotation, str]] = {}
-        queue: deque[ValueId] = deque()
-        for one, spec, axes in self._specs:
-            if not _has(axes, part):
+        found: dict[_Dim, Written] = {}
+        queue: deque[_Dim] = deque()
+        for one in self._written:
+            if not _has(one.axes, part):
                 continue
-            for value in self._annotated_values(one):
-                if value not in found and _has(self.decided.axes(value), part):
-                    found[value] = (one, spec)
-                    queue.append(value)
+            for value in self._annotated_values(one.annotation):
+                for dim in self._dims(value, part):
+                    if (value, dim) not in found:
+                        found[value, dim] = one
+                        queue.append((value, dim))
         while queue:
-            value = queue.popleft()
-            for other in self._neighbours.get(value, ()):
-                if other not in found and _has(self.decided.axes(other), part):
-                    found[other] = found[value]
-                    queue.append(other)
+            value, dim = queue.popleft()
+            for other, alone in self._neighbours.get(value, ()):
+                for beside in self._dims(other, part):
+                    key = (other, beside)
+                    if key not in found and (alone or self._same_size(value, dim, *key)):
+                        found[key] = found[value, dim]
+                        queue.append(key)
         self._nearest[part] = found
         return found
+
+    def _dims(self, value: ValueId, part: AxisPart) -> list[int]:
+        """The dimensions of a value that are sharded on an axis."""
+        return [
+            dim
+            for dim, own in enumerate(self.decided.axes(value))
+            if any(one.shared(part) is not None for one in own)
+        ]
+
+    def _same_size(self, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
+        """Whether two dimensions of an op's tensors can be the same: they are as large."""
+        one, two = self.decided.shape(value), self.decided.shape(other)
+        return one is None or two is None or one[dim] == two[beside]
 
     def _annotated_values(self, one: Annotation) -> Iterator[ValueId]:
         graph, main = self.graph, self.graph.main
@@ -158,14 +194,19 @@ class AnnotatedAxes:
             yield op.id, 0
 
     @cached_property
-    def _neighbours(self) -> dict[ValueId, list[ValueId]]:
-        """The values that meet in an op, or are one across the boundary of a region or function."""
-        found: dict[ValueId, list[ValueId]] = {}
+    def _neighbours(self) -> dict[ValueId, list[tuple[ValueId, bool]]]:
+        """The values that meet in an op, or are one across the boundary of a region or function.
+
+        And whether they are the op's only two, whose dimensions may have other sizes.
+        """
+        found: dict[ValueId, list[tuple[ValueId, bool]]] = {}
 
         def join(values: Iterable[ValueId]) -> None:
             distinct = list(dict.fromkeys(values))
+            alone = len(distinct) == 2
             for one in distinct:
-                found.setdefault(one, []).extend(other for other in distinct if other != one)
+                others = found.setdefault(one, [])
+                others.extend((other, alone) for other in distinct if other != one)
 
         graph = self.graph
         for op in graph.ops:
@@ -196,7 +237,6 @@ def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
     return any(own.shared(part) is not None for dim in axes for own in dim)
 
 
-def _annotated(
-    annotation: Annotation, spec: str, part: AxisPart, *, recorded: bool
-) -> AnnotatedAxis:
-    return AnnotatedAxis(annotation.kind, annotation.path, spec, part, annotation.source, recorded)
+def _annotated(written: Written, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
+    one = written.annotation
+    return AnnotatedAxis(one.kind, one.path, written.spec, part, one.source, recorded)

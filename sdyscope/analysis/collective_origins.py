@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import AnnotationKind
@@ -44,6 +44,10 @@ class OriginAnnotation:
     role: OriginRole
     source: SourceLocation | None
     recorded: bool
+
+    def written(self) -> OriginAnnotation:
+        """The annotation alone, alike for whatever comes from it."""
+        return replace(self, axes=(), role="has", recorded=True)
 
     @property
     def words(self) -> str:

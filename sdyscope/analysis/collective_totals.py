@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
-from sdyscope.analysis.collective_origins import CollectiveOrigin
+from sdyscope.analysis.collective_origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.analysis.rematerializations import Rematerialization
 from sdyscope.analysis.scopes import Phase
 from sdyscope.hlo import NotUnderstood, Shape
 from sdyscope.mesh import AxisRef, Mesh
@@ -149,6 +150,8 @@ class Collectives:
         differentiated: whether the program has a backward pass.
         not_understood: lines that could not be read, the reader's own included.
         not_understood_count: how many there are.
+        rematerializations: reshardings that the partitioner itself called inefficient.
+        origins_missing: why no origins are there; empty where they were looked for.
         predicted: whether they are what Shardy's reshards predict, and not read from a program that
             was compiled.
     """
@@ -160,6 +163,8 @@ class Collectives:
     not_understood: tuple[NotUnderstood, ...] = ()
     not_understood_count: int = 0
     predicted: bool = False
+    rematerializations: tuple[Rematerialization, ...] = ()
+    origins_missing: str = ""
 
     @property
     def total(self) -> Tally:
@@ -193,6 +198,34 @@ class Collectives:
     def by_scope(self) -> dict[str, Tally]:
         """By scope, most bytes first; what has none is under the empty one."""
         return _largest_first(self.tallied(lambda _, part: part.scope))
+
+    @property
+    def by_annotation(self) -> dict[OriginAnnotation, Tally]:
+        """By annotation that they come from, most bytes first.
+
+        What comes from several annotations counts with each of them.
+        """
+        found: dict[OriginAnnotation, Tally] = {}
+        for collective in self.collectives:
+            counted: set[OriginAnnotation] = set()
+            for part in collective.parts:
+                named = part.origin.annotations if part.origin is not None else ()
+                for one in dict.fromkeys(map(OriginAnnotation.written, named)):
+                    first = one not in counted
+                    counted.add(one)
+                    found[one] = found.get(one, Tally()).with_part(collective, part, first)
+        return _largest_first(found)
+
+    @property
+    def with_origin(self) -> int:
+        """How many of the tensors have an origin."""
+        parts = [part for one in self.collectives for part in one.parts]
+        return sum(part.origin is not None and part.origin.is_known for part in parts)
+
+    @property
+    def tensors(self) -> int:
+        """How many tensors they have, each once."""
+        return sum(len(one.parts) for one in self.collectives)
 
     def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, Tally]:
         """Tallies by any key of a collective and one of its tensors."""

@@ -10,12 +10,11 @@ first.
 from __future__ import annotations
 
 import math
-from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from sdyscope.analysis.annotated_axes import AnnotatedAxes, AnnotatedAxis
+from sdyscope.analysis.annotated_axes import AnnotatedAxes, AnnotatedAxis, Written
 from sdyscope.analysis.axis_parts import AxisPart, part_of, part_size
 from sdyscope.analysis.chains import Chains
 from sdyscope.analysis.collective_origins import CollectiveOrigin, OriginAnnotation, OriginRole
@@ -53,11 +52,15 @@ _LOOKING_UP: Final = frozenset({"gather", "dynamic_slice", "dynamic_update_slice
 _REACHING: Final = frozenset(
     {"slice", "pad", "concatenate", "convolution", "reduce_window", "reverse", "sort", "cumsum"}
 )
+#: Ops that take tensors of the same shape and need not keep the sharding of any.
+_TOGETHER: Final = _SUMMING | _LOOKING_UP | _REACHING
 _CONSTRAINTS: Final = frozenset({"sharding_constraint", "reshard"})
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
 #: How many ops around the one that is named are looked at.
-_AROUND = 40
+_AROUND = 60
+#: The misfit from which on a value's move is not that of the collective.
+_NO_FIT = 4
 
 
 def with_origins(
@@ -192,50 +195,76 @@ class _Search:
         self, collective: Collective, part: Part, ops: list[Op]
     ) -> CollectiveOrigin | None:
         axes = self.parts_of(collective)
-        needs: list[tuple[int, int, _Need]] = []
-        for distance, op in enumerate(self.around(ops)):
-            for need in self.needs(op, axes):
-                needs.append((self.misfit(need, collective, part, axes), distance, need))
-            if distance + 1 >= len(ops) and needs and min(needs, key=_fit)[0] == 0:
-                break
-        if not needs:
-            return None
-        need = min(needs, key=_fit)[2]
-        return self.made(need, axes, part, collective.kind)
+        for ring in self.rings(ops):
+            needs = [need for op in ring for need in self.needs(op, axes)]
+            if needs:
+                scores = [self.misfit(need, collective, part, axes) for need in needs]
+                best = min(range(len(needs)), key=scores.__getitem__)
+                kind = collective.kind if scores[best] < _NO_FIT else ""
+                return self.made(needs[best], axes, part, kind)
+        return None
 
     def needs(self, op: Op, axes: tuple[AxisPart, ...]) -> Iterator[_Need]:
-        """The values around an op that are sharded on the axes, and what takes them."""
-        for value in self.operands(op):
-            if self.carried(value, axes):
-                yield _Need(value, op)
+        """The values around an op that are sharded on the axes, and what needs them otherwise."""
+        if self.is_constraint(op):
+            # The value that it is on stands for the one that it was before.
+            given = self.operands(op)[:1]
+            users = [_Need(value, op) for value in given]
+        else:
+            users = [_Need(value, op) for value in self.operands(op)]
         for result in range(len(op.types)):
-            value = (op.id, result)
-            if self.is_constraint(op):
-                if self.carried(value, axes):
-                    yield from (_Need(given, op) for given in self.operands(op)[:1])
-                continue
-            if not self.carried(value, axes):
-                continue
             for user, edge in self.graph.uses(op.id, result):
                 if _kind(user) == "return" and self.is_end(user):
-                    yield _Need(value, None, edge.operand)
+                    users.append(_Need((op.id, result), None, edge.operand))
                 elif user.types:
-                    yield _Need(value, user)
+                    users.append(_Need((op.id, result), user))
+        for need in users:
+            if self.is_need(need, axes):
+                yield need
+
+    def is_need(self, need: _Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether the value, or what is wanted, is sharded on the axes, and not both alike."""
+        before = self.on(self.decided.axes(need.value), axes)
+        if need.op is None:
+            wanted = self.annotated.of_result(need.result or 0)
+            return wanted is not None and self.on(wanted.axes, axes) != before
+        if self.is_constraint(need.op):
+            after = self.on(self.decided.axes((need.op.id, 0)), axes)
+            return after != before
+        if not any(before):
+            return False
+        shape = self.decided.shape(need.value)
+        results = [(need.op.id, result) for result in range(len(need.op.types))]
+        if _kind(need.op) in _TOGETHER or any(self.decided.shape(one) != shape for one in results):
+            return True
+        return any(self.on(self.decided.axes(one), axes) != before for one in results)
+
+    def on(self, by_dim: AxesByDim, axes: tuple[AxisPart, ...]) -> tuple[tuple[AxisPart, ...], ...]:
+        """As much of each dimension's axes as is among these; none where that is none."""
+        found = tuple(
+            tuple(shared for own in dim for axis in axes if (shared := own.shared(axis)))
+            for dim in by_dim
+        )
+        return found if any(found) else ()
 
     def misfit(
         self, need: _Need, collective: Collective, part: Part, axes: tuple[AxisPart, ...]
     ) -> int:
-        """0 where the collective has as many elements as the value's move would have; else more."""
+        """How little a value's move is like the collective; 0 where its blocks are the same."""
         shape = self.decided.shape(need.value)
         if shape is None:
-            return 3
+            return 2 * _NO_FIT
         before = self.decided.axes(need.value)
-        kept = _without(before, axes) if collective.kind == "all-gather" else before
-        mine = math.prod(_local(shape, kept))
-        got = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
-        fits = got == mine or got == math.prod(_local(shape, before))
-        conflicts = self.conflicting(need, axes)
-        return (0 if fits else 2) + (0 if conflicts or need.op is None else 1)
+        block = _local(shape, _without(before, axes) if collective.kind == "all-gather" else before)
+        got = [size for leaf in part.shape.leaves for size in leaf.dimensions]
+        pieces = len(part.shape.leaves)
+        elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+        if pieces == 1 and _sizes(got) == _sizes(block):
+            score = 0
+        else:
+            score = 2 if elements == math.prod(block) else _NO_FIT
+        others = need.op is None or self.is_constraint(need.op) or self.conflicting(need, axes)
+        return score + (0 if others else 1)
 
     def made(
         self, need: _Need, axes: tuple[AxisPart, ...], part: Part, kind: str
@@ -247,13 +276,13 @@ class _Search:
         if op is None:
             wanted = self.annotated.of_result(need.result or 0)
             if wanted is not None:
-                needed.append(self.needed(*wanted, axes))
-                after = wanted[1]
+                needed.append(self.needed(wanted, axes))
+                after = wanted.spec
         elif self.is_constraint(op):
             wanted = self.annotated.of_op(op.id)
             if wanted is not None:
-                needed.append(self.needed(*wanted, axes))
-                after = wanted[1]
+                needed.append(self.needed(wanted, axes))
+                after = wanted.spec
         else:
             conflicts = self.conflicting(need, axes)
             needed = self.annotations(conflicts, axes, "needed")
@@ -291,19 +320,24 @@ class _Search:
 
     def around(self, ops: Sequence[Op]) -> Iterator[Op]:
         """The ops themselves, then those nearby."""
+        return (op for ring in self.rings(ops) for op in ring)
+
+    def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
+        """The ops themselves, then those next to them, and so on."""
         seen = {op.id for op in ops}
-        queue = deque(ops)
-        count = 0
-        while queue and count < _AROUND:
-            op = queue.popleft()
-            yield op
-            count += 1
-            nearby = [producer for producer, _ in self.graph.operands(op)]
-            nearby += [user for user, _ in self.graph.uses(op)]
-            for other in nearby:
+        ring = list(ops)
+        while ring and len(seen) < _AROUND:
+            yield ring
+            near = [
+                other
+                for op in ring
+                for other, _ in (*self.graph.operands(op), *self.graph.uses(op))
+            ]
+            ring = []
+            for other in near:
                 if other.id not in seen and not other.is_argument:
                     seen.add(other.id)
-                    queue.append(other)
+                    ring.append(other)
 
     def operands(self, op: Op) -> list[ValueId]:
         return [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
@@ -350,13 +384,12 @@ class _Search:
             all(one.recorded for one in found),
         )
 
-    def needed(
-        self, annotation: Annotation, spec: str, axes: tuple[AxisPart, ...]
-    ) -> OriginAnnotation:
+    def needed(self, wanted: Written, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation of a constraint or result that a value is needed for."""
-        named = tuple(axis.axis(self.decided.mesh) for axis in axes)
+        one, mesh = wanted.annotation, self.decided.mesh
+        named = tuple(axis.axis(mesh) for axis in axes)
         return OriginAnnotation(
-            annotation.kind, annotation.path, spec, named, "needed", annotation.source, True
+            one.kind, one.path, wanted.spec, named, "needed", one.source, recorded=True
         )
 
 
@@ -368,8 +401,8 @@ def _kind(op: Op) -> str:
     return name
 
 
-def _fit(item: tuple[int, int, _Need]) -> tuple[int, int]:
-    return item[:2]
+def _sizes(dimensions: Sequence[int]) -> list[int]:
+    return sorted(size for size in dimensions if size != 1)
 
 
 def _without(axes: AxesByDim, others: Sequence[AxisPart]) -> AxesByDim:

@@ -52,7 +52,8 @@ class OriginWords:
     ) -> CollectiveOrigin:
         """An op that sums over a dimension in pieces, or looks up in one."""
         scope, primitive = _scope(op)
-        does = "looks up in" if looks_up else "sums over"
+        summing = "reduces over" if op.kind.endswith(".reduce") else "sums over"
+        does = "looks up in" if looks_up else summing
         over = _listed([str(axis) for axis in _axes(annotations)])
         words = f"{_at(primitive, op)} {does} a dimension that is in pieces"
         words += f" on {over}" if over else ""
@@ -146,9 +147,11 @@ def _axes(annotations: Sequence[OriginAnnotation]) -> list[str]:
 def _because(annotations: Sequence[OriginAnnotation]) -> str:
     parts = []
     for role, verb in (("has", "from"), ("needed", "for")):
-        words = [one.words for one in annotations if one.role == role]
+        words = list(dict.fromkeys(one.words for one in annotations if one.role == role))
         if words:
             parts.append(f"{verb} {_listed(words)}")
+    if not all(one.recorded for one in annotations):
+        parts.append("followed, not recorded")
     return f" ({'; '.join(parts)})" if parts else ""
 
 

@@ -15,6 +15,7 @@ _FORMS: Final = frozenset(
         "convert",
         "reshape",
         "transpose",
+        "broadcast_in_dim",
         "copy",
         "sharding_constraint",
         "reshard",
@@ -44,15 +45,20 @@ class ValueNames:
         self._arguments = {one.node: one.name or f"argument {one.index}" for one in arguments}
 
     def name(self, value: ValueId) -> str:
-        """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``."""
-        at: ValueId | None = value
+        """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``.
+
+        The op is the one that makes it, not one that gives it another form.
+        """
+        at = value
         for _ in range(_STEPS):
-            if at is None:
-                break
             if at[0] in self._arguments:
                 return self._arguments[at[0]]
-            at = self._before(at)
-        return op_name(self.graph.ops[value[0]])
+            before = self._before(at)
+            if before is None:
+                break
+            at = before
+        op = self.graph.ops[at[0]]
+        return op_name(self.graph.ops[value[0]] if op.is_argument else op)
 
     def _before(self, value: ValueId) -> ValueId | None:
         """The value that this one is another form of; None where it is none."""
@@ -72,6 +78,8 @@ class ValueNames:
 
 def op_name(op: Op) -> str:
     """``dot_general in layer0/mlp``; what JAX's transformations add to a scope stays."""
+    if op.kind.endswith(".constant"):
+        return "a constant"
     scope, _, primitive = op.scope.rpartition("/")
     first, _, rest = scope.partition("/")
     own = rest if first.startswith(("jit(", "pjit(")) else scope

@@ -1,0 +1,66 @@
+"""The collectives of a compiled program, with what its lowered module and propagation explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from sdyscope.analysis.collectives import Collectives, collectives
+from sdyscope.analysis.origin_search import with_origins
+from sdyscope.analysis.rematerializations import rematerializations
+from sdyscope.annotations import Annotation
+from sdyscope.errors import SdyscopeError
+from sdyscope.graph import OpGraph
+from sdyscope.hlo import read_hlo
+from sdyscope.mesh import Mesh
+from sdyscope.partitioned import Partitioned
+from sdyscope.program import Partitioner
+from sdyscope.propagated import Propagated
+
+__all__ = ["Explained", "partitioned_collectives"]
+
+
+class Explained(Protocol):
+    """The module that was compiled, and what there is to know about it."""
+
+    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
+        """Its op graph."""
+
+    def propagated(self, partitioner: Partitioner | None = None) -> Propagated:
+        """Its propagation."""
+
+    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
+        """What is written in it."""
+
+
+def partitioned_collectives(
+    made: Partitioned, meshes: Iterable[Mesh], compiled: Explained | None = None
+) -> Collectives:
+    """The collectives of a compiled program, each with its origin.
+
+    Args:
+        made: the program.
+        meshes: meshes to name axes of.
+        compiled: the module that it was compiled from; without it no origins are looked for.
+
+    Raises:
+        SdyscopeError: the program can't be read.
+    """
+    module = read_hlo(made.hlo)
+    found = replace(
+        collectives(module, meshes, made.tags),
+        rematerializations=rematerializations(made.rematerializations, module),
+    )
+    if compiled is None:
+        return replace(found, origins_missing="They were not asked for.")
+    if not found.collectives:
+        return found
+    if found.mesh is None:
+        return replace(found, origins_missing="No mesh is known whose axes could have one.")
+    try:
+        propagated = compiled.propagated(made.partitioner)
+    except SdyscopeError as error:
+        return replace(found, origins_missing=f"It can't be propagated: {error.message}")
+    graph, annotations = compiled.graph(made.partitioner), compiled.annotations(made.partitioner)
+    return with_origins(found, graph, propagated, annotations)
