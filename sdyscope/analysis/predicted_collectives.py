@@ -210,7 +210,7 @@ class _Reader:
             return ()
         name = f"{one.op.rpartition('.')[2]}.{number}"
         kind = _KINDS[one.op]
-        if self.on_cpu and kind == "reduce-scatter" and one.groups is None:
+        if self.on_cpu and one.op == "sdy.reduce_scatter":
             kind = "all-reduce"
         try:
             if self.on_cpu and one.dimensions:

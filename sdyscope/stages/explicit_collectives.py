@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 from sdyscope.collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.locations import Location, LocationReader
-from sdyscope.graph.types import TensorType, parse_type
+from sdyscope.graph.types import TensorType
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
@@ -24,6 +24,7 @@ from sdyscope.stages.matmul_flops import MATMULS, matmul_flops
 from sdyscope.stages.mlir_ops import owner
 from sdyscope.stages.reductions import Sums, axes_of_dimensions
 from sdyscope.stages.value_shardings import parsed_sharding, parsed_type, sharding_of
+from sdyscope.stages.written_groups import written_groups
 from sdyscope.syntax import shardy
 
 __all__ = ["ExplicitCollective", "ExplicitCollectives", "Value", "read_collectives"]
@@ -101,8 +102,8 @@ class ExplicitCollective:
         op: the op's name: ``sdy.all_gather``, ``stablehlo.all_reduce``.
         operands: what it takes.
         results: what it makes.
-        axes: of Shardy's ops the axes; None of a permutation.
-        groups: of StableHLO's ops the replica groups, or the source-target pairs.
+        axes: the axes, where axes are written; None of Shardy's permutation.
+        groups: of StableHLO's ops the replica groups, or the source-target pairs, where they are.
         pairs: whether ``groups`` are pairs.
         written: the attribute that says so, as text; for large groups how large they are.
         location: scope and source lines.
@@ -295,8 +296,8 @@ class _Reader:
                     written = str(attributes[attribute])
                     axes = _axes(name, written)
             else:
-                pairs = "source_target_pairs" in attributes
-                groups, written = _groups(attributes, pairs)
+                said = written_groups(attributes)
+                axes, groups, pairs, written = said.axes, said.groups, said.pairs, said.text
                 if name in _GLOBAL and "use_global_device_ids" not in attributes:
                     raise SdyscopeError("its groups are not of partitions")
             return ExplicitCollective(
@@ -314,8 +315,8 @@ class _Reader:
                 _dimensions(operation) if name == "sdy.all_reduce" else (),
             )
         except (SdyscopeError, KeyError, ValueError) as error:
-            said = error.message if isinstance(error, SdyscopeError) else str(error)
-            self.not_understood[f"{name}: {said}."] = None
+            why = error.message if isinstance(error, SdyscopeError) else str(error)
+            self.not_understood[f"{name}: {why}."] = None
             return None
 
     def value(self, value: Any) -> Value:
@@ -407,28 +408,6 @@ def _dimensions(operation: Any) -> tuple[tuple[AxisRef, ...], ...]:
     assert isinstance(reduced, AxisRefList)
     known = sorted(str(axis) for axes in found for axis in axes)
     return found if len(found) > 1 and known == sorted(map(str, reduced.axes)) else ()
-
-
-def _groups(attributes: Any, pairs: bool) -> tuple[tuple[tuple[int, ...], ...], str]:
-    """Replica groups, or source-target pairs, and their text."""
-    name = "source_target_pairs" if pairs else "replica_groups"
-    numbers = compat.integers(attributes[name])
-    if numbers is None:
-        raise SdyscopeError(f"{name} that are no list of numbers: {attributes[name]}")
-    width = parse_type(str(attributes[name].type)).shape or (1, 1)
-    size = int(width[-1] or 1)
-    # -1 pads groups that are shorter than others.
-    found = tuple(
-        tuple(number for number in numbers[at : at + size] if number >= 0)
-        for at in range(0, len(numbers), size)
-    )
-    if len(numbers) > _LISTED:
-        return found, f"{len(found):,} of {size:,}"
-    return found, "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in found) + "}"
-
-
-#: How many devices are listed in a text.
-_LISTED = 64
 
 
 @lru_cache(1 << 8)

@@ -1,0 +1,178 @@
+"""How far are predicted collectives from those of a compiled program?
+
+The prediction is made from Shardy's reshards, the truth is read from the partitioned program that
+XLA makes, on CPUs and, where libtpu is installed, for TPUs that are not there. The first table has
+the time that a prediction takes on meshes of several sizes, the second the bytes that devices send
+by mesh axes, the third by kind as well; ``error`` is what is predicted too much (-: too little).
+"""
+
+import argparse
+import importlib.util
+import os
+import statistics
+import sys
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+#: (program, mesh, settings, hardware); no hardware: as many CPU devices as the mesh has.
+CASES: tuple[tuple[str, dict[str, int], dict[str, Any], str | None], ...] = (
+    ("mlp", {"data": 4, "model": 2}, {}, None),
+    ("fsdp-transformer", {"fsdp": 4, "model": 2}, {"layers": 2}, None),
+    ("fsdp-transformer", {"fsdp": 2, "model": 4}, {"layers": 2}, None),
+    ("fsdp-transformer", {"fsdp": 8, "model": 1}, {"layers": 2}, None),
+    ("fsdp-transformer", {"fsdp": 4, "model": 2}, {"layers": 2, "scan": True}, None),
+    ("fsdp-transformer", {"fsdp": 4, "model": 2}, {"layers": 2, "constrained": False}, None),
+    ("mlp", {"data": 4, "model": 2}, {}, "tpu:v5e:2x4"),
+    ("fsdp-transformer", {"fsdp": 8, "model": 2}, {"layers": 2}, "tpu:v5e:4x4"),
+    ("fsdp-transformer", {"fsdp": 4, "model": 4}, {"layers": 2}, "tpu:v5e:4x4"),
+    (
+        "fsdp-transformer",
+        {"fsdp": 8, "model": 2},
+        {"layers": 2, "constrained": False},
+        "tpu:v5e:4x4",
+    ),
+)
+
+
+@dataclass
+class Case:
+    title: str
+    hardware: str
+    predicted: Any
+    compiled: Any
+
+
+def compared(title: str, program: Any, hardware: str | None) -> Case:
+    from sdyscope.analysis.collectives import collectives
+    from sdyscope.analysis.predicted_collectives import Predictor
+    from sdyscope.hlo import read_hlo
+    from sdyscope.inspection import Inspection
+
+    inspection = Inspection(program, ("shardy",))
+    lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
+    predicted = Predictor(lowered, graph).predict(on_cpu=hardware is None).collectives
+    partitioned = inspection.partitioned("shardy", hardware)
+    compiled = collectives(read_hlo(partitioned.hlo), graph.meshes.values())
+    return Case(title, str(partitioned.hardware), predicted, compiled)
+
+
+def models() -> Iterable[Case]:
+    from sdyscope import targets
+
+    for name, mesh, settings, hardware in CASES:
+        if hardware is not None and importlib.util.find_spec("libtpu") is None:
+            continue
+        texts = {key: str(value).lower() for key, value in settings.items()}
+        shown = [f"{key}={text}" for key, text in texts.items() if key != "layers"]
+        title = " ".join((name, *shown, " x ".join(f"{k}={v}" for k, v in mesh.items())))
+        yield compared(title, targets.resolve(name, mesh=mesh, settings=texts), hardware)
+
+
+def users_programs() -> Iterable[Case]:
+    """Every small program of the tests."""
+    sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+    from user_programs import USER_PROGRAMS
+
+    from sdyscope.errors import CompilerError
+    from sdyscope.mesh import Mesh
+    from sdyscope.stages import compat
+
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+    for name, make in USER_PROGRAMS.items():
+        try:
+            case = compared(f"{name} data=4 x model=2", make(mesh), None)
+        except CompilerError:
+            continue  # XLA refuses it
+        if case.predicted.collectives or case.compiled.collectives:
+            yield case
+
+
+def axes_words(axes: Any) -> str:
+    return "no single axis" if axes is None else " x ".join(map(str, axes)).replace('"', "")
+
+
+def error(predicted: int, compiled: int) -> str:
+    if predicted == compiled:
+        return "0"
+    return f"{100 * (predicted - compiled) / compiled:+.1f} %" if compiled else "all"
+
+
+def printed(cases: Iterable[Case], tallies: Any, words: Any, title: str) -> Table:
+    table = Table(title=title)
+    for name in ("program", "on", "what"):
+        table.add_column(name)
+    for name in ("predicted", "compiled", "predicted B", "compiled B", "error"):
+        table.add_column(name, justify="right")
+    for case in cases:
+        one: Mapping[Any, Any] = tallies(case.predicted)
+        two: Mapping[Any, Any] = tallies(case.compiled)
+        rows = [(words(key), one.get(key), two.get(key)) for key in dict.fromkeys((*one, *two))]
+        rows.append(("all", case.predicted.total, case.compiled.total))
+        for number, (what, left, right) in enumerate(rows):
+            counts = [0 if side is None else side.tensors for side in (left, right)]
+            sent = [0 if side is None else side.sent for side in (left, right)]
+            table.add_row(
+                *((case.title, case.hardware) if not number else ("", "")),
+                what,
+                *(f"{value:,}" for value in (*counts, *sent)),
+                error(*sent),
+                style="bold" if what == "all" else None,
+                end_section=what == "all",
+            )
+    return table
+
+
+def times(runs: int) -> Table:
+    """What a prediction takes, the program being imported once."""
+    from sdyscope import targets
+    from sdyscope.analysis.predicted_collectives import Predictor
+    from sdyscope.inspection import Inspection
+
+    table = Table(title="fsdp-transformer with 2 layers: CPU time of one prediction, ms")
+    for name in ("devices", "import, once", "a prediction", "predictions a minute"):
+        table.add_column(name, justify="right")
+    for fsdp, model in ((4, 2), (32, 16), (256, 128)):
+        settings = {"layers": "2", "batch": "256", "heads": "128"}
+        program = targets.resolve(
+            "fsdp-transformer", mesh={"fsdp": fsdp, "model": model}, settings=settings
+        )
+        inspection = Inspection(program, ("shardy",))
+        lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
+        start = time.process_time()
+        predictor = Predictor(lowered, graph)
+        imported = time.process_time() - start
+        taken = []
+        for _ in range(runs):
+            start = time.process_time()
+            predictor.predict()
+            taken.append(time.process_time() - start)
+        median = statistics.median(taken)
+        figures = (f"{1000 * imported:.0f}", f"{1000 * median:.0f}", f"{60 / median:,.0f}")
+        table.add_row(f"{fsdp * model:,}", *figures)
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--runs", type=int, default=10)
+    asked = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    console = Console()
+    console.print(times(asked.runs))
+    found = [*models(), *users_programs()]
+    console.print(printed(found, lambda one: one.by_axes, axes_words, "by mesh axes"))
+
+    def kinds(key: tuple[str, Any]) -> str:
+        return f"{key[0]} over {axes_words(key[1])}"
+
+    console.print(printed(found, lambda one: one.by_kind_and_axes, kinds, "by kind and mesh axes"))
+
+
+if __name__ == "__main__":
+    main()
