@@ -6,9 +6,11 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Protocol
 
-from sdyscope.analysis.collectives import Collectives, collectives
+from sdyscope.analysis.collective_totals import Collectives
 from sdyscope.analysis.origin_search import with_origins
 from sdyscope.analysis.rematerializations import rematerializations
+from sdyscope.analysis.slices import collectives_of
+from sdyscope.analysis.slices import collectives_of
 from sdyscope.annotations import Annotation
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph import OpGraph
@@ -49,7 +51,7 @@ def partitioned_collectives(
     """
     module = read_hlo(made.hlo)
     found = replace(
-        collectives(module, meshes, made.tags),
+        collectives_of(made, module, meshes),
         rematerializations=rematerializations(made.rematerializations, module),
     )
     if compiled is None:
