@@ -10,7 +10,6 @@ from sdyscope.analysis.collective_totals import Collectives
 from sdyscope.analysis.origin_search import with_origins
 from sdyscope.analysis.rematerializations import rematerializations
 from sdyscope.analysis.slices import collectives_of
-from sdyscope.analysis.slices import collectives_of
 from sdyscope.annotations import Annotation
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph import OpGraph
