@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from sdyscope.views.shardings import (
     shown_name,
     source_document,
 )
+
+#: The index that tells the arrays of layers apart: `params['layers'][3]`.
+_INDEX = re.compile(r"\[\d+\]")
 
 Across: TypeAlias = Literal["partitioners", "hardware", "programs"]
 """What two sides are: one program under two partitioners or on two kinds of hardware, or two
@@ -168,6 +172,9 @@ class Cause:
       values: how many values are sharded differently from there on.
       sent: bytes that a device sends more in the second program because of it.
       differences: how many of the differences follow from it.
+      annotations_a: annotations behind what the first program communicates of these, what is sent
+        most for first; numbers of layers are `*`.
+      annotations_b: the same of the second.
     """
 
     begins: DifferingValue | None
@@ -176,6 +183,8 @@ class Cause:
     values: int
     sent: int
     differences: int
+    annotations_a: tuple[str, ...]
+    annotations_b: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,9 +274,22 @@ def _causes(
                 sum(group.count for group in groups),
                 sum(one.sent for one in due[number]),
                 len(due[number]),
+                _annotations([one.a for one in due[number]]),
+                _annotations([one.b for one in due[number]]),
             )
         )
     return tuple(causes), {number: index for index, number in enumerate(ordered)}
+
+
+def _annotations(found: Sequence[Communicated]) -> tuple[str, ...]:
+    """Annotations behind collectives, by the bytes that are sent for what comes from them."""
+    sent: Counter[str] = Counter()
+    for communicated in found:
+        for collective, part in communicated.parts:
+            annotations = part.origin.annotations if part.origin is not None else ()
+            for words in {_INDEX.sub("[*]", f"{one.name} {one.spec}") for one in annotations}:
+                sent[words] += collective.count * part.sent
+    return tuple(words for words, _ in sent.most_common())
 
 
 def _constraint(cause: Annotated, found: Found) -> LoneConstraint:

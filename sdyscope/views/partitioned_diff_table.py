@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
@@ -21,8 +23,10 @@ from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
 #: How many differences of collectives are shown unless all are asked for.
 LISTED = 12
 
-#: How many tensors of a difference it is told of why they are communicated.
-_ORIGINS = 3
+#: How many annotations are named behind a cause.
+_ANNOTATIONS = 3
+
+_NUMBER = re.compile(r"\d+")
 
 _Part: TypeAlias = Paragraph | Table
 
@@ -210,28 +214,34 @@ def by_kind(one: PartitionedDiff) -> Table:
 
 
 def _causes(one: PartitionedDiff, everything: bool) -> Iterator[_Part]:
-    left = None if everything else LISTED
+    listed = one.collectives if everything else one.collectives[:LISTED]
     for index, cause in enumerate(one.causes):
-        due = [difference for difference in one.collectives if difference.cause == index]
-        shown = due[:left]
         yield Paragraph("")
         yield from _beginning(one, index + 1, cause)
-        if shown:
-            yield Paragraph("")
-            yield collectives(one, shown)
-            yield from _origins(one, shown, everything)
-        yield from _hidden(due[len(shown) :])
-        left = None if left is None else left - len(shown)
+        yield from _due(one, index, listed, everything)
     rest = [difference for difference in one.collectives if difference.cause is None]
     if rest:
-        shown = rest[:left]
         yield Paragraph("")
         yield Paragraph(_without_cause(one, len(rest)), hang=2)
-        if shown:
-            yield Paragraph("")
-            yield collectives(one, shown)
-            yield from _origins(one, shown, everything)
-        yield from _hidden(rest[len(shown) :])
+        yield from _due(one, None, listed, everything)
+
+
+def _due(
+    one: PartitionedDiff,
+    cause: int | None,
+    listed: Sequence[CollectiveDifference],
+    everything: bool,
+) -> Iterator[_Part]:
+    """What follows from one cause, as far as it is listed."""
+    shown = [difference for difference in listed if difference.cause == cause]
+    hidden = [
+        difference for difference in one.collectives[len(listed) :] if difference.cause == cause
+    ]
+    if shown:
+        yield Paragraph("")
+        yield collectives(one, shown)
+        yield from _origins(one, shown, everything)
+    yield from _hidden(hidden)
 
 
 def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
@@ -267,6 +277,13 @@ def _beginning(one: PartitionedDiff, index: int, cause: Cause) -> Iterator[Parag
         yield Paragraph(heading, "heading", hang=3)
         yield Paragraph(lone.sharding, indent=3, hang=2)
     yield Paragraph(words, indent=3, hang=2)
+    for side, behind in ((one.a, cause.annotations_a), (one.b, cause.annotations_b)):
+        if behind:
+            more = len(behind) - _ANNOTATIONS
+            text = ", ".join(behind[:_ANNOTATIONS]) + (f" and {more:,} more" if more > 0 else "")
+            yield Paragraph(
+                f"annotations behind it {_where(one, side.label)}: {text}", "muted", 3, 2
+            )
 
 
 def _without_cause(one: PartitionedDiff, count: int) -> str:
@@ -284,10 +301,14 @@ def _without_cause(one: PartitionedDiff, count: int) -> str:
 
 def collectives(one: PartitionedDiff, shown: Sequence[CollectiveDifference]) -> Table:
     """A row a difference: how many tensors either side communicates, and for which op."""
-    files = {source_text(s).rpartition(":")[0] for d in shown for s in d.sources}
-    file = files.pop() if len(files) == 1 else ""
-    rows: list[Row] = [Heading(f"in {file}")] if file else []
-    rows += [_difference(difference, file) for difference in shown]
+    files: dict[str, list[CollectiveDifference]] = {}
+    for difference in shown:
+        files.setdefault(_file(difference), []).append(difference)
+    rows: list[Row] = []
+    for file, members in files.items():
+        if file or len(files) > 1:
+            rows.append(Heading(f"in {file}" if file else "without a source line"))
+        rows += [_difference(member) for member in members]
     columns = (
         Column("collective"),
         Column("over"),
@@ -295,7 +316,7 @@ def collectives(one: PartitionedDiff, shown: Sequence[CollectiveDifference]) -> 
         number(one.b.label),
         number("change"),
         Column("for"),
-        number("line") if file else Column("source"),
+        number("line"),
     )
     return Table(columns, tuple(rows))
 
@@ -315,11 +336,15 @@ def _origins(
         yield Paragraph("")
         yield Paragraph(f"{difference.kind} for {_op(difference)}", hang=2)
         for label, origins in sides:
-            for words in origins[:_ORIGINS]:
-                yield Paragraph(f"{label}: {words}", "muted", indent=2, hang=2)
-            if len(origins) > _ORIGINS:
-                more = _count(len(origins) - _ORIGINS, "tensor")
-                yield Paragraph(f"{label}: and {more} more", "muted", indent=2, hang=2)
+            # Of tensors that only differ in a number, such as those of layers, the first.
+            alike = {_NUMBER.sub("*", words): words for words in reversed(origins)}
+            for words in reversed(alike.values()):
+                yield Paragraph(f"{label}: {_within(words)}", "muted", indent=2, hang=2)
+
+
+def _within(words: str) -> str:
+    """Words in which paths go from the working directory on."""
+    return words.replace(os.getcwd() + os.sep, "")
 
 
 def _op(one: CollectiveDifference) -> str:
@@ -327,7 +352,7 @@ def _op(one: CollectiveDifference) -> str:
     return f"{where} ({len(one.scopes):,})" if len(one.scopes) > 1 else where
 
 
-def _difference(one: CollectiveDifference, file: str) -> Row:
+def _difference(one: CollectiveDifference) -> Row:
     return (
         one.kind,
         one.over,
@@ -335,7 +360,7 @@ def _difference(one: CollectiveDifference, file: str) -> Row:
         _tensors(one.b),
         _change(one.sent),
         _op(one) or Cell(NONE, "muted"),
-        _lines(one, file) or Cell(NONE, "muted"),
+        _lines(one) or Cell(NONE, "muted"),
     )
 
 
@@ -343,11 +368,13 @@ def _tensors(found: CommunicatedTensors) -> Cell:
     return Cell(f"{found.tensors:,}") if found.tensors else Cell(NONE, "muted")
 
 
-def _lines(one: CollectiveDifference, file: str) -> str:
-    texts = [source_text(source) for source in one.sources]
-    if file:
-        texts = [text.rpartition(":")[2] for text in texts]
-    return ", ".join(texts[:2]) + (", ..." if len(texts) > 2 else "")
+def _file(one: CollectiveDifference) -> str:
+    return source_text(one.sources[0]).rpartition(":")[0] if one.sources else ""
+
+
+def _lines(one: CollectiveDifference) -> str:
+    lines = [text.rpartition(":")[2] for text in map(source_text, one.sources)]
+    return ", ".join(lines[:2]) + (", ..." if len(lines) > 2 else "")
 
 
 def _remarks(one: PartitionedDiff, everything: bool) -> Iterator[Paragraph]:
