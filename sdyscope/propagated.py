@@ -7,9 +7,10 @@ with its fate, never left out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from functools import cached_property
+from typing import Literal, TypeAlias, overload
 
 from sdyscope.graph import OpGraph, Sharding
 from sdyscope.mesh import AxisRef
@@ -24,6 +25,9 @@ Fate: TypeAlias = Literal["kept", "merged", "folded", "not partitioned"]
 """``kept``: the partitioner has this value; ``merged``: it has one value for this and others;
 ``folded``: it is gone, as constants and what is computed from them are; ``not partitioned``: it has
 no sharding by nature (a token, a value inside a reduction's body)."""
+
+Origins: TypeAlias = tuple[tuple[AxisRef, OriginSharding], ...]
+"""For each axis on a value, a user's annotation that it comes from."""
 
 Exactness: TypeAlias = Literal["exact", "approximate"]
 """``exact``: by a recipe whose result a test compares with XLA's own dump, or the dump itself."""
@@ -42,17 +46,23 @@ class PropagatedValue:
         origins: for each axis, the user's annotations that it comes from (Shardy only).
         node: the value's producer in the propagated graph; None where the value is gone.
         result: which of its results.
-        merged_with: other values of the lowered module that became the same one.
+        values: all values of the lowered module that became the same one, this one among them;
+            nothing where it is gone.
     """
 
     id: ValueId
     fate: Fate
     sharding: Sharding | None = None
     placement: Placement | None = None
-    origins: tuple[tuple[AxisRef, OriginSharding], ...] = ()
+    origins: Origins = ()
     node: int | None = None
     result: int = 0
-    merged_with: tuple[ValueId, ...] = ()
+    values: tuple[ValueId, ...] = ()
+
+    @property
+    def merged_with(self) -> tuple[ValueId, ...]:
+        """Other values of the lowered module that became the same one."""
+        return tuple(value for value in self.values if value != self.id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +82,62 @@ class PropagationStep:
     op: int
     source: tuple[EdgeNodeType, int]
     targets: tuple[tuple[EdgeNodeType, int], ...]
+
+
+class Steps(Sequence[PropagationStep]):
+    """The steps of a propagation in their order, read from the compiler's attributes when needed.
+
+    Args:
+        ops: nodes of the ops that have steps written on them.
+        read: the steps that are written on one of them, in order.
+        others: steps that are written elsewhere, about an op or what is around it.
+    """
+
+    def __init__(
+        self,
+        ops: Collection[int] = (),
+        read: Callable[[int], Iterable[PropagationStep]] = lambda _: (),
+        others: Iterable[PropagationStep] = (),
+    ) -> None:
+        self._ops = frozenset(ops)
+        self._read = read
+        self._known: dict[int, tuple[PropagationStep, ...]] = {}
+        self._others: dict[int, list[tuple[int, PropagationStep]]] = {}
+        for position, step in enumerate(others):
+            self._others.setdefault(step.op, []).append((position, step))
+
+    def through(self, nodes: Iterable[int]) -> list[PropagationStep]:
+        """The steps through some ops: by number, and those of one number in program order."""
+        wanted = set(nodes)
+        found = [step for node in sorted(wanted & self._ops) for step in self._written(node)]
+        elsewhere = [pair for node in wanted for pair in self._others.get(node, ())]
+        found += [step for _, step in sorted(elsewhere, key=lambda pair: pair[0])]
+        return sorted(found, key=lambda step: step.number)
+
+    def _written(self, node: int) -> tuple[PropagationStep, ...]:
+        if node not in self._known:
+            self._known[node] = tuple(self._read(node))
+        return self._known[node]
+
+    @cached_property
+    def _all(self) -> list[PropagationStep]:
+        return self.through(self._ops | self._others.keys())
+
+    def __bool__(self) -> bool:
+        return bool(self._others) or any(map(self._written, self._ops))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[PropagationStep]:
+        return iter(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> PropagationStep: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PropagationStep]: ...
+    def __getitem__(self, index: int | slice) -> PropagationStep | Sequence[PropagationStep]:
+        return self._all[index]
 
 
 @dataclass(frozen=True)
@@ -94,6 +160,6 @@ class Propagated:
     source: str
     graph: OpGraph
     values: Mapping[ValueId, PropagatedValue]
-    steps: tuple[PropagationStep, ...] = ()
+    steps: Steps = field(default_factory=Steps)
     counts: Mapping[Fate, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()

@@ -71,7 +71,7 @@ class Chains:
         own = [shared for one in self._own(root) if (shared := one.shared(part)) is not None]
         brought = [
             shared
-            for arrival in self.flow.arrivals.get(root, [])
+            for arrival in self.flow.arrivals(root)
             if (shared := arrival.part.shared(part)) is not None
         ]
         # The longest first, so that what several steps brought alike is one piece.
@@ -156,7 +156,7 @@ class Chains:
     def _arrival(self, ref: Ref, part: AxisPart, before: int | None) -> Arrival | None:
         found: Arrival | None = None
         largest = 0
-        for arrival in self.flow.arrivals.get(ref, []):
+        for arrival in self.flow.arrivals(ref):
             shared = arrival.part.shared(part)
             if shared is None or (before is not None and arrival.step.number >= before):
                 continue

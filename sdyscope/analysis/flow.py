@@ -69,7 +69,7 @@ class Flow:
         self._roots: dict[Ref, Ref] = {}
         self._sources: dict[Ref, list[Ref]] = {}
         self._merge_data_flow()
-        self.arrivals = self._arrivals()
+        self._arrivals: dict[Ref, list[Arrival]] = {}
 
     # Values.
 
@@ -255,6 +255,40 @@ class Flow:
                             found.append(self.root((kept.node, kept.result)))
         return {ref: tuple(found) for found in by_id.values() for ref in found}
 
+    # Steps.
+
+    def arrivals(self, ref: Ref) -> list[Arrival]:
+        """The axes that came to a value, called by the one that stands for it, step by step."""
+        found = self._arrivals.get(ref)
+        if found is None:
+            found = self._arrivals[ref] = list(self._arriving(ref))
+        return found
+
+    def _arriving(self, ref: Ref) -> Iterator[Arrival]:
+        for step in self.propagated.steps.through(self._beside(ref)):
+            slots = [slot for slot in step.targets if self.at(step.op, slot) == ref]
+            source = self.at(step.op, step.source) if slots else None
+            # From a result of the program, where a chain begins anyway, there is no source.
+            if source is None or source == ref:
+                continue
+            part = part_of(step.axis, self.mesh)
+            for slot in slots:
+                yield Arrival(step, part, source, slot)
+
+    def _beside(self, ref: Ref) -> Iterator[int]:
+        """The ops that a step to a value can go through."""
+        graph = self.graph
+        for node, result in self.same(ref):
+            op = graph.ops[node]
+            around = op.parent if op.is_argument else node
+            if around is not None:
+                yield around
+            if not op.is_argument:
+                yield from (end.id for end in graph.children(op) if end.kind in TERMINATORS)
+            yield from (user.id for user, _ in graph.uses(node, result))
+        for target in self.targets(ref):
+            yield from (node for node, _ in self.same(target) if graph.ops[node].kind == EDGE)
+
     # Results of the main function.
 
     @cached_property
@@ -293,12 +327,12 @@ class Flow:
                 for producer, edge in graph.operands(op):
                     self._sources[op.id, edge.operand] = [(producer.id, edge.result)]
         passed: list[tuple[Ref, Ref]] = []
-        for producer_id, consumer, edge in graph.nx.edges(data="edge"):
+        for producer_id, consumer, edge in graph.edges():
             if edge.kind in ("region", "call"):
                 passed.append(((consumer, 0), (producer_id, edge.result)))
             elif edge.kind in ("yield", "return"):
-                source, use = graph.operands(producer_id)[edge.result]
-                passed.append(((consumer, edge.operand), (source.id, use.result)))
+                producer, use = graph.operands(producer_id)[edge.result]
+                passed.append(((consumer, edge.operand), (producer.id, use.result)))
         # What a loop starts with comes before what its body yields, as Shardy counts them.
         passed.sort(key=lambda pair: self.graph.ops[pair[0][0]].is_argument is False)
         for target, source in passed:
@@ -311,19 +345,6 @@ class Flow:
         if one != two:
             self._roots[one] = two
             self._sources.setdefault(two, []).extend(self._sources.pop(one, []))
-
-    def _arrivals(self) -> dict[Ref, list[Arrival]]:
-        found: dict[Ref, list[Arrival]] = {}
-        for step in self.propagated.steps:
-            source = self.at(step.op, step.source)
-            part = part_of(step.axis, self.mesh)
-            if source is None:
-                continue  # from a result of the program, which is where a chain begins anyway
-            for slot in step.targets:
-                target = self.at(step.op, slot)
-                if target is not None and target != source:
-                    found.setdefault(target, []).append(Arrival(step, part, source, slot))
-        return found
 
     def _at_boundary(self, op: Op, result: int) -> Sharding | None:
         """The sharding that a manual or named computation writes for an argument or result."""

@@ -128,7 +128,7 @@ class Replay:
         if root not in self._firsts:
             seen: list[AxisPart] = []
             found: list[tuple[int, AxisPart]] = []
-            arrivals = self.flow.arrivals.get(root, [])
+            arrivals = self.flow.arrivals(root)
             for arrival in sorted(arrivals, key=lambda one: one.step.number):
                 fresh = arrival.part.without(seen)
                 found += [(arrival.step.number, part) for part in fresh]

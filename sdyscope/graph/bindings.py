@@ -43,6 +43,9 @@ __all__ = ["build"]
 #: values like it, by the number of the consumer's operand (`~number` for captures).
 _Source = tuple[int, int, dict[int, Edge]]
 
+#: The name of an attribute that the graph keeps, and its values that are known; None: not read.
+_Wanted = tuple[str, dict[Any, AttributeValue] | None]
+
 _NO_SHARDING = (None,)
 
 
@@ -114,7 +117,7 @@ class _Builder:
         self.waiting: list[tuple[Any, int, int, int]] = []
         self.regions = 0
         self.types: dict[Any, TensorType] = {}
-        self.wanted: dict[tuple[str, ...], tuple[tuple[str, dict[Any, AttributeValue]], ...]] = {}
+        self.wanted: dict[tuple[str, ...], tuple[_Wanted, ...]] = {}
         self.known: dict[str, dict[Any, AttributeValue]] = {}
         self.plain: dict[Any, AttributeValue] = {}
         self.tables: dict[tuple[int, int, int], dict[int, Edge]] = {}
@@ -308,13 +311,18 @@ class _Builder:
         wanted = self.wanted.get(names)
         if wanted is None:
             wanted = self.wanted[names] = tuple(
-                (name, self.known.setdefault(name, {})) for name in names if is_wanted(name)
+                (name, None if name in self.unread else self.known.setdefault(name, {}))
+                for name in names
+                if is_wanted(name)
             )
         if not wanted:
             return NO_ATTRIBUTES
         found = {}
         for name, known in wanted:
             attribute = attributes[name]
+            if known is None:
+                found[name] = attribute
+                continue
             value = known.get(attribute)
             found[name] = self.value(name, attribute, node) if value is None else value
         return found

@@ -317,6 +317,13 @@ class OpGraph:
             if (edge := data["edge"]).kind in _USES and result in (None, edge.result)
         ]
 
+    def edges(self) -> Iterator[tuple[int, int, Edge]]:
+        """Producer, consumer and edge of every edge, by producer: `nx.edges`, faster."""
+        for producer, consumers in adjacency(self.nx)[1].items():
+            for consumer, edges in consumers.items():
+                for data in edges.values():
+                    yield producer, consumer, data["edge"]
+
     def children(self, op: Op | int, region: int | None = None) -> list[Op]:
         """Block arguments and ops directly inside `op`'s regions (or the one given), in order."""
         node = op if isinstance(op, int) else op.id

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 __all__ = ["TensorType", "parse_type"]
 
@@ -41,6 +42,7 @@ class TensorType:
         return self.text
 
 
+@lru_cache(1 << 12)
 def parse_type(text: str) -> TensorType:
     """The type that `text` spells; any text is a type, of unknown shape when it is no tensor."""
     match = _TENSOR.fullmatch(text)

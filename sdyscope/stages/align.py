@@ -81,6 +81,7 @@ class _Aligner:
         self.now: dict[ValueId, ValueId | None] = {}
         self.claimed: set[int] = set()
         self.operand_lists = operand_values(lowered)
+        self.with_regions = {op.parent for op in lowered.ops}
 
     def run(self) -> None:
         main, other = self.lowered.main, self.target.graph.main
@@ -151,7 +152,7 @@ class _Aligner:
         return self.operands(last) if last is not None else []
 
     def op(self, op: Op, path: Path) -> None:
-        callee = self.lowered.callee(op)
+        callee = self.lowered.callee(op) if op.attributes else None
         if callee is not None:
             arguments = [argument.node for argument in callee.arguments]
             self.inlined(op, arguments, callee.op, (*path, op.id))
@@ -187,10 +188,11 @@ class _Aligner:
             self.claimed.add(node)
             for result, there in enumerate(self.target.results(node)):
                 self.bind((op.id, result), there)
-            if is_same_op(op, self.target.graph.ops[node]):
+            if None in operands and is_same_op(op, self.target.graph.ops[node]):
                 for value, there in self.pairs(op, node):
                     self.fill(value, there)
-        self.inside_nobody(op)
+        if op.id in self.with_regions:
+            self.inside_nobody(op)
 
     def changes_nothing(self, op: Op) -> bool:
         """Whether it is a conversion to the type that the operand has already."""
@@ -209,6 +211,11 @@ class _Aligner:
         """The op that is this one, in this call; None when there is none of its types."""
         target = self.target
         tagged = target.tagged.get(op.id, ())
+        if len(tagged) == 1:
+            # Nearly all are found so, without comparing this one with others.
+            other = target.graph.ops[tagged[0]]
+            if other.kind == op.kind and same_types(op.types, other.types):
+                return other.id
         known = {operand for operand in operands if operand is not None}
         typed: list[int] = []
         if path:

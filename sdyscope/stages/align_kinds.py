@@ -40,7 +40,9 @@ def is_same_op(mine: Op, theirs: Op) -> bool:
 
 def same_types(mine: Sequence[TensorType], theirs: Sequence[TensorType]) -> bool:
     """Whether values have the same shapes and dtypes."""
-    return len(mine) == len(theirs) and all(
-        one.shape == other.shape and one.dtype == other.dtype
-        for one, other in zip(mine, theirs, strict=True)
-    )
+    if len(mine) != len(theirs):
+        return False
+    for one, other in zip(mine, theirs, strict=True):
+        if one is not other and (one.shape != other.shape or one.dtype != other.dtype):
+            return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -14,6 +15,8 @@ __all__ = ["Target", "operand_values"]
 
 _USES = ("data", "capture")
 _FRONTEND = "mhlo.frontend_attributes"
+#: Names that are nothing but one op's tag, as nearly all are.
+_ONE_TAG = re.compile(r"sid\d+")
 
 
 class Target:
@@ -24,7 +27,7 @@ class Target:
         tags: of each op that has some, the ops of the lowered module that it was made from.
         tagged: the other way round, in program order.
         paths: of an op that the location says it of, the calls that it was inlined from.
-        tagged_in: ``tagged`` by the calls as well.
+        tagged_in: ``tagged`` by the calls as well, of ops inlined from some.
         consumers: the ops that use a value.
     """
 
@@ -44,12 +47,20 @@ class Target:
                 continue
             if op.parent is not None:
                 self._terminators[op.parent, op.region] = op.id
-            for value in dict.fromkeys(self.operands(op.id)):
+            operands = self.operands(op.id)
+            for value in operands if len(operands) < 2 else dict.fromkeys(operands):
                 self.consumers.setdefault(value, []).append(op.id)
             if op.types:
                 self._read_tags(op)
 
     def _read_tags(self, op: Op) -> None:
+        names = op.location.names
+        if len(names) == 1 and _FRONTEND not in op.attributes and _ONE_TAG.fullmatch(names[0]):
+            tag = int(names[0][3:])
+            self.paths[op.id] = ()
+            self.tags[op.id] = frozenset((tag,))
+            self.tagged.setdefault(tag, []).append(op.id)
+            return
         found: set[int] = set()
         frontend = op.attributes.get(_FRONTEND)
         if frontend and ATTRIBUTE in frontend:
@@ -66,7 +77,8 @@ class Target:
             path = self.paths.get(op.id, ())
             for tag in found:
                 self.tagged.setdefault(tag, []).append(op.id)
-                self.tagged_in.setdefault((tag, path), []).append(op.id)
+                if path:
+                    self.tagged_in.setdefault((tag, path), []).append(op.id)
 
     def operands(self, node: int) -> list[ValueId]:
         """The operands of an op."""
@@ -159,7 +171,8 @@ def operand_values(graph: OpGraph) -> dict[int, list[ValueId]]:
             if (edge := data["edge"]).kind in _USES
         ]
         if uses:
-            uses.sort()
+            if len(uses) > 1:
+                uses.sort()
             found[node] = [value for _, value in uses]
     return found
 

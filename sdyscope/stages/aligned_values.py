@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import get_args
+from typing import TypeAlias, get_args
 
 from sdyscope.convert import to_placement
 from sdyscope.errors import ConversionError
@@ -13,58 +13,72 @@ from sdyscope.graph import OpGraph, Sharding
 from sdyscope.graph.collection import no_collection
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
-from sdyscope.propagated import Fate, PropagatedValue, ValueId
+from sdyscope.propagated import Fate, Origins, PropagatedValue, ValueId
 from sdyscope.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
 from sdyscope.stages.align import Alignment
 from sdyscope.tiling import TupleSharding
 
 __all__ = ["aligned_values", "sharding_of"]
 
+_Decided: TypeAlias = tuple[Sharding | None, Placement | None, Origins, tuple[ValueId, ...]]
+"""Of a value of the partitioner's module: what was decided, and the lowered module's that it is."""
+
 
 @no_collection()
 def aligned_values(
-    alignment: Alignment, lowered: OpGraph, propagated: OpGraph, num_partitions: int
+    alignment: Alignment,
+    lowered: OpGraph,
+    propagated: OpGraph,
+    num_partitions: int,
+    origins: Callable[[ValueId, Sharding | None], Origins] = lambda _, __: (),
 ) -> tuple[Mapping[ValueId, PropagatedValue], Mapping[Fate, int], tuple[str, ...]]:
     """Every value of ``lowered`` with what became of it, how many have each fate, and notes.
 
     A value of a function that is called several times is what it is at the first call at which it
     is there; where it is sharded differently at others, a note says how many such values there are.
+
+    Args:
+        alignment: where each value is.
+        lowered: op graph of the lowered module.
+        propagated: op graph of the partitioner's module.
+        num_partitions: how many devices there are.
+        origins: where the axes on a value of ``propagated`` come from, given its sharding.
     """
     placements = _Placements(propagated, num_partitions)
     chosen: dict[ValueId, ValueId | None] = {}
+    together: dict[ValueId, list[ValueId]] = {}
     differing = uncalled = split = 0
     for value in _values(lowered):
         places = alignment.found.get(value)
-        uncalled += places is None
-        there = [place for place in places or () if place is not None]
-        chosen[value] = there[0] if there else None
-        if value in alignment.not_partitioned:
+        if places is None:
+            uncalled += 1
             chosen[value] = None
             continue
-        split += alignment.copies.get(value[0], 1) > len(there) > 0
-        if len(set(there)) > 1:
+        there = [place for place in places if place is not None]
+        if not there or value in alignment.not_partitioned:
+            chosen[value] = None
+            continue
+        chosen[value] = there[0]
+        together.setdefault(there[0], []).append(value)
+        if value[0] in alignment.copies:
+            split += alignment.copies[value[0]] > len(there)
+        if len(there) > 1 and len(set(there)) > 1:
             differing += len({str(placements(place)) for place in there}) > 1
 
-    together: dict[ValueId, list[ValueId]] = {}
-    for value, place in chosen.items():
-        if place is not None:
-            together.setdefault(place, []).append(value)
-
+    decided: dict[ValueId, _Decided] = {}
+    for at, same in together.items():
+        sharding = sharding_of(propagated, at)
+        decided[at] = (sharding, placements(at, sharding), origins(at, sharding), tuple(same))
     values: dict[ValueId, PropagatedValue] = {}
     for value, place in chosen.items():
         if place is None:
             gone: Fate = "not partitioned" if value in alignment.not_partitioned else "folded"
             values[value] = PropagatedValue(value, gone)
             continue
-        others = tuple(other for other in together[place] if other != value)
+        sharding, placement, came, became = decided[place]
+        fate: Fate = "merged" if len(became) > 1 else "kept"
         values[value] = PropagatedValue(
-            value,
-            "merged" if others else "kept",
-            sharding_of(propagated, place),
-            placements(place),
-            node=place[0],
-            result=place[1],
-            merged_with=others,
+            value, fate, sharding, placement, came, place[0], place[1], became
         )
     counted = Counter(value.fate for value in values.values())
     counts: dict[Fate, int] = {fate: counted[fate] for fate in get_args(Fate)}
@@ -110,8 +124,9 @@ class _Placements:
         # Kept alive, since their identity stands for them.
         self.shardings: list[Sharding] = []
 
-    def __call__(self, value: ValueId) -> Placement | None:
-        sharding = sharding_of(self.graph, value)
+    def __call__(self, value: ValueId, sharding: Sharding | None = None) -> Placement | None:
+        if sharding is None:
+            sharding = sharding_of(self.graph, value)
         shape = self.graph.ops[value[0]].types[value[1]].shape
         if sharding is None or isinstance(sharding, str) or shape is None:
             return None

@@ -16,7 +16,6 @@ from typing import Any
 from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError
 from sdyscope.graph import OpGraph, build
-from sdyscope.graph.attributes import default_parsers
 from sdyscope.graph.collection import no_collection
 from sdyscope.program import Partitioner
 from sdyscope.propagated import Exactness, Propagated
@@ -28,11 +27,11 @@ from sdyscope.stages.hlo_order import inline_named
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.passes import propagation_passes, run
 from sdyscope.stages.propagation_steps import (
+    UNREAD,
     DataFlow,
-    parse_edges,
+    OriginReader,
     read_data_flow,
     steps_of,
-    with_origins,
 )
 from sdyscope.stages.shardy_import import import_module
 from sdyscope.stages.stderr import captured_stderr
@@ -76,17 +75,18 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
     if without:
         notes.append(f"Shardy does not write down origins in a module with {without[0]}.")
     flow = propagate_module(module, conservative=conservative, origins=not without)
-    parsers = {**default_parsers(), "propagation_edges": parse_edges}
-    after = build(module, parsers=parsers)
+    after = build(module, unread=UNREAD)
     count = max(lowered.num_devices, num_partitions(graph))
-    values, counts, more = aligned_values(align(graph, after), graph, after, count)
+    values, counts, more = aligned_values(
+        align(graph, after), graph, after, count, OriginReader(after, flow)
+    )
     exactness: Exactness = "approximate" if doubts else "exact"
     return Propagated(
         partitioner="shardy",
         exactness=exactness,
         source=f"Shardy's passes of JAX {compat.version()}, run in this process.",
         graph=after,
-        values=with_origins(values, after, flow),
+        values=values,
         steps=steps_of(after, flow),
         counts=counts,
         notes=(*doubts, *notes, *more),
@@ -120,7 +120,7 @@ def imported(
         doubts.append(
             "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
         )
-    if inline_named(module):
+    if any(op.kind == "sdy.named_computation" for op in graph.ops) and inline_named(module):
         doubts.append("XLA takes no sdy.named_computation; their ops were put in their place.")
     try:
         return import_from(lowered, module, open_captures=open_captures), doubts
@@ -210,9 +210,7 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
             attributes = module.operation.attributes
             # The number of partitions is the compiler's, not the computation's: it gets lost.
             if "mhlo.num_partitions" in attributes:
-                made.operation.attributes["mhlo.num_partitions"] = attributes[
-                    "mhlo.num_partitions"
-                ]
+                made.operation.attributes["mhlo.num_partitions"] = attributes["mhlo.num_partitions"]
             import_module(made, open_captures=open_captures)
         except CompilerError:
             raise

@@ -18,12 +18,11 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import NotUnderstood, Op, OpGraph
 from sdyscope.mesh import AxisRef
-from sdyscope.propagated import PropagatedValue, PropagationStep, ValueId
+from sdyscope.propagated import Origins, PropagationStep, Steps, ValueId
 from sdyscope.propagation import (
     EdgeNodeType,
-    OriginSharding,
     PropagationEdges,
     PropagationOneStep,
 )
@@ -31,12 +30,12 @@ from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
 from sdyscope.syntax import shardy
 
-__all__ = ["DataFlow", "parse_edges", "read_data_flow", "steps_of", "with_origins"]
-
-Origins = tuple[tuple[AxisRef, OriginSharding], ...]
+__all__ = ["UNREAD", "DataFlow", "OriginReader", "parse_edges", "read_data_flow", "steps_of"]
 
 _EDGES = "sdy.propagation_edges"
 _ORIGINS = "sdy.sharding_origins"
+#: What ``graph.build`` need not read: nearly every op has steps of its own, and few are asked for.
+UNREAD = (_EDGES, _ORIGINS)
 _STEP = re.compile(r"step-(\d+)")
 #: Ops whose regions values flow into or out of, one edge a value.
 _OWNERS = frozenset(
@@ -99,11 +98,20 @@ def parse_edges(text: str) -> PropagationEdges:
     )
 
 
-def _parse_origins(named: Any) -> Origins:
-    """``{data = "input: 0"}`` as the graph has it: a mapping of texts."""
-    if not isinstance(named, Mapping):
-        return ()
-    return _parsed_origins(tuple((str(key), str(value)) for key, value in named.items()))
+def _parse_origins(attribute: Any) -> list[Origins]:
+    """``{data = "input: 0"}`` on an argument, a list of such for the results of an op."""
+    ir = compat.ir
+    each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
+    return [_named_origins(one) if isinstance(one, ir.DictAttr) else () for one in each]
+
+
+def _named_origins(dictionary: Any) -> Origins:
+    return _parsed_origins(
+        tuple(
+            (name, compat.ir.StringAttr(value).value)
+            for name, value in compat.dictionary_items(dictionary)
+        )
+    )
 
 
 @lru_cache(1 << 12)
@@ -167,12 +175,7 @@ def _flow(operation: Any) -> Flow:
     edges = parse_edges(str(attributes[_EDGES])) if _EDGES in attributes else None
     origins: Origins = ()
     if _ORIGINS in attributes:
-        origins = _parsed_origins(
-            tuple(
-                (name, compat.ir.StringAttr(value).value)
-                for name, value in compat.dictionary_items(attributes[_ORIGINS])
-            )
-        )
+        origins = _named_origins(attributes[_ORIGINS])
     return Flow(edges, origins)
 
 
@@ -186,29 +189,58 @@ def _owners(graph: OpGraph) -> dict[int, int]:
 # --- origins --------------------------------------------------------------------------------------
 
 
-def with_origins(
-    values: Mapping[ValueId, PropagatedValue], graph: OpGraph, flow: DataFlow
-) -> dict[ValueId, PropagatedValue]:
-    """The values with the user's annotations that each axis on them comes from."""
-    owners = _owners(graph)
-    found: dict[ValueId, PropagatedValue] = {}
-    known: dict[ValueId, Origins] = {}
-    # Equal shardings and equal origins are mostly one object; both are kept alive here.
-    left: dict[tuple[int, int], tuple[Origins, Origins]] = {}
-    for id_, value in values.items():
-        if value.node is None or not isinstance(value.sharding, TensorSharding):
-            found[id_] = value
-            continue
-        place = (value.node, value.result)
-        origins = known.get(place)
-        if origins is None:
-            written = _origins_of(graph, place, owners, flow)
-            key = (id(value.sharding), id(written))
-            if key not in left:
-                left[key] = (written, _left(written, value.sharding))
-            origins = known[place] = left[key][1]
-        found[id_] = replace(value, origins=origins) if origins else value
-    return found
+class OriginReader:
+    """The user's annotations that the axes on values of a propagated module come from.
+
+    Args:
+      graph: op graph of that module, with ``UNREAD`` left unread.
+      flow: what is written on its edges.
+    """
+
+    def __init__(self, graph: OpGraph, flow: DataFlow) -> None:
+        self.graph = graph
+        self.flow = flow
+        self.owners = _owners(graph)
+        self.parsed: dict[Any, list[Origins]] = {}
+        # Equal shardings and equal origins are mostly one object; both are kept alive here.
+        self.left: dict[tuple[int, int], tuple[Origins, object, Origins]] = {}
+
+    def __call__(self, place: ValueId, sharding: object) -> Origins:
+        """For each axis that a value is sharded on in the end, where it comes from."""
+        if not isinstance(sharding, TensorSharding):
+            return ()
+        written = self.written(place)
+        if not written:
+            return ()
+        key = (id(sharding), id(written))
+        found = self.left.get(key)
+        if found is None:
+            found = self.left[key] = (written, sharding, _left(written, sharding))
+        return found[2]
+
+    def written(self, place: ValueId) -> Origins:
+        """The origins that Shardy wrote for a value."""
+        graph, flow, owners = self.graph, self.flow, self.owners
+        op = graph.ops[place[0]]
+        if op.is_argument and op.parent is not None and op.parent in owners:
+            number = owners[op.parent]
+            inside = flow.arguments.get((number, op.argument))
+            if inside is None and graph.ops[op.parent].kind == "stablehlo.while":
+                # A loop's argument is sharded as its result is: they are one edge.
+                inside = flow.results.get((number, op.argument))
+            return inside.origins if inside is not None else ()
+        if op.id in owners:
+            outside = flow.results.get((owners[op.id], place[1]))
+            return outside.origins if outside is not None else ()
+        attribute = op.attributes.get(_ORIGINS)
+        if attribute is None:
+            return ()
+        parsed = self.parsed.get(attribute)
+        if parsed is None:
+            parsed = self.parsed[attribute] = _parse_origins(attribute)
+        if len(parsed) == 1 and len(op.types) == 1:
+            return parsed[0]
+        return parsed[place[1]] if place[1] < len(parsed) else ()
 
 
 def _left(origins: Origins, sharding: TensorSharding) -> Origins:
@@ -225,55 +257,57 @@ def _left(origins: Origins, sharding: TensorSharding) -> Origins:
     )
 
 
-def _origins_of(
-    graph: OpGraph, place: ValueId, owners: Mapping[int, int], flow: DataFlow
-) -> Origins:
-    op = graph.ops[place[0]]
-    if op.is_argument and op.parent is not None and op.parent in owners:
-        number = owners[op.parent]
-        inside = flow.arguments.get((number, op.argument))
-        if inside is None and graph.ops[op.parent].kind == "stablehlo.while":
-            # A loop's argument is sharded as its result is: they are one edge.
-            inside = flow.results.get((number, op.argument))
-        return inside.origins if inside is not None else ()
-    if op.id in owners:
-        outside = flow.results.get((owners[op.id], place[1]))
-        return outside.origins if outside is not None else ()
-    written = op.attributes.get(_ORIGINS)
-    if isinstance(written, tuple):
-        return _parse_origins(written[place[1]]) if place[1] < len(written) else ()
-    return _parse_origins(written)
-
-
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def steps_of(graph: OpGraph, flow: DataFlow) -> tuple[PropagationStep, ...]:
-    """All steps in their order; those of one number in program order."""
-    steps: list[PropagationStep] = []
-    for op in graph.ops:
-        if op.attributes:
-            edges = op.attributes.get(_EDGES)
-            if isinstance(edges, PropagationEdges):
-                steps += _own(edges, op.id)
+def steps_of(graph: OpGraph, flow: DataFlow) -> Steps:
+    """All steps of a propagated module, whose graph has ``UNREAD`` left unread."""
+
+    def read(node: int) -> Iterator[PropagationStep]:
+        return _own(_edges(graph, node, graph.ops[node].attributes[_EDGES]), node)
+
+    own = [op.id for op in graph.ops if op.attributes and _EDGES in op.attributes]
+    return Steps(own, read, _elsewhere(graph, flow))
+
+
+def _edges(graph: OpGraph, node: int, attribute: Any) -> PropagationEdges:
+    """The edges on an op; none where they can't be read, which the graph then says."""
+    text = str(attribute)
+    try:
+        return parse_edges(text)
+    except SdyscopeError as error:
+        said = str(error).partition("\n")[0]
+        graph.not_understood.append(NotUnderstood(node, _EDGES, text, said))
+        return PropagationEdges(())
+
+
+def _elsewhere(graph: OpGraph, flow: DataFlow) -> Iterator[PropagationStep]:
+    """The steps that are written on the results of functions and on the edges of regions."""
+    owners = _owners(graph)
+    returning = [
+        (function, result)
+        for function in graph.functions.values()
+        for result in function.results
+        if _EDGES in result.attributes
+    ]
+    if not owners and not returning:
+        return
     terminators = _terminators(graph)
-    for function in graph.functions.values():
+    for function, result in returning:
         end = terminators.get(function.op, [])
-        for result in function.results:
-            edges = result.attributes.get(_EDGES)
-            if isinstance(edges, PropagationEdges) and end:
-                steps += _through(edges, [(end[0], result.index)], result.index)
-    for node, number in _owners(graph).items():
+        if end:
+            edges = _edges(graph, function.op, result.attributes[_EDGES])
+            yield from _through(edges, [(end[0], result.index)], result.index)
+    for node, number in owners.items():
         op = graph.ops[node]
         for index in range(len(op.types)):
             one = flow.results.get((number, index))
             if one is not None and one.edges is not None:
-                steps += _through(one.edges, _sources(op, index, terminators), index)
+                yield from _through(one.edges, _sources(op, index, terminators), index)
         for argument in graph.children(node):
             one = flow.arguments.get((number, argument.argument))
             if argument.is_argument and one is not None and one.edges is not None:
-                steps += _entering(one.edges, argument.argument, node)
-    return tuple(sorted(steps, key=lambda step: step.number))
+                yield from _entering(one.edges, argument.argument, node)
 
 
 def _own(edges: PropagationEdges, node: int) -> Iterator[PropagationStep]:

@@ -12,6 +12,7 @@ from sdyscope.analysis.flow import Flow
 from sdyscope.analysis.values import resolve_value
 from sdyscope.errors import TargetError
 from sdyscope.mesh import AxisRef, Mesh, SubAxisInfo
+from sdyscope.propagated import Steps
 from sdyscope.stages.lower import NotLowerable
 from tests.analysis.propagations import of_model, of_program, of_text, sharded
 from tests.programs import PROGRAMS
@@ -426,7 +427,7 @@ def test_whatever_jax_lets_one_write_is_explained(name):
 def test_what_can_not_be_explained_says_so():
     found = of_model("mlp")
     values = [v for v in found.propagated.values.values() if v.node is not None and v.origins]
-    without_steps = replace(found.propagated, steps=())
+    without_steps = replace(found.propagated, steps=Steps())
     assert "no steps" in Explainer(without_steps, found.graph).explain(values[0].id).notes[-1]
     gspmd = replace(found.propagated, partitioner="gspmd")
     why = Explainer(gspmd, found.graph).explain(values[0].id)
@@ -447,7 +448,7 @@ def test_the_fate_of_a_value_is_said(fate, words):
 
 def test_a_chain_that_begins_nowhere_is_missing():
     found = of_model("mlp")
-    counted = completeness(replace(found.propagated, steps=()), found.graph, found.annotations)
+    counted = completeness(replace(found.propagated, steps=Steps()), found.graph, found.annotations)
     assert counted.missing
     assert counted.explained + len(counted.missing) == counted.total
     assert "steps back" in counted.missing[0].reached
