@@ -172,3 +172,32 @@ def test_the_page_shows_what_the_command_prints():
     assert "schema/comms.json" in page
     for kind in ("all-gather", "reduce-scatter", "all-reduce", "all-to-all", "collective-permute"):
         assert kind in page
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120, None])
+def test_predictions_are_labelled(sdyscope, columns):
+    done = sdyscope("comms", "mlp", "--predicted", columns=columns)
+    said = " ".join(done.out.split())
+    assert "predicted from Shardy's reshards, not compiled" in said
+    assert "shardy, predicted: 4 collectives a step; a device sends 103.7 KiB" in said
+    assert "all 4 predicted collectives" in said
+    assert "Without --predicted the program is compiled" in said
+    assert "compiled for" not in said
+
+
+def test_predictions_say_so_in_the_document_and_take_no_devices(sdyscope):
+    mesh = ("--mesh", "data=8192,model=4", "--set", "batch=8192")
+    done = sdyscope("comms", "mlp", "--predicted", "--json", *mesh)
+    document = json.loads(done.out)
+    (program,) = document["programs"]
+    assert (program["partitioner"], program["predicted"]) == ("shardy", True)
+    assert (program["devices"], document["hardware"]) == (32_768, None)
+    assert program["total"]["count"] == 4
+    axes = [entry["axes"][0]["name"] for entry in program["by_axes"]]
+    assert axes == ["data", "model"]
+
+
+def test_what_cannot_be_predicted(sdyscope, hlo):
+    sdyscope("comms", hlo, "--predicted").said("compiled already", "Leave --predicted out")
+    sdyscope("comms", "mlp", "--predicted", "--on", "cpu:8").said("no hardware", "--on")
+    sdyscope("comms", "mlp", "--predicted", "--partitioner", "gspmd").said("Only Shardy's")
