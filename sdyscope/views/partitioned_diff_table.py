@@ -279,8 +279,8 @@ def _beginning(one: PartitionedDiff, index: int, cause: Cause) -> Iterator[Parag
     yield Paragraph(words, indent=3, hang=2)
     for side, behind in ((one.a, cause.annotations_a), (one.b, cause.annotations_b)):
         if behind:
-            more = len(behind) - _ANNOTATIONS
-            text = ", ".join(behind[:_ANNOTATIONS]) + (f" and {more:,} more" if more > 0 else "")
+            left = len(behind) - _ANNOTATIONS
+            text = ", ".join(behind[:_ANNOTATIONS]) + (f" and {left:,} more" if left > 0 else "")
             yield Paragraph(
                 f"annotations behind it {_where(one, side.label)}: {text}", "muted", 3, 2
             )
