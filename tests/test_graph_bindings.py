@@ -359,6 +359,36 @@ def test_leaves_the_garbage_collector_as_it_was():
         gc.enable()
 
 
+def test_a_thawed_collector_has_nothing_more_to_walk():
+    """What a build makes counts as old: the next allocation does not have all of it walked."""
+    module = lowered("layers", "shardy")
+    gc.collect()
+    graph = build(module)
+    assert gc.get_freeze_count() == 0
+    assert gc.get_count()[0] < len(graph.ops)
+    gc.freeze()  # who froze something himself keeps it so
+    frozen = gc.get_freeze_count()
+    try:
+        build(module)
+        assert gc.get_freeze_count() >= frozen - 100
+    finally:
+        gc.unfreeze()
+
+
+def test_attributes_that_are_left_unread():
+    module = lowered("layers", "shardy")
+    name = "sdy.sharding"
+    read, unread = build(module), build(module, unread=[name])
+    written = 0
+    for one, other in zip(read.ops, unread.ops, strict=True):
+        assert one.attributes.keys() == other.attributes.keys()
+        if name in one.attributes:
+            written += 1
+            value = one.attributes[name]
+            assert str(other.attributes[name]) in (value.attribute, str(value))
+    assert written
+
+
 def test_values_whose_hashes_are_equal_are_told_apart(monkeypatch):
     module = lowered("layers", "shardy")
     expected = build(module)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import jax
 import pytest
 from user_programs import USER_PROGRAMS
 
-from sdyscope.errors import CompilerError
+from sdyscope.errors import CompilerError, ConversionError
 from sdyscope.graph import OpGraph, build
 from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh, MeshAxis
@@ -17,11 +17,11 @@ from sdyscope.models import fsdp_transformer, mlp
 from sdyscope.program import Program
 from sdyscope.propagated import Propagated, ValueId
 from sdyscope.sharding import TensorSharding
-from sdyscope.stages import compat
+from sdyscope.stages import compat, propagation_steps
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.passes import propagation_passes, run
 from sdyscope.stages.propagate import import_from, propagate, propagate_module
-from sdyscope.stages.propagation_steps import parse_edges
+from sdyscope.stages.propagation_steps import UNREAD, DataFlow, parse_edges, steps_of
 from sdyscope.stages.read import read_bytes
 from sdyscope.stages.tags import tag
 from sdyscope.stages.xla_dump import propagated_by_xla, xla_dump
@@ -527,3 +527,24 @@ def test_edges_are_read_as_the_grammar_reads_them() -> None:
         '{step-9 = [{"b" = result-0 -> [operand-0]}, {"c" = result-0 -> [operand-0]}]}]>'
     )
     assert parse_edges(text) == parse_propagation_edges(text)
+
+
+def test_steps_that_can_not_be_read_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of a Shardy to come, whose way of writing steps is another."""
+
+    def refuse(text: str) -> NoReturn:
+        raise ConversionError(f"not understood: {text}")
+
+    monkeypatch.setattr(propagation_steps, "parse_edges", refuse)
+    edges = '#sdy.propagation_edges<[{step-0 = [{"a" = operand-0 -> [result-0]}]}]>'
+    text = f"""module {{
+      func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
+        %0 = stablehlo.abs %a {{sdy.propagation_edges = {edges}}} : tensor<8xf32>
+        return %0 : tensor<8xf32>
+      }}
+    }}"""
+    graph = build(read_bytes(text.encode()).module, unread=UNREAD)
+    assert list(steps_of(graph, DataFlow({}, {}))) == []
+    (listed,) = graph.not_understood
+    assert (listed.attribute, listed.text) == ("sdy.propagation_edges", edges)
+    assert graph.ops[listed.op].kind == "stablehlo.abs"
