@@ -45,6 +45,13 @@ class OriginAnnotation:
     source: SourceLocation | None
     recorded: bool
 
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Alike for what is written in one place: a line that runs once a layer is one place."""
+        named = self.source is None or self.kind in ("argument", "result")
+        place = self.name if named or self.source is None else str(self.source)
+        return self.kind, place, self.spec
+
     def written(self) -> OriginAnnotation:
         """The annotation alone, alike for whatever comes from it."""
         return replace(self, axes=(), role="has", recorded=True)

@@ -205,12 +205,14 @@ class Collectives:
 
         What comes from several annotations counts with each of them.
         """
+        names: dict[tuple[object, ...], OriginAnnotation] = {}
         found: dict[OriginAnnotation, Tally] = {}
         for collective in self.collectives:
             counted: set[OriginAnnotation] = set()
             for part in collective.parts:
                 named = part.origin.annotations if part.origin is not None else ()
-                for one in dict.fromkeys(map(OriginAnnotation.written, named)):
+                written = (names.setdefault(one.key, one.written()) for one in named)
+                for one in dict.fromkeys(written):
                     first = one not in counted
                     counted.add(one)
                     found[one] = found.get(one, Tally()).with_part(collective, part, first)

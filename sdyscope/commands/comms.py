@@ -43,12 +43,12 @@ def command(
     everything: bool,
     as_json: bool,
 ) -> int:
-    """Show every collective: kind, mesh axes, bytes, source line.
+    """Show every collective: kind, mesh axes, bytes, line, and why.
 
     The program is compiled ahead of time; nothing is run. How many collectives a step executes,
-    loops included, over which mesh axes, how many bytes a device sends for them, and which line of
-    the program they are made for. With --predicted nothing is compiled either: they are those that
-    Shardy's own passes put in.
+    loops included, over which mesh axes, how many bytes a device sends for them, which line of the
+    program they are made for, and which annotations made them necessary. With --predicted nothing
+    is compiled either: they are those that Shardy's own passes put in.
 
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
@@ -123,11 +123,8 @@ def _predicted(inspection: Inspection) -> Comms:
 
 
 def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
-    from sdyscope.analysis.rematerializations import rematerializations
-    from sdyscope.analysis.slices import collectives_of
     from sdyscope.errors import CompilerError
-    from sdyscope.hlo import read_hlo
-    from sdyscope.views import comms, shardings
+    from sdyscope.views import comms
 
     made: list[CommsProgram] = []
     failures: dict[Partitioner, CompilerError] = dict(inspection.failures)
@@ -139,15 +136,8 @@ def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
             failures[partitioner] = error
             continue
         hardware, device_kind = str(partitioned.hardware), partitioned.device_kind
-        module = read_hlo(partitioned.hlo)
-        made.append(
-            comms.program(
-                collectives_of(partitioned, module, shardings.meshes_of(inspection).values()),
-                partitioner,
-                rematerializations(partitioned.rematerializations, module),
-                partitioned.notes,
-            )
-        )
+        found = inspection.collectives(partitioner, on)
+        made.append(comms.program(found, partitioner, notes=partitioned.notes))
     if not made:
         raise next(iter(failures.values()))
     return comms.document(

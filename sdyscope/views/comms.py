@@ -12,6 +12,12 @@ from sdyscope.analysis.rematerializations import Rematerialization
 from sdyscope.analysis.scopes import Phase
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.program import Partitioner
+from sdyscope.views.comms_origins import (
+    OriginAnnotationDocument,
+    OriginDocument,
+    origin_annotation_document,
+    origin_document,
+)
 from sdyscope.views.shardings import MeshDocument, SourceDocument, mesh_document, source_document
 from sdyscope.views.show import Failure
 
@@ -120,6 +126,19 @@ class ScopeTally:
 
 
 @dataclass(frozen=True, slots=True)
+class AnnotationTally:
+    """Those that come from one annotation; what comes from several counts with each of them.
+
+    Attributes:
+      annotation: what is annotated, and how; its `axes` are empty.
+      tally: what they come to.
+    """
+
+    annotation: OriginAnnotationDocument
+    tally: TallyDocument
+
+
+@dataclass(frozen=True, slots=True)
 class PartDocument:
     """One tensor of a collective.
 
@@ -132,6 +151,7 @@ class PartDocument:
       primitive: the JAX primitive that the op is.
       phase: forward, backward or other.
       source: line of user code; null where the compiler kept none.
+      origin: why it is communicated; null where that was not looked for.
     """
 
     shapes: tuple[str, ...]
@@ -142,6 +162,7 @@ class PartDocument:
     primitive: str
     phase: Phase
     source: SourceDocument | None
+    origin: OriginDocument | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,8 +257,11 @@ class CommsProgram:
       by_kind_and_axes: totals by both, most bytes first.
       by_phase: totals of the forward and the backward pass, and of the rest.
       by_scope: totals by scope, most bytes first.
+      by_annotation: totals by the annotations that they come from, most bytes first.
       collectives: each of them, most bytes first.
       with_source: how many of the tensors have a source line.
+      with_origin: how many of the tensors have an origin.
+      origins_missing: why no origins were looked for; empty where they were.
       rematerializations: reshardings that the partitioner called inefficient.
       not_understood: the first of the lines of HLO that could not be read.
       not_understood_count: how many there are.
@@ -255,8 +279,11 @@ class CommsProgram:
     by_kind_and_axes: tuple[KindAxesTally, ...]
     by_phase: tuple[PhaseTally, ...]
     by_scope: tuple[ScopeTally, ...]
+    by_annotation: tuple[AnnotationTally, ...]
     collectives: tuple[CollectiveDocument, ...]
     with_source: int
+    with_origin: int
+    origins_missing: str
     rematerializations: tuple[RematerializationDocument, ...]
     not_understood: tuple[UnreadLine, ...]
     not_understood_count: int
@@ -335,9 +362,15 @@ def program(
         ),
         by_phase=tuple(PhaseTally(phase, _tally(tally)) for phase, tally in found.by_phase.items()),
         by_scope=tuple(ScopeTally(scope, _tally(tally)) for scope, tally in found.by_scope.items()),
+        by_annotation=tuple(
+            AnnotationTally(origin_annotation_document(one), _tally(tally))
+            for one, tally in found.by_annotation.items()
+        ),
         collectives=tuple(_collective(one, mesh) for one in ordered),
         with_source=sum(part.source is not None for one in ordered for part in one.parts),
-        rematerializations=tuple(map(_rematerialization, remade)),
+        with_origin=found.with_origin,
+        origins_missing=found.origins_missing,
+        rematerializations=tuple(map(_rematerialization, remade or found.rematerializations)),
         not_understood=tuple(UnreadLine(one.line, one.text) for one in found.not_understood),
         not_understood_count=found.not_understood_count,
         notes=tuple(notes),
@@ -402,6 +435,7 @@ def _part(part: counting.Part) -> PartDocument:
         primitive=part.primitive,
         phase=part.phase,
         source=source_document(part.source),
+        origin=origin_document(part.origin),
     )
 
 

@@ -15,13 +15,17 @@ from sdyscope.views.comms import (
     UnreadLine,
     axes_text,
 )
+from sdyscope.views.comms_origins import NOT_FOUND, annotation_text, because
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.shardings import NONE, source_text
 from sdyscope.views.show_table import mesh_words
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
+from sdyscope.views.table import Cell, Column, Heading, Note, Row, Table, number, size
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
+
+#: Likewise annotations.
+ANNOTATIONS = 6
 
 #: How many lines that could not be read are quoted.
 _QUOTED = 5
@@ -142,7 +146,9 @@ def _largest(found: Comms, everything: bool, *, brief: bool) -> Table:
         count = f"{len(one.collectives):,} {kind}"
         which = f"all {count}" if len(listed) == len(groups) else f"the largest of {count}"
         rows.append(Heading(_label(found, one) + which + (f" in {file}" if file else "")))
-        rows += [_group_row(group, one, file) for group in listed]
+        for group in listed:
+            rows.append(_group_row(group, one, file))
+            rows += _notes(group, file)
     columns = (
         Column("collective"),
         Column("over"),
@@ -195,6 +201,36 @@ def _group_row(group: _Group, program: CommsProgram, file: str) -> tuple[Cell | 
         part.scope or part.primitive or Cell(NONE, "muted"),
         source or Cell(NONE, "muted"),
     )
+
+
+def _notes(group: _Group, file: str) -> Iterator[Note]:
+    """Why they are there: the first, and how many others there are whose origin is another."""
+    origins = [part.origin for one in group[1] if (part := _main_part(one)).origin is not None]
+    texts = list(dict.fromkeys(because(one, file) for one in origins if one is not None))
+    if not texts:
+        return
+    words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
+    more = len(texts) - 1
+    yield Note(words + (f"; and {more:,} more alike" if more else ""))
+
+
+def by_annotation(found: Comms, *, everything: bool = False) -> Table:
+    """The annotations that most comes from, of each partitioner."""
+    rows: list[Row] = []
+    for one in _distinct(found):
+        shown = one.by_annotation if everything else one.by_annotation[:ANNOTATIONS]
+        count = f"{len(one.by_annotation):,} annotations that collectives come from"
+        whole = len(shown) == len(one.by_annotation)
+        which = f"all {count}" if whole else f"the largest of {count}"
+        if not shown:
+            continue
+        rows.append(Heading(_label(found, one) + which))
+        for entry in shown:
+            tally = entry.tally
+            name = annotation_text(entry.annotation)
+            rows.append((name, f"{tally.count:,}", size(tally.bytes), size(tally.sent)))
+    columns = (Column("annotation"), number("collectives"), number("size"), number("sent"))
+    return Table(columns, tuple(rows))
 
 
 def _main_part(one: CollectiveDocument) -> PartDocument:
@@ -277,6 +313,12 @@ def footer(found: Comms, *, everything: bool = False) -> Iterator[Paragraph]:
             "warning",
             hang=2,
         )
+    if len(_distinct(found)) < len(found.programs) and found.programs[0].by_annotation:
+        yield Paragraph(
+            "because: as Shardy recorded it; --partitioner gspmd shows what can be followed under "
+            "GSPMD, which records nothing",
+            "muted",
+        )
     for one in found.programs:
         yield from (Paragraph(words, "warning", hang=2) for words in _uncertain(one))
     hidden = any(len(_groups(one)) > LISTED for one in found.programs)
@@ -314,6 +356,10 @@ def _uncertain(one: CommsProgram) -> Iterator[str]:
     tensors = sum(len(collective.parts) for collective in one.collectives)
     if one.with_source < tensors:
         yield f"{name}{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
+    if one.origins_missing:
+        yield f"{name}no origins: {one.origins_missing}"
+    elif one.with_origin < tensors and not one.predicted:
+        yield f"{name}{tensors - one.with_origin:,} of {tensors:,} tensors have no origin"
     if one.not_understood_count:
         yield (
             f"{name}{_unread(one)} could not be read: "
@@ -344,4 +390,9 @@ def parts(
         return ()
     if by_scope:
         return by_kind(found), scopes(found, everything=everything)
-    return by_kind(found), largest(found, everything=everything, columns=columns)
+    origins = by_annotation(found, everything=everything)
+    return (
+        by_kind(found),
+        *([origins] if origins.rows else []),
+        largest(found, everything=everything, columns=columns),
+    )

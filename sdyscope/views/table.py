@@ -38,6 +38,9 @@ _WIDEST_PIECE = 24
 #: Characters between two columns.
 _GAP = 2
 
+#: How far in a note begins.
+_INDENT = 4
+
 #: A column that folds is not made narrower than this while another one can give way.
 _NARROWEST = 8
 
@@ -72,7 +75,14 @@ class Heading:
     text: str
 
 
-Row: TypeAlias = tuple[Cell | str, ...] | Heading
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line across all columns, below the row that it is about."""
+
+    text: str
+
+
+Row: TypeAlias = tuple[Cell | str, ...] | Heading | Note
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +92,7 @@ class Table:
     Attributes:
       columns: the columns.
       rows: one tuple of cells a row, as many as there are columns; a bare string is a plain cell.
-        A `Heading` between them begins a group.
+        A `Heading` between them begins a group, a `Note` is about the row above it.
       title: a line above the table, empty for none.
     """
 
@@ -97,7 +107,7 @@ class Table:
 
     @property
     def cells(self) -> list[tuple[Cell, ...]]:
-        """The rows without the headings, every cell a `Cell`."""
+        """The rows without headings and notes, every cell a `Cell`."""
         return [_cells(row) for row in self.rows if isinstance(row, tuple)]
 
     @property
@@ -159,9 +169,18 @@ def print_table(table: Table, output: Output | None = None) -> None:
                 lines.append([Cell("")])
             heading = Cell(row.text, "heading")
             lines += [[line] for line in _folded(heading, output.columns)]
+        elif isinstance(row, Note):
+            lines += _note(row, output.columns)
         else:
             lines += _row(table.columns, _cells(row), widths)
     _print(lines, output)
+
+
+def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
+    """The lines of a note, below the beginning of its row."""
+    width = None if columns is None else max(columns - _INDENT, 1)
+    for line in _folded(Cell(note.text, "muted"), width):
+        yield [Cell(" " * _INDENT + line.text, line.tone)]
 
 
 def print_text(text: str, tone: Tone = "plain", output: Output | None = None) -> None:
