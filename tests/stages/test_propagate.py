@@ -537,9 +537,12 @@ def test_steps_that_can_not_be_read_are_listed(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(propagation_steps, "parse_edges", refuse)
     edges = '#sdy.propagation_edges<[{step-0 = [{"a" = operand-0 -> [result-0]}]}]>'
+    sharding = '#sdy.sharding_per_value<[<@mesh, [{"a"}]>]>'
+    written = f"sdy.propagation_edges = {edges}, sdy.sharding = {sharding}"
     text = f"""module {{
+      sdy.mesh @mesh = <["a"=2]>
       func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
-        %0 = stablehlo.abs %a {{sdy.propagation_edges = {edges}}} : tensor<8xf32>
+        %0 = stablehlo.abs %a {{{written}}} : tensor<8xf32>
         return %0 : tensor<8xf32>
       }}
     }}"""
