@@ -73,17 +73,17 @@ class Placement:
         if not (any(self.dims) or self.unreduced or self.manual):
             object.__setattr__(self, "order", None)
 
-    @property
+    @cached_property
     def shards(self) -> tuple[int, ...]:
         """Into how many blocks each dimension is cut."""
         return tuple(math.prod(digit.size for digit in digits) for digits in self.dims)
 
-    @property
+    @cached_property
     def digits(self) -> Digits:
         """Every digit that tells devices apart: the dimensions', unreduced and manual."""
         return (*(digit for dim in self.dims for digit in dim), *self.unreduced, *self.manual)
 
-    @property
+    @cached_property
     def replication(self) -> int:
         """How many devices hold the same block."""
         if self.device is not None:
@@ -95,7 +95,7 @@ class Placement:
         """The same with nothing said about manual axes."""
         return replace(self, manual=()) if self.manual else self
 
-    @property
+    @cached_property
     def is_replicated(self) -> bool:
         """Whether every device holds the whole tensor."""
         return self.device is None and self.replication == self.num_devices
@@ -176,6 +176,10 @@ class Placement:
         return self._listed() == other._listed()
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
         split = self.device is None and not self.is_replicated
         return hash((self.device, len(self.dims), (self.num_devices, self.shards) if split else 0))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field, replace
+from itertools import islice
 
 from sdyscope.analysis.places import Places
 from sdyscope.annotations import num_partitions, split_scope
@@ -14,7 +15,7 @@ from sdyscope.graph import Op, Sharding, TensorType
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.program import Partitioner
-from sdyscope.propagated import Exactness, Fate, Propagated, PropagatedValue
+from sdyscope.propagated import Exactness, Fate, Propagated, PropagatedValue, ValueId
 from sdyscope.sharding import ManualAxes, TensorSharding
 from sdyscope.source import SourceLocation
 from sdyscope.staged import Staged
@@ -160,11 +161,8 @@ class Describer:
             self._short(written, place, type_),
             None if place is None else self._placement(place, type_),
             tuple(self._origins(found, written)),
-            tuple(
-                self.places.graph.ops[node].names[index]
-                for node, index in found.merged_with[:_NAMED]
-            ),
-            len(found.merged_with),
+            tuple(self.places.graph.ops[node].names[index] for node, index in _others(found)),
+            max(0, len(found.values) - 1),
         )
 
     def _short(self, sharding: Sharding | None, place: Placement | None, type_: TensorType) -> str:
@@ -236,6 +234,11 @@ class Describer:
                 )
             )
         return documents
+
+
+def _others(found: PropagatedValue) -> list[ValueId]:
+    """The first of the values that became the same one; there can be as many as there are layers."""
+    return list(islice((value for value in found.values if value != found.id), _NAMED))
 
 
 def describer(inspection: Staged, found: Propagated) -> Describer:

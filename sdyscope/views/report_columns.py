@@ -35,19 +35,16 @@ def column(values: Iterable[Any]) -> dict[str, Any]:
     """One column: its values as they are, or numbers of distinct values where many repeat.
 
     Args:
-      values: anything that JSON can say; what repeats must be hashable.
+      values: anything that JSON can say: numbers, texts, tuples of them, or lists.
     """
     listed = list(values)
-    distinct: dict[Hashable, int] = {}
-    try:
-        codes = [distinct.setdefault(value, len(distinct)) for value in listed]
-    except TypeError:
+    kinds = set(map(type, listed))
+    if kinds <= {int, type(None)} or list in kinds:
         return {"values": listed}
-    if all(type(value) is int or value is None for value in listed):
-        return {"values": listed}
+    distinct = {value: number for number, value in enumerate(dict.fromkeys(listed))}
     if len(distinct) * 2 > len(listed):
         return {"values": listed}
-    return {"distinct": list(distinct), "codes": codes}
+    return {"distinct": list(distinct), "codes": [distinct[value] for value in listed]}
 
 
 def table(columns: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
