@@ -129,7 +129,7 @@ class _Reader:
         self.fused_by: dict[str, Instruction] = {}
         for sites in self.sites.values():
             for instruction, called in sites:
-                if instruction.opcode in ("fusion", "async-start"):
+                if instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start"):
                     self.fused_by.setdefault(called, instruction)
 
     def all(self) -> tuple[tuple[Collective, ...], list[NotUnderstood]]:

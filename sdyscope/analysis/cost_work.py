@@ -165,14 +165,14 @@ class _Counter:
                 return self.loop(computation, instruction, moves)
             case "conditional":
                 return self.branches(instruction, moves)
-            case "call" | "async-start":
+            case "call" | "call-start" | "async-start":
                 inner = self.called(instruction, "to_apply", "calls", "called_computations")
                 pairs = [self.computation(one, moves=moves) for one in inner]
                 return _sum(pairs)
             case "parameter" | "constant" | "tuple" | "get-tuple-element" | "bitcast":
                 return None
         bytes_, on_chip = self.moved(computation, instruction) if moves else (0.0, 0.0)
-        if instruction.opcode == "fusion":
+        if instruction.opcode in ("fusion", "fusion-start"):
             inner = self.called(instruction, "calls")
             once, total = _sum([self.computation(one, moves=False) for one in inner])
             moved = Work(bytes=bytes_, on_chip=on_chip)
@@ -187,7 +187,7 @@ class _Counter:
         matmul = matmul_flops(computation, instruction)
         if matmul is not None:
             return Work({matmul_type(computation, instruction): matmul})
-        if instruction.opcode == "custom-call":
+        if instruction.opcode in ("custom-call", "custom-call-start"):
             target = instruction.attributes.get("custom_call_target", "").strip('"')
             if target not in _BOOKKEEPING:
                 self.not_counted[target] += 1

@@ -20,6 +20,10 @@ _CALLERS: Mapping[str, tuple[str, ...]] = {
     "while": ("body", "condition"),
     "conditional": ("branch_computations", "true_computation", "false_computation"),
     "async-start": ("calls", "called_computation"),
+    # What async-start is written as where it wraps just one such op: on TPUs what SparseCores do.
+    "call-start": ("to_apply", "calls", "called_computations"),
+    "fusion-start": ("calls",),
+    "custom-call-start": ("called_computations", "calls", "to_apply"),
     "custom-call": ("called_computations", "calls", "to_apply"),
 }
 
@@ -103,7 +107,9 @@ def _with_call(
             return replace(own, conditional=True)
         case "fusion":
             return replace(own, fused=True)
-        case "async-start":
+        case "fusion-start":
+            return replace(own, fused=True, asynchronous=True)
+        case "async-start" | "call-start" | "custom-call-start":
             return replace(own, asynchronous=True)
     return own
 

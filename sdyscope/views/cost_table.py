@@ -70,13 +70,15 @@ def _limit_words(program: CostProgram) -> str:
     compute = [roof for roof in others if roof.resource != "axis"]
     axes = [roof for roof in others if roof.resource == "axis"]
     against = [f"{time_text(roof.seconds)} of {roof.resource}" for roof in compute]
+    known = all(roof.seconds is not None for roof in program.roofs)
+    subject = "the step is limited by" if known else "as far as is known, the step is limited by"
     if limit.resource == "axis":
         over = f"axis `{limit.axis}`{_kinds_of_links(limit.levels)}"
-        words = f"the step is limited by {over}: {time_text(limit.seconds)} of communication"
+        words = f"{subject} {over}: {time_text(limit.seconds)} of communication"
         if not against and program.compute.seconds is None:
             return f"{words}; how long it computes is not known"
     else:
-        words = f"the step is limited by {limit.resource}: {time_text(limit.seconds)}"
+        words = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
         if axes:
             against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
     return words + (f" against {_and(against)}" if against else "")
@@ -204,7 +206,7 @@ def _uncertain(program: CostProgram) -> Iterator[str]:
         ]
         hint = f"; --bandwidth {named[0]} gives them" if named else ""
         yield (
-            f"{sent.unknown:,} of {sent.tensors:,} communicated tensors have no known time: no "
+            f"{sent.unknown:,} of {sent.tensors:,} communicated tensors have no known time (+): no "
             f"bandwidth is known of what they run over{hint}"
         )
     loops = sum(one.unknown_trips for one in program.collectives)

@@ -267,3 +267,25 @@ def test_the_share_of_each_tensor_adds_up():
     empty = replace(found.collectives[0], each=None)
     assert empty.seconds is None
     assert empty.of_part(empty.collective.parts[0]) is None
+
+
+OFFLOADED = """HloModule jit_f, num_partitions=256
+
+%inner (p: bf16[256,1024]) -> bf16[4096,1024] {
+  %p = bf16[256,1024]{1,0} parameter(0)
+  ROOT %g = bf16[4096,1024]{1,0} all-gather(%p), channel_id=1, replica_groups=[16,16]<=[256], dimensions={0}, use_global_device_ids=true
+}
+
+ENTRY %e (p: bf16[256,1024]) -> bf16[4096,1024] {
+  %p = bf16[256,1024]{1,0} parameter(0)
+  %s = ((bf16[256,1024]{1,0}), bf16[4096,1024]{1,0}, u32[]{:S(8)}) call-start(%p), async_execution_thread="sparsecore", to_apply=%inner
+  ROOT %d = bf16[4096,1024]{1,0} call-done(%s)
+}
+"""  # noqa: E501
+
+
+def test_what_is_offloaded_to_sparse_cores_is_not_missed():
+    found = cost(made(OFFLOADED), [MESH])
+    (gather,) = found.collectives
+    assert gather.collective.asynchronous
+    assert math.isclose(gather.seconds, 15 / 16 * 4096 * 1024 * 2 / 9e10 + 8e-6)

@@ -38,8 +38,8 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
     assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 under shardy")
     # 2 x 3/4 of 70,660 bytes at 10 GB/s, and 2 x 3 hops.
     assert (
-        "estimate, not measured: the step is limited by axis `data` (as given): 40.6 us of "
-        "communication" in words
+        "estimate, not measured: as far as is known, the step is limited by axis `data` "
+        "(as given): 40.6 us of communication" in words
     )
     assert "at least 40.6 us a step with everything overlapped" in words
     assert "axis data=4 40.6 us" in words
@@ -53,7 +53,7 @@ def test_bytes_and_operations_without_times(sdyscope):
     assert "under shardy and gspmd" in done.out
     assert "peak not known" in done.out
     assert "2 of 4 communicated tensors" not in done.out
-    assert "4 of 4 communicated tensors have no known time" in done.out
+    assert "4 of 4 communicated tensors have no known time (+)" in done.out
     assert "--bandwidth data=90GB/s gives them" in done.out
 
 
