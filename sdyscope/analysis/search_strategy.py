@@ -212,10 +212,9 @@ class Strategy:
 
     def _throw(self, goal: Goal) -> None:
         """Throws some decisions of the best and goes downhill from there, again and again."""
-        idle = 0
+        idle, at = 0, self.best(goal)
         while idle < _IDLE_ROUNDS and len(self.found) < self._size:
             seen = len(self.found)
-            at = self.best(goal)
             count = self._random.choice((1, 2, 2, 3))
             numbers = self._random.sample(range(len(at)), min(count, len(at)))
             thrown = _with(
@@ -227,6 +226,7 @@ class Strategy:
                     thrown = self._best_of(thrown, (number,), goal)
                 if goal.better(self._value(thrown), self._value(at)):
                     self._descend(thrown, goal)
+                    at = self.best(goal)
             idle = idle + 1 if len(self.found) == seen else 0
 
     def _less_memory(self) -> None:

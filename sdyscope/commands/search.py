@@ -189,7 +189,10 @@ def command(
         here.write("")
     table.print_table(search_table.candidates(found))
     here.write("")
-    for part in (search_table.changes(found, everything=everything), search_table.traffic(found)):
+    for part in (
+        search_table.changes(found, everything=everything),
+        search_table.traffic(found, here.columns),
+    ):
         if part is not None and part.rows:
             table.print_table(part)
             here.write("")

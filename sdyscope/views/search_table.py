@@ -156,16 +156,28 @@ def decisions(found: Search) -> Table:
     )
 
 
-def traffic(found: Search) -> Table | None:
-    """What a device sends by kind and axes, as it is and as it would be; None without a best."""
+def traffic(found: Search, columns: int | None = None) -> Table | None:
+    """What a device sends by kind and axes, as it is and as it would be; None without a best.
+
+    Args:
+      found: the document.
+      columns: the width to keep to. Where the table is wider, what is predicted is left out if
+        something better is known.
+    """
     if found.best is None:
         return None
-    columns: list[tuple[str, FiguresDocument]] = [
-        ("predicted now", found.start.predicted),
-        ("best", found.best.predicted),
-    ]
-    if found.start.partitioned is not None and found.best.partitioned is not None:
-        columns += [("by XLA now", found.start.partitioned), ("best", found.best.partitioned)]
+    made = _traffic(found, found.best, predicted=True)
+    if columns is None or made.whole_width <= columns or not found.partitioned:
+        return made
+    return _traffic(found, found.best, predicted=False)
+
+
+def _traffic(found: Search, best: CandidateDocument, *, predicted: bool) -> Table:
+    columns: list[tuple[str, FiguresDocument]] = []
+    if predicted:
+        columns += [("predicted now", found.start.predicted), ("best", best.predicted)]
+    if found.start.partitioned is not None and best.partitioned is not None:
+        columns += [("by XLA now", found.start.partitioned), ("best", best.partitioned)]
     pair = compiled_pair(found)
     if pair is not None:
         columns += [("compiled now", pair[0].compiled), ("best", pair[1].compiled)]
@@ -183,8 +195,8 @@ def traffic(found: Search) -> Table | None:
     rows.append(("in all", "", *(size(figures.sent) for _, figures in columns)))
     return Table(
         (
-            Column("a device sends"),
-            Column("over"),
+            Column("a device sends", fold=False),
+            Column("over", fold=False),
             *(number(title) for title, _ in columns),
         ),
         tuple(rows),
