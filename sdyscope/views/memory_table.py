@@ -16,6 +16,7 @@ from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, shap
 
 _INDEX = re.compile(r"\[\d+\]")
 _EVERY = "[*]"
+_COSTS = "cost analysis"
 
 
 def alike(found: Memory, number: int) -> tuple[Partitioner, ...] | None:
@@ -235,6 +236,8 @@ def _footer(compiled: CompiledMemory, top: int) -> Iterator[Paragraph]:
             f"results: with {size(compiled.results_table)} for the table of their addresses",
             "muted",
         )
+    # What is said of XLA's cost analysis is for those who ask for costs.
+    yield from (Paragraph(note, "warning") for note in compiled.notes if _COSTS not in note)
 
 
 #: What takes a smaller part of all that is redundant is not worth a line.

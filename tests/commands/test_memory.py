@@ -113,6 +113,18 @@ def test_a_file(sdyscope, mlp_files, partitioner):
     assert ("no name here for the axes" in done.out) is (partitioner == "gspmd")
 
 
+def test_devices_that_are_not_there_are_cpus_and_a_sentence(sdyscope, monkeypatch):
+    from sdyscope.stages import present
+
+    monkeypatch.setattr(present, "accelerators", lambda: ())
+    done = sdyscope("memory", "mlp", "--on", "devices", columns=80)
+    assert done.status == 0
+    words = " ".join(done.out.split())
+    assert "compiled for cpu:8" in words
+    assert "JAX finds no accelerator: compiled for 8 virtual CPU devices instead." in words
+    sdyscope("memory", "mlp", "--on", "gpu").said("JAX finds no GPU on this machine", "doctor")
+
+
 def test_what_can_not_be_compiled_for(sdyscope, mlp_files):
     sdyscope("memory", "mlp", "--on", "cpu:4").said("cpu:4 has 4 devices", "for 8 devices")
     sdyscope("memory", "mlp", "--on", "abacus").said("'abacus' names no hardware", "tpu:v5e:4x4")
