@@ -2,7 +2,7 @@
 
 Tensors are matched by pass, scope, primitive, kind of collective and axes; their order, the names
 of instructions and how XLA joins several tensors in one collective make no difference. What then
-has no partner, but the same line, the same number and the same bytes under another scope, was
+has no partner, but the same lines, the same number and the same bytes under another scope, was
 moved: a loop that is written out has its layers' scopes, and the same loop has its body's.
 """
 
@@ -216,13 +216,20 @@ def _moved(
 def _by_line(
     own: Mapping[DifferenceKey, Communicated], other: Mapping[DifferenceKey, Communicated]
 ) -> dict[Hashable, list[DifferenceKey]]:
-    """What only one side has, by its source line and all but the scope."""
+    """What only one side has, by its source lines and all but the scope."""
     found: dict[Hashable, list[DifferenceKey]] = {}
     for key, communicated in own.items():
         lines = {_line(part) for _, part in communicated.parts}
-        if key in other or len(lines) > 1 or None in lines:
+        if key in other or None in lines:
             continue
-        loose = (key.phase, key.primitive, key.kind, key.axes, key.group_size, *lines)
+        loose = (
+            key.phase,
+            key.primitive,
+            key.kind,
+            key.axes,
+            key.group_size,
+            frozenset(lines),
+        )
         found.setdefault(loose, []).append(key)
     return found
 

@@ -23,6 +23,9 @@ from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
 #: How many differences of collectives are shown unless all are asked for.
 LISTED = 12
 
+#: Names of sides that are longer are not used above columns.
+_LONGEST = 14
+
 #: How many annotations are named behind a cause.
 _ANNOTATIONS = 3
 
@@ -104,8 +107,16 @@ def details(one: PartitionedDiff, *, everything: bool = False) -> Iterator[_Part
     yield from _remarks(one, everything)
 
 
+def _short(one: PartitionedDiff) -> tuple[str, str]:
+    """What the sides are called above columns: no longer than the numbers there."""
+    labels = one.a.label, one.b.label
+    return labels if max(map(len, labels)) <= _LONGEST else ("A", "B")
+
+
 def _compiled(one: PartitionedDiff) -> str:
     parts: list[str] = []
+    if _short(one) != (one.a.label, one.b.label):
+        parts.append(f"A: {one.a.label}; B: {one.b.label}")
     meshes = [mesh_words(side.mesh) for side in (one.a, one.b) if side.mesh is not None]
     parts += dict.fromkeys(meshes)
     if not meshes:
@@ -166,7 +177,7 @@ def totals(one: PartitionedDiff) -> Table:
             _sizes(f"{row.kind} {row.name}" if row.kind == "result" else row.name, row.a, row.b)
             for row in differs
         ]
-    columns = (Column("a device", fold=False), number(one.a.label), number(one.b.label))
+    columns = (Column("a device", fold=False), number(_short(one)[0]), number(_short(one)[1]))
     return Table((*columns, number("change")), tuple(rows))
 
 
@@ -200,9 +211,9 @@ def by_kind(one: PartitionedDiff) -> Table:
         (
             Column("collective", fold=False),
             Column("over"),
-            number(one.a.label),
+            number(_short(one)[0]),
             number("sent"),
-            number(one.b.label),
+            number(_short(one)[1]),
             number("sent"),
             number("change"),
         ),
@@ -291,6 +302,8 @@ def _without_cause(one: PartitionedDiff, count: int) -> str:
         return (
             "The shardings are the same on both: what differs is what the compilers make of them."
         )
+    if _is_text(one):
+        return f"{_count(count, 'difference')}; of a text it is not known where they begin:"
     if one.causes:
         return (
             f"{_count(count, 'difference')} where the tensors of the op are sharded alike, or are "
@@ -310,10 +323,10 @@ def collectives(one: PartitionedDiff, shown: Sequence[CollectiveDifference]) -> 
             rows.append(Heading(f"in {file}" if file else "without a source line"))
         rows += [_difference(member) for member in members]
     columns = (
-        Column("collective"),
-        Column("over"),
-        number(one.a.label),
-        number(one.b.label),
+        Column("collective", fold=False),
+        Column("over", fold=False),
+        number(_short(one)[0]),
+        number(_short(one)[1]),
         number("change"),
         Column("for"),
         number("line"),

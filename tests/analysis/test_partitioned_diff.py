@@ -117,6 +117,17 @@ def test_a_loop_written_out_is_moved():
     assert partitioned_diff(*sides).is_same
 
 
+def test_what_is_moved_may_be_for_several_lines():
+    other = replace(LINE, line=11)
+    a = [
+        collective(part(scope, source=line))
+        for scope in ("layer0/mlp", "layer1/mlp")
+        for line in (LINE, other)
+    ]
+    b = [collective(part("while/body/mlp", source=line), count=2) for line in (other, LINE)]
+    assert differences(a, b) == ((), 4)
+
+
 def test_without_a_mesh_groups_are_told_by_their_size():
     a = program(collective(part("layer0")))
     b = program(replace(collective(part("layer0")), axes=None), mesh=None)
