@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from jax.sharding import AbstractMesh, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope import Program, inspect
@@ -211,7 +211,7 @@ def megatron(mesh):
 
 @pytest.mark.compiles
 def test_a_megatron_mlp_is_one_all_reduce_of_its_output():
-    program = megatron(AbstractMesh((2, 4), ("data", "model")))
+    program = megatron(AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2))
     found = inspect(program).cost(
         "shardy", bandwidths={"model": "10GB/s"}, latencies={"model": "1us"}
     )
