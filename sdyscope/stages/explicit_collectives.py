@@ -233,6 +233,14 @@ class _Reader:
             for block in region.blocks:
                 self.block(block, function, times)
 
+    def loop(self, operation: Any, function: _Function, times: _Times) -> None:
+        """The regions of a while: its condition runs once more than its body."""
+        trips = trip_count(operation)
+        for region, more in zip(operation.regions, (1, 0), strict=True):
+            inner = _Times(1, unknown=True) if trips is None else _Times(trips + more)
+            for block in region.blocks:
+                self.block(block, function, inner.within(times))
+
     def block(self, block: Any, function: _Function, times: _Times) -> None:
         same: dict[Any, list[int]] = {}
         sums = Sums()
@@ -252,9 +260,7 @@ class _Reader:
                     spared_one = function.collectives[spared]
                     function.collectives[spared] = replace(spared_one, summed=True)
             elif name == "stablehlo.while":
-                trips = trip_count(operation)
-                inner = _Times(1 if trips is None else trips, trips is None)
-                self.regions(operation, function, inner.within(times))
+                self.loop(operation, function, times)
             elif name in _BRANCHES:
                 self.regions(operation, function, _Times(conditional=True).within(times))
             elif name == "func.call":

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from sdyscope.stages.annotate import Change
     from sdyscope.stages.lower import LoweredModule
 
-__all__ = ["Resharder", "make_explicit"]
+__all__ = ["Resharder"]
 
 #: From a propagated module to collectives.
 _EXPLICIT = (
@@ -40,15 +40,6 @@ _EXPLICIT = (
     "func.func(sdy-reshard-to-collectives)",
     "canonicalize{enable-patterns=sdy-collective}",
 )
-
-
-def make_explicit(module: Any) -> None:
-    """Puts Shardy's collectives into a module that was propagated, in place.
-
-    Raises:
-      CompilerError: a pass failed; with the compiler's message.
-    """
-    run(module, *_EXPLICIT)
 
 
 class Resharder:
@@ -91,6 +82,17 @@ class Resharder:
           CompilerError: a pass of Shardy failed; with the compiler's message.
           TargetError: a change that the module can't carry; says which and why.
         """
+        found = read_collectives(self.module(changes))
+        located = tuple(
+            replace(one, location=self._location(one.location)) for one in found.collectives
+        )
+        return replace(found, collectives=located)
+
+    def module(self, changes: Sequence[Change] = ()) -> Any:
+        """A new module in which every resharding is a collective of Shardy's; see ``collectives``.
+
+        Its ops have the tags of those that they come from (``stages.tags``).
+        """
         main = self.graph.main
         if any(
             change.annotation.kind not in ("argument", "result")
@@ -99,7 +101,7 @@ class Resharder:
             for change in changes
         ):
             changed = annotate(self.lowered, self.graph, changes)
-            return Resharder(changed, self.graph).collectives()
+            return Resharder(changed, self.graph).module()
         with no_collection():
             module = compat.ir.Module.parse(self._bytecode, self.lowered.context)
             with module.context, compat.ir.Location.unknown():
@@ -114,11 +116,7 @@ class Resharder:
                 for function in named.values():
                     open_free_variables(function)
             run(module, *self._passes, *_EXPLICIT)
-            found = read_collectives(module)
-        located = tuple(
-            replace(one, location=self._location(one.location)) for one in found.collectives
-        )
-        return replace(found, collectives=located)
+        return module
 
     def _location(self, location: Location) -> Location:
         """Scope and source lines of the op that a collective stands at, by its tag.
