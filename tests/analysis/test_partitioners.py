@@ -1,0 +1,34 @@
+"""What the partitioners make of the reference transformer: alike where activations are pinned."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "partitioners.py"
+MESH = {"fsdp": 4, "model": 2}
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture(scope="module")
+def benchmark():
+    spec = importlib.util.spec_from_file_location("partitioners", BENCHMARK)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_constraints_make_them_alike_and_gspmd_needs_none(benchmark):
+    def counted(partitioner, constrained):
+        module = benchmark.after_partitioning(MESH, partitioner, constrained=constrained)
+        return benchmark.counted(module)
+
+    pinned = counted("shardy", True)
+    kinds = dict(zip(benchmark.KINDS, pinned[0], strict=True))
+    assert (kinds["all-reduce"], kinds["all-to-all"], kinds["collective-permute"]) == (36, 2, 1)
+    assert 16 <= kinds["all-gather"] <= 20
+    assert counted("gspmd", True) == pinned == counted("gspmd", False)
+    free, size = counted("shardy", False)
+    assert free != pinned[0]
+    assert size > 1.5 * pinned[1]
