@@ -61,8 +61,8 @@ class OriginAnnotation:
         """``params['w1'] P('fsdp', 'model')``; a constraint by its line."""
         name = self.name
         if self.kind not in ("argument", "result"):
-            where = f" at {self.source}" if self.source is not None else ""
-            name = f"{self.kind}{where or f' in {self.name}'}"
+            where = f" in {self.name}" if self.name else ""
+            name = self.kind + (where if self.source is None else f" at {self.source}")
         return f"{name} {self.spec}".strip()
 
 

@@ -21,7 +21,7 @@ from sdyscope.analysis.collective_origins import CollectiveOrigin, OriginAnnotat
 from sdyscope.analysis.collective_totals import Collective, Collectives, Part
 from sdyscope.analysis.flow import Flow
 from sdyscope.analysis.origin_words import OriginWords
-from sdyscope.analysis.propagated_axes import AxesByDim, PropagatedAxes
+from sdyscope.analysis.propagated_axes import AxesByDim, PropagatedAxes, axes_in, spec_text
 from sdyscope.analysis.value_names import ValueNames
 from sdyscope.annotations import Annotation
 from sdyscope.graph import Op, OpGraph
@@ -226,8 +226,8 @@ class _Search:
         """Whether the value, or what is wanted, is sharded on the axes, and not both alike."""
         before = self.on(self.decided.axes(need.value), axes)
         if need.op is None:
-            wanted = self.annotated.of_result(need.result or 0)
-            return wanted is not None and self.on(wanted.axes, axes) != before
+            wanted = self.wanted(need.result or 0)
+            return wanted is not None and self.on(wanted[0], axes) != before
         if self.is_constraint(need.op):
             after = self.on(self.decided.axes((need.op.id, 0)), axes)
             return after != before
@@ -238,6 +238,17 @@ class _Search:
         if _kind(need.op) in _TOGETHER or any(self.decided.shape(one) != shape for one in results):
             return True
         return any(self.on(self.decided.axes(one), axes) != before for one in results)
+
+    def wanted(self, index: int) -> tuple[AxesByDim, str] | None:
+        """Axes and spec of a result: as it is annotated, or as it is in the end."""
+        written = self.annotated.of_result(index)
+        if written is not None:
+            return written.axes, written.spec
+        sharding = self.decided.result(index)
+        if sharding is None:
+            return None
+        mesh = self.decided.mesh
+        return axes_in(sharding, mesh), spec_text(sharding, len(sharding.dim_shardings), mesh)
 
     def on(self, by_dim: AxesByDim, axes: tuple[AxisPart, ...]) -> tuple[tuple[AxisPart, ...], ...]:
         """As much of each dimension's axes as is among these; none where that is none."""
@@ -274,15 +285,16 @@ class _Search:
         needed: list[OriginAnnotation] = []
         after = ""
         if op is None:
-            wanted = self.annotated.of_result(need.result or 0)
-            if wanted is not None:
-                needed.append(self.needed(wanted, axes))
-                after = wanted.spec
+            written = self.annotated.of_result(need.result or 0)
+            if written is not None:
+                needed.append(self.needed(written, axes))
+            wanted = self.wanted(need.result or 0)
+            after = wanted[1] if wanted is not None else ""
         elif self.is_constraint(op):
-            wanted = self.annotated.of_op(op.id)
-            if wanted is not None:
-                needed.append(self.needed(wanted, axes))
-                after = wanted.spec
+            written = self.annotated.of_op(op.id)
+            if written is not None:
+                needed.append(self.needed(written, axes))
+            after = self.decided.spec((op.id, 0))
         else:
             conflicts = self.conflicting(need, axes)
             needed = self.annotations(conflicts, axes, "needed")

@@ -48,6 +48,14 @@ class PropagatedAxes:
             )
         return self._known[value]
 
+    def result(self, index: int) -> TensorSharding | None:
+        """Shardy's form of what a result of the program has in the end; None where nothing says."""
+        main, lowered = self.propagated.graph.main, self.graph.main
+        if main is None or lowered is None or not index < len(main.results) == len(lowered.results):
+            return None
+        written = main.results[index].sharding
+        return written if isinstance(written, TensorSharding) else None
+
     def axes(self, value: ValueId) -> AxesByDim:
         """The axes of each dimension; none where it is replicated, or nothing was decided."""
         return axes_in(self.sharding(value), self.mesh)

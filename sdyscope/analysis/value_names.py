@@ -64,10 +64,13 @@ class ValueNames:
         """The value that this one is another form of; None where it is none."""
         op = self.graph.ops[value[0]]
         if op.is_argument:
-            for producer, _, edge in self.graph.nx.in_edges(op.id, data="edge"):
-                if edge.kind in ("region", "call"):
-                    return producer, edge.result
-            return None
+            given = {
+                (producer, edge.result)
+                for producer, _, edge in self.graph.nx.in_edges(op.id, data="edge")
+                if edge.kind in ("region", "call")
+            }
+            # A function that is called several times may be given several values.
+            return given.pop() if len(given) == 1 else None
         kind = op.kind.rpartition(".")[2]
         if kind in _FORMS or op.call_target in _CALLS:
             for producer, edge in self.graph.operands(op):

@@ -130,8 +130,8 @@ def annotation_text(one: OriginAnnotationDocument, file: str = "") -> str:
     where = source_text(one.source)
     if file and where.startswith(f"{file}:"):
         where = f"line {where.removeprefix(f'{file}:')}"
-    name = f"{one.kind} at {where}" if where else f"{one.kind} in {shown_name(one.name, '')}"
-    return f"{name} {one.spec}".strip()
+    scope = f" in {shown_name(one.name, '')}" if one.name else ""
+    return f"{one.kind}{f' at {where}' if where else scope} {one.spec}".strip()
 
 
 def because(origin: OriginDocument, file: str = "") -> str:
