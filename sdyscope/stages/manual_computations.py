@@ -8,7 +8,7 @@ from typing import Any
 from sdyscope.errors import CompilerError
 from sdyscope.stages import compat
 from sdyscope.stages.hlo_order import functions, take_body
-from sdyscope.stages.mlir_ops import frontend_attribute, owner, parse, replace_terminator, walk
+from sdyscope.stages.mlir_ops import by_name, frontend_attribute, owner, parse, replace_terminator
 
 __all__ = ["BODY", "import_manual_computation", "manual_calls"]
 
@@ -22,9 +22,8 @@ def manual_calls(module: Any) -> list[Any]:
         operation
         for function in functions(module).values()
         if compat.is_public(function)
-        for operation in walk(function)
-        if operation.name == "func.call"
-        and compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value.startswith(BODY)
+        for operation in by_name(function, "func.call")["func.call"]
+        if compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value.startswith(BODY)
     ]
 
 

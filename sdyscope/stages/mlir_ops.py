@@ -7,7 +7,15 @@ from typing import Any
 
 from sdyscope.stages import compat
 
-__all__ = ["FRONTEND", "frontend_attribute", "owner", "parse", "replace_terminator", "walk"]
+__all__ = [
+    "FRONTEND",
+    "by_name",
+    "frontend_attribute",
+    "owner",
+    "parse",
+    "replace_terminator",
+    "walk",
+]
 
 #: The attribute of an op that holds what HLO calls frontend attributes.
 FRONTEND = "mhlo.frontend_attributes"
@@ -22,6 +30,25 @@ def walk(operation: Any) -> Iterator[Any]:
                 yield inner
                 if len(inner.regions):
                     yield from walk(inner)
+
+
+def by_name(operation: Any, *names: str) -> dict[str, list[Any]]:
+    """The ops of some names inside an op, as ``walk`` finds them, in one go."""
+    found: dict[str, list[Any]] = {name: [] for name in names}
+    _collect(operation, found)
+    return found
+
+
+def _collect(operation: Any, found: dict[str, list[Any]]) -> None:
+    for region in operation.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                inner = view.operation
+                wanted = found.get(inner.name)
+                if wanted is not None:
+                    wanted.append(inner)
+                if len(inner.regions):
+                    _collect(inner, found)
 
 
 def owner(value: Any) -> Any:

@@ -7,6 +7,7 @@ computations, custom calls, free variables of loops.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sdyscope.errors import CompilerError
@@ -15,6 +16,7 @@ from sdyscope.stages.hlo_order import functions, inline_calls, reorder
 from sdyscope.stages.manual_computations import BODY, import_manual_computation, manual_calls
 from sdyscope.stages.mlir_ops import (
     FRONTEND,
+    by_name,
     frontend_attribute,
     owner,
     parse,
@@ -24,6 +26,10 @@ from sdyscope.stages.mlir_ops import (
 from sdyscope.stages.passes import run
 
 __all__ = ["import_module", "open_free_variables"]
+
+_CONSTANT = "stablehlo.constant"
+_CUSTOM_CALL = "stablehlo.custom_call"
+_LOOP = "stablehlo.while"
 
 
 def import_module(module: Any, *, open_captures: bool = True) -> None:
@@ -44,8 +50,11 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
         for function in functions(module).values():
             for block in function.regions[0].blocks:
                 reorder(block)
-                constants_to_shardy(block)
-                loop_invariants_to_captures(block)
+            found = by_name(function, _CONSTANT, _LOOP)
+            constants_to_shardy(found[_CONSTANT])
+            if found[_LOOP]:
+                for block in function.regions[0].blocks:
+                    loop_invariants_to_captures(block)
         _forget_meshes(module)
         run(module, "xla-sdy-round-trip-import-shardy-attrs")
         if compat.named_hlo_shardings():
@@ -57,32 +66,26 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
                 import_manual_computation(module, call)
         run(module, "symbol-dce")
         for function in functions(module).values():
-            for operation in list(walk(function)):
-                if operation.name == "stablehlo.custom_call":
-                    import_custom_call(operation)
+            found = by_name(function, _CUSTOM_CALL, _LOOP)
+            for operation in found[_CUSTOM_CALL]:
+                import_custom_call(operation)
             if open_captures:
-                open_free_variables(function)
+                open_free_variables(function, found[_LOOP])
 
 
-def constants_to_shardy(block: Any) -> None:
+def constants_to_shardy(constants: Iterable[Any]) -> None:
     """Makes every constant Shardy's own, which no pattern folds or merges."""
-    for view in list(block.operations):
-        operation = view.operation
-        if operation.name == "stablehlo.constant":
-            result = operation.results[0]
-            made = compat.ir.Operation.create(
-                "sdy.constant",
-                results=[result.type],
-                attributes=dict(compat.dictionary_items(operation.attributes)),
-                loc=operation.location,
-                ip=compat.ir.InsertionPoint(operation),
-            )
-            result.replace_all_uses_with(made.results[0])
-            operation.erase()
-        elif len(operation.regions):
-            for region in operation.regions:
-                for inner in region.blocks:
-                    constants_to_shardy(inner)
+    for operation in constants:
+        result = operation.results[0]
+        made = compat.ir.Operation.create(
+            "sdy.constant",
+            results=[result.type],
+            attributes=dict(compat.dictionary_items(operation.attributes)),
+            loc=operation.location,
+            ip=compat.ir.InsertionPoint(operation),
+        )
+        result.replace_all_uses_with(made.results[0])
+        operation.erase()
 
 
 def loop_invariants_to_captures(block: Any) -> None:
@@ -243,9 +246,15 @@ def _replaced(operation: Any, name: str, attributes: dict[str, Any]) -> Any:
     )
 
 
-def open_free_variables(function: Any) -> None:
-    """Lets values that loops capture be sharded further inside, whatever they are outside."""
-    loops = [operation for operation in walk(function) if operation.name == "stablehlo.while"]
+def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> None:
+    """Lets values that loops capture be sharded further inside, whatever they are outside.
+
+    Args:
+      function: the function.
+      loops: its loops where they are known, each before those inside it.
+    """
+    if loops is None:
+        loops = by_name(function, _LOOP)[_LOOP]
     # As MLIR walks: what is inside a loop before the loop.
     for loop in reversed(loops):
         opened: dict[int, Any] = {}
