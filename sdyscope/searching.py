@@ -57,6 +57,11 @@ def searched(
             f"{program.name} is not on one mesh whose axes could be placed.",
             hint="Give at least one argument a NamedSharding on the mesh.",
         )
+    for axis in rates.bandwidths:
+        if axis not in mesh.shape:
+            raise TargetError(
+                f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(mesh.shape)}."
+            )
     found = space(program.tensors, chosen, mesh, arguments, axes, tied=tied)
     writer = _Writer(found.mesh, program.annotations(chosen))
     predictor = Predictor(lowered, graph)
@@ -74,6 +79,8 @@ def searched(
         )
 
     compiler = _Compiler(program, lowered, graph, mesh, on)
+    if on is not None and compiles:
+        compiler.compile(())  # hardware that does not fit is better known before than after
     result = search(
         found,
         predict,
@@ -133,6 +140,7 @@ class _Compiler:
         self._program, self._lowered, self._graph = program, lowered, graph
         self._mesh, self._hardware = mesh, hardware
         self._writer = _Writer(mesh, program.annotations("shardy"))
+        self._as_it_is: Compiled | None = None
 
     def partition(self, settings: Sequence[Setting]) -> tuple[Traffic, ...]:
         """What XLA's partitioner makes the program send with some settings.
@@ -161,6 +169,8 @@ class _Compiler:
         from sdyscope.stages.annotate import annotate
         from sdyscope.stages.partition import partition
 
+        if not settings and self._as_it_is is not None:
+            return self._as_it_is
         there = self._program.lowered_for(self._hardware.platform, "shardy")
         changes = _Writer(self._mesh, there.annotations("shardy")).changes(settings)
         changed = annotate(there.lowered["shardy"], there.graph("shardy"), changes)
@@ -173,7 +183,7 @@ class _Compiler:
             0 if memory is None else memory.outputs,
             0 if memory is None else memory.aliases,
         )
-        return Compiled(
+        compiled = Compiled(
             measured,
             None if memory is None else memory.temporaries,
             None if memory is None else memory.total,
@@ -181,3 +191,6 @@ class _Compiler:
             str(made.hardware),
             made.hardware.platform != "cpu",
         )
+        if not settings:
+            self._as_it_is = compiled
+        return compiled
