@@ -67,8 +67,8 @@ class Page {
     for (const tab of document.querySelectorAll(".tab")) {
       const here = tab.dataset.view === name;
       if (here) {
+        if (this.shown !== name) tab.scrollIntoView({ block: "nearest", inline: "nearest" });
         tab.setAttribute("aria-current", "page");
-        tab.scrollIntoView?.({ block: "nearest", inline: "nearest" });
       } else tab.removeAttribute("aria-current");
       tab.href = this.state.href(tab.dataset.view);
     }

@@ -21,9 +21,12 @@ export function count(number, one, many = `${one}s`) {
   return `${whole(number)} ${number === 1 ? one : many}`;
 }
 
+const apart = new Intl.NumberFormat("en-US");
+
 /** A whole number with its thousands apart; a dash for null. */
 export function whole(number) {
-  return number === null || number === undefined ? "–" : number.toLocaleString("en-US");
+  if (number === null || number === undefined) return "–";
+  return number < 1000 && number > -1000 ? String(number) : apart.format(number);
 }
 
 /** "f32[128,256]"; "f32[?]" where the shape is not known. */

@@ -1,7 +1,7 @@
 // The overview: the mesh, the stages, the numbers, and what is most worth knowing.
 
 import { el } from "./dom.js";
-import { count, meshText, partitionerName, size, whole } from "./format.js";
+import { count, partitionerName, size, whole } from "./format.js";
 import { meshPicture } from "./mesh.js";
 import { axisName } from "./spec.js";
 import { parse } from "./state.js";
@@ -26,7 +26,8 @@ export function mount(_root, { report, data, slots, state }) {
   }
   slots.mesh.hidden = meshes.length === 0;
   slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
-  slots.cards.append(...cards(report, data, state).filter(Boolean));
+  slots.cards.append(...cards(data, state).filter(Boolean));
+  slots.program.append(...program(data));
   slots.notes.append(...notes(report, data));
   slots.notes.hidden = !slots.notes.childElementCount;
   return {};
@@ -82,8 +83,13 @@ function meshCaption(mesh) {
 }
 
 function stageItem(stage, report) {
-  const place = { requested: "by you", lowered: "by JAX", propagated: "by the partitioner" };
-  const where = { ...place, partitioned: report.hardware ?? "by XLA", executed: "by devices" };
+  const where = {
+    requested: "by the author",
+    lowered: "by JAX",
+    propagated: `by ${report.partitioners.map(partitionerName).join(" and ")}`,
+    partitioned: report.hardware ? `for ${report.hardware}` : "by XLA",
+    executed: "on devices",
+  };
   return el(
     "li.stage",
     { data: { state: stage.state } },
@@ -108,13 +114,12 @@ function code(words) {
   return words.split("`").map((text, at) => (at % 2 ? el("code", {}, text) : text));
 }
 
-function cards(report, data, state) {
+function cards(data, state) {
   return [
     argumentsCard(data),
     data.memory.length ? memoryCard(data) : null,
     data.comms.length ? commsCard(data) : null,
     findingsCard(data, state),
-    programCard(report, data),
   ];
 }
 
@@ -155,6 +160,7 @@ const MEMORY = [
 
 function memoryCard({ memory }) {
   const most = Math.max(...memory.map((one) => one.total), 1);
+  const same = (name) => memory.every((one) => one[name] === memory[0][name]);
   return card(
     "Memory a device",
     size(memory[0].total),
@@ -183,7 +189,11 @@ function memoryCard({ memory }) {
       "p.legend",
       {},
       MEMORY.filter(([name]) => memory.some((one) => one[name] > 0)).map(([name, words]) =>
-        el("span.legend-item", { data: { part: name } }, `${words} ${size(memory[0][name])}`),
+        el(
+          "span.legend-item",
+          { data: { part: name } },
+          same(name) ? `${words} ${size(memory[0][name])}` : words,
+        ),
       ),
     ),
   );
@@ -257,9 +267,9 @@ function findingsCard({ findings }, state) {
   return card("Findings", whole(total), "", el("ul.severities", {}, rows));
 }
 
-function programCard(report, data) {
-  const ops = Object.entries(data.ops);
-  const rows = ops.map(([partitioner, number]) => [
+/** How large the program is, and how far what is said of it can be trusted. */
+function program(data) {
+  const rows = Object.entries(data.ops).map(([partitioner, number]) => [
     `ops for ${partitionerName(partitioner)}`,
     whole(number),
   ]);
@@ -269,18 +279,7 @@ function programCard(report, data) {
       one.steps ? `${one.exactness}, ${whole(one.steps)} steps` : one.exactness,
     ]);
   }
-  for (const mesh of report.meshes.slice(0, 3))
-    rows.push(["mesh", meshText(mesh.axes) || "1 device"]);
-  return card(
-    "Program",
-    null,
-    "",
-    el(
-      "dl.pairs",
-      {},
-      rows.map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]),
-    ),
-  );
+  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
 }
 
 /** Rows with a bar each: what part of the largest they are. */

@@ -3,7 +3,7 @@
 import { el } from "./dom.js";
 
 /** Rows drawn above and below what is in sight. */
-const BEYOND = 12;
+const BEYOND = 6;
 
 /** On paper at most this many rows. */
 const PRINTED = 2000;
@@ -79,7 +79,10 @@ export class GridTable {
     this.empty.textContent = empty;
     this.empty.hidden = lines.length > 0;
     this.active = before === undefined ? -1 : lines.indexOf(before);
-    this.#layout();
+    const heading = JSON.stringify(sorted);
+    if (!this.kept || heading !== this.heading) this.#layout();
+    this.heading = heading;
+    this.body.style.height = `${lines.length * (this.rowHeight ?? 0)}px`;
     this.element.setAttribute("aria-rowcount", String(lines.length + 1));
     this.refresh();
   }
@@ -131,7 +134,7 @@ export class GridTable {
     const style = getComputedStyle(this.element);
     this.rowHeight = Number.parseFloat(style.getPropertyValue("--row-height")) || 28;
     const character = characterWidth(this.element);
-    const padding = 20;
+    const padding = 2 * (Number.parseFloat(style.getPropertyValue("--cell-padding")) || 10);
     const room = this.element.clientWidth;
     if (!room) return;
     const width = (chars) => chars * character + padding;

@@ -111,44 +111,71 @@ function within(name) {
   return name ? ` in ${name}` : "";
 }
 
-/** A line a stage and partitioner: sharding, words, block, bytes, copies. */
+/** A line a stage; partitioners that say the same share one. What is as before is only said so. */
 function stages(rows, row) {
   const { get, shared, partitioners } = rows;
+  const inside = get.section(row) === "inside";
   const lines = [];
-  const add = (stage, partitioner, name) => {
-    if (!get[name]) return;
-    const said = shared.sharding(get[name](row));
+  let before = null;
+  const stage = (title, names, one) => {
+    const found = names.map(one).filter(Boolean);
+    const grouped = new Map();
+    for (const said of found) {
+      if (!grouped.has(said.key)) grouped.set(said.key, { ...said, under: [] });
+      grouped.get(said.key).under.push(said.partitioner);
+    }
+    const groups = [...grouped.values()];
+    for (const said of groups) {
+      const same = before !== null && groups.length === 1 && said.place === before;
+      lines.push(stageLine(title, said, same));
+    }
+    before = groups.length === 1 && groups[0].place !== undefined ? groups[0].place : null;
+  };
+  const written = (name, partitioner) => {
+    const said = shared.sharding(get[name]?.(row));
     const fate = get[`${name}.fate`]?.(row) ?? "";
     const wrong = get[`${name}.agrees`]?.(row) === false;
-    lines.push(stageLine(stage, partitioner, said, fate, wrong));
+    if (inside && !said && !fate) return null;
+    const key = `${said?.place ?? said?.text} ${fate} ${wrong}`;
+    return { key, partitioner, said, fate, wrong, place: said?.place };
   };
-  if (rows.stages.requested) add("requested", "", "requested");
-  for (const partitioner of partitioners) add("lowered", partitioner, `lowered.${partitioner}`);
-  for (const partitioner of rows.stages.propagated) {
-    add("propagated", partitioner, `propagated.${partitioner}`);
+  if (rows.stages.requested && !inside) {
+    stage("requested", [""], () => written("requested", ""));
   }
-  for (const partitioner of rows.stages.partitioned) {
-    const held = get[`partitioned.${partitioner}`](row);
-    if (held) lines.push(heldLine(partitioner, held));
-  }
+  stage("lowered", partitioners, (name) => written(`lowered.${name}`, name));
+  stage("propagated", rows.stages.propagated, (name) => written(`propagated.${name}`, name));
+  stage("compiled", rows.stages.partitioned, (name) => {
+    const held = get[`partitioned.${name}`](row);
+    return held && { key: JSON.stringify(held), partitioner: name, held };
+  });
   return el("ol.stage-lines", {}, lines);
 }
 
-function stageLine(stage, partitioner, said, fate, wrong) {
-  const lost = fate === "folded" || fate === "not partitioned";
-  const text = said && !lost ? said.short || "–" : lost ? fate : "–";
+function stageLine(title, line, same) {
+  const { said, fate, wrong, held } = line;
+  const under = line.under.filter(Boolean).map(partitionerName).join(", ");
   return el(
     "li.stage-line",
     { data: wrong ? { tone: "bad" } : {} },
     el(
       "p.stage-line-name",
       {},
-      stage,
-      partitioner ? el("span.muted", {}, ` ${partitionerName(partitioner)}`) : null,
+      title,
+      under ? el("span.muted", {}, ` ${under}`) : null,
+      same ? el("span.muted", {}, " = the same place") : null,
       wrong ? el("span.verdict", { data: { tone: "bad" } }, " ✗ not as requested") : null,
     ),
-    el("p.stage-line-spec", {}, said && !lost ? spec(text) : el("span.none", {}, text)),
-    said?.words && !lost
+    held ? heldLines(held) : same ? null : saidLines(said, fate),
+  );
+}
+
+function saidLines(said, fate) {
+  if (!said || fate === "folded" || fate === "not partitioned") {
+    return el("p.stage-line-spec", {}, el("span.none", {}, fate || "–"));
+  }
+  return [
+    el("p.stage-line-spec", {}, spec(said.short || "–")),
+    said.words
       ? el(
           "p.stage-line-words",
           {},
@@ -159,23 +186,15 @@ function stageLine(stage, partitioner, said, fate, wrong) {
           said.manual ? ` · manual: ${said.manual.join(", ")}` : "",
         )
       : null,
-    said?.problem ? el("p.stage-line-words", { data: { tone: "bad" } }, said.problem) : null,
-  );
+    said.problem ? el("p.stage-line-words", { data: { tone: "bad" } }, said.problem) : null,
+  ];
 }
 
-function heldLine(partitioner, [sharding, block, layout, stored, copies, shares]) {
+function heldLines([sharding, block, layout, stored, copies, shares]) {
   const parts = [`block ${dims(block)}`, `${size(stored)} stored`];
   if (copies !== null) parts.push(`${whole(copies)} ${copies === 1 ? "copy" : "copies"}`);
   if (layout) parts.push(`layout ${layout}`);
-  return el(
-    "li.stage-line",
-    {},
-    el(
-      "p.stage-line-name",
-      {},
-      "compiled",
-      el("span.muted", {}, ` ${partitionerName(partitioner)}`),
-    ),
+  return [
     el(
       "p.stage-line-spec",
       {},
@@ -187,42 +206,45 @@ function heldLine(partitioner, [sharding, block, layout, stored, copies, shares]
       parts.join(" · "),
       shares ? [" · shares its buffer with ", el("bdi", {}, shares)] : null,
     ),
-  );
+  ];
 }
 
-/** The same sharding in each notation that can say it. */
+/** Each place that the stages put it, in each notation that can say it. */
 function notations(rows, row) {
   const { get, shared, partitioners } = rows;
-  const texts = new Map();
-  const note = (name, text) => {
-    if (!text) return;
-    if (!texts.has(text)) texts.set(text, new Set());
-    texts.get(text).add(name);
-  };
-  const from = [
-    "requested",
-    ...rows.stages.propagated.map((partitioner) => `propagated.${partitioner}`),
-    ...partitioners.map((partitioner) => `lowered.${partitioner}`),
-  ];
-  for (const name of from) {
+  const places = new Map();
+  const stage = (name, words) => {
     const said = shared.sharding(get[name]?.(row));
-    if (!said) continue;
-    note("PartitionSpec", said.spec);
-    note(said.text.startsWith("<") ? "Shardy" : said.text.startsWith("{") ? "HLO" : "", said.text);
-    note("HLO", said.hlo);
+    if (!said?.text && !said?.hlo) return;
+    const key = said.place ?? said.text;
+    if (!places.has(key)) places.set(key, { stages: [], texts: new Map() });
+    const { stages: names, texts } = places.get(key);
+    names.push(words);
+    const written = { "<": "Shardy", "{": "HLO" }[said.text[0]] ?? "PartitionSpec";
+    if (said.text) texts.set(said.text, written);
+    if (said.spec && !texts.has(said.spec)) texts.set(said.spec, "PartitionSpec");
+    if (said.hlo && !texts.has(said.hlo)) texts.set(said.hlo, "HLO");
+  };
+  stage("requested", "requested");
+  for (const partitioner of rows.stages.propagated) {
+    stage(`propagated.${partitioner}`, `propagated ${partitionerName(partitioner)}`);
   }
-  const lines = [...texts]
-    .map(([text, names]) => [[...names].filter(Boolean).join(", "), text])
-    .filter(([name]) => name)
-    .sort(([a], [b]) => ORDER.indexOf(a) - ORDER.indexOf(b));
-  if (!lines.length) return null;
+  for (const partitioner of partitioners) {
+    stage(`lowered.${partitioner}`, `lowered ${partitionerName(partitioner)}`);
+  }
+  if (!places.size) return null;
   return [
     el("h3", {}, "In each notation"),
-    el(
-      "dl.notations",
-      {},
-      lines.map(([name, text]) => [el("dt", {}, name), el("dd", {}, spec(text))]),
-    ),
+    [...places.values()].map(({ stages: names, texts }) => [
+      places.size > 1 ? el("p.notations-of", {}, names.join(", ")) : null,
+      el(
+        "dl.notations",
+        {},
+        [...texts]
+          .sort(([, a], [, b]) => ORDER.indexOf(a) - ORDER.indexOf(b))
+          .map(([text, name]) => [el("dt", {}, name), el("dd", {}, spec(text))]),
+      ),
+    ]),
   ];
 }
 

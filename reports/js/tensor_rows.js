@@ -16,7 +16,7 @@ export const VERDICTS = {
   differs: { words: "lowered otherwise", mark: "✗", tone: "bad" },
   missing: { words: "missing", mark: "✗", tone: "bad" },
   moved: { words: "moved", mark: "✗", tone: "bad" },
-  partitioners: { words: "partitioners differ", mark: "≠", tone: "warning" },
+  partitioners: { words: "Shardy ≠ GSPMD", mark: "", tone: "warning" },
   agrees: { words: "as requested", mark: "✓", tone: "good" },
   decided: { words: "decided", mark: "", tone: "muted" },
   gone: { words: "folded away", mark: "", tone: "muted" },

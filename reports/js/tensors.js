@@ -45,6 +45,8 @@ export function mount(_root, context) {
     },
   });
   slots.table.append(table.root);
+  // What a search looks at is put together before the first key, when nothing else is to do.
+  globalThis.requestIdleCallback?.(() => rows.haystacks());
   fillPicks(slots, rows);
 
   slots.search.addEventListener("input", () => state.set({ q: slots.search.value }));
@@ -319,7 +321,7 @@ function columns(rows, totals, worst) {
       hint: "What the program's author asked for",
       chars: longest(rows, (row) => shared.sharding(get.requested(row))?.short ?? "", 32),
       least: 14,
-      priority: 2,
+      priority: 3,
       sortable: true,
       render: leaf((cell, row) => shardingCell(cell, rows, row, "requested")),
     });
@@ -341,7 +343,7 @@ function columns(rows, totals, worst) {
         hint: `${stage === "lowered" ? "As the module says" : "As decided"} under ${hint}`,
         chars,
         least: Math.min(chars, 16),
-        priority: stage === "lowered" ? 6 : partitioner === stages.propagated[0] ? 2 : 4,
+        priority: stage === "lowered" ? 6 : 2,
         sortable: true,
         render: leaf((cell, row) => shardingCell(cell, rows, row, name)),
       });
@@ -423,7 +425,7 @@ function columns(rows, totals, worst) {
       name: "verdict",
       title: "verdict",
       chars: longest(rows, (row) => VERDICTS[get.verdict(row)].words, 20) + 2,
-      least: 13,
+      least: 15,
       priority: 1,
       sortable: true,
       render: (cell, line) => verdictCell(cell, line, rows, worst),

@@ -55,7 +55,7 @@ def headlines(
     costs = (*_between_partitioners(decided, held, sent), *_remade(held), *_savings(held))
     good: tuple[Headline, ...] = ()
     if not wrong and checked.compared:
-        where = " and ".join(checked.partitioners)
+        where = " and ".join(map(_label, checked.partitioners))
         good = (
             Headline(
                 "good",

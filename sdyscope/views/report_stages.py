@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -90,13 +91,8 @@ def _requested(shown: ShownProgram) -> Stage:
     asked = [tensor for tensor in shown.tensors if tensor.by_author]
     named = [tensor for tensor in asked if tensor.requested is not None]
     free = len(asked) - len(named)
-    words = _listed(
-        [
-            count(sum(tensor.kind == "argument" for tensor in named), "argument"),
-            count(sum(tensor.kind == "result" for tensor in named), "result"),
-            count(sum(tensor.kind == "constraint" for tensor in named), "constraint"),
-        ]
-    )
+    kinds = Counter(tensor.kind for tensor in named)
+    words = _listed([count(number, kind) for kind, number in kinds.items()] or ["nothing"])
     left = f" {count(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
     return Stage(
         "requested",
@@ -107,7 +103,7 @@ def _requested(shown: ShownProgram) -> Stage:
 
 
 def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
-    under = _listed(checked.partitioners)
+    under = _listed([_called(partitioner) for partitioner in checked.partitioners])
     failed = [one for one in missing if one.stage == "lowered"]
     refused = "".join(f" Nothing under {one.partitioner}: {one.reason}" for one in failed)
     wrong = checked.compared - checked.agreed
@@ -163,18 +159,23 @@ def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> St
 def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unavailable]) -> Stage:
     if held is None:
         return _unknown("partitioned", missing)
-    parts = [f"Compiled for {held.compiled[0].hardware}."]
-    several = len(held.compiled) > 1
-    for one in held.compiled:
-        if one.compiler is not None:
-            under = f" under {one.partitioner}" if several else ""
-            parts.append(f"A device needs {size(one.compiler.total)}{under}.")
-    for program in sent.programs if sent is not None else ():
-        under = f" under {program.partitioner}" if several else ""
-        parts.append(
-            f"{count(program.total.count, 'collective')} a step{under}, "
-            f"{size(program.total.sent)} sent by each device."
+    needs = [
+        (_called(one.partitioner), size(one.compiler.total))
+        for one in held.compiled
+        if one.compiler is not None
+    ]
+    sends = [
+        (
+            _called(program.partitioner),
+            f"{count(program.total.count, 'collective')} that send {size(program.total.sent)}",
         )
+        for program in (sent.programs if sent is not None else ())
+    ]
+    parts = [f"Compiled for {held.compiled[0].hardware}."]
+    if needs:
+        parts.append(f"A device needs {_each(needs)}.")
+    if sends:
+        parts.append(f"A step has {_each(sends)}.")
     parts += [f"Nothing under {one.partitioner}: {one.reason}" for one in held.failures]
     remade = sum(len(one.rematerializations) for one in held.compiled)
     if remade:
@@ -192,6 +193,17 @@ def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:
     failed = any(one.asked for one in reasons)
     words = " ".join(dict.fromkeys(one.reason for one in reasons))
     return Stage(name, "bad" if failed else "unknown", "failed" if failed else "not done", words)
+
+
+def _each(said: Sequence[tuple[str, str]]) -> str:
+    """What is said of each partitioner; once where it is the same of all."""
+    if len({words for _, words in said}) == 1:
+        return said[0][1]
+    return _listed([f"{words} under {partitioner}" for partitioner, words in said])
+
+
+def _called(partitioner: str | None) -> str:
+    return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "")
 
 
 def count(number: int, one: str, many: str = "") -> str:

@@ -1,0 +1,122 @@
+"""What does the report cost beyond the inspection, and how quick is its page in a browser?
+
+The program is `fsdp-transformer` on a 16x16 mesh, under both partitioners, not compiled. What the
+page does is measured in headless Chromium: opening it until it can be used, a key in the search
+field and a group that opens until the browser has drawn them, at the median of several. Needs
+`pip install -e '.[test]'` and Chromium.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import time
+from pathlib import Path
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.views import report, report_page
+from sdyscope.views.table import Column, Table, number, print_table
+
+#: Milliseconds from an input to the frame that shows what it did.
+DRAWN = """async (run) => {
+  const start = performance.now();
+  await eval(run)();
+  await new Promise((done) => requestAnimationFrame(() => setTimeout(done)));
+  return performance.now() - start;
+}"""
+
+WORDS = ("w", "wq", "wq ", "wq f", "wq fsdp", "mlp", "mlp 24", "dot", "attention", "P('fsdp'")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--layers", type=int, default=80)
+    parser.add_argument("--output", type=Path, default=Path("report-benchmark.html"))
+    parser.add_argument("--page", type=Path, help="measure this page, made before")
+    asked = parser.parse_args()
+    rows: list[tuple[str, ...]] = []
+    path = asked.page
+    if path is None:
+        path = asked.output
+        rows += written(asked.layers, path)
+    rows += shown(path)
+    print_table(Table((Column("what"), number("measured"), number("wanted")), tuple(rows)))
+
+
+def written(layers: int, path: Path) -> list[tuple[str, ...]]:
+    """Makes the page; what the inspection takes is not the report's.
+
+    The report is made in one thread, and its time is that thread's: what else the machine does
+    does not count.
+    """
+    settings = {"layers": layers, "batch": 256, "heads": 16}
+    mesh = {"fsdp": 16, "model": 16}
+    inspection = Inspection(resolve("fsdp-transformer", mesh=mesh, settings=settings))
+    start = time.perf_counter()
+    for partitioner in inspection.lowered:
+        inspection.annotations(partitioner)
+        inspection.propagated(partitioner)
+    inspected = time.perf_counter() - start
+    start = time.process_time()
+    made = report.document(inspection, "fsdp-transformer", compiled=False)
+    html = report_page.page(made, inspection)
+    spent = time.process_time() - start
+    path.write_text(html, encoding="utf-8")
+    ops = sum(1 for _ in inspection.graph().operations())
+    return [
+        (f"inspection: {layers} layers, {ops:,} ops", f"{inspected:.1f} s", ""),
+        ("report beyond it", f"{spent:.1f} s", "15 s"),
+        ("size of the page", f"{len(html.encode()) / 1e6:.1f} MB", "15 MB"),
+    ]
+
+
+def shown(path: Path) -> list[tuple[str, ...]]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium") or shutil.which("google-chrome"),
+            args=["--no-sandbox", "--disable-gpu"],
+        )
+        page = browser.new_page(viewport={"width": 1280, "height": 800})
+        start = time.perf_counter()
+        page.goto(path.resolve().as_uri())
+        page.wait_for_selector("html[data-ready]")
+        opened = time.perf_counter() - start
+        start = time.perf_counter()
+        page.evaluate("location.hash = '#tensors'")
+        page.wait_for_selector(".grid-body .grid-row")
+        table = time.perf_counter() - start
+
+        def median(actions: list[str]) -> float:
+            return statistics.median(page.evaluate(DRAWN, action) for action in actions)
+
+        typed = [
+            "() => { const field = document.querySelector('[data-slot=search]');"
+            f" field.value = {json.dumps(word)}; field.dispatchEvent(new Event('input')); }}"
+            for word in WORDS
+        ]
+        first = page.evaluate(DRAWN, typed[0])
+        key = median(typed[1:])
+        clear = typed[0].replace('"w"', '""')
+        page.evaluate(DRAWN, clear)
+        click = "() => document.querySelectorAll('.grid-row[data-kind=group]')[2].click()"
+        group = median([click] * 8)
+        browser.close()
+    return [
+        ("opening the page", f"{opened * 1000:.0f} ms", "2,000 ms"),
+        ("opening the table of tensors", f"{table * 1000:.0f} ms", ""),
+        ("the first key in search", f"{first:.0f} ms", ""),
+        ("a key in search", f"{key:.0f} ms", "50 ms"),
+        ("opening or closing a group", f"{group:.0f} ms", "200 ms"),
+    ]
+
+
+if __name__ == "__main__":
+    main()
