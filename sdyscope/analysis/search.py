@@ -130,8 +130,8 @@ class Search:
         best: what is best by the best that is known of each; ``start`` where nothing is better.
         front: those to which no other is better in both cost and memory, the least cost first; of
             those that XLA partitioned, where it did.
+        partitioned: all that XLA partitioned, the program itself included.
         tried: how many candidates were predicted.
-        checked: how many of them XLA partitioned, the program itself included.
         refused: how many of them Shardy or XLA refused.
         refusal: why, of the first; empty for none.
         seconds: how long predicting took.
@@ -148,8 +148,8 @@ class Search:
     start: Candidate
     best: Candidate
     front: tuple[Candidate, ...]
+    partitioned: tuple[Candidate, ...]
     tried: int
-    checked: int
     refused: int
     refusal: str
     seconds: float
@@ -279,8 +279,8 @@ def search(
         start=start,
         best=best,
         front=tuple(front([best, *made], lambda one: (one.cost, one.known.held))),
+        partitioned=tuple(made) if traffics else (),
         tried=predictions.count,
-        checked=len(traffics),
         refused=predictions.refused + refused,
         refusal=predictions.refusal or refusal,
         seconds=predictions.seconds,

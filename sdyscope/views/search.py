@@ -246,7 +246,7 @@ def document(inspection: Inspection, found: searching.Search) -> Search:
         decisions=tuple(map(_decision, found.space.decisions)),
         candidates=found.space.size,
         predicted=found.tried,
-        partitioned=found.checked,
+        partitioned=len(found.partitioned),
         refused=found.refused,
         refusal=found.refusal,
         seconds=found.seconds,

@@ -1,0 +1,94 @@
+"""How many candidates a minute does a search predict, how far off are they, and what does it find?
+
+Each search runs with its defaults. What is predicted and what XLA's partitioner makes of the same
+candidates are compared over those that the search had partitioned: the ones that promised most, for
+which a prediction is at its worst.
+"""
+
+import argparse
+import gc
+import os
+import statistics
+import time
+
+from rich.console import Console
+from rich.table import Table
+
+PROGRAMS = (
+    ("mlp", "mlp", {}, None),
+    ("2 layers", "fsdp-transformer", {}, None),
+    ("2 layers, unconstrained", "fsdp-transformer", {"constrained": "false"}, None),
+    ("scan of 8 layers", "fsdp-transformer", {"layers": "8", "scan": "true"}, None),
+    (
+        "2 layers, 32,768 devices",
+        "fsdp-transformer",
+        {"batch": "512", "heads": "64", "d_model": "1024"},
+        {"fsdp": 512, "model": 64},
+    ),
+)
+
+
+def mebibytes(count: float) -> str:
+    return f"{count / 2**20:.2f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--budget", type=int, default=300)
+    parser.add_argument("--checks", type=int, default=24)
+    parser.add_argument("--only", help="a part of the names of what to search")
+    asked = parser.parse_args()
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
+    from sdyscope import targets
+    from sdyscope.analysis.search_strategy import Budget
+    from sdyscope.inspection import Inspection
+
+    table = Table(title="MiB that a device sends in a step; times of this process alone")
+    for header in (
+        "program",
+        "predicted",
+        "a minute",
+        "CPU ms each",
+        "checked",
+        "by XLA / predicted",
+        "sends now",
+        "best",
+        "holds now",
+        "best",
+        "changes",
+    ):
+        table.add_column(header, justify="left" if header == "program" else "right")
+    for name, target, settings, mesh in PROGRAMS:
+        if asked.only and asked.only not in name:
+            continue
+        program = targets.resolve(target, mesh=mesh, settings=settings)
+        inspection = Inspection(program, ("shardy",))
+        began = time.process_time()
+        found = inspection.search(budget=Budget(asked.budget), checks=asked.checks, compiles=0)
+        spent = time.process_time() - began
+        off = [
+            one.partitioned.sent / one.prediction.sent
+            for one in found.partitioned
+            if one.partitioned is not None and one.prediction.sent
+        ]
+        table.add_row(
+            name,
+            f"{found.tried:,}",
+            f"{found.a_minute:,.0f}",
+            f"{1000 * spent / found.tried:.0f}",
+            f"{len(found.partitioned):,}",
+            f"{min(off):.2f} to {max(off):.2f}, median {statistics.median(off):.2f}"
+            if off
+            else "-",
+            mebibytes(found.start.known.sent),
+            mebibytes(found.best.known.sent),
+            mebibytes(found.start.known.held),
+            mebibytes(found.best.known.held),
+            f"{len(found.best.changes)}",
+        )
+    Console(width=170).print(table)
+
+
+if __name__ == "__main__":
+    main()
