@@ -2,7 +2,11 @@
 
 # ruff: noqa: E501 - lines of HLO are long
 
+import jax
 import pytest
+
+from sdyscope.errors import CompilerError
+from sdyscope.staged import Staged
 
 PROGRAM = """
 import jax
@@ -146,6 +150,7 @@ def test_two_kinds_of_hardware(sdyscope):
 
 
 @pytest.mark.compiles
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="can't lower unreduced results at all")
 def test_what_one_partitioner_refuses_is_told(sdyscope, program):
     done = sdyscope("diff", f"{program}:unreduced", "--at", "partitioned")
     assert done.status == 1
@@ -157,6 +162,25 @@ def test_what_one_partitioner_refuses_is_told(sdyscope, program):
     assert one["a"]["total"] is not None
     assert one["b"]["total"] is None
     assert one["b"]["failure"]
+
+
+@pytest.mark.compiles
+def test_a_compiler_that_fails_on_one_side_is_a_difference(sdyscope, monkeypatch):
+    compiled = Staged.partitioned
+
+    def refuses(self, partitioner=None, on=None):
+        if partitioner == "gspmd":
+            raise CompilerError("XLA aborted on it.")
+        return compiled(self, partitioner, on)
+
+    monkeypatch.setattr(Staged, "partitioned", refuses)
+    done = sdyscope("diff", "mlp", "--at", "partitioned")
+    assert done.status == 1
+    assert done.out.splitlines()[0] == "mlp: compiles under shardy, and not under gspmd"
+    assert "gspmd: XLA aborted on it." in done.out
+    sdyscope("diff", "mlp", "mlp", "--partitioner", "gspmd", "--at", "partitioned").said(
+        "XLA aborted on it."
+    )
 
 
 def test_texts_of_compiled_programs(sdyscope, texts):
