@@ -343,7 +343,7 @@ class Inspection(Staged):
             notify: told what is being done, and how much of it is done, from 0 to 1.
 
         Raises:
-            CompilerError: the program itself can't be propagated, partitioned or compiled.
+            CompilerError: the program itself can't be propagated.
             TargetError: no argument has such a path, the mesh has no such axis, or there is nothing
                 to search; or there is no such hardware.
         """

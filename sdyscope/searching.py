@@ -79,13 +79,23 @@ def searched(
         )
 
     compiler = _Compiler(program, lowered, graph, mesh, on)
+    compilable = on is not None or compiler.devices <= LARGEST_CPU
+    if not compilable:
+        notes[
+            f"XLA partitions and compiles for at most {LARGEST_CPU:,} CPU devices: --on names the "
+            "hardware to compile for."
+        ] = None
+    inside = sum(one.kind == "constraint" for one in program.annotations(chosen))
+    if inside:
+        constraints = "1 constraint" if inside == 1 else f"{inside:,} constraints"
+        notes[f"{constraints} inside the program stay{'s' * (inside == 1)} as written."] = None
     if on is not None and compiles:
         compiler.compile(())  # hardware that does not fit is better known before than after
     result = search(
         found,
         predict,
         None if compiler.devices > LARGEST_CPU else compiler.partition,
-        compiler.compile,
+        compiler.compile if compilable else None,
         rates=rates,
         limit=limit,
         budget=budget,

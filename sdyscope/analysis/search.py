@@ -227,7 +227,7 @@ def search(
         notify: told what is being done, and how much of it is done, from 0 to 1.
 
     Raises:
-        CompilerError: the program as it is can't be propagated, partitioned or compiled.
+        CompilerError: the program as it is can't be propagated.
     """
     told = notify or (lambda _, __: None)
     predictions = _Predictions(space, predict)
@@ -249,18 +249,22 @@ def search(
     traffics: dict[Assignment, Prediction] = {}
     refused, refusal = 0, ""
     began = time.perf_counter()
+    notes = list(space.notes)
     if partition is not None and checks > 1:
-        refined = refine(
-            space.decisions,
-            predicted,
-            predictions,
-            lambda at: partition(settings(space, at)),
-            goal,
-            checks,
-            lambda part: told("partitioning the best", part),
-        )
-        traffics = {one.assignment: one.partitioned for one in refined.checked}
-        chosen, refused, refusal = refined.best.assignment, refined.refused, refined.refusal
+        try:
+            refined = refine(
+                space.decisions,
+                predicted,
+                predictions,
+                lambda at: partition(settings(space, at)),
+                goal,
+                checks,
+                lambda part: told("partitioning the best", part),
+            )
+            traffics = {one.assignment: one.partitioned for one in refined.checked}
+            chosen, refused, refusal = refined.best.assignment, refined.refused, refined.refusal
+        except CompilerError as error:
+            notes.append(f"XLA does not partition the program as it is: {error.message}")
     check_seconds = time.perf_counter() - began
     made = [
         _candidate(space, assignment, prediction, traffics.get(assignment), rates)
@@ -285,12 +289,16 @@ def search(
         refusal=predictions.refusal or refusal,
         seconds=predictions.seconds,
         check_seconds=check_seconds,
-        notes=space.notes,
+        notes=tuple(notes),
     )
     if compile_ is None or compiles == 0 or best is start:
         return found
     told("compiling the program as it is", 0.0)
-    before = compile_(())
+    try:
+        before = compile_(())
+    except CompilerError as error:
+        why = f"The program as it is can't be compiled: {error.message}"
+        return replace(found, notes=(*found.notes, why))
     trials: list[Trial] = []
     for candidate in _in_turn(space, best, made, goal, start.known):
         if len(trials) == compiles or (trials and trials[-1].better):
