@@ -40,17 +40,19 @@ class Span:
         ring: whether the row is closed, so that both directions are used.
         bandwidth: bytes a second that a device can send along it, both directions together; None
             where it is not known.
+        apart: how many links are between neighbours of the row.
     """
 
     dimension: str
     size: int
     ring: bool
     bandwidth: float | None
+    apart: int = 1
 
     @property
     def hops(self) -> int:
         """How many links are between the two devices that are farthest apart, at most."""
-        return self.size // 2 if self.ring else self.size - 1
+        return self.apart * (self.size // 2 if self.ring else self.size - 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,10 +151,10 @@ def _of_tpu(parts: _Parts, topology: Topology, chip: Chip) -> list[Level]:
             continue
         count, sharing = _row(parts[name])
         whole = topology.size(name)
-        ring = count * sharing == whole and chip.is_ring(whole, sizes) and count > 2
+        ring = count * sharing == whole and chip.is_ring(whole, sizes)
         # Groups that stand between each other share the links, and so do the cores of a chip.
         share = None if link is None else link * (2 if ring else 1) / sharing / cores
-        spans.append(Span(name, count, ring, share))
+        spans.append(Span(name, count, ring, share, sharing))
     dcn = chip.value("dcn")
     return [
         _switched("chip", parts, ("core",), chip.value("die_to_die"), None),

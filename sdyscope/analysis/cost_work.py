@@ -104,10 +104,14 @@ _CONTINUED = re.compile(r"-(?:done|update)$")
 #: Ops that read only as much as they give.
 _SLICES = frozenset({"dynamic-slice", "slice", "gather"})
 
+#: Custom calls that move data and compute nothing.
+_ONLY_MOVES = frozenset({"ZeroCrop"})
+
 #: Custom calls that are an assertion or bookkeeping of the compiler's own.
 _BOOKKEEPING = frozenset(
     {
         "AllocateBuffer",
+        "SliceId",
         "ConcatBitcast",
         "AsyncCollectiveStart",
         "AsyncCollectiveDone",
@@ -189,7 +193,7 @@ class _Counter:
             return Work({matmul_type(computation, instruction): matmul})
         if instruction.opcode in ("custom-call", "custom-call-start"):
             target = instruction.attributes.get("custom_call_target", "").strip('"')
-            if target not in _BOOKKEEPING:
+            if target not in _BOOKKEEPING and target not in _ONLY_MOVES:
                 self.not_counted[target] += 1
             return Work()
         if instruction.opcode == "reduce":

@@ -44,12 +44,14 @@ class SpanDocument:
       size: how many devices.
       ring: whether the row is closed, so that both directions are used.
       bandwidth: bytes a second that a device sends along it; null where it is not known.
+      apart: how many links are between neighbours of the row.
     """
 
     dimension: str
     size: int
     ring: bool
     bandwidth: float | None
+    apart: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -445,7 +447,7 @@ def _levels(levels: Sequence[Level] | None) -> tuple[LevelDocument, ...] | None:
             level.name,
             level.size,
             tuple(
-                SpanDocument(span.dimension, span.size, span.ring, span.bandwidth)
+                SpanDocument(span.dimension, span.size, span.ring, span.bandwidth, span.apart)
                 for span in level.spans
             ),
             level.bandwidth,

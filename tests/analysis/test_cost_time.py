@@ -131,7 +131,7 @@ def test_axes_of_a_small_slice_are_lines():
     )
     assert model == (Level("ICI", (Span("x", 2, False, 4.5e10),), 1e-6),)
     # Of x every second chip only: two groups share each link.
-    spans = (Span("x", 2, False, 2.25e10), Span("y", 4, False, 4.5e10))
+    spans = (Span("x", 2, False, 2.25e10, 2), Span("y", 4, False, 4.5e10))
     assert fsdp == (Level("ICI", spans, 1e-6),)
 
 
@@ -144,7 +144,13 @@ def test_axes_of_a_whole_pod_are_rings():
         level.spans for level in levels(["fsdp"], {"fsdp": 32, "model": 8}, V5E_16X16, V5E)
     )
     # The ring over every eighth chip of x is closed, and shared by eight groups.
-    assert (x.size, x.bandwidth, y.size, y.bandwidth) == (2, 4.5e10 / 8, 16, 9e10)
+    assert (x.size, x.bandwidth, y.size, y.bandwidth) == (2, 9e10 / 8, 16, 9e10)
+
+
+def test_neighbours_that_are_apart_are_more_hops():
+    (level,) = levels(["fsdp"], {"fsdp": 8, "model": 2}, V5E_4X4, V5E)
+    # Two links to the other chip of x, and three along y.
+    assert math.isclose(collective_seconds("all-gather", 0, [level]), 5e-6)
 
 
 def test_slices_are_connected_by_the_data_centre_network():
