@@ -173,10 +173,7 @@ def totals(one: PartitionedDiff) -> Table:
     differs = [row for row in one.memory if row.differs]
     if differs:
         rows.append(Heading("memory"))
-        rows += [
-            _sizes(f"{row.kind} {row.name}" if row.kind == "result" else row.name, row.a, row.b)
-            for row in differs
-        ]
+        rows += [_sizes(row.name, row.a, row.b) for row in differs]
     columns = (Column("a device", fold=False), number(_short(one)[0]), number(_short(one)[1]))
     return Table((*columns, number("change")), tuple(rows))
 
