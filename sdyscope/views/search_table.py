@@ -281,7 +281,9 @@ def _times(before: int, after: int) -> str:
         return f"{size(after)} in place of nothing"
     if after < before:
         return f"{100 * (1 - after / before):.0f}% less ({size(after)})"
-    return f"{100 * (after / before - 1):.0f}% more ({size(after)})"
+    if after < 2 * before:
+        return f"{100 * (after / before - 1):.0f}% more ({size(after)})"
+    return f"{after / before:.1f} times as much ({size(after)})"
 
 
 def _legend(found: Search) -> Iterable[str]:
