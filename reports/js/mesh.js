@@ -1,4 +1,5 @@
 // A mesh drawn with its axes: columns, rows, and a panel for each index of the axes before them.
+// What has too many devices for that is drawn as a stack of panels, to scale.
 
 import { svg } from "./dom.js";
 import { whole } from "./format.js";
@@ -7,9 +8,13 @@ import { axisColour } from "./spec.js";
 /** More cells than this in a row are drawn on several lines. */
 const WIDEST = 32;
 
-/** At most this many panels and rows are drawn; the rest is said. */
+/** At most this many panels and devices are drawn one by one. */
 const PANELS = 8;
-const ROWS = 32;
+const DEVICES = 256;
+
+/** At most this many panels of a stack are drawn, each so far behind the one before. */
+const STACKED = 6;
+const BEHIND = 6;
 
 const GAP = 2;
 const BESIDE = 26;
@@ -58,20 +63,38 @@ export function coordinates(mesh, position) {
 export function meshPicture(mesh, { width = 340, height = 190 } = {}) {
   const axes = Object.entries(mesh.axes);
   const columns = axes.at(-1) ?? ["", 1];
-  const rows = axes.at(-2) ?? null;
-  const panelAxes = axes.slice(0, -2);
-  const wrapped = !rows && columns[1] > WIDEST;
-  const across = Math.min(columns[1], WIDEST);
-  const deep = wrapped ? Math.ceil(columns[1] / across) : (rows?.[1] ?? 1);
-  const down = Math.min(deep, ROWS);
-  const panels = panelAxes.reduce((product, [, length]) => product * length, 1);
-  const drawn = Math.min(panels, PANELS);
-  const perLine = Math.min(drawn, 4);
-  const lines = Math.ceil(drawn / perLine);
-  const beside = rows ? BESIDE : 4;
+  const rows = axes.at(-2) ?? ["", 1];
+  const before = axes.slice(0, -2);
+  const panels = before.reduce((product, [, length]) => product * length, 1);
+  const wrapped = !rows[0] && columns[1] > WIDEST;
+  const plan = { mesh, columns, rows, before, panels, wrapped, width, height };
+  plan.across = wrapped ? WIDEST : columns[1];
+  plan.down = wrapped ? Math.ceil(columns[1] / WIDEST) : rows[1];
+  const each = mesh.devices <= DEVICES && panels <= PANELS && plan.across <= WIDEST;
+  const { content, wide, tall } = each ? panelsPicture(plan) : stackPicture(plan);
+  return svg(
+    "svg.mesh",
+    {
+      viewBox: `0 0 ${wide} ${tall}`,
+      width: wide,
+      role: "img",
+      "aria-label": `Mesh of ${whole(mesh.devices)} devices: ${axes
+        .map(([name, length]) => `${name} ${length}`)
+        .join(" by ")}`,
+    },
+    content,
+  );
+}
+
+/** Every device, in a panel for each index of the axes before the last two. */
+function panelsPicture(plan) {
+  const { mesh, columns, rows, before, panels, wrapped, across, down, width, height } = plan;
+  const perLine = Math.min(panels, 4);
+  const lines = Math.ceil(panels / perLine);
+  const beside = rows[0] ? BESIDE : 4;
   const above = ABOVE + (panels > 1 ? 14 : 0);
   const cell = Math.max(
-    4,
+    5,
     Math.min(
       30,
       Math.floor((width / perLine - beside - 10) / across) - GAP,
@@ -82,54 +105,88 @@ export function meshPicture(mesh, { width = 340, height = 190 } = {}) {
   const tall = down * (cell + GAP) - GAP;
   const panelWidth = Math.max(wide + beside + 10, 64);
   const panelHeight = tall + above + 8;
-  const cut = across < columns[1] && !wrapped;
-  const left = panels > drawn || deep > down || cut;
-  const picture = svg("svg.mesh", {
-    viewBox: `0 0 ${perLine * panelWidth} ${lines * panelHeight + (left ? 16 : 0)}`,
-    width: perLine * panelWidth,
-    role: "img",
-    "aria-label": `Mesh of ${whole(mesh.devices)} devices: ${axes
-      .map(([name, length]) => `${name} ${length}`)
-      .join(" by ")}`,
-  });
   const deviceAt = deviceOrder(mesh);
-  const perPanel = (rows?.[1] ?? 1) * columns[1];
-  for (let panel = 0; panel < drawn; panel += 1) {
+  const perPanel = rows[1] * columns[1];
+  const content = [];
+  for (let panel = 0; panel < panels; panel += 1) {
     const x = (panel % perLine) * panelWidth + beside;
     const y = Math.floor(panel / perLine) * panelHeight + above;
-    const group = svg("g", { transform: `translate(${x} ${y})` });
+    const group = svg("g", { transform: `translate(${x} ${y})` }, brackets(plan, wide, tall));
     if (panels > 1) {
       const at = coordinates(mesh, panel * perPanel);
-      const words = panelAxes.map(([name]) => `${name} ${at[name]}`).join(", ");
-      group.append(label(words, 0, -above + 12, panelAxes.at(-1)[0], "start"));
-    }
-    if (columns[0]) {
-      group.append(
-        bracket(0, -6, wide, -6, columns[0]),
-        label(`${columns[0]} ${columns[1]}`, wide / 2, -11, columns[0], "middle"),
-      );
-    }
-    if (rows) {
-      const words = label(`${rows[0]} ${rows[1]}`, 0, 0, rows[0], "middle");
-      words.setAttribute("transform", `translate(-11 ${tall / 2}) rotate(-90)`);
-      group.append(bracket(-6, 0, -6, tall, rows[0]), words);
+      const words = before.map(([name]) => `${name} ${at[name]}`).join(", ");
+      group.append(label(words, 0, -above + 12, before.at(-1)[0], "start"));
     }
     for (let row = 0; row < down; row += 1) {
       for (let column = 0; column < across; column += 1) {
-        const stride = wrapped ? across : columns[1];
-        const position = panel * perPanel + row * stride + column;
+        const position = panel * perPanel + row * (wrapped ? across : columns[1]) + column;
         if (position >= mesh.devices) continue;
         group.append(...device(mesh, position, deviceAt, row, column, cell));
       }
     }
-    picture.append(group);
+    content.push(group);
   }
-  if (left) {
-    const shown = drawn * down * across;
-    const words = `${whole(shown)} of ${whole(mesh.devices)} devices drawn`;
-    picture.append(label(words, 0, lines * panelHeight + 10, "", "start"));
+  return { content, wide: perLine * panelWidth, tall: lines * panelHeight };
+}
+
+/** One panel as a grid, to scale, and behind it the others. */
+function stackPicture(plan) {
+  const { rows, before, panels, across, down, width, height } = plan;
+  const behind = Math.min(panels - 1, STACKED);
+  const beside = rows[0] ? BESIDE : 4;
+  const room = { wide: width - beside - behind * BEHIND - 70, tall: height - ABOVE - 20 };
+  const cell = Math.min(18, room.wide / across, room.tall / down);
+  // Of a long thin mesh the short side is drawn thicker than it is.
+  const wide = Math.max(across * cell, 24);
+  const tall = Math.max(down * cell, 24);
+  const top = ABOVE + behind * BEHIND + 4;
+  const content = [];
+  for (let panel = behind; panel > 0; panel -= 1) {
+    const shift = panel * BEHIND;
+    const place = { x: beside + shift, y: top - shift, width: wide, height: tall, rx: 2 };
+    content.push(svg("rect.mesh-device", place));
   }
-  return picture;
+  const step = (length, size) => length / Math.min(size, Math.floor(length / 5) || 1);
+  content.push(
+    svg(
+      "g",
+      { transform: `translate(${beside} ${top})` },
+      svg("rect.mesh-device", { width: wide, height: tall, rx: 2 }),
+      svg("path.mesh-grid", { d: grid(wide, tall, step(wide, across), step(tall, down)) }),
+      brackets(plan, wide, tall, behind ? tall + 14 : -11, behind ? tall + 6 : -6),
+    ),
+  );
+  if (behind) {
+    const words = before.map(([name, length]) => `${name} ${length}`).join(" × ");
+    const x = beside + wide + behind * BEHIND + 8;
+    content.push(label(words, x, top - behind * BEHIND + 10, before.at(-1)[0], "start"));
+  }
+  return { content, wide: width, tall: top + tall + 26 };
+}
+
+function grid(wide, tall, stepX, stepY) {
+  const parts = [];
+  for (let x = stepX; x < wide - 0.5; x += stepX) parts.push(`M${x.toFixed(2)} 0V${tall}`);
+  for (let y = stepY; y < tall - 0.5; y += stepY) parts.push(`M0 ${y.toFixed(2)}H${wide}`);
+  return parts.join("");
+}
+
+/** The names of the axes of a panel, along it. */
+function brackets({ columns, rows }, wide, tall, wordsAt = -11, lineAt = -6) {
+  const made = [];
+  if (columns[0]) {
+    const words = `${columns[0]} ${columns[1]}`;
+    made.push(
+      bracket(0, lineAt, wide, lineAt, columns[0]),
+      label(words, wide / 2, wordsAt + (wordsAt > 0 ? 6 : 0), columns[0], "middle"),
+    );
+  }
+  if (rows[0]) {
+    const words = label(`${rows[0]} ${rows[1]}`, 0, 0, rows[0], "middle");
+    words.setAttribute("transform", `translate(-11 ${tall / 2}) rotate(-90)`);
+    made.push(bracket(-6, 0, -6, tall, rows[0]), words);
+  }
+  return made;
 }
 
 function device(mesh, position, deviceAt, row, column, cell) {

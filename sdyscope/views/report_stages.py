@@ -105,7 +105,9 @@ def _requested(shown: ShownProgram) -> Stage:
 def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
     under = _listed([_called(partitioner) for partitioner in checked.partitioners])
     failed = [one for one in missing if one.stage == "lowered"]
-    refused = "".join(f" Nothing under {one.partitioner}: {one.reason}" for one in failed)
+    refused = "".join(
+        f" Nothing under {_called(one.partitioner)}: {_first(one.reason)}" for one in failed
+    )
     wrong = checked.compared - checked.agreed
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = sum(finding.severity == "warning" for finding in checked.findings)
@@ -147,8 +149,11 @@ def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> St
         words += f" {count(wrong, 'is', 'are')} not where it was asked for."
     for one in decided.propagations:
         if one.exactness != "exact":
-            words += f" What {one.partitioner} decided is approximate."
-    words += "".join(f" Nothing under {one.partitioner}: {one.reason}" for one in decided.failures)
+            words += f" What {_called(one.partitioner)} decided is approximate."
+    words += "".join(
+        f" Nothing under {_called(one.partitioner)}: {_first(one.reason)}"
+        for one in decided.failures
+    )
     if wrong:
         return Stage("propagated", "bad", f"{wrong:,} not as asked", words)
     if different:
@@ -176,7 +181,9 @@ def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unav
         parts.append(f"A device needs {_each(needs)}.")
     if sends:
         parts.append(f"A step has {_each(sends)}.")
-    parts += [f"Nothing under {one.partitioner}: {one.reason}" for one in held.failures]
+    parts += [
+        f"Nothing under {_called(one.partitioner)}: {_first(one.reason)}" for one in held.failures
+    ]
     remade = sum(len(one.rematerializations) for one in held.compiled)
     if remade:
         parts.append(f"{count(remade, 'resharding')} by making a tensor whole on every device.")
@@ -191,7 +198,7 @@ def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unav
 def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:
     reasons = [one for one in missing if one.stage == name]
     failed = any(one.asked for one in reasons)
-    words = " ".join(dict.fromkeys(one.reason for one in reasons))
+    words = " ".join(dict.fromkeys(_first(one.reason) for one in reasons))
     return Stage(name, "bad" if failed else "unknown", "failed" if failed else "not done", words)
 
 
@@ -200,6 +207,11 @@ def _each(said: Sequence[tuple[str, str]]) -> str:
     if len({words for _, words in said}) == 1:
         return said[0][1]
     return _listed([f"{words} under {partitioner}" for partitioner, words in said])
+
+
+def _first(reason: str) -> str:
+    """What went wrong, without what to do about it."""
+    return reason.partition("\n")[0]
 
 
 def _called(partitioner: str | None) -> str:
