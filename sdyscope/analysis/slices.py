@@ -30,6 +30,8 @@ _KINDS: Mapping[str, CollectiveKind] = {
     "ALL_REDUCE": "all-reduce",
     "REDUCE_SCATTER": "reduce-scatter",
     "ALL_TO_ALL": "all-to-all",
+    # Its pairs are ids of devices, which tell no place in the mesh.
+    "ONE_TO_ONE": "collective-permute",
 }
 
 
@@ -148,7 +150,7 @@ def _between(
     size = len([word for word in _first(_TARGET, sent).split(",") if word.strip()])
     axes = cut.across if cut is not None and size == slices else None
     arrival = arrivals.get(_first(_MEETING, sent))
-    parts = tuple(_part(part, kind, size, arrival) for part in one.parts)
+    parts = tuple(_part(part, kind, size or 2, arrival) for part in one.parts)
     return replace(one, kind=kind, axes=axes, group_size=size or None, parts=parts)
 
 
@@ -157,7 +159,7 @@ def _part(part: Part, kind: CollectiveKind, size: int, arrival: Instruction | No
     if kind == "all-gather" and arrival is not None and arrival.shape.leaves:
         # (data, context, token): a device has all slices' shards afterwards.
         shape = arrival.shape.leaves[0]
-    sent, received = wire_bytes(kind, shape.bytes, max(size, 1))
+    sent, received = wire_bytes(kind, shape.bytes, size)
     return replace(part, shape=shape, bytes=shape.bytes, sent=sent, received=received)
 
 

@@ -184,6 +184,14 @@ def test_what_crosses_slices_is_the_collective_that_it_is(mesh, axes):
     assert math.isclose(times.collectives[0].each, 32 / 3.125e9)
 
 
+def test_a_permutation_across_slices_sends_all_of_it():
+    hlo = MEGASCALE.replace('"{1,2}x{0:3}"', "{{100000->200001},{200001->100000}}")
+    program = made(hlo.replace("ALL_GATHER", "ONE_TO_ONE"), 8, topology=SLICES)
+    mesh = Mesh.of({"data": 2, "a": 2, "b": 2})
+    between = collectives_of(program, read_hlo(program.hlo), [mesh]).collectives[0]
+    assert (between.kind, between.axes, between.sent) == ("collective-permute", None, 32)
+
+
 def test_one_slice_is_read_as_it_is():
     module = read_hlo(HLO)
     assert collectives_of(made(), module, [MESH]) == collectives(module, [MESH])
