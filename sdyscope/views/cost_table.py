@@ -8,7 +8,8 @@ from dataclasses import replace
 from sdyscope.program import Partitioner
 from sdyscope.rates import bandwidth_text, time_text
 from sdyscope.views.comms import AxisDocument, axes_text
-from sdyscope.views.cost import Cost, CostProgram, LevelDocument, RoofDocument, TimeDocument
+from sdyscope.views.cost import Cost, CostProgram
+from sdyscope.views.cost_parts import LevelDocument, RoofDocument, TimeDocument
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import Cell, Column, Row, Table, number, size
