@@ -105,13 +105,8 @@ function stageItem(stage, report) {
       el("span.stage-by", {}, where[stage.name]),
     ),
     el("p.stage-verdict", {}, stage.verdict),
-    el("p.stage-words", {}, code(stage.words)),
+    el("p.stage-words", { dir: "auto" }, stage.words),
   );
-}
-
-/** A sentence in which what stands between backquotes is code. */
-function code(words) {
-  return words.split("`").map((text, at) => (at % 2 ? el("code", {}, text) : text));
 }
 
 function cards(data, state) {

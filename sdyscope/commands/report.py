@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options
+from sdyscope.commands import compiled_file, opening, options
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
@@ -70,6 +70,7 @@ def command(
             "--on is what to compile for, and --no-compile compiles for nothing.",
             hint="Leave one of them out.",
         )
+    _check_not_compiled(target)
     chosen = form or _form_of(path)
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
@@ -85,6 +86,23 @@ def command(
     output.write_atomically(where, content)
     here.write(f"{where}: {len(content):,} bytes")
     return 0
+
+
+def _check_not_compiled(target: str) -> None:
+    """A program that was compiled already has only its last stage left."""
+    from sdyscope.errors import TargetError
+
+    file = compiled_file.compiled_file(target)
+    if file is None:
+        return
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        header = next((line for line in lines if line.startswith("HloModule ")), "")
+    if "is_scheduled=true" in header:
+        raise TargetError(
+            f"{target} is the text of a program that was compiled already; the stages before are "
+            "not in it.",
+            hint="`sdyscope comms` and `sdyscope memory` read it. Or name the program itself.",
+        )
 
 
 def _form_of(path: Path | None) -> str:

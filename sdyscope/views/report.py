@@ -10,18 +10,15 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
-from sdyscope.analysis.collectives import collectives
-from sdyscope.analysis.rematerializations import rematerializations
 from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.hardware import Hardware
-from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
 from sdyscope.views import check, comms, memory, propagate, show
 from sdyscope.views.check import FindingDocument
 from sdyscope.views.report_headlines import Headline, headlines
 from sdyscope.views.report_stages import Stage, StageName, Unavailable, stages
-from sdyscope.views.shardings import MeshDocument, meshes_of
+from sdyscope.views.shardings import MeshDocument
 
 __all__ = ["Report", "Unavailable", "document"]
 
@@ -180,15 +177,8 @@ def _comms(
                 missing.append(Unavailable("partitioned", partitioner, True, str(error)))
             continue
         hardware, device_kind = str(made.hardware), made.device_kind
-        module = read_hlo(made.hlo)
-        programs.append(
-            comms.program(
-                collectives(module, meshes_of(inspection).values()),
-                partitioner,
-                rematerializations(made.rematerializations, module),
-                made.notes,
-            )
-        )
+        found = inspection.collectives(partitioner, on)
+        programs.append(comms.program(found, partitioner, notes=made.notes))
     if not programs:
         return None
     path = getattr(inspection.source, "path", None)

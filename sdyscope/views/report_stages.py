@@ -79,7 +79,9 @@ def stages(
         _lowered(checked, missing),
         _propagated(decided, missing),
         _partitioned(held, sent, missing),
-        Stage("executed", "unknown", "not run", "`sdyscope run` runs it and checks every shard."),
+        Stage(
+            "executed", "unknown", "not run", "sdyscope run TARGET runs it and checks every shard."
+        ),
     )
 
 

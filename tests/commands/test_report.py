@@ -96,3 +96,13 @@ def test_bad_input_is_one_sentence(sdyscope, tmp_path):
     file.write_text("module {")
     sdyscope("report", file, "-o", tmp_path / "page.html").said("bad.mlir")
     assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.compiles
+def test_a_compiled_program_is_refused(sdyscope, tmp_path):
+    from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve
+
+    file = tmp_path / "after.txt"
+    file.write_text(Inspection(resolve("mlp")).partitioned("shardy").hlo)
+    sdyscope("report", file).said("compiled already", "sdyscope comms")
