@@ -157,6 +157,11 @@ function theme() {
     apply();
   });
   apply();
+  // Paper is white.
+  window.addEventListener("beforeprint", () => {
+    document.documentElement.dataset.theme = "light";
+  });
+  window.addEventListener("afterprint", apply);
 }
 
 function remembered() {

@@ -11,7 +11,7 @@ from sdyscope.views.comms import Comms, axes_text
 from sdyscope.views.memory import CompiledMemory, Memory
 from sdyscope.views.propagate import Propagate
 from sdyscope.views.report_stages import count
-from sdyscope.views.shardings import source_text
+from sdyscope.views.shardings import shown_name, source_text
 from sdyscope.views.show import ShownProgram
 from sdyscope.views.table import size
 
@@ -51,7 +51,7 @@ def headlines(
     sent: Comms | None,
 ) -> tuple[Headline, ...]:
     """All there are. Where nothing is wrong, the first says so."""
-    wrong = tuple(_wrong(shown, checked, decided))
+    wrong = sorted(_wrong(shown, checked, decided), key=lambda one: one.tone != "bad")
     costs = (*_between_partitioners(decided, held, sent), *_remade(held), *_savings(held))
     good: tuple[Headline, ...] = ()
     if not wrong and checked.compared:
@@ -83,15 +83,17 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
         )
     for finding in checked.findings:
         if finding.severity == "warning":
-            name = finding.tensor or "The module"
-            yield Headline("warning", finding.message, name, "findings")
+            place = _subject(finding.kind, finding.tensor, source_text(finding.source))
+            more = sum(f.severity == "warning" for f in checked.findings) - 1
+            also = f" {count(more, 'more warning')}." if more else ""
+            yield Headline("warning", finding.message, f"{place}.{also}", "findings")
             break
     moved = [v for v in decided.values if not all(v.as_requested.values())] if decided else []
     if moved:
         yield Headline(
             "bad",
             f"{count(len(moved), 'tensor ends', 'tensors end')} elsewhere than requested.",
-            f"{moved[0].name} is the first.",
+            f"{_subject(moved[0].kind, moved[0].name, source_text(moved[0].source))} is the first.",
             "tensors",
             "verdict=moved",
         )
@@ -193,6 +195,14 @@ def _largest(sent: Comms | None) -> Iterator[Headline]:
         f"{size(one.sent)} a step" + (f", for {place}" if place else "") + ".",
         "overview",
     )
+
+
+def _subject(kind: str, name: str, source: str) -> str:
+    """`constraint layer0/mlp at models/mlp.py:98`."""
+    shown = shown_name(name, kind)
+    own = "" if shown.startswith("jit(") and source else shown
+    words = " ".join(filter(None, (kind, own, f"at {source}" if source else "")))
+    return words or "The module"
 
 
 def _label(partitioner: str | None) -> str:

@@ -121,3 +121,15 @@ def test_where_partitioners_differ_is_marked(open_page, unconstrained):
     row = page.locator(".grid-body .grid-row").first
     assert row.locator("[data-tone=warning]").count() >= 2
     assert "Shardy ≠ GSPMD" in row.inner_text()
+
+
+def test_paper_has_every_row_in_light_colours(open_page, mlp):
+    page = open_page(mlp.html, "#tensors", dark=True)
+    count = int(page.get_attribute(".grid", "aria-rowcount")) - 1
+    assert page.locator(".grid-body .grid-row").count() < count
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator(".grid-body .grid-row").count() == count
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(27, 31, 38)"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".grid-body .grid-row").count() < count
+    assert page.evaluate("getComputedStyle(document.body).color") != "rgb(27, 31, 38)"
