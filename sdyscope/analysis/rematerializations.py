@@ -20,6 +20,7 @@ from sdyscope.source import SourceLocation
 __all__ = ["Rematerialization", "rematerializations"]
 
 _FROM_TO = re.compile(r"go from sharding (\{.*?\}) to (\{.*?\}) (?:without|efficiently|in)\b")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\]]')
 _OPERATION = re.compile(r"HLO operation:? %?([^\s=]+) = (\S.*?) ([a-z][a-z0-9\-]*)\((.*)")
 
 
@@ -37,6 +38,7 @@ class Rematerialization:
         primitive: JAX's primitive.
         source: the innermost line of user code; None where the log does not lead to one.
         message: the whole line of the log.
+        is_cut: whether XLA cut the line short, or names no op in it: what follows is missing here.
     """
 
     operation: str
@@ -48,6 +50,7 @@ class Rematerialization:
     primitive: str
     source: SourceLocation | None
     message: str
+    is_cut: bool = False
 
 
 def rematerializations(messages: Iterable[str], module: HloModule) -> tuple[Rematerialization, ...]:
@@ -68,7 +71,7 @@ def _read(message: str, module: HloModule) -> Rematerialization:
     shardings, operation = _FROM_TO.search(message), _OPERATION.search(message)
     before, after = (shardings[1], shardings[2]) if shardings else ("", "")
     if operation is None:
-        return Rematerialization("", "", None, before, after, "", "", None, message)
+        return Rematerialization("", "", None, before, after, "", "", None, message, is_cut=True)
     name, shape_text, opcode, rest = operation.groups()
     instruction = Instruction(name, opcode, shape_text, rest, is_root=False, line=0)
     shape: Shape | None
@@ -91,4 +94,19 @@ def _read(message: str, module: HloModule) -> Rematerialization:
         primitive=primitive,
         source=stack[0] if stack else None,
         message=message,
+        is_cut=_is_cut(rest),
     )
+
+
+def _is_cut(text: str) -> bool:
+    """Whether what stands behind an op's first bracket ends too early.
+
+    The message goes on with another sentence.
+    """
+    depth = 1
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        depth += (token in "([{") - (token in ")]}")
+        if depth == 0 and text.startswith(". ", match.end()):
+            return False
+    return True

@@ -215,6 +215,7 @@ class RematerializationDocument:
       primitive: JAX primitive of the op.
       source: line of user code; null where it is not known.
       message: what the partitioner logged.
+      cut: whether it was cut short there, so that shape, scope or line may be missing.
     """
 
     operation: str
@@ -225,6 +226,7 @@ class RematerializationDocument:
     primitive: str
     source: SourceDocument | None
     message: str
+    cut: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -449,4 +451,5 @@ def _rematerialization(one: Rematerialization) -> RematerializationDocument:
         primitive=one.primitive,
         source=source_document(one.source),
         message=one.message,
+        cut=one.is_cut,
     )

@@ -356,6 +356,10 @@ def _uncertain(one: CommsProgram) -> Iterator[str]:
     tensors = sum(len(collective.parts) for collective in one.collectives)
     if one.with_source < tensors:
         yield f"{name}{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
+    cut = sum(remade.cut for remade in one.rematerializations)
+    if cut:
+        whole = _counted(len(one.rematerializations), "rematerialization")
+        yield f"{name}{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
     if one.origins_missing:
         yield f"{name}no origins: {one.origins_missing}"
     elif one.with_origin < tensors and not one.predicted:

@@ -690,4 +690,12 @@ ENTRY e {
     (unknown,) = rematerializations(
         ["[SPMD] Involuntary full rematerialization of something."], module
     )
-    assert (unknown.operation, unknown.source) == ("", None)
+    assert (unknown.operation, unknown.source, unknown.is_cut) == ("", None, True)
+
+
+def test_a_rematerialization_that_is_cut_short_says_so():
+    module = read_hlo("HloModule m\n\nENTRY e {\n  ROOT %p = f32[] parameter(0)\n}\n")
+    end = WARNING.index("As the last resort")
+    for length in range(len(WARNING)):
+        (one,) = rematerializations([WARNING[:length]], module)
+        assert one.is_cut == (length < end), WARNING[:length]

@@ -201,3 +201,22 @@ def test_what_cannot_be_predicted(sdyscope, hlo):
     sdyscope("comms", hlo, "--predicted").said("compiled already", "Leave --predicted out")
     sdyscope("comms", "mlp", "--predicted", "--on", "cpu:8").said("no hardware", "--on")
     sdyscope("comms", "mlp", "--predicted", "--partitioner", "gspmd").said("Only Shardy's")
+
+
+@pytest.mark.compiles
+def test_why_each_is_there(sdyscope):
+    done = sdyscope("comms", "mlp", "--partitioner", "shardy", columns=100)
+    assert done.status == 0
+    words = " ".join(done.out.split())
+    assert "params['w2'] P('model', None) 1 160 B 160 B" in words
+    assert "because it sums over model, from constraint at" in words
+    document = sdyscope("comms", "mlp", "--partitioner", "gspmd", "--json").document("comms")
+    (one,) = document["programs"]
+    assert one["with_origin"] == 4
+    assert one["origins_missing"] == ""
+    names = {entry["annotation"]["name"] for entry in one["by_annotation"]}
+    assert "params['w2']" in names
+    origins = [part["origin"] for each in one["collectives"] for part in each["parts"]]
+    assert all(origin["known"] for origin in origins)
+    assert {origin["kind"] for origin in origins} == {"reduction"}
+    assert not any(entry["recorded"] for origin in origins for entry in origin["annotations"])

@@ -11,6 +11,7 @@ from sdyscope.views.table import (
     Cell,
     Column,
     Heading,
+    Note,
     Table,
     column_widths,
     fold,
@@ -203,3 +204,10 @@ def test_columns_give_to_each_other_what_saves_lines():
     # Without the twenty rows that just fit, the long one would have nearly all of the room.
     assert column_widths(columns, rows, 40) == [22, 16]
     assert column_widths(columns, [long], 40)[0] > 22
+
+
+def test_a_note_stands_below_its_row_and_does_not_widen_it():
+    table = Table((Column("a"), Column("b")), (("1", "2"), Note("because of a thing or two")))
+    assert drawn(table).splitlines() == ["a  b", "─" * 4, "1  2", "    because of a thing or two"]
+    assert drawn(table, 20).splitlines()[3:] == ["    because of a", "    thing or two"]
+    assert table.cells == [(Cell("1"), Cell("2"))]
