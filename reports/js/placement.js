@@ -1,0 +1,464 @@
+// Where a tensor is: the mesh beside the tensor's blocks, each device in the colour of its block.
+
+import { el } from "./dom.js";
+import { count, partitionerName, whole } from "./format.js";
+import { coordinates, deviceOrder } from "./mesh.js";
+import { Blocks, heldWords, listed } from "./placement_blocks.js";
+import { meshLayout, tensorLayout } from "./placement_layout.js";
+import { devicePicture, tensorPicture } from "./placement_picture.js";
+import { axisName, coloured, spec } from "./spec.js";
+
+/** At most so many devices are named. */
+const NAMED = 12;
+
+/** Below this width the two pictures stand one above the other, in pixels. */
+const NARROW = 300;
+
+const WIDEST = 420;
+
+/** Shows where a tensor is: its part of the tensor's details. */
+export function detail(root, tensor, context) {
+  const places = distinct(tensor);
+  if (!places.length) return false;
+  const mesh = meshOf(context.report.meshes);
+  if (!mesh) return false;
+  const picture = new Placement(root, tensor, places, mesh, context);
+  picture.follow();
+  return true;
+}
+
+/** The shardings that put a tensor at different places, where it is in the end first. */
+function distinct(tensor) {
+  const found = new Map();
+  const add = (name, sharding) => {
+    if (!sharding?.digits) return;
+    const key = sharding.place;
+    if (!found.has(key)) found.set(key, { sharding, names: [] });
+    if (name) found.get(key).names.push(name);
+  };
+  add("", tensor.sharding);
+  for (const [name, sharding] of Object.entries(tensor.stages)) add(name, sharding);
+  return [...found.values()];
+}
+
+/** The mesh that devices are drawn as: the one that has the most of them. */
+export function meshOf(meshes) {
+  const withAxes = meshes.filter((mesh) => Object.keys(mesh.axes).length);
+  return withAxes.sort((a, b) => b.devices - a.devices)[0] ?? null;
+}
+
+function stageWords(name) {
+  const [stage, partitioner] = name.split(".");
+  return partitioner ? `${stage} ${partitionerName(partitioner)}` : stage;
+}
+
+class Placement {
+  constructor(root, tensor, places, mesh, context) {
+    Object.assign(this, { root, tensor, places, mesh, context });
+    this.deviceAt = deviceOrder(mesh);
+    this.pointed = null;
+    this.width = 0;
+    this.said = el("p.placement-said", { "aria-live": "polite" });
+    this.figures = el("div.placement-pictures");
+    this.head = el("div.placement-head");
+    this.picks = el("div.placement-picks");
+    root.classList.add("placement");
+    root.append(this.head, this.figures, this.said, this.picks);
+  }
+
+  /** Draws, and draws again when the address changes or there is more room or less. */
+  follow() {
+    let connected = false;
+    const leave = this.context.state.subscribe(() => {
+      connected ||= this.root.isConnected;
+      if (this.root.isConnected) this.update();
+      else if (connected) {
+        leave();
+        this.observer.disconnect();
+      }
+    });
+    this.observer = new ResizeObserver(([entry]) => {
+      const { width } = entry.contentRect;
+      if (width && Math.abs(width - this.width) > 8) {
+        this.width = width;
+        this.draw();
+      }
+    });
+    this.observer.observe(this.root);
+    this.update();
+  }
+
+  /** Reads the address. */
+  update() {
+    const {
+      at = "",
+      dims = "",
+      slice = "",
+      axes = "",
+      panel = "",
+      device = "",
+    } = this.context.state.params;
+    const key = JSON.stringify([at, dims, slice, axes, panel]);
+    const number = /^\d+$/.test(device) ? Number(device) : null;
+    this.chosen = number !== null && number < this.mesh.devices ? number : null;
+    if (key === this.key) {
+      this.point(null);
+      return;
+    }
+    this.key = key;
+    const found = this.places.find((place) => place.names.includes(at)) ?? this.places[0];
+    this.place = found;
+    this.sharding = found.sharding;
+    this.blocks = new Blocks(this.sharding, this.mesh.devices, this.tensor.shape);
+    const numbers = (text) => text.split(".").filter(Boolean).map(Number);
+    this.tensorLayout = tensorLayout(this.blocks.shards, numbers(dims));
+    const sliced = numbers(slice);
+    this.slice = this.tensorLayout.sliced.map((dim, position) => {
+      const wanted = sliced[position] ?? 0;
+      return wanted < this.blocks.shards[dim] ? wanted : 0;
+    });
+    this.meshLayout = meshLayout(
+      this.mesh,
+      (axis) => this.#matters(axis),
+      axes.split(",").filter(Boolean),
+    );
+    const pages = Math.ceil(this.#panels() / this.#shownPanels());
+    this.panel = Math.min(/^\d+$/.test(panel) ? Number(panel) : 0, pages - 1);
+    this.#drawHead();
+    this.#drawPicks();
+    if (this.width) this.draw();
+  }
+
+  /** Whether devices that differ in an axis alone hold different blocks. */
+  #matters(name) {
+    this.mattering ??= new Map();
+    const key = `${this.key} ${name}`;
+    if (!this.mattering.has(key)) {
+      const axis = Object.keys(this.mesh.axes);
+      const at = axis.indexOf(name);
+      const stride = axis.slice(at + 1).reduce((all, one) => all * this.mesh.axes[one], 1);
+      const holds = (index) => {
+        const device = this.deviceAt(index * stride);
+        return `${this.blocks.block(device)} ${this.blocks.partial(device)}`;
+      };
+      const first = holds(0);
+      let differs = false;
+      for (let index = 1; !differs && index < this.mesh.axes[name]; index += 1) {
+        differs = holds(index) !== first;
+      }
+      this.mattering.set(key, differs);
+    }
+    return this.mattering.get(key);
+  }
+
+  #panels() {
+    return this.meshLayout.panels.reduce((all, axis) => all * axis.length, 1);
+  }
+
+  /** How many panels are drawn at once: as many as there are cells for. */
+  #shownPanels() {
+    const { columns, rows } = this.meshLayout;
+    const cells = Math.min(columns.length, 32) * Math.min(rows.length, 32);
+    return Math.max(1, Math.min(8, Math.floor(256 / cells), this.#panels()));
+  }
+
+  #drawHead() {
+    const { sharding, blocks } = this;
+    const several = this.places.length > 1;
+    const facts = [
+      several || !sharding.short ? null : null,
+      el("p.placement-words", {}, coloured(this.#summary())),
+      blocks.unreduced.length
+        ? el(
+            "p.placement-note",
+            { data: { tone: "warning" } },
+            `Unreduced: the copies of a block are partial results, still to be reduced; “+” numbers them.`,
+          )
+        : null,
+      blocks.manual.length
+        ? el(
+            "p.placement-note",
+            {},
+            "Manual: ",
+            (sharding.manual ?? []).length
+              ? [
+                  sharding.manual.map((axis, at) => [at ? ", " : "", axisName(axis)]),
+                  " is split by the program itself (shard_map). ",
+                ]
+              : "the program itself (shard_map) splits it along some axes. ",
+            "What is drawn is the block of one such part.",
+          )
+        : null,
+      sharding.open?.length
+        ? el(
+            "p.placement-note",
+            {},
+            `Open: propagation may cut dim ${sharding.open.join(", ")} further.`,
+          )
+        : null,
+    ];
+    this.head.replaceChildren(
+      ...[
+        several
+          ? el(
+              "div.segments.placement-stages",
+              { role: "group", "aria-label": "Stage" },
+              this.places.map((place) => this.#stage(place)),
+            )
+          : null,
+        several ? el("p", {}, spec(sharding.short || "replicated")) : null,
+        ...facts,
+      ].filter(Boolean),
+    );
+  }
+
+  #stage(place) {
+    const words = place.names.length ? stageWords(place.names.at(-1)) : "in the end";
+    return el(
+      "button.segment",
+      {
+        type: "button",
+        "aria-pressed": String(place === this.place),
+        title: place.names.map(stageWords).join(", "),
+        on: { click: () => this.context.state.set({ at: place.names[0] ?? "" }) },
+      },
+      words,
+    );
+  }
+
+  #summary() {
+    const { blocks, sharding } = this;
+    if (blocks.only !== null) return `Device ${blocks.only} alone holds all of it.`;
+    const parts = [];
+    const held = blocks.count;
+    if (held === 1)
+      parts.push(`Every device holds all of it: ${count(blocks.copies, "copy", "copies")}.`);
+    else {
+      const copies =
+        blocks.copies === 1
+          ? "each on one device"
+          : `each on ${count(blocks.copies, "device")} (${whole(blocks.copies)} copies)`;
+      parts.push(`${count(held, "block")}, ${copies}.`);
+    }
+    if (sharding.padding?.some(Boolean)) {
+      const padded = sharding.padding
+        .map((size, dim) => (size ? `dim ${dim} by ${size}` : ""))
+        .filter(Boolean);
+      parts.push(`Uneven: padded in ${padded.join(", ")} (hatched).`);
+    }
+    return parts.join(" ");
+  }
+
+  #drawPicks() {
+    const { blocks, tensorLayout: laid, meshLayout: grid, context } = this;
+    const picks = [];
+    const rank = blocks.shards.length;
+    if (rank > 2) {
+      const dims = blocks.shards.map((shards, dim) => [
+        String(dim),
+        `dim ${dim}${shards > 1 ? ` (in ${shards})` : ""}`,
+      ]);
+      const set = (rows, columns) =>
+        context.state.set({ dims: rows === columns ? `${rows}` : `${rows}.${columns}`, slice: "" });
+      picks.push(
+        pick("down", dims, String(laid.rows), (value) => set(value, laid.columns)),
+        pick("across", dims, String(laid.columns), (value) => set(laid.rows, value)),
+      );
+    }
+    laid.sliced.forEach((dim, position) => {
+      const set = (value) => {
+        const next = this.slice.map((one, at) => (at === position ? Number(value) : one));
+        context.state.set({ slice: next.some(Boolean) ? next.join(".") : "" });
+      };
+      picks.push(slider(`block of dim ${dim}`, this.slice[position], blocks.shards[dim], set));
+    });
+    const axes = Object.keys(this.mesh.axes);
+    if (axes.length > 2) {
+      const names = axes.map((name) => [name, `${name} ${this.mesh.axes[name]}`]);
+      const rows = grid.rows.name;
+      const columns = grid.columns.name;
+      const set = (a, b) => context.state.set({ axes: a === b ? a : `${a},${b}`, panel: "" });
+      picks.push(
+        pick("mesh down", names, rows, (value) => set(value, columns)),
+        pick("mesh across", names, columns, (value) => set(rows, value)),
+      );
+    }
+    const pages = Math.ceil(this.#panels() / this.#shownPanels());
+    if (pages > 1) {
+      picks.push(
+        slider("panels", this.panel, pages, (value) =>
+          context.state.set({ panel: Number(value) ? String(value) : "" }),
+        ),
+      );
+    }
+    this.picks.replaceChildren(...picks);
+    this.picks.hidden = !picks.length;
+  }
+
+  /** Draws both pictures for the room that there is. */
+  draw() {
+    const focused = this.figures.contains(document.activeElement)
+      ? document.activeElement.dataset.picture
+      : "";
+    const room = Math.min(this.width, WIDEST * 2 + 24);
+    const beside = room >= NARROW;
+    const each = beside ? Math.min(WIDEST, (room - 20) / 2) : room;
+    const handlers = {
+      point: (cell) => this.point(cell),
+      choose: (cell) => this.choose(cell),
+    };
+    this.devices = devicePicture(this, each, handlers);
+    this.tensorCells = tensorPicture(this, each, handlers);
+    this.figures.replaceChildren(
+      figure(`Mesh, ${count(this.mesh.devices, "device")}`, this.devices.element),
+      figure(this.#tensorTitle(), this.tensorCells.element),
+    );
+    if (focused) this.figures.querySelector(`[data-picture="${focused}"]`)?.focus();
+    this.point(null);
+  }
+
+  #tensorTitle() {
+    const { shape } = this.tensor;
+    return shape ? `Tensor ${this.tensor.dtype}[${shape.join(",")}]` : "Tensor";
+  }
+
+  /** A device was clicked: it stays marked, and the address says it. */
+  choose(cell) {
+    const device = cell.device ?? this.blocks.holders(cell.block, 1)[0];
+    const again = this.chosen === device;
+    this.context.state.set({ device: again ? "" : String(device) });
+  }
+
+  /** Marks what belongs to a cell of either picture; with null, to what is chosen. */
+  point(cell) {
+    if (!this.devices) return;
+    const shown = cell ?? this.devices.cells.find((one) => one.holds(this.chosen)) ?? null;
+    const single = shown && shown.device !== undefined && shown.to === 1;
+    const wanted = shown?.blocks ?? null;
+    for (const picture of [this.devices, this.tensorCells]) {
+      for (const one of picture.cells) {
+        const same = wanted !== null && overlaps(one.blocks, wanted);
+        const itself = one === shown;
+        const state = wanted === null ? "" : itself ? "itself" : same ? "same" : "other";
+        if (one.state !== state) {
+          one.state = state;
+          one.element.dataset.state = state;
+        }
+      }
+    }
+    this.said.replaceChildren(
+      ...(shown
+        ? this.#words(cell === null && this.chosen !== null ? this.chosen : shown, single)
+        : [
+            el(
+              "span.muted",
+              {},
+              "Point at a device or a block: the other picture shows what belongs to it.",
+            ),
+          ]),
+    );
+  }
+
+  #words(shown, single) {
+    if (typeof shown === "number") return this.#deviceWords(shown);
+    if (single) return this.#deviceWords(shown.device);
+    if (shown.device !== undefined) return this.#binWords(shown);
+    const { blocks } = this;
+    const all = blocks.only !== null ? 1 : blocks.copies * partialsOf(blocks);
+    if (shown.blocks.size > 1)
+      return [`${count(shown.blocks.size, "block")}, ${whole(all)} devices each.`];
+    const holders = blocks.holders(shown.block, NAMED);
+    const words = `${sentence(heldWords(blocks, shown.block))}: on ${all === 1 ? "device" : "devices"} `;
+    return [words, el("strong", {}, listed(holders, all)), "."];
+  }
+
+  #binWords(cell) {
+    const last = cell.devices.at(-1);
+    return [
+      `${count(cell.count, "device")} (${cell.device} to ${last}) hold ${count(cell.blocks.size, "block")}.`,
+    ];
+  }
+
+  #deviceWords(device) {
+    const { blocks, mesh } = this;
+    const block = blocks.block(device);
+    const position = this.#positionOf(device);
+    const at = Object.entries(coordinates(mesh, position)).map(([name, index], number) => [
+      number ? ", " : "",
+      axisName(name),
+      ` ${index}`,
+    ]);
+    const words = [el("strong", {}, `Device ${device}`), " (", ...at.flat(), ") "];
+    if (!block) return [...words, "holds nothing."];
+    words.push(`holds ${heldWords(blocks, block)}`);
+    const all = blocks.only !== null ? 1 : blocks.copies * partialsOf(blocks);
+    if (blocks.unreduced.length) words.push(`, partial result ${blocks.partial(device)}`);
+    if (all > 1) {
+      const others = blocks.holders(block, NAMED + 1).filter((one) => one !== device);
+      const rest = listed(others.slice(0, NAMED), all - 1);
+      words.push(
+        `; ${count(all, blocks.unreduced.length || blocks.manual.length ? "device has" : "copy", blocks.unreduced.length || blocks.manual.length ? "devices have" : "copies")}${blocks.unreduced.length || blocks.manual.length ? " this block" : ""}, also on ${rest}`,
+      );
+    } else words.push("; no other device does");
+    return [...words, "."];
+  }
+
+  #positionOf(device) {
+    if (!this.mesh.order) return device;
+    this.positions ??= new Map(
+      Array.from({ length: this.mesh.devices }, (_, at) => [this.deviceAt(at), at]),
+    );
+    return this.positions.get(device) ?? device;
+  }
+}
+
+/** How many devices share a block as parts that are still to be put together. */
+function partialsOf(blocks) {
+  return [...blocks.unreduced, ...blocks.manual].reduce((all, [size]) => all * size, 1);
+}
+
+function overlaps(one, other) {
+  const [small, large] = one.size < other.size ? [one, other] : [other, one];
+  for (const block of small) if (large.has(block)) return true;
+  return false;
+}
+
+function sentence(words) {
+  return words[0].toUpperCase() + words.slice(1);
+}
+
+function figure(title, picture) {
+  return el("figure.placement-figure", {}, el("figcaption", {}, title), picture);
+}
+
+function pick(label, options, value, change) {
+  return el(
+    "label.placement-pick",
+    {},
+    el("span.muted", {}, label),
+    el(
+      "select",
+      { on: { change: (event) => change(event.target.value) } },
+      options.map(([name, words]) =>
+        el("option", { value: name, selected: name === value }, words),
+      ),
+    ),
+  );
+}
+
+function slider(label, value, length, change) {
+  return el(
+    "label.placement-pick",
+    {},
+    el("span.muted", {}, label),
+    el("input", {
+      type: "range",
+      min: "0",
+      max: String(length - 1),
+      value: String(value),
+      "aria-valuetext": `${value} of ${length}`,
+      on: { input: (event) => change(event.target.value) },
+    }),
+    el("output", {}, `${value} of ${whole(length)}`),
+  );
+}

@@ -1,0 +1,98 @@
+// What of a mesh and of a tensor is laid out where, in cells of which there are never very many.
+
+/** At most so many cells stand in a picture; where there would be more, one stands for several. */
+export const CELLS = 1024;
+
+/** At most so many cells stand in a row or a column. */
+export const ACROSS = 32;
+
+/** Up to so many devices every one has a cell, those that hold the same as others too. */
+const ALL = 64;
+
+/** A line of devices that is longer than this is broken into rows. */
+const LINE = 16;
+
+/**
+ * How a mesh is laid out: axes as columns and rows, the others as panels or left out.
+ *
+ * @param {object} mesh `{axes, devices}`.
+ * @param {(axis: string) => boolean} matters whether devices that differ in an axis differ in what
+ *   they hold.
+ * @param {string[]} [wanted] the axes to lay out as rows and columns.
+ * @returns {object} `columns`, `rows` and each of `panels` and `same`: `{name, length, stride}`,
+ *   of which `same` are those along which everything is repeated, and that are not drawn.
+ */
+export function meshLayout(mesh, matters, wanted = []) {
+  const axes = meshAxes(mesh);
+  if (axes.length === 1 && axes[0].length > LINE) return brokenLine(axes[0]);
+  const all = mesh.devices <= ALL;
+  const chosen = wanted.filter((name) => axes.some((axis) => axis.name === name)).slice(0, 2);
+  const byUse = [...axes].sort((a, b) => matters(b.name) - matters(a.name) || b.at - a.at);
+  for (const axis of all ? [...axes].reverse() : byUse) {
+    if (chosen.length < 2 && !chosen.includes(axis.name)) chosen.push(axis.name);
+  }
+  const laid = axes.filter((axis) => chosen.includes(axis.name));
+  const columns = laid.at(-1) ?? { name: "", length: 1, stride: 1 };
+  const rows = laid.length > 1 ? laid[0] : { name: "", length: 1, stride: mesh.devices };
+  const rest = axes.filter((axis) => !laid.includes(axis));
+  const panels = rest.filter((axis) => all || matters(axis.name));
+  return { columns, rows, panels, same: rest.filter((axis) => !panels.includes(axis)) };
+}
+
+/** The axes of a mesh with how far apart the devices are that stand beside each other on them. */
+export function meshAxes(mesh) {
+  const axes = Object.entries(mesh.axes).map(([name, length], at) => ({ name, length, at }));
+  let stride = 1;
+  for (const axis of [...axes].reverse()) {
+    axis.stride = stride;
+    stride *= axis.length;
+  }
+  return axes;
+}
+
+function brokenLine(axis) {
+  let across = Math.min(LINE, axis.length);
+  while (axis.length / across > across * 2) across *= 2;
+  while (axis.length % across) across -= 1;
+  return {
+    columns: { name: axis.name, length: across, stride: 1, part: true },
+    rows: { name: "", length: axis.length / across, stride: across },
+    panels: [],
+    same: [],
+  };
+}
+
+/** How many neighbours a cell stands for, so that at most `most` cells stand in a line. */
+export function binSize(length, most = ACROSS) {
+  if (length <= most) return 1;
+  let size = Math.ceil(length / most);
+  while (length % size && size < length) size += 1;
+  return size;
+}
+
+/** The cells of a line: `[from, to]` of each, the latter not included. */
+export function bins(length, most = ACROSS) {
+  const size = binSize(length, most);
+  return Array.from({ length: Math.ceil(length / size) }, (_, at) => [
+    at * size,
+    Math.min(length, (at + 1) * size),
+  ]);
+}
+
+/** Which dimensions to lay out as rows and columns: the wanted, else those that are cut most. */
+export function tensorLayout(shards, wanted = []) {
+  const rank = shards.length;
+  const valid = wanted.filter((dim) => Number.isInteger(dim) && dim >= 0 && dim < rank);
+  const chosen = [...new Set(valid)].slice(0, 2);
+  const byUse = shards
+    .map((count, dim) => ({ count, dim }))
+    .sort((a, b) => (b.count > 1) - (a.count > 1) || b.count - a.count || b.dim - a.dim);
+  for (const { dim } of byUse) {
+    if (chosen.length < 2 && !chosen.includes(dim)) chosen.push(dim);
+  }
+  const [rows, columns] = chosen.length > 1 ? chosen.sort((a, b) => a - b) : [null, chosen[0]];
+  const sliced = shards
+    .map((_, dim) => dim)
+    .filter((dim) => dim !== rows && dim !== columns && shards[dim] > 1);
+  return { rows, columns: columns ?? null, sliced };
+}
