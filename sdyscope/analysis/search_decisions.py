@@ -19,7 +19,7 @@ from sdyscope.analysis.search_space import (
     kept,
     options,
 )
-from sdyscope.convert import to_named_sharding
+from sdyscope.convert import to_named_sharding, to_placement
 from sdyscope.dtypes import num_bytes
 from sdyscope.errors import ConversionError, TargetError, one_of
 from sdyscope.mesh import Mesh
@@ -214,14 +214,17 @@ def _member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Me
 
 def _spec(row: Tensor, partitioner: Partitioner, mesh: Mesh) -> PartitionSpec | None:
     """How a tensor is sharded in the program; None where that is open or has no such form."""
-    if row.requested is not None and row.requested.sharding is not None:
-        # What is on another mesh stays there unless it gets a sharding on this one.
-        return row.requested.sharding.spec if row.requested.sharding.mesh == mesh else None
-    there = row.lowered[partitioner]
+    there, rank = row.lowered[partitioner], len(row.shape or ())
+    asked = None if row.requested is None else row.requested.sharding
+    if asked is not None and asked.mesh != mesh:
+        return None  # it stays there unless it gets a sharding on this mesh
+    # The module may say otherwise than was asked for: it is what is searched.
+    if asked is not None and (there.open_dims or there.placement == to_placement(asked, rank)):
+        return asked.spec
     if there.placement is None or there.open_dims:
         return None
     try:
-        return to_named_sharding(there.placement, len(row.shape or ()), mesh).spec
+        return to_named_sharding(there.placement, rank, mesh).spec
     except ConversionError:
         return None
 

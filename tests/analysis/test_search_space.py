@@ -206,3 +206,14 @@ def test_results_that_are_left_open_are_known(transformer):
     same = jax.jit(lambda w, x: w - (x.T @ x), out_shardings=on(None, "model"))
     found = decided(inspect(same, array((8, 8), "data"), array((4, 8))))
     assert found.decisions[0].members[1].spec == PartitionSpec.of(None, "model")
+
+
+def test_what_if_is_where_a_search_begins(transformer):
+    name = "params['layers'][0]['wq']"
+    changed = transformer.what_if({name: "P(None, 'model')"})
+    found = decided(changed, [name])
+    specs = {member.name: str(member.spec) for member in found.decisions[0].members}
+    assert specs[name] == "P(None, 'model', None)"
+    assert specs["opt_state[0].mu['layers'][0]['wq']"] == "P('fsdp', 'model', None)"
+    # Members that differ have no common beginning, and any option sets them all.
+    assert found.decisions[0].options[0] is None
