@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from sdyscope.analysis.search import Compiled, Search, Setting, search
+from sdyscope.analysis.search import Setting, search
 from sdyscope.analysis.search_cost import Prediction, Rates, Traffic
 from sdyscope.analysis.search_decisions import space
+from sdyscope.analysis.search_found import Compiled, Search
 from sdyscope.analysis.search_strategy import Budget
 from sdyscope.analysis.search_traffic import reduce_scatters, traffic
 from sdyscope.annotations import Annotation

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis import search as searching
+from sdyscope.analysis import search_found as searching
 from sdyscope.analysis.collective_bytes import CollectiveKind
 from sdyscope.analysis.search_cost import Prediction, Rates
 from sdyscope.analysis.search_space import Decision, Kind, Part, spec_of
