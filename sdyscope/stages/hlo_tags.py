@@ -148,6 +148,8 @@ def _one(text: str, names: Sequence[str]) -> tuple[TagPath, str]:
     left = _TAG.sub(without, text)
     if path and not any(names[node] for node in path):
         left = ""  # only kinds of ops, which stood for names
+    elif path and not names[path[-1]]:
+        left = left.rpartition("/")[0]
     return tuple(path), left
 
 
