@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,6 +53,11 @@ class Inspection(Staged):
     ) -> None:
         super().__init__(source, partitioners)
         self._explainers: dict[tuple[Partitioner, bool], Explainer] = {}
+
+    def _repr_html_(self) -> str:
+        # By its name: what a notebook shows knows the inspection, and this knows no view.
+        made: str = import_module("sdyscope.views.report_notebook").inspection_html(self)
+        return made
 
     def check(self) -> checking.Check:
         """Requested against lowered, and the partitioners against each other."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from importlib import import_module
 from typing import Final, Literal
 
 from sdyscope.errors import ConversionError
@@ -79,6 +80,11 @@ class TensorSharding:
             axes = ", ".join(map(str, self.unreduced_axes))
             parts.append(f"unreduced={kind}{{{axes}}}")
         return "<" + ", ".join(parts) + ">"
+
+    def _repr_html_(self) -> str | None:
+        # By its name: what a notebook shows knows the values, and these know no view.
+        made: str | None = import_module("sdyscope.views.report_notebook").sharding_html(self)
+        return made
 
     @property
     def attribute(self) -> str:
@@ -230,3 +236,8 @@ class NamedSharding:
 
     def __str__(self) -> str:
         return str(self.spec)
+
+    def _repr_html_(self) -> str | None:
+        # By its name: what a notebook shows knows the values, and these know no view.
+        made: str | None = import_module("sdyscope.views.report_notebook").sharding_html(self)
+        return made

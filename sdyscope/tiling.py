@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from importlib import import_module
 from typing import Literal
 
 from sdyscope.errors import ConversionError
@@ -248,6 +249,11 @@ class HloSharding:
         if self.metadata:
             parts.append(_metadata_text(self.metadata))
         return "{" + " ".join(parts) + "}"
+
+    def _repr_html_(self) -> str | None:
+        # By its name: what a notebook shows knows the values, and these know no view.
+        made: str | None = import_module("sdyscope.views.report_notebook").sharding_html(self)
+        return made
 
 
 #: XLA sorts subgroups by the number of their type in xla_data.proto, replicated last.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sdyscope.views.report import Report
 
 #: What --format makes, and the file that it is written to by default.
-FORMATS = {"html": "report.html", "markdown": "", "json": ""}
+FORMATS = {"html": "report.html", "markdown": "", "json": "", "svg": ""}
 
 
 @options.command()
@@ -41,9 +41,10 @@ FORMATS = {"html": "report.html", "markdown": "", "json": ""}
     "-o",
     "--output",
     "path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Write to this file. By default html goes to report.html, the rest to standard output.",
+    help="Write to this file. By default html goes to report.html, markdown and json to standard "
+    "output. For svg a folder.",
 )
 def command(
     target: str,
@@ -59,7 +60,8 @@ def command(
     """Write the whole inspection as one page that opens offline.
 
     The page needs no network and no server: open it from the disk, attach it to a pull request.
-    Markdown fits a pull request's comment or a step's summary; JSON is what both are made of.
+    Markdown fits a pull request's comment or a step's summary; JSON is what both are made of. SVG
+    is a folder of pictures: each placement that arguments have, and what a step communicates.
     """
     from sdyscope.errors import TargetError
     from sdyscope.views import output, report
@@ -72,11 +74,15 @@ def command(
         )
     _check_not_compiled(target)
     chosen = form or _form_of(path)
+    if chosen == "svg" and path is None:
+        raise TargetError("SVG is several pictures.", hint="Name a folder with -o.")
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
     with progress_bar() as notify:
         made = report.document(inspection, target, on=on, compiled=not no_compile, notify=notify)
+        if chosen == "svg" and path is not None:
+            return _pictures(path, made, inspection)
         content = _content(chosen, made, inspection)
     where = path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None)
     here = output.answers()
@@ -108,6 +114,32 @@ def _check_not_compiled(target: str) -> None:
 def _form_of(path: Path | None) -> str:
     endings = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
     return endings.get(path.suffix.lower(), "html") if path is not None else "html"
+
+
+def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:
+    """Writes each picture into a folder, and says which."""
+    import re
+
+    from sdyscope.errors import TargetError
+    from sdyscope.views import output, report_svg
+
+    pictures: dict[str, str] = {}
+    for name, picture in report_svg.placements(inspection):
+        plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_.")[:80] or "argument"
+        known = sum(other == plain or other.startswith(f"{plain}~") for other in pictures)
+        pictures[f"{plain}~{known + 1}" if known else plain] = picture
+    if made.comms is not None:
+        pictures["communication"] = report_svg.communication_svg(made.comms)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise TargetError(
+            f"cannot make this folder: {error.strerror or error}", file=str(folder)
+        ) from error
+    for name, picture in pictures.items():
+        output.write_atomically(folder / f"{name}.svg", picture)
+        output.answers().write(str(folder / f"{name}.svg"))
+    return 0
 
 
 def _content(form: str, made: Report, inspection: Inspection) -> bytes:

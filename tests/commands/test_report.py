@@ -106,3 +106,14 @@ def test_a_compiled_program_is_refused(sdyscope, tmp_path):
     file = tmp_path / "after.txt"
     file.write_text(Inspection(resolve("mlp")).partitioned("shardy").hlo)
     sdyscope("report", file).said("compiled already", "sdyscope comms")
+
+
+def test_pictures_are_written_to_a_folder(sdyscope, target, tmp_path):
+    done = sdyscope("report", target, "--no-compile", "--format", "svg", "-o", tmp_path / "plots")
+    assert done.status == 0
+    assert done.out.split() == [str(tmp_path / "plots" / "w.svg")]
+    assert (tmp_path / "plots" / "w.svg").read_text().startswith("<svg")
+
+
+def test_pictures_need_a_folder(sdyscope, target):
+    sdyscope("report", target, "--no-compile", "--format", "svg").said("several pictures", "-o")

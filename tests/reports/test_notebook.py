@@ -1,0 +1,101 @@
+"""What a notebook shows of an inspection and of shardings, and the pictures for documents."""
+
+import re
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import Mesh
+from sdyscope.placement import Placement
+from sdyscope.sharding import NamedSharding, PartitionSpec
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.syntax.shardy import parse_tensor_sharding
+from sdyscope.targets import resolve
+from sdyscope.views import report_svg
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def squares(picture):
+    """The title and the colour of each device's square."""
+    root = ElementTree.fromstring(picture)
+    groups = [group for group in root.iter(f"{SVG}g") if group.find(f"{SVG}rect") is not None]
+    return {group[0].text: group.find(f"{SVG}rect").get("fill") for group in groups}
+
+
+def test_an_inspection_is_its_first_tensors():
+    html = Inspection(resolve("mlp"))._repr_html_()
+    rows = re.findall(r"<tr><td.*?</tr>", html)
+    assert len(rows) == 22
+    assert "params[&#39;w1&#39;]" in rows[0]
+    assert "as requested" in rows[0]
+    assert "64.0 KiB" in rows[0]
+    assert "<script" not in html
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    [
+        NamedSharding(Mesh.of({"data": 4, "model": 2}), PartitionSpec.of("data", "model")),
+        parse_tensor_sharding('#sdy.sharding<mesh<["data"=4, "model"=2]>, [{"data"}, {"model"}]>'),
+        parse_hlo_sharding("{devices=[4,2]<=[8]}"),
+    ],
+    ids=["named", "shardy", "hlo"],
+)
+def test_a_sharding_is_its_devices_in_colours(sharding):
+    found = squares(sharding._repr_html_())
+    assert len(found) == 8
+    assert len(set(found.values())) == 8
+    assert "device 5: block 2 of dim 0, block 1 of dim 1" in found
+
+
+def test_devices_with_the_same_block_have_the_same_colour():
+    mesh = Mesh.of({"data": 4, "model": 2})
+    found = squares(NamedSharding(mesh, PartitionSpec.of("model"))._repr_html_())
+    colours = [colour for _, colour in sorted(found.items())]
+    assert colours[0::2] == [colours[0]] * 4
+    assert colours[1::2] == [colours[1]] * 4
+    assert colours[0] != colours[1]
+
+
+def test_the_order_of_the_devices_is_the_mesh_s():
+    mesh = Mesh.of({"x": 4}, (3, 1, 0, 2))
+    picture = NamedSharding(mesh, PartitionSpec.of("x"))._repr_html_()
+    assert list(squares(picture)) == [
+        "device 3: block 0 of dim 0",
+        "device 1: block 1 of dim 0",
+        "device 0: block 2 of dim 0",
+        "device 2: block 3 of dim 0",
+    ]
+
+
+def test_many_devices_are_counted():
+    mesh = Mesh.of({"data": 32, "fsdp": 64, "model": 16})
+    picture = NamedSharding(mesh, PartitionSpec.of("fsdp"))._repr_html_()
+    assert len(squares(picture)) == 4 * 16 * 16
+    assert "1,024 of 32,768 devices are drawn" in picture
+
+
+def test_names_are_text_and_xml():
+    hostile = "</text><script>1</script>&\"'\x00\u202e" + "x" * 10_000
+    picture = report_svg.placement_svg(Placement(4, ((),)), None, hostile)
+    root = ElementTree.fromstring(picture)
+    assert not list(root.iter(f"{SVG}script"))
+    assert len(picture) < 10_000
+
+
+def test_a_symbol_s_mesh_is_not_known():
+    assert parse_tensor_sharding('#sdy.sharding<@mesh, [{"x"}]>')._repr_html_() is None
+
+
+@pytest.mark.compiles
+def test_bars_of_what_is_sent(mlp):
+    picture = report_svg.communication_svg(mlp.report.comms)
+    root = ElementTree.fromstring(picture)
+    texts = [text.text for text in root.iter(f"{SVG}text")]
+    assert "all-reduce" in texts
+    assert "mlp: what a device sends in a step" in texts
+    assert len(list(root.iter(f"{SVG}rect"))) == sum(
+        len(program.by_kind) for program in mlp.report.comms.programs
+    )
