@@ -304,16 +304,6 @@ class Inspection(Staged):
         ]
         return self.with_wishes(wishes)
 
-    def with_wishes(self, wishes: Sequence[wishing.Wish]) -> Inspection:
-        """See ``what_if``."""
-        graphs = {partitioner: self.graph(partitioner) for partitioner in self.lowered}
-        modules, failures = wishing.rewritten(self.lowered, graphs, self.tensors, wishes)
-        made = Inspection(self.source, self._asked)
-        made._lowered = modules, {**self.failures, **failures}
-        if self.program is not None:
-            made.traced, made.requested = self.traced, self.requested
-        return made
-
     def search(
         self,
         arguments: Sequence[str] = (),

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+from sdyscope.analysis import what_if as wishing
 from sdyscope.annotations import Annotation, read_annotations
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.graph import OpGraph, build, read_text
@@ -50,6 +51,7 @@ class Staged:
         self._propagated: dict[tuple[Partitioner, bool, bool], Propagated | CompilerError] = {}
         self._partitioned: dict[tuple[Partitioner, Hardware], Partitioned] = {}
         self._for: dict[tuple[Partitioner, str], Staged] = {}
+        self._wishes: tuple[Sequence[wishing.Wish], ...] = ()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self.name} under {' and '.join(self.partitioners)}>"
@@ -294,9 +296,34 @@ class Staged:
         key = (partitioner, platform)
         if key not in self._for:
             other = lower(self.traced, partitioner, (platform,), name=self.name)
+            if self._wishes:
+                again = self._with_modules({partitioner: other}, {})
+                for wishes in self._wishes:
+                    again = again.with_wishes(wishes)
+                other = again.lowered[partitioner]
             self._for[key] = Staged(other, [partitioner])
             self._for[key].partitioners = (partitioner,)
         return self._for[key]
+
+    def with_wishes(self, wishes: Sequence[wishing.Wish]) -> Self:
+        """The same program with other annotations; see ``Inspection.what_if``."""
+        graphs = {partitioner: self.graph(partitioner) for partitioner in self.lowered}
+        modules, failures = wishing.rewritten(self.lowered, graphs, self.tensors, wishes)
+        made = self._with_modules(modules, {**self.failures, **failures})
+        made._wishes = (*self._wishes, wishes)
+        return made
+
+    def _with_modules(
+        self,
+        modules: dict[Partitioner, LoweredModule],
+        failures: dict[Partitioner, CompilerError],
+    ) -> Self:
+        """The same program, not traced again, with other modules."""
+        made = type(self)(self.source, self._asked)
+        made._lowered = modules, failures
+        if self.program is not None:
+            made.traced, made.requested = self.traced, self.requested
+        return made
 
     def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
         """The mesh with axes that shardings are on, where there is just one."""

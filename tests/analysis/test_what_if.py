@@ -100,3 +100,18 @@ def test_what_becomes_different(mlp):
         value.value.name for group in found.groups for value in (group.begins, *group.follows)
     }
     assert shardy.propagated_diff(shardy.what_if({"params['w1']": "P(None, 'model')"})).is_same
+
+
+@pytest.mark.parametrize("platform", ["tpu", "cuda"])
+def test_what_is_lowered_for_other_hardware_has_the_wishes_too(mlp, platform):
+    changed = mlp.what_if({"params['w1']": "P('data', 'model')"})
+    changed = changed.what_if({"params['w2']": "P('model', 'data')"})
+    for partitioner in changed.lowered:
+        there = changed.lowered_for(platform, partitioner)
+        assert there.lowered[partitioner].platforms == (platform,)
+        assert _arguments(there, partitioner) == _arguments(changed, partitioner)
+        assert _arguments(there, partitioner) != _arguments(mlp, partitioner)
+
+
+def _arguments(staged, partitioner):
+    return [argument.sharding for argument in staged.graph(partitioner).main.arguments]
