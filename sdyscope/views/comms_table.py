@@ -319,8 +319,13 @@ def footer(found: Comms, *, everything: bool = False) -> Iterator[Paragraph]:
             "GSPMD, which records nothing",
             "muted",
         )
+    said: dict[str, list[str]] = {}
     for one in found.programs:
-        yield from (Paragraph(words, "warning", hang=2) for words in _uncertain(one))
+        for words in _uncertain(one):
+            said.setdefault(words, []).append(one.partitioner or "")
+    for words, names in said.items():
+        name = "" if len(names) == len(found.programs) > 1 else names[0]
+        yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)
     hidden = any(len(_groups(one)) > LISTED for one in found.programs)
     if hidden and not everything:
         yield Paragraph("--all lists every collective", "muted")
@@ -344,32 +349,31 @@ def _remade(found: Comms) -> Iterator[Paragraph]:
 
 
 def _uncertain(one: CommsProgram) -> Iterator[str]:
-    name = f"{one.partitioner}: " if one.partitioner else ""
     loops = sum(collective.unknown_trips for collective in one.collectives)
     if loops:
-        yield f"{name}{loops:,} are in loops of unknown trip count, which count once (+)"
+        yield f"{loops:,} are in loops of unknown trip count, which count once (+)"
     branches = sum(collective.conditional for collective in one.collectives)
     if branches:
-        yield f"{name}{branches:,} are in branches, which count as if always taken (?)"
+        yield f"{branches:,} are in branches, which count as if always taken (?)"
     if one.mesh is None and one.collectives:
-        yield f"{name}no mesh is known that fits, so no axes are named; --mesh names one of a file"
+        yield "no mesh is known that fits, so no axes are named; --mesh names one of a file"
     tensors = sum(len(collective.parts) for collective in one.collectives)
     if one.with_source < tensors:
-        yield f"{name}{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
+        yield f"{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
     cut = sum(remade.cut for remade in one.rematerializations)
     if cut:
         whole = _counted(len(one.rematerializations), "rematerialization")
-        yield f"{name}{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
+        yield f"{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
     if one.origins_missing:
-        yield f"{name}no origins: {one.origins_missing}"
+        yield f"no origins: {one.origins_missing}"
     elif one.with_origin < tensors and not one.predicted:
-        yield f"{name}{tensors - one.with_origin:,} of {tensors:,} tensors have no origin"
+        yield f"{tensors - one.with_origin:,} of {tensors:,} tensors have no origin"
     if one.not_understood_count:
         yield (
-            f"{name}{_unread(one)} could not be read: "
+            f"{_unread(one)} could not be read: "
             + "; ".join(_quoted(line) for line in one.not_understood[:_QUOTED])
         )
-    yield from (f"{name}{note}" for note in one.notes)
+    yield from one.notes
 
 
 def _unread(one: CommsProgram) -> str:
