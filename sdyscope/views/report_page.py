@@ -57,6 +57,7 @@ class View:
 VIEWS = (
     View("overview", "Overview", "o"),
     View("tensors", "Tensors", "t"),
+    View("graph", "Graph", "r", needs_program=True),
     View("findings", "Findings", "f"),
 )
 
@@ -114,11 +115,15 @@ def _styles(own: Traversable) -> Iterator[str]:
 
 
 def _modules(own: Traversable) -> Iterator[_Embedded]:
-    names = sorted(file.name for file in (own / "js").iterdir() if file.name.endswith(".js"))
-    for name in names:
-        if name == "boot.js":
-            continue
-        text = _text(own, f"js/{name}")
+    """The modules of the page by name, its own and others'."""
+    paths = {
+        file.name: f"{folder}/{file.name}"
+        for folder in ("js", "vendor")
+        for file in (own / folder).iterdir()
+        if file.name.endswith(".js") and file.name != "boot.js"
+    }
+    for name, path in sorted(paths.items()):
+        text = _text(own, path)
         if len(text) >= _LARGE:
             packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
             yield _Embedded(name, "deflate", packed)

@@ -1,0 +1,390 @@
+// The picture of the graph: boxes, edges in the colours of mesh axes, marks. Text becomes text.
+
+import { svg } from "./dom.js";
+import { size, whole } from "./format.js";
+import { axisColour, coloured } from "./spec.js";
+
+/** Widths of characters, about: of names at 12 px, of shardings and types at 10.5 px, and bold. */
+const CHAR = 6.5;
+const SMALL_CHAR = 6.35;
+const LONGEST = 40;
+const DASH = 9;
+
+/** What is said of an item, under one partitioner: lines of text, and marks. */
+export function labels(model, values, item, partitioner) {
+  const form = model.form(item);
+  const title = clip(shortTitle(model, item), form === "group" ? 34 : LONGEST);
+  const node = model.node(item);
+  const marks = [];
+  if (form === "group") {
+    const inside = values.inside[partitioner];
+    const sent = values.sent(item, partitioner);
+    const ops = model.ops[item];
+    const lines = [`${whole(ops)} ${ops === 1 ? "op" : "ops"}`];
+    if (sent?.length) marks.push(["sent", sentWords(sent)]);
+    else if (inside?.sums[item] && sent === null)
+      marks.push(["sums", `Σ ${whole(inside.sums[item])}`]);
+    if (inside?.moves[item]) marks.push(["moves", `⇄ ${whole(inside.moves[item])}`]);
+    if (values.different[item]) marks.push(["differs", `≠ ${whole(values.different[item])}`]);
+    const count = model.childrenOf.get(item).length;
+    if (model.groupKind(item) === "repeated") lines[0] = `${whole(count)} alike · ${lines[0]}`;
+    return { form, title, lines, marks, spec: null };
+  }
+  const sharding = values.sharding(node, 0, partitioner);
+  const type = model.nodes.type(node);
+  const spec = sharding?.short && sharding.short !== "-" ? clip(sharding.short, LONGEST) : null;
+  const sent = values.sent(item, partitioner);
+  for (const one of merged(sent ?? [])) marks.push(["sent", one]);
+  if (sent === null && values.sums[partitioner]?.has(item)) marks.push(["sums", "Σ sums parts"]);
+  if (values.different[item]) marks.push(["differs", "≠"]);
+  const note = model.nodes.name(node);
+  const lines = form === "small" ? [] : [clip(type, LONGEST)];
+  if (note && form === "op") lines.unshift(clip(note.replace("->", " → "), LONGEST));
+  return { form, title, lines, marks, spec: form === "small" ? null : spec };
+}
+
+function shortTitle(model, item) {
+  const title = model.title(item);
+  if (!model.isGroup(item) && model.nodes.kind(model.node(item)) === "result") {
+    return title.replace(/^result/, "");
+  }
+  return title;
+}
+
+/** "all-reduce model 64 KiB", as often as it is there. */
+function merged(sent) {
+  const found = new Map();
+  for (const one of sent) {
+    const words = `${one.kind}${one.axes ? ` ${one.axes.replaceAll(" ", "+")}` : ""}`;
+    const known = found.get(words) ?? { count: 0, sent: 0 };
+    found.set(words, { count: known.count + 1, sent: known.sent + one.sent });
+  }
+  return [...found].map(
+    ([words, { count, sent: bytes }]) => `${count > 1 ? `${count} × ` : ""}${words} ${size(bytes)}`,
+  );
+}
+
+function sentWords(sent) {
+  const bytes = sent.reduce((sum, one) => sum + one.sent, 0);
+  const names = new Set(sent.map((one) => one.name)).size;
+  return `${whole(names)} ${names === 1 ? "collective" : "collectives"} ${size(bytes)}`;
+}
+
+function clip(text, most) {
+  const all = Array.from(text);
+  return all.length > most ? `${all.slice(0, most - 1).join("")}…` : text;
+}
+
+/** The size of an item that is not open, the same whatever partitioner is shown. */
+export function sizeOf(model, values, item) {
+  let width = 0;
+  let height = 0;
+  for (const partitioner of values.partitioners) {
+    const said = labels(model, values, item, partitioner);
+    const { form, title, lines, spec, marks } = said;
+    const bold = form === "group" || form === "op" ? 1.07 : 1;
+    const pills = marks.filter(([kind]) => kind !== "differs" || form === "group");
+    const beside = form === "group" ? pills.reduce((sum, [, text]) => sum + text.length + 3, 0) : 0;
+    const longest = Math.max(
+      ...[...lines, spec ?? "", ...(form === "group" ? [] : pills.map(([, text]) => text))].map(
+        (text) => text.length * SMALL_CHAR,
+      ),
+      title.length * CHAR * bold + (form === "group" ? 22 : 0),
+      beside * SMALL_CHAR,
+    );
+    const minimum = form === "group" ? 128 : form === "small" ? 64 : 92;
+    width = Math.max(width, minimum, Math.ceil(longest) + 24);
+    const rows =
+      lines.length + (spec ? 1 : 0) + (form === "group" ? Number(pills.length > 0) : pills.length);
+    height = Math.max(
+      height,
+      form === "small" ? 22 + 16 * pills.length : 26 + rows * 15 + (form === "group" ? 6 : 0),
+    );
+  }
+  return { width, height };
+}
+
+/**
+ * Draws a picture into an element.
+ *
+ * @param {SVGElement} into emptied before.
+ * @param {object} picture what `Layout` made.
+ * @param {object} context `{model, values, partitioner, chosen, found}`.
+ * @returns {{edge: object, element: SVGElement}[]} the edges.
+ */
+export function draw(into, picture, context) {
+  const under = svg("g.graph-groups");
+  const crossing = svg("g.graph-crossing");
+  const lines = svg("g.graph-edges");
+  const over = svg("g.graph-items");
+  for (const [item, box] of picture.boxes) {
+    if (box.open) under.append(openGroup(item, box, context));
+    else over.append(closed(item, box, context));
+  }
+  const drawn = [];
+  const add = (edge, to) => {
+    const element = line(edge, context);
+    drawn.push({ edge, element });
+    to.append(element);
+  };
+  for (const edge of picture.crossing) add(edge, crossing);
+  for (const edge of picture.edges) add(edge, lines);
+  into.replaceChildren(under, crossing, lines, over);
+  return drawn;
+}
+
+function openGroup(item, box, context) {
+  const { model, values, partitioner } = context;
+  const { title, marks, lines } = labels(model, values, item, partitioner);
+  const depth = model.depth[item];
+  const group = svg(
+    "g.graph-open",
+    { data: { item: String(item), kind: model.groupKind(item), depth: String(depth % 2) } },
+    svg("rect", { x: box.x, y: box.y, width: box.width, height: box.height, rx: 10 }),
+    svg("path.graph-fold", { d: `M${box.x + 12} ${box.y + 13}l4 4l4 -4`, fill: "none" }),
+    text("graph-title", box.x + 27, box.y + 19, title),
+  );
+  const room = box.width - 40 - title.length * 7.2;
+  const words = [lines[0], ...marks.map(([, one]) => one)].join("   ");
+  if (room > words.length * 5.6) {
+    group.append(text("graph-note", box.x + box.width - 12, box.y + 19, words, "end"));
+  }
+  mark(group, item, context);
+  return group;
+}
+
+function closed(item, box, context) {
+  const { model, values, partitioner } = context;
+  const said = labels(model, values, item, partitioner);
+  const { form } = said;
+  const sharding = form === "group" ? null : values.sharding(model.node(item), 0, partitioner);
+  const group = svg("g.graph-item", {
+    data: {
+      item: String(item),
+      form,
+      ...(form === "group" ? { kind: model.groupKind(item) } : {}),
+    },
+    transform: `translate(${box.x} ${box.y})`,
+  });
+  if (form === "group" && model.groupKind(item) === "repeated") {
+    group.append(
+      svg("rect.graph-behind", { x: 6, y: 6, width: box.width, height: box.height, rx: 8 }),
+      svg("rect.graph-behind", { x: 3, y: 3, width: box.width, height: box.height, rx: 8 }),
+    );
+  }
+  const round = { group: 8, op: 6, small: 11, input: 14, output: 14 }[form];
+  group.append(svg("rect.graph-box", { width: box.width, height: box.height, rx: round }));
+  const axes = values.axes(sharding);
+  if (axes?.length && (form === "op" || form === "input" || form === "output")) {
+    group.append(stripe(axes, box, round));
+  }
+  const middle = box.width / 2;
+  if (form === "group") {
+    group.append(svg("path.graph-fold", { d: "M13 10l4 4l-4 4", fill: "none" }));
+    group.append(text("graph-name", 26, 19, said.title), text("graph-note", 13, 35, said.lines[0]));
+    let x = 13;
+    for (const [kind, words] of said.marks) {
+      group.append(pill(kind, words, x, 42));
+      x += words.length * SMALL_CHAR + 14;
+    }
+  } else if (form === "small") {
+    group.append(text("graph-name", middle, 15, said.title, "middle"));
+  } else {
+    group.append(text("graph-name", middle, 17, said.title, "middle"));
+    let y = 32;
+    for (const words of said.lines) {
+      group.append(text("graph-note", middle, y, words, "middle"));
+      y += 15;
+    }
+    if (said.spec) {
+      const words = svg("text.graph-spec", { x: middle, y, "text-anchor": "middle" });
+      words.append(...tspans(said.spec));
+      group.append(words);
+      y += 15;
+    }
+    for (const [kind, words] of said.marks) {
+      if (kind === "differs") continue;
+      group.append(pill(kind, words, middle - (words.length * SMALL_CHAR + 10) / 2, y - 10));
+      y += 16;
+    }
+  }
+  if (form === "small") {
+    let y = 22;
+    for (const [kind, words] of said.marks) {
+      if (kind === "differs") continue;
+      group.append(pill(kind, words, middle - (words.length * SMALL_CHAR + 10) / 2, y - 2));
+      y += 16;
+    }
+  }
+  if (form !== "group" && values.different[item]) {
+    group.append(
+      svg("circle.graph-unequal", { cx: box.width - 2, cy: 2, r: 8 }),
+      text("graph-unequal-sign", box.width - 2, 6, "≠", "middle"),
+    );
+  }
+  mark(group, item, context);
+  return group;
+}
+
+function mark(group, item, { values, chosen, found }) {
+  if (item === chosen) group.dataset.chosen = "";
+  if (values.different[item]) group.dataset.differs = "";
+  if (found?.has(item)) group.dataset.found = "";
+}
+
+/** A strip at the left edge of a box with a piece for each axis that its value is sharded on. */
+function stripe(axes, box, round) {
+  const inset = Math.min(round, 8);
+  const each = (box.height - 2 * inset) / axes.length;
+  return svg(
+    "g.graph-stripe",
+    {},
+    axes.map((axis, at) =>
+      svg("rect", {
+        x: 3,
+        y: inset + at * each,
+        width: 3,
+        height: each,
+        rx: 1.5,
+        style: { fill: axisColour(axis) },
+      }),
+    ),
+  );
+}
+
+function pill(kind, words, x, y) {
+  return svg(
+    "g.graph-pill",
+    { data: { kind } },
+    svg("rect", { x, y, width: words.length * SMALL_CHAR + 10, height: 14, rx: 7 }),
+    text("graph-pill-text", x + 5, y + 10.5, words),
+  );
+}
+
+function text(name, x, y, words, anchor = "start") {
+  return svg(`text.${name}`, { x, y, "text-anchor": anchor, direction: "ltr" }, words);
+}
+
+/** A sharding's text as SVG, its axes coloured. */
+function tspans(words) {
+  return coloured(words).map((part) =>
+    typeof part === "string"
+      ? part
+      : svg(
+          "tspan.axis",
+          { data: part.dataset.axis ? { axis: part.dataset.axis } : {} },
+          part.textContent,
+        ),
+  );
+}
+
+/** An edge: solid in the first axis's colour, the other axes as dashes on it; dotted where unknown. */
+function line(edge, context) {
+  const { model, values, partitioner } = context;
+  let largest = edge.uses[0];
+  let most = -1;
+  let moves = 0;
+  let differs = false;
+  for (const use of edge.uses) {
+    const node = model.node(model.from[use]);
+    const bytes = values.bytes(node, model.result[use]);
+    if (bytes > most) [largest, most] = [use, bytes];
+    if (values.moves[partitioner]?.has(use)) moves += 1;
+    differs ||= values.differs(node, model.result[use]);
+  }
+  const sharding = values.sharding(
+    model.node(model.from[largest]),
+    model.result[largest],
+    partitioner,
+  );
+  const axes = values.axes(sharding);
+  const d = path(edge.points, edge.sideways);
+  const width = 1.1 + Math.min(2.6, Math.log2(1 + most / 4096) * 0.16);
+  const group = svg("g.graph-edge", {
+    data: {
+      from: String(edge.from ?? ""),
+      to: String(edge.to ?? ""),
+      ...(differs ? { differs: "" } : {}),
+      ...(axes === null ? { unknown: "" } : {}),
+    },
+  });
+  if (differs) group.append(svg("path.graph-halo", { d, "stroke-width": width + 5 }));
+  const colours = axes?.length ? axes.map(axisColour) : ["var(--graph-plain)"];
+  colours.forEach((stroke, at) => {
+    const dash = at ? `${DASH} ${DASH * colours.length - DASH}` : null;
+    group.append(
+      svg("path", {
+        d,
+        fill: "none",
+        "stroke-width": width,
+        "stroke-dasharray": dash,
+        "stroke-dashoffset": at ? String(-DASH * at) : null,
+        style: { stroke },
+      }),
+    );
+  });
+  group.append(arrow(edge, colours[0]));
+  if (moves) group.append(badge(edge.points, moves));
+  group.append(svg("path.graph-reach", { d }));
+  return group;
+}
+
+function arrow(edge, colour) {
+  const end = edge.points.at(-1);
+  if (edge.to === null)
+    return svg("circle", { cx: end.x, cy: end.y, r: 2.2, style: { fill: colour } });
+  const before = edge.points.at(-2);
+  const [dx, dy] = edge.sideways
+    ? [Math.sign(end.x - before.x), 0]
+    : [0, Math.sign(end.y - before.y) || 1];
+  const d = dx ? `M${end.x} ${end.y}l${-6 * dx} -3.5v7z` : `M${end.x} ${end.y}l-3.5 ${-6 * dy}h7z`;
+  return svg("path", { d, style: { fill: colour } });
+}
+
+/** The sign of what has to move, in the middle of an edge. */
+function badge(points, moves) {
+  const { x, y } = middleOf(points);
+  const words = moves > 1 ? `⇄ ${moves}` : "⇄";
+  const width = words.length * 6.4 + 9;
+  return svg(
+    "g.graph-moves",
+    {},
+    svg("rect", { x: x - width / 2, y: y - 8, width, height: 16, rx: 8 }),
+    text("graph-moves-sign", x, y + 4, words, "middle"),
+  );
+}
+
+function middleOf(points) {
+  if (points.length % 2) return points[(points.length - 1) / 2];
+  const [a, b] = [points[points.length / 2 - 1], points[points.length / 2]];
+  return { x: (a.x + b.x) / 2, y: (a.y + b.y) / 2 };
+}
+
+/** A smooth line through points: downwards at its ends, or sideways. */
+export function path(points, sideways = false) {
+  const at = ({ x, y }) => `${round(x)} ${round(y)}`;
+  const [first, ...rest] = points;
+  const last = rest.at(-1);
+  if (rest.length === 1) {
+    if (sideways) {
+      const half = (first.x + last.x) / 2;
+      return `M${at(first)}C${round(half)} ${round(first.y)} ${round(half)} ${round(last.y)} ${at(last)}`;
+    }
+    if (Math.abs(first.x - last.x) < 1) return `M${at(first)}L${at(last)}`;
+    const half = (first.y + last.y) / 2;
+    return `M${at(first)}C${round(first.x)} ${round(half)} ${round(last.x)} ${round(half)} ${at(last)}`;
+  }
+  // Quadratic curves between the middles of the pieces.
+  let d = `M${at(first)}`;
+  for (let k = 0; k < rest.length - 1; k += 1) {
+    const [here, next] = [rest[k], rest[k + 1]];
+    const end =
+      k === rest.length - 2 ? next : { x: (here.x + next.x) / 2, y: (here.y + next.y) / 2 };
+    d += `Q${at(here)} ${at(end)}`;
+  }
+  return d;
+}
+
+function round(number) {
+  return Math.round(number * 10) / 10;
+}

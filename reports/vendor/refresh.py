@@ -1,0 +1,77 @@
+"""Fetches what the report bundles from others, at the versions that `vendor.json` pins.
+
+    python reports/vendor/refresh.py              writes the files of the pinned versions again
+    python reports/vendor/refresh.py dagre 3.1.3  pins another version, and writes it
+
+Each package comes from the npm registry, whose checksum is compared with the pinned one. A file is
+the package's own module with its licence before it, so that every copy of a report has it.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+import sys
+import tarfile
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+PINNED = HERE / "vendor.json"
+REGISTRY = "https://registry.npmjs.org"
+
+
+def main(arguments: list[str]) -> None:
+    """Writes every file, with another version of one where that is asked for."""
+    pinned = json.loads(PINNED.read_text())
+    if arguments:
+        name, version = arguments
+        pinned[name]["version"] = version
+        pinned[name]["integrity"] = described(pinned[name])["dist"]["integrity"]
+    for name, one in pinned.items():
+        text = bundled(one)
+        (HERE / f"{name}.js").write_text(text, encoding="utf-8")
+        one["sha256"] = hashlib.sha256(text.encode()).hexdigest()
+        print(f"{name} {one['version']}: {len(text):,} characters")
+    PINNED.write_text(json.dumps(pinned, indent=2) + "\n")
+
+
+def described(one: dict[str, Any]) -> dict[str, Any]:
+    """What the registry says about a version."""
+    package = one["package"].replace("/", "%2f")
+    with urllib.request.urlopen(f"{REGISTRY}/{package}/{one['version']}") as answer:
+        found: dict[str, Any] = json.load(answer)
+    return found
+
+
+def bundled(one: dict[str, Any]) -> str:
+    """The module of a package, its licences before it."""
+    with urllib.request.urlopen(described(one)["dist"]["tarball"]) as answer:
+        packed = answer.read()
+    kind, _, wanted = one["integrity"].partition("-")
+    if base64.b64encode(hashlib.new(kind, packed).digest()).decode() != wanted:
+        raise SystemExit(f"{one['package']} {one['version']} is not what vendor.json pins.")
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        texts = [read(archive, f"package/{path}") for path in (*one["licences"], one["module"])]
+    *licences, module = texts
+    # Neither file is in the page.
+    module = re.sub(r"\n?/\*! For license information.*?\*/|\n//# sourceMappingURL=.*", "", module)
+    notices = "\n\n".join(text.strip().strip("/*").strip() for text in licences)
+    head = f"{one['package']} {one['version']} ({one['licence']}), {one['home']}"
+    return f"/*!\n{head}\n\n{notices}\n*/\n{module.strip()}\n"
+
+
+def read(archive: tarfile.TarFile, path: str) -> str:
+    """The text of a file in a package."""
+    file = archive.extractfile(path)
+    if file is None:
+        raise SystemExit(f"The package has no {path}.")
+    return file.read().decode()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
