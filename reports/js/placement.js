@@ -129,26 +129,28 @@ class Placement {
     if (this.width) this.draw();
   }
 
-  /** Whether devices that differ in an axis alone hold different blocks. */
+  /** 2 where an axis of the mesh cuts a dimension that is laid out, 1 where another, else 0. */
   #matters(name) {
-    this.mattering ??= new Map();
-    const key = `${this.key} ${name}`;
-    if (!this.mattering.has(key)) {
-      const axis = Object.keys(this.mesh.axes);
-      const at = axis.indexOf(name);
-      const stride = axis.slice(at + 1).reduce((all, one) => all * this.mesh.axes[one], 1);
-      const holds = (index) => {
-        const device = this.deviceAt(index * stride);
-        return `${this.blocks.block(device)} ${this.blocks.partial(device)}`;
-      };
-      const first = holds(0);
-      let differs = false;
-      for (let index = 1; !differs && index < this.mesh.axes[name]; index += 1) {
-        differs = holds(index) !== first;
+    const axes = Object.keys(this.mesh.axes);
+    const at = axes.indexOf(name);
+    const stride = axes.slice(at + 1).reduce((all, one) => all * this.mesh.axes[one], 1);
+    const { rows, columns } = this.tensorLayout;
+    const first = this.deviceAt(0);
+    const before = this.blocks.block(first);
+    let found = 0;
+    for (let index = 1; found < 2 && index < this.mesh.axes[name]; index += 1) {
+      const device = this.deviceAt(index * stride);
+      const block = this.blocks.block(device);
+      const laid = (dim) => dim !== null && block?.[dim] !== before?.[dim];
+      if (laid(rows) || laid(columns)) found = 2;
+      else if (
+        String(block) !== String(before) ||
+        this.blocks.partial(device) !== this.blocks.partial(first)
+      ) {
+        found = 1;
       }
-      this.mattering.set(key, differs);
     }
-    return this.mattering.get(key);
+    return found;
   }
 
   #panels() {
@@ -302,7 +304,7 @@ class Placement {
       : "";
     const room = Math.min(this.width, WIDEST * 2 + 24);
     const beside = room >= NARROW;
-    const each = beside ? Math.min(WIDEST, (room - 20) / 2) : room;
+    const each = beside ? Math.min(WIDEST, Math.floor((room - 24) / 2)) : room;
     const handlers = {
       point: (cell) => this.point(cell),
       choose: (cell) => this.choose(cell),

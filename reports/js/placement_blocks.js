@@ -53,7 +53,7 @@ export class Blocks {
 
   /** The numbers of blocks along each dimension as one, rows first; null for null. */
   linear(block) {
-    return block && block.reduce((sum, index, dim) => sum * this.shards[dim] + index, 0);
+    return block?.reduce((sum, index, dim) => sum * this.shards[dim] + index, 0) ?? null;
   }
 
   /** How many blocks there are. */
@@ -76,7 +76,7 @@ export class Blocks {
   /** The slice of each dimension that a device holds; null when it holds nothing. */
   index(device) {
     const block = this.block(device);
-    return block && block.map((index, dim) => this.range(dim, index));
+    return block?.map((index, dim) => this.range(dim, index)) ?? null;
   }
 
   /** Devices that hold a block, in order, at most so many of them. */

@@ -16,8 +16,8 @@ const LINE = 16;
  * How a mesh is laid out: axes as columns and rows, the others as panels or left out.
  *
  * @param {object} mesh `{axes, devices}`.
- * @param {(axis: string) => boolean} matters whether devices that differ in an axis differ in what
- *   they hold.
+ * @param {(axis: string) => number} matters how much devices that differ in an axis differ in what
+ *   they hold; 0 for not at all.
  * @param {string[]} [wanted] the axes to lay out as rows and columns.
  * @returns {object} `columns`, `rows` and each of `panels` and `same`: `{name, length, stride}`,
  *   of which `same` are those along which everything is repeated, and that are not drawn.
@@ -35,7 +35,7 @@ export function meshLayout(mesh, matters, wanted = []) {
   const columns = laid.at(-1) ?? { name: "", length: 1, stride: 1 };
   const rows = laid.length > 1 ? laid[0] : { name: "", length: 1, stride: mesh.devices };
   const rest = axes.filter((axis) => !laid.includes(axis));
-  const panels = rest.filter((axis) => all || matters(axis.name));
+  const panels = rest.filter((axis) => all || matters(axis.name) > 0);
   return { columns, rows, panels, same: rest.filter((axis) => !panels.includes(axis)) };
 }
 

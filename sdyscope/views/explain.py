@@ -7,12 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.chain import Chain, Direction
+from sdyscope.analysis.chain import Beginning, Chain, Direction
 from sdyscope.analysis.explain import Explanation
 from sdyscope.analysis.obstacles import Absence, Reason
 from sdyscope.analysis.value_pairs import value_pairs
 from sdyscope.analysis.values import resolve_value
 from sdyscope.errors import CompilerError
+from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
 from sdyscope.views.propagate_rows import Side, returned
@@ -320,7 +321,7 @@ class _Values:
         return Why(
             chain.dimension,
             axis_text(str(chain.axis)),
-            _annotated(chain),
+            annotated(chain.beginning),
             tuple(
                 Move(
                     move.number,
@@ -341,27 +342,31 @@ class _Values:
             self.place(absence.op),
             absence.neighbour,
             absence.reason,
-            _plain(absence.words),
+            plain(absence.words),
             None if absence.rival is None else self.why(absence.rival),
             absence.repeated,
         )
 
     def place(self, node: int) -> Place:
         """What a node of the propagated graph is in the program."""
-        op = self.places.op(node)
-        scope, primitive = scope_of(op)
-        name = f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
-        return Place(op.kind, name if op.scope else op_text(op.kind), source_document(op.source))
+        return place(self.places.op(node))
 
 
-def _annotated(chain: Chain) -> Annotated | None:
-    found = chain.beginning
+def place(op: Op) -> Place:
+    """What an op is called."""
+    scope, primitive = scope_of(op)
+    name = f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
+    return Place(op.kind, name if op.scope else op_text(op.kind), source_document(op.source))
+
+
+def annotated(found: Beginning | None) -> Annotated | None:
+    """The document of where a chain begins; None for nothing."""
     if found is None:
         return None
     return Annotated(
         found.kind,
         found.name,
-        _plain(found.words),
+        plain(found.words),
         found.dimension,
         found.priority,
         source_document(found.source),
@@ -373,6 +378,6 @@ def _annotated(chain: Chain) -> Annotated | None:
 _FILE = re.compile(r"(?<!\S)(/\S+?)(?=:\d)")
 
 
-def _plain(words: str) -> str:
+def plain(words: str) -> str:
     """A sentence with file names as they are shown everywhere, and axes without quotes."""
     return axis_text(_FILE.sub(lambda found: file_text(found[0]), words))

@@ -27,7 +27,9 @@ _INSIDE = ("op", "inner argument", "inner result")
 
 
 @dataclass
-class _Row:
+class Row:
+    """A row of the table: what the address calls it, and its documents."""
+
     key: str
     section: str
     name: str
@@ -43,38 +45,38 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
       report: the inspection.
       pool: takes the shardings and source lines.
     """
-    rows = list(_rows(report))
+    listed = list(rows(report))
     lowered = {
-        p: [r.tensor.lowered.get(p) if r.tensor else None for r in rows] for p in _of(report)
+        p: [r.tensor.lowered.get(p) if r.tensor else None for r in listed] for p in _of(report)
     }
     decided = {
-        p: [r.value.propagated.get(p) if r.value else None for r in rows] for p in _of(report)
+        p: [r.value.propagated.get(p) if r.value else None for r in listed] for p in _of(report)
     }
     columns: dict[str, Any] = {
-        "key": (row.key for row in rows),
-        "section": (row.section for row in rows),
-        "name": (row.name for row in rows),
-        "kind": (_one(row).kind for row in rows),
-        "op": (row.value.primitive if row.value else "" for row in rows),
-        "ssa": (row.value.ssa if row.value else "" for row in rows),
-        "dtype": (_one(row).dtype for row in rows),
-        "shape": (_one(row).shape for row in rows),
-        "bytes": (_one(row).bytes for row in rows),
-        "source": (pool.source(_one(row).source) for row in rows),
-        "donated": (int(row.tensor is not None and row.tensor.donated) for row in rows),
-        "requested": (pool.sharding(_one(row).requested) for row in rows),
-        "verdict": (_verdict(row) for row in rows),
-        "notes": (row.tensor.notes if row.tensor else () for row in rows),
+        "key": (row.key for row in listed),
+        "section": (row.section for row in listed),
+        "name": (row.name for row in listed),
+        "kind": (_one(row).kind for row in listed),
+        "op": (row.value.primitive if row.value else "" for row in listed),
+        "ssa": (row.value.ssa if row.value else "" for row in listed),
+        "dtype": (_one(row).dtype for row in listed),
+        "shape": (_one(row).shape for row in listed),
+        "bytes": (_one(row).bytes for row in listed),
+        "source": (pool.source(_one(row).source) for row in listed),
+        "donated": (int(row.tensor is not None and row.tensor.donated) for row in listed),
+        "requested": (pool.sharding(_one(row).requested) for row in listed),
+        "verdict": (_verdict(row) for row in listed),
+        "notes": (row.tensor.notes if row.tensor else () for row in listed),
     }
     for p in _of(report):
         columns[f"lowered.{p}"] = (pool.sharding(said) for said in lowered[p])
         columns[f"lowered.{p}.agrees"] = (
-            None if row.tensor is None else row.tensor.agrees.get(p) for row in rows
+            None if row.tensor is None else row.tensor.agrees.get(p) for row in listed
         )
         if any(decided[p]):
             columns[f"propagated.{p}"] = (pool.sharding(said) for said in decided[p])
             columns[f"propagated.{p}.agrees"] = (
-                None if row.value is None else row.value.as_requested.get(p) for row in rows
+                None if row.value is None else row.value.as_requested.get(p) for row in listed
             )
             columns[f"propagated.{p}.fate"] = (said.fate if said else "" for said in decided[p])
             columns[f"propagated.{p}.merged"] = (
@@ -86,14 +88,14 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
                 else ()
                 for said in decided[p]
             )
-        if any(p in row.held for row in rows):
-            columns[f"partitioned.{p}"] = (_held(row.held.get(p)) for row in rows)
+        if any(p in row.held for row in listed):
+            columns[f"partitioned.{p}"] = (_held(row.held.get(p)) for row in listed)
     return {
         "partitioners": list(_of(report)),
         "stages": {
-            "requested": any(row.tensor is not None and row.tensor.by_author for row in rows),
+            "requested": any(row.tensor is not None and row.tensor.by_author for row in listed),
             "propagated": [p for p in _of(report) if any(decided[p])],
-            "partitioned": [p for p in _of(report) if any(p in row.held for row in rows)],
+            "partitioned": [p for p in _of(report) if any(p in row.held for row in listed)],
         },
         **table(columns),
     }
@@ -103,7 +105,7 @@ def _of(report: Report) -> tuple[Partitioner, ...]:
     return report.partitioners
 
 
-def _one(row: _Row) -> ShownTensor | Value:
+def _one(row: Row) -> ShownTensor | Value:
     found = row.tensor if row.tensor is not None else row.value
     assert found is not None
     return found
@@ -116,7 +118,7 @@ def _held(held: HeldTensor | None) -> tuple[Any, ...] | None:
     return (held.sharding, held.local_shape, held.layout, held.stored, held.copies, held.shares)
 
 
-def _rows(report: Report) -> Iterator[_Row]:
+def rows(report: Report) -> Iterator[Row]:
     """Tensors as `show` has them, each with its value; then all other values."""
     tensors = report.show.tensors
     values = list(report.propagate.values) if report.propagate is not None else []
@@ -129,7 +131,7 @@ def _rows(report: Report) -> Iterator[_Row]:
         if values and tensor.kind in _INSIDE:
             continue
         value = paired.get(id(tensor))
-        yield _Row(
+        yield Row(
             keys.unique(_key(tensor, value)),
             _section(tensor),
             shown_name(tensor.name, tensor.kind) or tensor.kind,
@@ -138,7 +140,7 @@ def _rows(report: Report) -> Iterator[_Row]:
             held.get((tensor.kind, tensor.index), {}),
         )
     for value in values[len(named) :]:
-        yield _Row(keys.unique(value.ssa or value.name), "inside", value.name, None, value)
+        yield Row(keys.unique(value.ssa or value.name), "inside", value.name, None, value)
 
 
 def _key(tensor: ShownTensor, value: Value | None) -> str:
@@ -186,7 +188,7 @@ def _section(tensor: ShownTensor) -> str:
     return "inside" if tensor.kind in _INSIDE else "constraint"
 
 
-def _verdict(row: _Row) -> Verdict:
+def _verdict(row: Row) -> Verdict:
     tensor, value = row.tensor, row.value
     if tensor is not None:
         if tensor.dropped:

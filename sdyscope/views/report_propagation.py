@@ -1,0 +1,318 @@
+"""Propagation in the report: its steps, and all that chains are made of, in columns.
+
+The page works out by itself how every value was sharded after each step, and follows the chain of
+any of them, as `sdyscope propagate --at-step` and `sdyscope explain` do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
+
+from sdyscope.analysis.axis_parts import AxisPart, part_of
+from sdyscope.analysis.chain import Beginning
+from sdyscope.analysis.chain_index import ChainIndex
+from sdyscope.analysis.explain import Explainer
+from sdyscope.analysis.flow import Ref
+from sdyscope.analysis.replay import Replay
+from sdyscope.errors import TargetError
+from sdyscope.graph import Op
+from sdyscope.inspection import Inspection
+from sdyscope.propagated import ValueId
+from sdyscope.views.explain import annotated, place, plain
+from sdyscope.views.propagate_rows import ssa_name
+from sdyscope.views.propagated import axis_text, describer
+from sdyscope.views.report import Report
+from sdyscope.views.report_columns import Pool, table
+from sdyscope.views.report_tensors import Row, rows
+from sdyscope.views.shardings import source_document
+
+#: Of at most so many values it is said what stopped an axis: arguments and results come first.
+STOPPED = 800
+
+_T = TypeVar("_T", bound=Hashable)
+
+
+@dataclass
+class _Numbers(Generic[_T]):
+    """Gives each distinct thing a number, in the order in which they come."""
+
+    known: dict[_T, int] = field(default_factory=dict)
+
+    def of(self, thing: _T) -> int:
+        return self.known.setdefault(thing, len(self.known))
+
+
+def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
+    """The data of the view; `reports/js/propagation_data.js` reads it.
+
+    Args:
+      report: the inspection as a document.
+      pool: takes source lines.
+      inspection: the program.
+
+    Raises:
+      SdyscopeError: Shardy did not propagate it, or no axis moved.
+    """
+    found = report.propagate
+    known = () if found is None else found.propagations
+    if not any(one.partitioner == "shardy" for one in known):
+        raise TargetError(
+            "Only Shardy says how it propagates, step by step, and it did not propagate this."
+            + (" GSPMD says where values end up, not how they came there." if known else "")
+        )
+    return _Part(pool, inspection, list(rows(report))).document()
+
+
+class _Part:
+    """Makes the data.
+
+    Args:
+      pool: takes source lines.
+      inspection: the program.
+      listed: the rows of the tensors' table.
+    """
+
+    def __init__(self, pool: Pool, inspection: Inspection, listed: Sequence[Row]) -> None:
+        self.pool = pool
+        self.explainer: Explainer = inspection.explainer("shardy")
+        self.flow = self.explainer.flow
+        self.index = ChainIndex(self.flow, inspection.annotations("shardy"))
+        self.places = describer(inspection, self.explainer.propagated).places
+        self.graph = inspection.graph("shardy")
+        self.rows = listed
+        self.row_of: dict[str, int] = {}
+        for number, row in enumerate(listed):
+            if row.value is not None and row.section != "result":
+                self.row_of.setdefault(row.value.ssa, number)
+        self.refs: _Numbers[Ref] = _Numbers()
+        self.parts: _Numbers[AxisPart] = _Numbers()
+        self.ops: dict[int, int] = {}
+        self.listed_ops: list[Op] = []
+        self.hows: _Numbers[tuple[str, str]] = _Numbers()
+        self.annotations: dict[int, int] = {}
+        self.said: list[tuple[Any, ...]] = []
+
+    def document(self) -> dict[str, Any]:
+        """The whole part."""
+        propagated = self.explainer.propagated
+        replay = Replay(self.flow, self.places)
+        values = [self._ref(row) for row in self.rows]
+        moved = table(self._steps(replay))
+        arrivals = self._arrivals()
+        stops, stopped = self._stops(values)
+        made: dict[str, Any] = {
+            "exactness": propagated.exactness,
+            "madeBy": propagated.source,
+            "last": replay.last,
+            "priorities": replay.has_priorities,
+            "steps": moved,
+            "arrivals": arrivals,
+            "values": [None if ref is None else self.refs.of(ref) for ref in values],
+            "results": dict(self._results(values)),
+            "stops": stops,
+            "stopped": stopped,
+        }
+        # What these bring up is known when they are made.
+        made |= self._annotated()
+        made["links"] = self._links()
+        made |= self._final()
+        made["places"] = table(self._places())
+        made["hows"] = list(self.hows.known)
+        made["annotations"] = self.said
+        mesh = self.flow.mesh
+        made["parts"] = [
+            (part.name, part.start, part.stop, axis_text(str(part.axis(mesh))))
+            for part in self.parts.known
+        ]
+        return made
+
+    def _ref(self, row: Row) -> Ref | None:
+        """The value of a row; None where it has none after propagation."""
+        if row.value is None or row.tensor is not None and row.tensor.kind == "shard_map input":
+            return None
+        return self._root(self._value(row.value.ssa))
+
+    def _root(self, value: ValueId | None) -> Ref | None:
+        found = None if value is None else self.explainer.propagated.values.get(value)
+        if found is None or found.node is None:
+            return None
+        return self.flow.root((found.node, found.result))
+
+    def _value(self, ssa: str) -> ValueId | None:
+        if not hasattr(self, "_by_ssa"):
+            graph = self.graph
+            self._by_ssa = {
+                ssa_name(graph, value): value for value in self.explainer.propagated.values
+            }
+        return self._by_ssa.get(ssa)
+
+    def _steps(self, replay: Replay) -> dict[str, Any]:
+        numbers, parts, places, edges, sources, targets, priorities = [], [], [], [], [], [], []
+        mesh = self.flow.mesh
+        for step, moved in zip(self.explainer.propagated.steps, replay.steps(), strict=True):
+            numbers.append(step.number)
+            parts.append(self.parts.of(part_of(step.axis, mesh)))
+            places.append(self._place(step.op))
+            edges.append(int(step.source[0] == "result" and self.index.is_boundary(step.op)))
+            sources.append(moved.source)
+            targets.append(moved.targets)
+            priorities.append(moved.priority)
+        return {
+            "number": _differences(numbers),
+            "part": parts,
+            "place": places,
+            "edge": edges,
+            "from": sources,
+            "to": targets,
+            "priority": priorities,
+        }
+
+    def _arrivals(self) -> dict[str, list[int]]:
+        """What came to each value, one after the other: of a step the position in the list."""
+        position = {id(step): at for at, step in enumerate(self.explainer.propagated.steps)}
+        refs: list[int] = []
+        steps: list[int] = []
+        sources: list[int] = []
+        hows: list[int] = []
+        for ref in self.flow.all_arrivals().copy():
+            for brought in self.index.brought(ref):
+                refs.append(self.refs.of(ref))
+                steps.append(position[id(brought.arrival.step)])
+                sources.append(self.refs.of(brought.arrival.source))
+                hows.append(self.hows.of((brought.direction, axis_text(brought.rule))))
+        return {
+            "ref": _differences(refs),
+            "step": _differences(steps),
+            "source": _differences(sources),
+            "how": hows,
+        }
+
+    def _annotated(self) -> dict[str, Any]:
+        """What values are annotated with themselves, and where chains begin."""
+        own: dict[int, list[int]] = {}
+        beginnings: dict[int, list[tuple[int, int]]] = {}
+        for ref in self.index.candidates():
+            parts = self.index.own(ref)
+            if parts:
+                own[self.refs.of(ref)] = [self.parts.of(part) for part in parts]
+            found = self.index.beginnings(ref)
+            if found:
+                beginnings[self.refs.of(ref)] = [
+                    (self.parts.of(part), self._beginning(beginning)) for part, beginning in found
+                ]
+        return {"own": own, "beginnings": beginnings}
+
+    def _beginning(self, beginning: Beginning) -> int:
+        said = annotated(beginning)
+        assert said is not None
+        row = (said.kind, said.name, said.words, said.priority, self.pool.source(said.source))
+        key = hash(row)
+        if key not in self.annotations:
+            self.annotations[key] = len(self.said)
+            self.said.append(row)
+        return self.annotations[key]
+
+    def _links(self) -> dict[int, list[tuple[int, int, int]]]:
+        made: dict[int, list[tuple[int, int, int]]] = {}
+        waiting = list(self.refs.known)
+        for ref in waiting:
+            found = self.index.links(ref)
+            if not found:
+                continue
+            made[self.refs.of(ref)] = [
+                (
+                    self._linked(link.value, waiting),
+                    self._place(link.op),
+                    self.hows.of((link.direction, axis_text(link.rule))),
+                )
+                for link in found
+            ]
+        return made
+
+    def _linked(self, ref: Ref, waiting: list[Ref]) -> int:
+        if ref not in self.refs.known:
+            waiting.append(ref)
+        return self.refs.of(ref)
+
+    def _final(self) -> dict[str, Any]:
+        """What each value is sharded on in the end: the number of a list of [dimension, part]."""
+        lists: _Numbers[tuple[tuple[int, int], ...]] = _Numbers()
+        codes = [
+            lists.of(tuple((dim, self.parts.of(part)) for dim, part in self.flow.parts(ref)))
+            for ref in list(self.refs.known)
+        ]
+        return {"final": codes, "shardings": list(lists.known)}
+
+    def _results(self, values: Sequence[Ref | None]) -> Iterator[tuple[int, list[Any]]]:
+        """For results with an annotation of their own, where each axis is followed from."""
+        for number, (row, ref) in enumerate(zip(self.rows, values, strict=True)):
+            if row.section != "result" or row.tensor is None or ref is None:
+                continue
+            there = row.tensor.index
+            found = None if there is None else self.index.result(there, ref)
+            if found is not None:
+                yield (
+                    number,
+                    [
+                        (
+                            dim,
+                            self.parts.of(part),
+                            None if begins is None else self._beginning(begins),
+                            None if onward is None else self.refs.of(onward),
+                        )
+                        for dim, part, begins, onward in found
+                    ],
+                )
+
+    def _stops(self, values: Sequence[Ref | None]) -> tuple[dict[int, list[Any]], int]:
+        """What stopped axes at values, and of how many values it was asked."""
+        made: dict[int, list[Any]] = {}
+        asked: dict[Ref, None] = {}
+        for ref in values:
+            if ref is not None and len(asked) < STOPPED:
+                asked[ref] = None
+        for ref in asked:
+            found = self.explainer.obstacles.absences(ref)
+            if found:
+                made[self.refs.of(ref)] = [
+                    (
+                        axis_text(str(one.axis)),
+                        one.dimension,
+                        plain(one.words),
+                        self._place(one.op),
+                        one.reason,
+                        one.repeated,
+                    )
+                    for one in found
+                ]
+        return made, len(asked)
+
+    def _place(self, node: int) -> int:
+        """The number of what an op of the propagated graph is in the program."""
+        op = self.places.op(node)
+        key = id(op)
+        if key not in self.ops:
+            self.ops[key] = len(self.listed_ops)
+            self.listed_ops.append(op)
+        return self.ops[key]
+
+    def _places(self) -> dict[str, Any]:
+        """Each op's name and line, and the row of its first result."""
+        of_rows = []
+        for op in self.listed_ops:
+            is_here = op.id < len(self.graph.ops) and self.graph.ops[op.id] is op
+            of_rows.append(
+                self.row_of.get(ssa_name(self.graph, (op.id, 0))) if is_here and op.types else None
+            )
+        return {
+            "name": [place(op).name for op in self.listed_ops],
+            "source": [self.pool.source(source_document(op.source)) for op in self.listed_ops],
+            "row": of_rows,
+        }
+
+
+def _differences(numbers: Sequence[int]) -> list[int]:
+    """Each number less the one before it, which takes fewer bytes."""
+    return [here - before for before, here in zip([0, *numbers], numbers, strict=False)]
