@@ -1,0 +1,176 @@
+// Two partitioners, or two programs: what differs, by where it begins.
+
+import { isSame, places, withoutPlace } from "./differences_model.js";
+import { place } from "./differences_places.js";
+import { collectiveTable, kindTable, loweredPart, memoryTable } from "./differences_tables.js";
+import { el } from "./dom.js";
+import { count, partitionerName, size, whole } from "./format.js";
+
+/** How many places are shown before the rest is asked for. */
+const SHOWN = 8;
+
+export function mount(_root, context) {
+  const { data, slots, state } = context;
+  const labels = data.labels.map(partitionerName);
+  const shared = { ...context, labels };
+  const found = places(data);
+  slots.totals.append(...totals(data, labels));
+  slots.causesSection.hidden = !found.length;
+  const rest = withoutPlace(data);
+  slots.restSection.hidden = !rest.length;
+  if (rest.length) slots.rest.append(collectiveTable(rest, shared));
+  slots.lowered.append(...loweredPart(data.lowered, shared));
+  slots.notes.append(...notes(data, labels));
+  slots.count.textContent = count(found.length, "place");
+
+  function update({ open = "1", all = "", list = "" }) {
+    const opened = Number(open) - 1;
+    const shown = all ? found : found.slice(0, Math.max(SHOWN, opened + 1));
+    slots.causes.replaceChildren(
+      ...shown.map((one, at) => place(one, at, { ...shared, open: at === opened, list })),
+    );
+    const left = found.length - shown.length;
+    slots.more.hidden = !left;
+    slots.more.replaceChildren(
+      el(
+        "button.more",
+        { type: "button", on: { click: () => state.set({ all: "1" }) } },
+        `Show ${count(left, "more place")}`,
+      ),
+    );
+  }
+  const move = (by) => {
+    const now = Number(state.params.open ?? "1");
+    const next = Math.min(Math.max(now + by, 1), found.length);
+    if (next) state.set({ open: String(next) });
+    slots.causes.children[next - 1]?.scrollIntoView({ block: "nearest" });
+  };
+  return {
+    update,
+    keys: [
+      { keys: "j", words: "Next place", run: () => move(1) },
+      { keys: "k", words: "Last place", run: () => move(-1) },
+    ],
+  };
+}
+
+// --- in all --------------------------------------------------------------------------------------
+
+function totals(data, labels) {
+  return [
+    el("h2.view-title", {}, title(data, labels)),
+    el("ol.compared-stages", {}, stageItems(data, labels)),
+    ...tables(data, labels),
+  ];
+}
+
+function title(data, labels) {
+  const where = data.across === "partitioners" ? "under" : "in";
+  const [a, b] = labels;
+  if (isSame(data)) return [`The same ${where} `, el("bdi", {}, a), " and ", el("bdi", {}, b), "."];
+  const words = [];
+  const { partitioned, propagated } = data;
+  if (!partitioned.unavailable && partitioned.a.total && partitioned.b.total) {
+    const [one, two] = [partitioned.a.total.sent, partitioned.b.total.sent];
+    if (one !== two) words.push(`sends ${moreOrLess(one, two)}`);
+    const total = partitioned.memory.find(([kind]) => kind === "total");
+    if (total && total[2] !== total[3]) words.push(`needs ${moreOrLess(total[2], total[3])}`);
+  }
+  if (words.length) {
+    const than = data.across === "partitioners" ? "Under " : "In ";
+    return [than, el("bdi", {}, b), ` a device ${words.join(" and ")}.`];
+  }
+  if (propagated.differentValues) {
+    const all = propagated.sameValues + propagated.differentValues;
+    return [
+      `${whole(propagated.differentValues)} of ${count(all, "value")} are sharded differently ${where} `,
+      el("bdi", {}, a),
+      " and ",
+      el("bdi", {}, b),
+      ".",
+    ];
+  }
+  return [el("bdi", {}, a), " and ", el("bdi", {}, b), " differ."];
+}
+
+function moreOrLess(a, b) {
+  const [one, two] = [a ?? 0, b ?? 0];
+  return `${size(Math.abs(two - one))} ${two > one ? "more" : "less"} (${size(two)}, not ${size(one)})`;
+}
+
+function stageItems(data, labels) {
+  const { lowered, propagated, partitioned } = data;
+  return [
+    stage("lowered", lowered, () => {
+      const all = lowered.sameTensors + lowered.tensors.length;
+      if (lowered.same) return `${count(all, "tensor")}, all alike`;
+      const parts = [
+        lowered.tensors.length &&
+          `${whole(lowered.tensors.length)} of ${count(all, "tensor")} differ`,
+        lowered.ops.length && `${count(lowered.ops.length, "kind")} of ops differ`,
+        lowered.meshes.length && "the meshes differ",
+      ];
+      return parts.filter(Boolean).join(", ");
+    }),
+    stage("propagated", propagated, () => {
+      const all = propagated.sameValues + propagated.differentValues;
+      const only = propagated.only.map((number, at) =>
+        number ? `; ${whole(number)} only in ${labels[at]}` : "",
+      );
+      return propagated.differentValues
+        ? `${whole(propagated.differentValues)} of ${count(all, "value")} differ, from ${count(propagated.beginnings.length, "place")} on${only.join("")}`
+        : `${count(all, "value")}, all alike${only.join("")}`;
+    }),
+    stage("partitioned", partitioned, () => {
+      const failed = [partitioned.a, partitioned.b].find((side) => side.failure);
+      if (failed) return `${failed.label}: ${failed.failure}`;
+      return partitioned.same
+        ? "a device sends and needs the same"
+        : `${count(partitioned.collectives.length, "difference")} of collectives`;
+    }),
+  ];
+}
+
+function stage(name, data, words) {
+  const tone = data.unavailable ? "muted" : data.same ? "good" : "warning";
+  const mark = { muted: "–", good: "=", warning: "≠" }[tone];
+  return el(
+    "li.compared-stage",
+    { data: { tone } },
+    el("span.compared-mark", { "aria-hidden": "true" }, mark),
+    el("strong", {}, name),
+    el("span.compared-words", { dir: "auto" }, data.unavailable ?? words()),
+  );
+}
+
+function tables(data, labels) {
+  const { partitioned } = data;
+  if (partitioned.unavailable || partitioned.same || !partitioned.a.total || !partitioned.b.total) {
+    return [];
+  }
+  return [
+    el("div.compared-tables", {}, kindTable(partitioned, labels), memoryTable(partitioned, labels)),
+  ];
+}
+
+function notes(data, labels) {
+  const found = [];
+  const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
+  for (const [why, number] of data.propagated.notComparable ?? []) {
+    say(`${count(number, "value")} not compared: ${why}.`);
+  }
+  (data.propagated.exactness ?? []).forEach((exactness, at) => {
+    if (exactness !== "exact") say(`The propagation of ${labels[at]} is ${exactness}.`, "bad");
+  });
+  if (data.partitioned.moved) {
+    say(
+      `${count(data.partitioned.moved, "tensor")} are communicated alike by both, for ops of other scopes.`,
+    );
+  }
+  for (const words of data.partitioned.notes ?? []) say(words);
+  const sides = [data.partitioned.a, data.partitioned.b].filter(Boolean);
+  for (const [at, side] of sides.entries()) {
+    for (const words of side.notes) say(`${labels[at]}: ${words}`);
+  }
+  return found;
+}
