@@ -58,6 +58,7 @@ VIEWS = (
     View("overview", "Overview", "o"),
     View("tensors", "Tensors", "t"),
     View("graph", "Graph", "r", needs_program=True),
+    View("propagation", "Propagation", "p", needs_program=True),
     View("communication", "Communication", "c", needs_program=True),
     View("memory", "Memory", "m"),
     View("differences", "Differences", "d", needs_program=True),
