@@ -2,24 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from sdyscope import child
 from sdyscope.commands import compiled_file, opening, options
+from sdyscope.commands import run as running
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.program import Partitioner
     from sdyscope.views.report import Report
+    from sdyscope.views.run import Run
+
+#: How many steps --run times.
+_STEPS = 3
 
 #: What --format makes, and the file that it is written to by default.
 FORMATS = {"html": "report.html", "markdown": "", "json": "", "svg": ""}
 
 
-@options.command()
+def _environment(run: bool, **options: Any) -> Mapping[str, str]:
+    """Only what is run needs devices."""
+    return running.environment(**options) if run else child.LOWERING
+
+
+@options.command(environment=_environment)
 @options.target
 @options.mesh
 @options.partitioner()
@@ -30,6 +42,11 @@ FORMATS = {"html": "report.html", "markdown": "", "json": "", "svg": ""}
     "--no-compile",
     is_flag=True,
     help="Leave the compile out, and with it memory and communication.",
+)
+@click.option(
+    "--run",
+    is_flag=True,
+    help="Run it, too, as `sdyscope run` does, and show what the devices held.",
 )
 @click.option(
     "--format",
@@ -54,6 +71,7 @@ def command(
     module: str | None,
     on: Hardware | None,
     no_compile: bool,
+    run: bool,
     form: str | None,
     path: Path | None,
 ) -> int:
@@ -80,7 +98,14 @@ def command(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
     with progress_bar() as notify:
-        made = report.document(inspection, target, on=on, compiled=not no_compile, notify=notify)
+        made = report.document(
+            inspection,
+            target,
+            on=on,
+            compiled=not no_compile,
+            run=(lambda: _run(inspection)) if run else None,
+            notify=notify,
+        )
         if chosen == "svg" and path is not None:
             return _pictures(path, made, inspection)
         content = _content(chosen, made, inspection)
@@ -114,6 +139,17 @@ def _check_not_compiled(target: str) -> None:
 def _form_of(path: Path | None) -> str:
     endings = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
     return endings.get(path.suffix.lower(), "html") if path is not None else "html"
+
+
+def _run(inspection: Inspection) -> Run:
+    """The program on the devices there are, a few steps of it."""
+    from sdyscope.stages import execute
+    from sdyscope.views import run
+
+    if inspection.program is not None:
+        needed = execute.devices_needed(inspection.program)
+        execute.more_cpu_devices(max(running.VIRTUAL, needed))
+    return run.document(inspection.run(steps=_STEPS, devices=running.devices_for(inspection)))
 
 
 def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:

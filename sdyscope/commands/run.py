@@ -20,8 +20,11 @@ if TYPE_CHECKING:
 VIRTUAL = 8
 
 
-def _environment(
-    mesh: Mapping[str, int] | None, devices: int | None, platform: str | None, **_: Any
+def environment(
+    mesh: Mapping[str, int] | None,
+    devices: int | None = None,
+    platform: str | None = None,
+    **_: Any,
 ) -> dict[str, str]:
     """What JAX reads once, when it is imported: how many CPU devices, and whether only those."""
     wanted = {}
@@ -33,7 +36,7 @@ def _environment(
     return wanted
 
 
-@options.command(environment=_environment)
+@options.command(environment=environment)
 @options.target
 @options.mesh
 @options.partitioner()
@@ -83,7 +86,7 @@ def command(
     with progress.progress_bar(not as_json) as notify:
         ran = inspection.run(
             steps=steps,
-            devices=_devices(inspection, platform, devices),
+            devices=devices_for(inspection, platform, devices),
             notify=notify,
         )
     found = run.document(ran)
@@ -105,8 +108,8 @@ def command(
     return 0 if found.passed else 1
 
 
-def _devices(
-    inspection: Inspection, platform: str | None, at_most: int | None
+def devices_for(
+    inspection: Inspection, platform: str | None = None, at_most: int | None = None
 ) -> tuple[Any, ...] | None:
     """What to run on; None for a program that names its devices, and for what can't be run."""
     from sdyscope.stages import compat, execute

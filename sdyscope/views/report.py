@@ -18,6 +18,7 @@ from sdyscope.views import check, comms, memory, propagate, show
 from sdyscope.views.check import FindingDocument
 from sdyscope.views.report_headlines import Headline, headlines
 from sdyscope.views.report_stages import Stage, StageName, Unavailable, stages
+from sdyscope.views.run import Run
 from sdyscope.views.shardings import MeshDocument
 
 __all__ = ["Report", "Unavailable", "document"]
@@ -49,6 +50,7 @@ class Report:
       propagate: every value after propagation; null where that is not known.
       memory: what a device holds; null where it was not compiled.
       comms: what a device sends; null likewise.
+      run: what it did on devices; null where it was not run.
       unavailable: what is not there, and why.
     """
 
@@ -69,6 +71,7 @@ class Report:
     propagate: propagate.Propagate | None
     memory: memory.Memory | None
     comms: comms.Comms | None
+    run: Run | None
     unavailable: tuple[Unavailable, ...]
 
     @property
@@ -77,6 +80,8 @@ class Report:
         found = dict.fromkeys(self.check.findings)
         for compiled in self.memory.compiled if self.memory is not None else ():
             found |= dict.fromkeys(compiled.findings)
+        if self.run is not None:
+            found |= dict.fromkeys(self.run.findings)
         order = ("error", "warning", "note")
         return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
@@ -87,6 +92,7 @@ def document(
     *,
     on: Hardware | None = None,
     compiled: bool = True,
+    run: Callable[[], Run] | None = None,
     notify: Notify = lambda what, done, total: None,
 ) -> Report:
     """The document of one program or module.
@@ -96,6 +102,7 @@ def document(
       target: the TARGET.
       on: what to compile for; None for as many CPU devices as it needs.
       compiled: whether to compile it, which memory and communication need.
+      run: runs it; None to leave that out.
       notify: told what is being done, how many of its steps are done, and of how many.
 
     Raises:
@@ -103,7 +110,7 @@ def document(
     """
     from importlib.metadata import version
 
-    steps = 4 if compiled else 2
+    steps = (4 if compiled else 2) + (run is not None)
     missing: list[Unavailable] = []
     notify("lowering", 0, steps)
     shown = show.shown(inspection)
@@ -128,6 +135,10 @@ def document(
     else:
         reason = "It was not compiled, as asked: without --no-compile it is."
         missing.append(Unavailable("partitioned", None, False, reason))
+    ran = None
+    if run is not None:
+        notify("running", steps - 1, steps)
+        ran = _or_missing(missing, "executed", run)
     first = None if held is None else next(iter(held.compiled), None)
     made = Report(
         target=target,
@@ -139,13 +150,14 @@ def document(
         partitioners=shown.partitioners,
         hardware=None if first is None else first.hardware,
         device_kind=None if first is None else first.device_kind,
-        stages=stages(shown, checked, decided, held, sent, missing),
+        stages=stages(shown, checked, decided, held, sent, ran, missing),
         headlines=headlines(shown, checked, decided, held, sent),
         show=shown,
         check=checked,
         propagate=decided,
         memory=held,
         comms=sent,
+        run=ran,
         unavailable=tuple(missing),
     )
     notify("writing", steps, steps)

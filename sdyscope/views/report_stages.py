@@ -12,6 +12,7 @@ from sdyscope.views.check import Check
 from sdyscope.views.comms import Comms
 from sdyscope.views.memory import Memory
 from sdyscope.views.propagate import Propagate
+from sdyscope.views.run import Run
 from sdyscope.views.show import ShownProgram
 from sdyscope.views.table import size
 
@@ -62,6 +63,7 @@ def stages(
     decided: Propagate | None,
     held: Memory | None,
     sent: Comms | None,
+    ran: Run | None,
     missing: Sequence[Unavailable],
 ) -> tuple[Stage, ...]:
     """The five, in order.
@@ -72,6 +74,7 @@ def stages(
       decided: every value after propagation, if it was propagated.
       held: what a device holds, if it was compiled.
       sent: what a device sends, likewise.
+      ran: what it did on devices, if it was run.
       missing: what is not there.
     """
     return (
@@ -79,9 +82,7 @@ def stages(
         _lowered(checked, missing),
         _propagated(decided, missing),
         _partitioned(held, sent, missing),
-        Stage(
-            "executed", "unknown", "not run", "sdyscope run TARGET runs it and checks every shard."
-        ),
+        _executed(ran, missing),
     )
 
 
@@ -195,6 +196,36 @@ def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unav
     if remade or held.failures:
         return Stage("partitioned", "warning", "compiled", words)
     return Stage("partitioned", "good", "compiled", words)
+
+
+def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
+    if ran is None:
+        if any(one.stage == "executed" for one in missing):
+            return _unknown("executed", missing)
+        words = "With --run it is run, and every shard and number is checked."
+        return Stage("executed", "unknown", "not run", words)
+    machine = ran.machine
+    virtual = "virtual " if machine.virtual else ""
+    parts = [
+        f"Run on {count(len(machine.devices), f'{virtual}{machine.platform.upper()} device')}."
+    ]
+    done = [one for one in ran.partitioners if one.ran]
+    for one in ran.partitioners:
+        if not one.ran:
+            parts.append(f"Not under {_called(one.partitioner)}: {_first(one.failure)}")
+    if done:
+        shards = sum(one.shards for one in done)
+        wrong = sum(one.differing for one in done)
+        results = [error for one in done for error in one.errors]
+        close = sum(error.within for error in results)
+        parts.append(
+            f"{count(shards, 'shard')} compared"
+            + (f", {count(wrong, 'tensor')} elsewhere." if wrong else ", all in their places.")
+        )
+        if results:
+            parts.append(f"{close:,} of {count(len(results), 'result')} as on one device.")
+    state: State = "good" if ran.passed else "bad"
+    return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
 
 
 def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:

@@ -117,3 +117,19 @@ def test_pictures_are_written_to_a_folder(sdyscope, target, tmp_path):
 
 def test_pictures_need_a_folder(sdyscope, target):
     sdyscope("report", target, "--no-compile", "--format", "svg").said("several pictures", "-o")
+
+
+@pytest.mark.compiles
+def test_what_was_run_closes_the_last_stage(sdyscope, target):
+    found = json.loads(sdyscope("report", target, "--run", "--format", "json").out)
+    stage = found["stages"][-1]
+    assert (stage["state"], stage["verdict"]) == ("good", "as placed")
+    assert "32 shards compared, all in their places." in stage["words"]
+    assert found["run"]["partitioners"][0]["ran"]
+
+
+def test_what_can_t_be_run_is_said(sdyscope, mlp_files):
+    done = sdyscope("report", mlp_files / "gspmd.mlir", "--no-compile", "--run", "--format", "json")
+    stage = json.loads(done.out)["stages"][-1]
+    assert (stage["state"], stage["verdict"]) == ("bad", "failed")
+    assert "without values to run it on" in stage["words"]

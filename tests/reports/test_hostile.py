@@ -40,6 +40,10 @@ def spoilt(value, name="", hint=str, texts=(HOSTILE,)):
         inner = typing.get_args(hint)
         inner_hint = inner[0] if inner else object
         return tuple(spoilt(item, name, inner_hint, texts) for item in value)
+    if isinstance(value, dict) and name == "axes":
+        return {"".join(texts) + axis: length for axis, length in value.items()}
+    if isinstance(value, dict):
+        return {key: spoilt(item, name, object, texts) for key, item in value.items()}
     if isinstance(value, str) and name not in KEPT and may_be_any_text(hint):
         return "".join(texts) + value
     return value
