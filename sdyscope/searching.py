@@ -175,7 +175,7 @@ class _Compiler:
             CompilerError: the compiler refuses it.
             TargetError: there is no such hardware, or its compiler is not installed.
         """
-        from sdyscope.analysis.collectives import collectives
+        from sdyscope.analysis.slices import collectives_of
         from sdyscope.hlo import read_hlo
         from sdyscope.stages.annotate import annotate
         from sdyscope.stages.partition import partition
@@ -186,7 +186,7 @@ class _Compiler:
         changes = _Writer(self._mesh, there.annotations("shardy")).changes(settings)
         changed = annotate(there.lowered["shardy"], there.graph("shardy"), changes)
         made = partition(changed, self._hardware, partitioner="shardy")
-        found = collectives(read_hlo(made.hlo), (self._mesh,))
+        found = collectives_of(made, read_hlo(made.hlo), (self._mesh,))
         memory = made.memory
         measured = Prediction(
             traffic(found),
