@@ -116,6 +116,7 @@ export async function mount(_root, context) {
   let chosen = "";
   let touched = { targets: new Set(), sources: new Set() };
   let shown = null;
+  let stopsOf = null;
 
   const moves = new GridTable({
     label: "Steps",
@@ -170,12 +171,17 @@ export async function mount(_root, context) {
     touched = propagation.touched(now);
     drawNow();
     moves.refresh();
-    const at = propagation.position(now);
-    if (now >= 0 && at < propagation.length) moves.reveal(at, { centre: true });
     values.refresh();
-    if (slots.follow.checked && !player.dragging) follow();
+    reveal();
     slots.after.textContent =
       now < 0 ? "Before the first step" : now >= last ? "In the end" : `After step ${whole(now)}`;
+  }
+
+  /** Brings what the step is about into sight. */
+  function reveal() {
+    const at = propagation.position(now);
+    if (now >= 0 && at < propagation.length) moves.reveal(at, { centre: true });
+    if (slots.follow.checked && !player.dragging) follow();
   }
 
   function follow() {
@@ -272,7 +278,7 @@ export async function mount(_root, context) {
           : `No value of this program is called ${chosen}.`;
       content.append(el("p.muted", { dir: "auto" }, words));
     }
-    const isAsked = known && (data.stops[data.values[row]] || all.length <= data.stopped);
+    const isAsked = known && asked().has(data.values[row]);
     slots.chain.replaceChildren(
       el(
         "header.propagation-chain-head",
@@ -308,6 +314,15 @@ export async function mount(_root, context) {
     slots.chain.scrollTop = 0;
   }
 
+  /** The values that it was worked out for what stopped axes: the first so many. */
+  function asked() {
+    if (!stopsOf) {
+      stopsOf = new Set();
+      for (const row of all) if (stopsOf.size < data.stopped) stopsOf.add(data.values[row]);
+    }
+    return stopsOf;
+  }
+
   function close() {
     state.set({ value: "" }, { push: true });
     values.element.focus();
@@ -320,6 +335,8 @@ export async function mount(_root, context) {
     ],
     shown() {
       player.drawSpark();
+      // The tables know how high they are a frame later.
+      requestAnimationFrame(() => requestAnimationFrame(reveal));
     },
     update(params) {
       const { step = "", value = "", all: every_ = "" } = params;
@@ -341,9 +358,8 @@ export async function mount(_root, context) {
 
 function notes(report, data, propagation) {
   const parts = [
-    `${count(propagation.length, "move")} in ${count(propagation.last + 1, "step")}, ${
-      data.exactness
-    }: ${data.madeBy}.`,
+    `${count(propagation.length, "move")}; Shardy numbers its steps from 0 to ${whole(propagation.last)}. `,
+    `${sentenceCase(data.exactness)}: ${data.madeBy}`.replace(/\.?$/, "."),
   ];
   if (report.partitioners.includes("gspmd")) {
     parts.push(" GSPMD does not say how it propagates: these are Shardy’s steps.");
@@ -426,6 +442,14 @@ function stepColumns(propagation, shared) {
   ];
 }
 
+function sentenceCase(words) {
+  return words.charAt(0).toUpperCase() + words.slice(1);
+}
+
+function plainOp(kind) {
+  return kind.slice(kind.lastIndexOf(".") + 1);
+}
+
 /** The last two parts of a scope. */
 function tail(name) {
   return name.split("/").slice(-2).join("/");
@@ -437,22 +461,25 @@ function valueColumns(propagation, rows, data, step, touched) {
     {
       name: "tensor",
       title: "value",
-      chars: 34,
-      least: 16,
-      grow: 2,
+      chars: 36,
+      least: 24,
+      grow: 3,
       priority: 0,
       render: (cell, row) => {
         const { targets, sources } = touched();
         const value = data.values[row];
         const name = get("name", row) || get("kind", row);
-        const op = get("section", row) === "inside" ? get("op", row) : "";
+        const op =
+          get("section", row) === "inside" ? get("op", row) || plainOp(get("kind", row)) : "";
         const mark = targets.has(value) ? "to" : sources.has(value) ? "from" : "";
         cell.dataset.touched = mark;
-        cell.title = `${name} ${get("ssa", row)}`;
+        cell.title = `${op ? `${name}/${op}` : name} ${get("ssa", row)}`;
         cell.append(
-          el("span.touch", { "aria-label": mark }, { to: "●", from: "○", "": "" }[mark]),
-          el("bdi", {}, op ? `${tail(name)}/${op}` : name),
+          el("span.touch", {}, { to: "●", from: "○", "": "" }[mark]),
+          mark ? el("span.unseen", {}, mark === "to" ? "came here: " : "came from: ") : "",
+          el("bdi", {}, op || name),
           op ? el("span.ssa", {}, get("ssa", row)) : "",
+          op ? el("bdi.ssa", {}, tail(get("name", row))) : "",
         );
       },
     },

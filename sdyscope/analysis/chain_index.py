@@ -11,29 +11,54 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from sdyscope.analysis.axis_parts import AxisPart
+from sdyscope.analysis import rule_words
+from sdyscope.analysis.axis_parts import AxisPart, part_of
 from sdyscope.analysis.chain import Beginning, Direction
 from sdyscope.analysis.chains import Chains
-from sdyscope.analysis.flow import CONSTRAINTS, REGIONS, Arrival, Flow, Ref
+from sdyscope.analysis.flow import CONSTRAINTS, EDGE, REGIONS, Flow, Ref, Slot
+from sdyscope.analysis.replay import Replay
 from sdyscope.annotations import Annotation
 from sdyscope.graph import Sharding
+from sdyscope.mesh import AxisRef
+from sdyscope.propagated import PropagationStep
 
-__all__ = ["Brought", "ChainIndex", "Linked", "Result"]
+__all__ = ["Brought", "ChainIndex", "Linked", "Moved", "Result"]
 
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """An axis that a step brought to a value.
+    """A value that a step brought an axis to.
 
     Attributes:
-        arrival: the step, and where it came from.
+        value: that value.
+        source: the value that it came from.
         direction: which way it went.
         rule: what allowed it, in words.
     """
 
-    arrival: Arrival
+    value: Ref
+    source: Ref
     direction: Direction
     rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One move of one axis, as `Replay.steps` says it, and what it brought.
+
+    Attributes:
+        step: the step.
+        part: the axis, or the part of one.
+        source: where it came from: ``dim 1 of the left operand``.
+        targets: where it went.
+        brought: what came to which values.
+    """
+
+    step: PropagationStep
+    part: AxisPart
+    source: str
+    targets: tuple[str, ...]
+    brought: tuple[Brought, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +93,67 @@ class ChainIndex(Chains):
 
     def __init__(self, flow: Flow, annotations: tuple[Annotation, ...] = ()) -> None:
         super().__init__(flow, annotations)
-        flow.all_arrivals()
+        self._axes: dict[AxisRef, AxisPart] = {}
+        self._dimensions: dict[tuple[int, AxisPart], int | None] = {}
+        self._lists: dict[tuple[tuple[int, AxisPart], ...], int] = {}
+        self._sharded: dict[Ref, int] = {}
+        self._slots: dict[tuple[object, ...], str] = {}
+        self._rules: dict[tuple[object, ...], str] = {}
 
-    def brought(self, ref: Ref) -> Iterator[Brought]:
-        """What steps brought to a value, in order."""
-        for arrival in self.flow.arrivals(ref):
-            move = self._move(ref, arrival.part, arrival)
-            yield Brought(arrival, move.direction, move.rule)
+    def moves(self, replay: Replay) -> Iterator[Moved]:
+        """Every move in order. What repeats from layer to layer is worked out once."""
+        flow = self.flow
+        for step in flow.propagated.steps:
+            part = self._axes.get(step.axis)
+            if part is None:
+                part = self._axes[step.axis] = part_of(step.axis, flow.mesh)
+            source = flow.at(step.op, step.source)
+            start = None if source is None else self._dimension(source, part)
+            targets = []
+            brought = []
+            for slot in step.targets:
+                ref = flow.at(step.op, slot)
+                to = None if ref is None else self._dimension(ref, part)
+                targets.append(self._slot_words(replay, step, slot, to))
+                if ref is not None and source is not None and ref != source:
+                    brought.append(Brought(ref, source, *self._how(step, start, slot, to)))
+            said = self._slot_words(replay, step, step.source, start)
+            yield Moved(step, part, said, tuple(targets), tuple(brought))
+
+    def _dimension(self, ref: Ref, part: AxisPart) -> int | None:
+        """`Flow.dimension_of`, once for all values that are sharded alike."""
+        number = self._sharded.get(ref)
+        if number is None:
+            parts = tuple(self.flow.parts(ref))
+            number = self._sharded[ref] = self._lists.setdefault(parts, len(self._lists))
+        key = (number, part)
+        if key not in self._dimensions:
+            self._dimensions[key] = self.flow.dimension_of(ref, part)
+        return self._dimensions[key]
+
+    def _slot_words(
+        self, replay: Replay, step: PropagationStep, slot: Slot, dimension: int | None
+    ) -> str:
+        op = self.flow.graph.ops[step.op]
+        if op.kind == EDGE or op.kind == "func.return":
+            return replay.words(step, slot)
+        key = (op.kind, id(op.sharding_rule), len(op.types), slot, dimension)
+        words = self._slots.get(key)
+        if words is None:
+            words = self._slots[key] = replay.words(step, slot)
+        return words
+
+    def _how(
+        self, step: PropagationStep, start: int | None, slot: Slot, to: int | None
+    ) -> tuple[Direction, str]:
+        op = self.flow.graph.ops[step.op]
+        if self._is_edge(op.id):
+            return "data flow", rule_words.data_flow(self._around(op))
+        key = (op.kind, id(op.sharding_rule), len(op.types), step.source, start, slot, to)
+        rule = self._rules.get(key)
+        if rule is None:
+            rule = self._rules[key] = rule_words.moved(op, step.source, start, slot, to)
+        return rule_words.direction(step.source, slot), rule
 
     def is_boundary(self, op: int) -> bool:
         """Whether a step through an op is about what enters or leaves a region."""
@@ -136,8 +215,13 @@ class ChainIndex(Chains):
 
     def _result(self, index: int, ref: Ref, sharding: Sharding) -> Iterator[Result]:
         for dimension, part in self.flow.parts_in(sharding):
-            own = self.annotated_result(index, part)
-            if own is not None:
+            annotation = self._by_result.get(index)
+            written = None if annotation is None else annotation.sharding
+            if (
+                annotation is not None
+                and rule_words.dimension_in(written, part, self.flow.mesh) is not None
+            ):
+                own = self._annotated("result", ref, part, annotation, annotation.path, None)
                 yield dimension, part, own, None
             elif self.flow.dimension_of(ref, part) is not None:
                 yield dimension, part, None, ref

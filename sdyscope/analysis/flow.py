@@ -70,7 +70,6 @@ class Flow:
         self._sources: dict[Ref, list[Ref]] = {}
         self._merge_data_flow()
         self._arrivals: dict[Ref, list[Arrival]] = {}
-        self._all_arrived = False
         self._parts: dict[Ref, list[tuple[int, AxisPart]]] = {}
 
     # Values.
@@ -267,26 +266,8 @@ class Flow:
         """The axes that came to a value, called by the one that stands for it, step by step."""
         found = self._arrivals.get(ref)
         if found is None:
-            brought = () if self._all_arrived else self._arriving(ref)
-            found = self._arrivals[ref] = list(brought)
+            found = self._arrivals[ref] = list(self._arriving(ref))
         return found
-
-    def all_arrivals(self) -> dict[Ref, list[Arrival]]:
-        """The axes that came to each value, step by step: quicker than one value after another."""
-        if not self._all_arrived:
-            found: dict[Ref, list[Arrival]] = {}
-            for step in self.propagated.steps:
-                part = part_of(step.axis, self.mesh)
-                source = self.at(step.op, step.source)
-                if source is None:
-                    continue
-                for slot in step.targets:
-                    ref = self.at(step.op, slot)
-                    if ref is not None and ref != source:
-                        found.setdefault(ref, []).append(Arrival(step, part, source, slot))
-            self._arrivals = found
-            self._all_arrived = True
-        return self._arrivals
 
     def _arriving(self, ref: Ref) -> Iterator[Arrival]:
         for step in self.propagated.steps.through(self._beside(ref)):

@@ -88,8 +88,8 @@ class Replay:
                 step.number,
                 step.axis,
                 self.places.op(step.op),
-                self._words(step, step.source),
-                tuple(self._words(step, target) for target in step.targets),
+                self.words(step, step.source),
+                tuple(self.words(step, target) for target in step.targets),
                 priority,
             )
 
@@ -146,8 +146,8 @@ class Replay:
                         found = max(found, self.places.priority(axis, origin, value))
         return found
 
-    def _words(self, step: PropagationStep, slot: Slot) -> str:
-        """``dim 1 of the left operand``."""
+    def words(self, step: PropagationStep, slot: Slot) -> str:
+        """What a step means by an operand or result of its op: ``dim 1 of the left operand``."""
         op = self.flow.graph.ops[step.op]
         rule = op.sharding_rule
         ref = self.flow.at(step.op, slot)

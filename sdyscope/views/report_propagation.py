@@ -10,7 +10,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from sdyscope.analysis.axis_parts import AxisPart, part_of
+from sdyscope.analysis.axis_parts import AxisPart
 from sdyscope.analysis.chain import Beginning
 from sdyscope.analysis.chain_index import ChainIndex
 from sdyscope.analysis.explain import Explainer
@@ -82,6 +82,9 @@ class _Part:
         self.places = describer(inspection, self.explainer.propagated).places
         self.graph = inspection.graph("shardy")
         self.rows = listed
+        self.by_ssa: dict[str, ValueId] = {
+            ssa_name(self.graph, value): value for value in self.explainer.propagated.values
+        }
         self.row_of: dict[str, int] = {}
         for number, row in enumerate(listed):
             if row.value is not None and row.section != "result":
@@ -89,25 +92,24 @@ class _Part:
         self.refs: _Numbers[Ref] = _Numbers()
         self.parts: _Numbers[AxisPart] = _Numbers()
         self.ops: dict[int, int] = {}
+        self.nodes: dict[int, int] = {}
         self.listed_ops: list[Op] = []
         self.hows: _Numbers[tuple[str, str]] = _Numbers()
-        self.annotations: dict[int, int] = {}
-        self.said: list[tuple[Any, ...]] = []
+        self.annotations: _Numbers[tuple[Any, ...]] = _Numbers()
 
     def document(self) -> dict[str, Any]:
         """The whole part."""
         propagated = self.explainer.propagated
         replay = Replay(self.flow, self.places)
         values = [self._ref(row) for row in self.rows]
-        moved = table(self._steps(replay))
-        arrivals = self._arrivals()
+        moved, arrivals = self._moves(replay)
         stops, stopped = self._stops(values)
         made: dict[str, Any] = {
             "exactness": propagated.exactness,
             "madeBy": propagated.source,
             "last": replay.last,
             "priorities": replay.has_priorities,
-            "steps": moved,
+            "steps": table(moved),
             "arrivals": arrivals,
             "values": [None if ref is None else self.refs.of(ref) for ref in values],
             "results": dict(self._results(values)),
@@ -119,8 +121,8 @@ class _Part:
         made["links"] = self._links()
         made |= self._final()
         made["places"] = table(self._places())
-        made["hows"] = list(self.hows.known)
-        made["annotations"] = self.said
+        made["hows"] = [(way, axis_text(rule)) for way, rule in self.hows.known]
+        made["annotations"] = list(self.annotations.known)
         mesh = self.flow.mesh
         made["parts"] = [
             (part.name, part.start, part.stop, axis_text(str(part.axis(mesh))))
@@ -130,9 +132,9 @@ class _Part:
 
     def _ref(self, row: Row) -> Ref | None:
         """The value of a row; None where it has none after propagation."""
-        if row.value is None or row.tensor is not None and row.tensor.kind == "shard_map input":
+        if row.value is None or (row.tensor is not None and row.tensor.kind == "shard_map input"):
             return None
-        return self._root(self._value(row.value.ssa))
+        return self._root(self.by_ssa.get(row.value.ssa))
 
     def _root(self, value: ValueId | None) -> Ref | None:
         found = None if value is None else self.explainer.propagated.values.get(value)
@@ -140,25 +142,26 @@ class _Part:
             return None
         return self.flow.root((found.node, found.result))
 
-    def _value(self, ssa: str) -> ValueId | None:
-        if not hasattr(self, "_by_ssa"):
-            graph = self.graph
-            self._by_ssa = {
-                ssa_name(graph, value): value for value in self.explainer.propagated.values
-            }
-        return self._by_ssa.get(ssa)
-
-    def _steps(self, replay: Replay) -> dict[str, Any]:
-        numbers, parts, places, edges, sources, targets, priorities = [], [], [], [], [], [], []
-        mesh = self.flow.mesh
-        for step, moved in zip(self.explainer.propagated.steps, replay.steps(), strict=True):
+    def _moves(self, replay: Replay) -> tuple[dict[str, Any], dict[str, list[int]]]:
+        """The steps, and what they brought to each value, value by value."""
+        numbers, parts, places, edges, sources, targets = [], [], [], [], [], []
+        came: dict[Ref, list[tuple[int, int, int]]] = {}
+        for at, moved in enumerate(self.index.moves(replay)):
+            step = moved.step
             numbers.append(step.number)
-            parts.append(self.parts.of(part_of(step.axis, mesh)))
+            parts.append(self.parts.of(moved.part))
             places.append(self._place(step.op))
             edges.append(int(step.source[0] == "result" and self.index.is_boundary(step.op)))
             sources.append(moved.source)
             targets.append(moved.targets)
-            priorities.append(moved.priority)
+            for one in moved.brought:
+                how = self.hows.of((one.direction, one.rule))
+                came.setdefault(one.value, []).append((at, self.refs.of(one.source), how))
+        priorities = [0] * len(numbers)
+        if replay.has_priorities:
+            priorities = [moved.priority for moved in replay.steps()]
+        refs = [self.refs.of(ref) for ref, found in came.items() for _ in found]
+        found = [one for listed in came.values() for one in listed]
         return {
             "number": _differences(numbers),
             "part": parts,
@@ -167,26 +170,11 @@ class _Part:
             "from": sources,
             "to": targets,
             "priority": priorities,
-        }
-
-    def _arrivals(self) -> dict[str, list[int]]:
-        """What came to each value, one after the other: of a step the position in the list."""
-        position = {id(step): at for at, step in enumerate(self.explainer.propagated.steps)}
-        refs: list[int] = []
-        steps: list[int] = []
-        sources: list[int] = []
-        hows: list[int] = []
-        for ref in self.flow.all_arrivals().copy():
-            for brought in self.index.brought(ref):
-                refs.append(self.refs.of(ref))
-                steps.append(position[id(brought.arrival.step)])
-                sources.append(self.refs.of(brought.arrival.source))
-                hows.append(self.hows.of((brought.direction, axis_text(brought.rule))))
-        return {
+        }, {
             "ref": _differences(refs),
-            "step": _differences(steps),
-            "source": _differences(sources),
-            "how": hows,
+            "step": _differences([at for at, _, _ in found]),
+            "source": _differences([source for _, source, _ in found]),
+            "how": [how for _, _, how in found],
         }
 
     def _annotated(self) -> dict[str, Any]:
@@ -208,11 +196,7 @@ class _Part:
         said = annotated(beginning)
         assert said is not None
         row = (said.kind, said.name, said.words, said.priority, self.pool.source(said.source))
-        key = hash(row)
-        if key not in self.annotations:
-            self.annotations[key] = len(self.said)
-            self.said.append(row)
-        return self.annotations[key]
+        return self.annotations.of(row)
 
     def _links(self) -> dict[int, list[tuple[int, int, int]]]:
         made: dict[int, list[tuple[int, int, int]]] = {}
@@ -225,7 +209,7 @@ class _Part:
                 (
                     self._linked(link.value, waiting),
                     self._place(link.op),
-                    self.hows.of((link.direction, axis_text(link.rule))),
+                    self.hows.of((link.direction, link.rule)),
                 )
                 for link in found
             ]
@@ -291,12 +275,13 @@ class _Part:
 
     def _place(self, node: int) -> int:
         """The number of what an op of the propagated graph is in the program."""
-        op = self.places.op(node)
-        key = id(op)
-        if key not in self.ops:
-            self.ops[key] = len(self.listed_ops)
-            self.listed_ops.append(op)
-        return self.ops[key]
+        if node not in self.nodes:
+            op = self.places.op(node)
+            if id(op) not in self.ops:
+                self.ops[id(op)] = len(self.listed_ops)
+                self.listed_ops.append(op)
+            self.nodes[node] = self.ops[id(op)]
+        return self.nodes[node]
 
     def _places(self) -> dict[str, Any]:
         """Each op's name and line, and the row of its first result."""

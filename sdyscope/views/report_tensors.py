@@ -11,6 +11,7 @@ from sdyscope.views.memory import HeldTensor
 from sdyscope.views.propagate_rows import Value
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, table
+from sdyscope.views.run import Executed
 from sdyscope.views.shardings import ShardingDocument, shown_name
 from sdyscope.views.show import ShownTensor
 
@@ -36,6 +37,7 @@ class Row:
     tensor: ShownTensor | None
     value: Value | None
     held: dict[Partitioner, HeldTensor] = field(default_factory=dict)
+    executed: dict[Partitioner, Executed] = field(default_factory=dict)
 
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:
@@ -90,12 +92,15 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             )
         if any(p in row.held for row in listed):
             columns[f"partitioned.{p}"] = (_held(row.held.get(p)) for row in listed)
+        if any(p in row.executed for row in listed):
+            columns[f"executed.{p}"] = (_executed(row.executed.get(p)) for row in listed)
     return {
         "partitioners": list(_of(report)),
         "stages": {
             "requested": any(row.tensor is not None and row.tensor.by_author for row in listed),
             "propagated": [p for p in _of(report) if any(decided[p])],
             "partitioned": [p for p in _of(report) if any(p in row.held for row in listed)],
+            "executed": [p for p in _of(report) if any(p in row.executed for row in listed)],
         },
         **table(columns),
     }
@@ -118,6 +123,11 @@ def _held(held: HeldTensor | None) -> tuple[Any, ...] | None:
     return (held.sharding, held.local_shape, held.layout, held.stored, held.copies, held.shares)
 
 
+def _executed(executed: Executed | None) -> tuple[str, str, str] | None:
+    """Verdict, sharding, and placement in words."""
+    return None if executed is None else (executed.verdict, executed.short, executed.placement)
+
+
 def rows(report: Report) -> Iterator[Row]:
     """Tensors as `show` has them, each with its value; then all other values."""
     tensors = report.show.tensors
@@ -127,6 +137,10 @@ def rows(report: Report) -> Iterator[Row]:
     paired = dict(zip(map(id, named), values, strict=False)) if values else {}
     keys = _Keys()
     held = _held_by_name(report)
+    executed = {
+        (tensor.kind, tensor.index): tensor.executed
+        for tensor in (report.run.tensors if report.run is not None else ())
+    }
     for tensor in tensors:
         if values and tensor.kind in _INSIDE:
             continue
@@ -138,6 +152,9 @@ def rows(report: Report) -> Iterator[Row]:
             tensor,
             value,
             held.get((tensor.kind, tensor.index), {}),
+            executed.get((tensor.kind, tensor.index), {})
+            if tensor.kind in ("argument", "result")
+            else {},
         )
     for value in values[len(named) :]:
         yield Row(keys.unique(value.ssa or value.name), "inside", value.name, None, value)
