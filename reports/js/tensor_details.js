@@ -148,11 +148,16 @@ function stages(rows, row) {
     const held = get[`partitioned.${name}`](row);
     return held && { key: JSON.stringify(held), partitioner: name, held };
   });
+  stage("executed", rows.stages.executed, (name) => {
+    const executed = get[`executed.${name}`](row);
+    return executed && { key: JSON.stringify(executed), partitioner: name, executed };
+  });
   return el("ol.stage-lines", {}, lines);
 }
 
 function stageLine(title, line, same) {
-  const { said, fate, wrong, held } = line;
+  const { said, fate, held, executed } = line;
+  const wrong = line.wrong || executed?.[0] === "differs";
   const under = line.under.filter(Boolean).map(partitionerName).join(", ");
   return el(
     "li.stage-line",
@@ -165,7 +170,13 @@ function stageLine(title, line, same) {
       same ? el("span.muted", {}, " = the same place") : null,
       wrong ? el("span.verdict", { data: { tone: "bad" } }, " ✗ not as requested") : null,
     ),
-    held ? heldLines(held) : same ? null : saidLines(said, fate),
+    held
+      ? heldLines(held)
+      : executed
+        ? executedLines(executed)
+        : same
+          ? null
+          : saidLines(said, fate),
   );
 }
 
@@ -187,6 +198,18 @@ function saidLines(said, fate) {
         )
       : null,
     said.problem ? el("p.stage-line-words", { data: { tone: "bad" } }, said.problem) : null,
+  ];
+}
+
+function executedLines([verdict, short, words]) {
+  return [
+    el("p.stage-line-spec", {}, short ? spec(short) : el("span.none", {}, verdict)),
+    el(
+      "p.stage-line-words",
+      {},
+      verdict,
+      words && words !== short ? [": ", coloured(words)] : null,
+    ),
   ];
 }
 

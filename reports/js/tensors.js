@@ -376,6 +376,25 @@ function columns(rows, totals, worst) {
       render: leaf((cell, row) => heldCell(cell, rows, row, name)),
     });
   }
+  const ran = (row, partitioner) => executedText(get[`executed.${partitioner}`](row));
+  for (const one of stageColumns(rows, "executed", stages.executed, ran)) {
+    const name = `executed.${one.partitioner}`;
+    const chars = Math.max(
+      longest(rows, (row) => ran(row, one.partitioner), 18),
+      one.title.length + 1,
+      9,
+    );
+    made.push({
+      name,
+      title: one.title,
+      over: one.over,
+      hint: `What the devices held under ${one.hint}`,
+      chars,
+      least: chars,
+      priority: 7,
+      render: leaf((cell, row) => executedCell(cell, get[name](row))),
+    });
+  }
   made.push(
     {
       name: "block",
@@ -557,6 +576,22 @@ function heldCell(cell, rows, row, name) {
   else {
     cell.dataset.tone = "warning";
     cell.append(spec(text));
+  }
+}
+
+/** "=" where every shard was the block that was asked for. */
+function executedText(executed) {
+  if (!executed) return "";
+  const [verdict, short] = executed;
+  return { "as placed": "=", chosen: short }[verdict] ?? verdict;
+}
+
+function executedCell(cell, executed) {
+  const text = executedText(executed);
+  if (text === "=") cell.append(el("span.same", { title: executed[1] }, "="));
+  else if (text) {
+    if (executed[0] === "differs") cell.dataset.tone = "bad";
+    cell.append(executed[0] === "chosen" ? spec(text) : text);
   }
 }
 

@@ -133,3 +133,18 @@ def test_paper_has_every_row_in_light_colours(open_page, mlp):
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.locator(".grid-body .grid-row").count() < count
     assert page.evaluate("getComputedStyle(document.body).color") != "rgb(27, 31, 38)"
+
+
+def test_what_was_run_has_a_column(open_page):
+    from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve
+    from sdyscope.views import report, report_page, run
+
+    inspection = Inspection(resolve("mlp"))
+    document = report.document(
+        inspection, "mlp", compiled=False, run=lambda: run.document(inspection.run(steps=1))
+    )
+    html = report_page.page(document, inspection)
+    page = open_page(html, "#tensors?tensor=params['w1']", width=2000)
+    assert "executed" in page.inner_text(".grid-head")
+    assert "as placed" in page.inner_text(".details")
