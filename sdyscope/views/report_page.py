@@ -63,6 +63,7 @@ VIEWS = (
     View("memory", "Memory", "m"),
     View("differences", "Differences", "d", needs_program=True),
     View("findings", "Findings", "f"),
+    View("ir", "IR", "i", needs_program=True),
 )
 
 

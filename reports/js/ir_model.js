@@ -1,0 +1,160 @@
+// What an MLIR text says of its names: where each is defined and used, and which lines fold.
+
+const NAME = /%[\w.$-]+/g;
+const QUOTED = /\/\/.*|\/\*.*?\*\/|"(?:[^"\\]|\\.)*"/g;
+const OPENS = /\{$/;
+const CLOSES = /^\s*\}/;
+const FUNCTION = /^\s*func\.func\b.*?@([\w.$-]+|"(?:[^"\\]|\\.)*")/;
+
+/** One module's text with its names resolved. */
+export class Module {
+  /** @param {string[]} lines the text. */
+  constructor(lines) {
+    this.lines = lines;
+    /** For each line, the last line of the region that opens there; 0 for none. */
+    this.ends = new Int32Array(lines.length);
+    /** For each line, the function that it is in, as a number; -1 outside. */
+    this.functions = new Int32Array(lines.length).fill(-1);
+    this.functionNames = [];
+    /** For each definition, its name and line. */
+    this.names = [];
+    this.definedAt = [];
+    /** For each name in the text, in order, which definition it is of; -1 for none. */
+    this.tokens = [];
+    /** For each line, its first name in `tokens`. */
+    this.firstToken = new Int32Array(lines.length + 1);
+    this.#read();
+  }
+
+  #read() {
+    const opened = [];
+    let scope = { names: new Map(), outer: null };
+    let current = -1;
+    for (let line = 0; line < this.lines.length; line += 1) {
+      const text = this.lines[line];
+      if (CLOSES.test(text) && opened.length) {
+        const from = opened.pop();
+        // `} do {` closes one region and opens the next.
+        this.ends[from.line] = OPENS.test(text) ? line - 1 : line;
+        scope = from.scope;
+        if (from.isFunction) {
+          this.functions[line] = current;
+          current = -1;
+        }
+      }
+      const named = FUNCTION.exec(text);
+      if (named) {
+        current = this.functionNames.push(named[1].replace(/^"|"$/g, "")) - 1;
+        scope = { names: new Map(), outer: scope };
+      }
+      if (this.functions[line] < 0) this.functions[line] = current;
+      this.firstToken[line] = this.tokens.length;
+      this.#names(text, line, scope);
+      if (OPENS.test(text)) {
+        const isFunction = current >= 0 && !opened.some((one) => one.isFunction);
+        opened.push({ line, scope: isFunction ? (scope.outer ?? scope) : scope, isFunction });
+        scope = { names: new Map(), outer: scope };
+      }
+    }
+    this.firstToken[this.lines.length] = this.tokens.length;
+    this.tokens = Int32Array.from(this.tokens);
+  }
+
+  #names(text, line, scope) {
+    const defined = [];
+    for (const found of bare(text).matchAll(NAME)) {
+      const name = found[0];
+      if (defines(text, found.index, found.index + name.length)) {
+        const definition = this.names.push(name) - 1;
+        this.definedAt.push(line);
+        this.tokens.push(definition);
+        defined.push([name, definition]);
+      } else {
+        let at = scope;
+        while (at && !at.names.has(name)) at = at.outer;
+        this.tokens.push(at ? at.names.get(name) : -1);
+      }
+    }
+    // An op does not see the names that it defines.
+    for (const [name, definition] of defined) scope.names.set(name, definition);
+  }
+
+  /** The definition that a name of a line is of; `number` counts the names of the line. */
+  definition(line, number) {
+    return this.tokens[this.firstToken[line] + number] ?? -1;
+  }
+
+  /** The lines in which a definition is used, each once. */
+  uses(definition) {
+    const found = [];
+    for (let line = this.definedAt[definition]; line < this.lines.length; line += 1) {
+      for (let at = this.firstToken[line]; at < this.firstToken[line + 1]; at += 1) {
+        if (this.tokens[at] !== definition || found.at(-1) === line) continue;
+        if (line !== this.definedAt[definition]) found.push(line);
+      }
+      if (line > this.definedAt[definition] && this.functions[line] < 0) break;
+    }
+    return found;
+  }
+
+  /** "%4", or "silu:%4" outside the main function. */
+  address(definition) {
+    const name = this.functionNames[this.functions[this.definedAt[definition]]];
+    const own = this.names[definition];
+    return name === undefined || name === "main" ? own : `${name}:${own}`;
+  }
+
+  /** The definition that an address names, the first of that name; -1 for none. */
+  find(address) {
+    const at = address.lastIndexOf(":%");
+    const [wanted, name] =
+      at < 0 ? ["main", address] : [address.slice(0, at), address.slice(at + 1)];
+    const own = name.replace(/#\d+$/, "");
+    for (let one = 0; one < this.names.length; one += 1) {
+      if (this.names[one] !== own) continue;
+      if ((this.functionNames[this.functions[this.definedAt[one]]] ?? "main") === wanted)
+        return one;
+    }
+    return -1;
+  }
+
+  /** The lines in sight when those that start these regions are folded. */
+  visible(folded) {
+    const found = [];
+    for (let line = 0; line < this.lines.length; line += 1) {
+      found.push(line);
+      if (folded.has(line) && this.ends[line] > line) line = this.ends[line] - 1;
+    }
+    return found;
+  }
+}
+
+/** The text with spaces for strings and comments, in which names are no names. */
+function bare(text) {
+  if (!text.includes('"') && !text.includes("/")) return text;
+  return text.replace(QUOTED, (found) => " ".repeat(found.length));
+}
+
+/** Whether a name is defined where it stands: `%4 =`, `%4:2 =`, or an argument `%arg0: type`. */
+function defines(text, from, to) {
+  const after = text.slice(to, to + 8);
+  if (/^(?::\d+)? = /.test(after)) return true;
+  return after.startsWith(": ") && /[(,\s]$/.test(text.slice(0, from) || " ");
+}
+
+const TOKEN =
+  /(?<comment>\/\/.*|\/\*.*?\*\/)|(?<string>"(?:[^"\\]|\\.)*")|(?<value>%[\w.$-]+(?:#\d+)?)|(?<symbol>@(?:[\w.$-]+|"(?:[^"\\]|\\.)*"))|(?<attribute>#[\w.$-]+)|(?<type>!?\b(?:tensor|tuple|memref|vector|complex)\b|\b(?:(?:\d+|\?)x)*(?:bf16|[if]\d+|[us]i\d+|f8\w+|index)\b|![\w.$]+)|(?<op>\b[a-z_]\w*\.[\w.]+\b)|(?<keyword>\b(?:module|attributes|func|public|private|return|cond|do|dense|applies|across|dimensions|dims|dim|true|false|unit)\b)|(?<number>-?\b\d+(?:\.\d+)?(?:e[+-]?\d+)?\b)/g;
+
+/** The pieces of a line: `[kind, text]`; the kind is empty for what has no colour. */
+export function tokens(text) {
+  const found = [];
+  let from = 0;
+  for (const match of text.matchAll(TOKEN)) {
+    if (match.index > from) found.push(["", text.slice(from, match.index)]);
+    const [kind] = Object.entries(match.groups).find(([, value]) => value !== undefined);
+    found.push([kind, match[0]]);
+    from = match.index + match[0].length;
+  }
+  if (from < text.length) found.push(["", text.slice(from)]);
+  return found;
+}
