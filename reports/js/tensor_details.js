@@ -10,6 +10,7 @@ import { VERDICTS } from "./tensor_rows.js";
 const SLOTS = [
   ["placement.js", "Placement"],
   ["propagation.js", "How it came there"],
+  ["ir_tensors.js", "In the module's text"],
 ];
 
 /** The details of a row; `close` is called by their button. */
@@ -47,6 +48,7 @@ export function details(rows, row, context, close) {
         {},
         el("span.verdict", { data: { tone: verdict.tone } }, verdict.mark, " ", verdict.words),
         get.op(row) ? el("code.muted", {}, get.op(row)) : null,
+        elsewhere(get.ssa(row), get.key(row), context),
       ),
     ),
     el(
@@ -70,6 +72,21 @@ export function details(rows, row, context, close) {
     fill(slot, name, tensor, context);
   }
   return root;
+}
+
+/** Where else on the page it is shown. */
+function elsewhere(ssa, key, { report, state }) {
+  const views = { graph: { node: ssa }, propagation: { value: key } };
+  return report.views
+    .filter(({ name }) => ssa && views[name])
+    .map(({ name, title }) => {
+      const open = (event) => {
+        if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+        event.preventDefault();
+        state.go(name, views[name]);
+      };
+      return el("a", { href: state.href(name, views[name]), on: { click: open } }, title);
+    });
 }
 
 /** What other views are told of a tensor. */

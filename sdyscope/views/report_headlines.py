@@ -152,7 +152,7 @@ def _remade(held: Memory | None) -> Iterator[Headline]:
                 f"{count(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
                 f"device under {_label(one.partitioner)}.",
                 one.rematerializations[0],
-                "findings",
+                "communication",
             )
 
 
@@ -172,8 +172,7 @@ def _savings(held: Memory | None) -> Iterator[Headline]:
         f"{size(total)} of the {size(whole)} of arguments that a device holds could be held by "
         "other devices.",
         f"{most.name} is held {most.copies} times; {most.best} would save {size(most.saves)}.",
-        "tensors",
-        "sort=copies:desc",
+        "memory",
     )
 
 
@@ -193,7 +192,7 @@ def _largest(sent: Comms | None) -> Iterator[Headline]:
         f"The largest collective{under} is {_article(one.kind)} over {axes_text(one.axes)}, "
         f"{share:.0%} of what is sent.",
         f"{size(one.sent)} a step" + (f", for {place}" if place else "") + ".",
-        "overview",
+        "communication",
     )
 
 

@@ -101,3 +101,13 @@ def test_without_javascript_it_says_so(open_page, mlp, browser, tmp_path):
     page.goto(file.as_uri())
     assert "JavaScript" in page.inner_text("noscript")
     context.close()
+
+
+def test_headlines_lead_to_views_that_there_are(mlp, unconstrained):
+    for made in (mlp, unconstrained):
+        assert {headline.view for headline in made.report.headlines} <= set(NAMES)
+
+
+def test_a_headline_leads_to_what_it_is_about(page):
+    page.click(".headline a >> nth=0")
+    page.wait_for_function("document.querySelector('main .view').dataset.view !== 'overview'")

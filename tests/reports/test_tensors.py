@@ -148,3 +148,12 @@ def test_what_was_run_has_a_column(open_page):
     page = open_page(html, "#tensors?tensor=params['w1']", width=2000)
     assert "executed" in page.inner_text(".grid-head")
     assert "as placed" in page.inner_text(".details")
+
+
+def test_details_lead_to_the_other_views(open_page, mlp):
+    page = open_page(mlp.html, "#tensors?tensor=params['w1']")
+    page.click(".details-verdict a:has-text('Propagation')")
+    page.wait_for_selector(".view[data-view=propagation]")
+    page.go_back()
+    page.click(".details-verdict a:has-text('Graph')")
+    page.wait_for_selector(".view[data-view=graph]")
