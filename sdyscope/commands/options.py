@@ -8,6 +8,7 @@ from typing import Any, TypeVar, get_args
 import click
 
 from sdyscope import child
+from sdyscope.commands import mesh_choice
 from sdyscope.errors import TargetError
 from sdyscope.hardware import FORMS, Hardware, parse_hardware
 from sdyscope.program import Partitioner
@@ -49,17 +50,49 @@ def target(function: _Function) -> _Function:
 
 
 def mesh(function: _Function) -> _Function:
-    """`--mesh data=4,model=2`; the parameter `mesh` is a dict of axis sizes in order, or None."""
+    """`--mesh data=4,model=-1`, `--mesh-config`, `--mesh-selector` and `--devices`.
+
+    The parameter `mesh` is a dict of axis sizes in order, or None; see `mesh_choice`. Where a
+    command has a `--devices` of its own, a size of -1 is inferred from that.
+    """
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, int] | None:
         return None if value is None else _axes(value)
 
-    return click.option(
-        "--mesh",
-        metavar="AXIS=SIZE,...",
-        callback=read,
-        help="The mesh to use, such as data=4,model=2. By default the target's own.",
-    )(function)
+    has_devices = any(
+        parameter.name == "devices" for parameter in getattr(function, "__click_params__", ())
+    )
+    made: Any = mesh_choice.choosing(function, has_devices)
+    if not has_devices:
+        made = click.option(
+            "--devices",
+            metavar="N",
+            callback=mesh_choice.read_devices,
+            help="How many devices a size of -1 is inferred from, such as 16, or 4096x8slices. By "
+            "default those of --on, else as many as the target's own mesh has.",
+        )(made)
+    for option in (
+        click.option(
+            "--mesh-selector",
+            metavar="NAME",
+            help="Choose among the mesh rules of --mesh-config, such as tpu-v5p-4096-8.",
+        ),
+        click.option(
+            "--mesh-config",
+            metavar="FILE[:SECTION]",
+            help="A mesh configuration, TOML or YAML, in place of --mesh; see docs/mesh.md.",
+        ),
+        click.option(
+            "--mesh",
+            metavar="AXIS=SIZE,...",
+            callback=read,
+            help="The mesh to use, such as data=4,model=2; one size can be -1, for what is left. "
+            "By default the target's own.",
+        ),
+    ):
+        made = option(made)
+    chosen: _Function = made
+    return chosen
 
 
 def choice(literal: Any) -> click.Choice[str]:
@@ -159,11 +192,17 @@ def _axes(text: str) -> dict[str, int]:
     axes: dict[str, int] = {}
     for word in text.split(","):
         axis, size = _pair(word, "axis=size, such as data=4,model=2")
-        if not (size.isascii() and size.isdecimal() and int(size) > 0):
+        if size != "-1" and not (size.isascii() and size.isdecimal() and int(size) > 0):
             raise click.BadParameter(
-                f"the size of mesh axis {axis!r} is {size!r}, not a whole number from 1."
+                f"the size of mesh axis {axis!r} is {size!r}, not a whole number from 1, or -1 "
+                "for what is left."
             )
         if axis in axes:
             raise click.BadParameter(f"mesh axis {axis!r} is named twice.")
         axes[axis] = int(size)
+    unknown = [axis for axis, size in axes.items() if size == -1]
+    if len(unknown) > 1:
+        raise click.BadParameter(
+            f"the sizes of {' and '.join(unknown)} are -1, and only one can be inferred."
+        )
     return axes

@@ -1,0 +1,213 @@
+"""The mesh that `--mesh`, `--mesh-config`, `--mesh-selector` and `--devices` choose together."""
+
+from __future__ import annotations
+
+import functools
+import math
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from sdyscope.errors import TargetError
+from sdyscope.hardware import Hardware
+
+if TYPE_CHECKING:
+    from sdyscope.mesh_config import MeshShape
+
+#: TPUs whose chips are two devices; docs/hardware.md.
+_TWO_A_CHIP = ("v2", "v3", "v4", "tpu7x")
+
+_DEVICES = re.compile(r"(?P<count>[0-9]+)(?:x(?P<slices>[0-9]+)slices?)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """What a mesh is inferred for.
+
+    Attributes:
+      count: all devices.
+      slices: how many slices they are.
+    """
+
+    count: int
+    slices: int = 1
+
+
+def read_devices(_: click.Context, __: click.Parameter, value: str | None) -> Devices | None:
+    """Reads `16`, or `4096x8slices`, which is 8 slices of 4,096 devices."""
+    if value is None:
+        return None
+    found = _DEVICES.fullmatch(value)
+    if found is None or not int(found["count"]) or not int(found["slices"] or 1):
+        raise click.BadParameter(
+            f"{value!r} is no number of devices, such as 16, or 4096x8slices for 8 slices of 4096."
+        )
+    slices = int(found["slices"] or 1)
+    return Devices(int(found["count"]) * slices, slices)
+
+
+def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., int]:
+    """Makes one parameter, `mesh`, of the options that choose it.
+
+    Args:
+      function: a command's function; `mesh` is then a dict of axis sizes in order, or None.
+      has_devices: whether it has a parameter `devices` of its own, a number, which it keeps.
+    """
+
+    @functools.wraps(function)
+    def command(
+        *,
+        mesh: dict[str, int] | None,
+        mesh_config: str | None,
+        mesh_selector: str | None,
+        **parameters: Any,
+    ) -> int:
+        if has_devices:
+            count = parameters.get("devices")
+            devices = None if count is None else Devices(count)
+        else:
+            devices = parameters.pop("devices")
+        shape = _shape(mesh, mesh_config, mesh_selector)
+        if shape is None:
+            if devices is not None and not has_devices:
+                raise TargetError(
+                    "--devices is what the size of a mesh axis is inferred from, and there is no "
+                    "mesh.",
+                    hint="Give one with --mesh, such as data=-1,model=2, or with --mesh-config.",
+                )
+            return function(mesh=None, **parameters)
+        if mesh is not None and shape.is_sized and (has_devices or devices is None):
+            return function(mesh=mesh, **parameters)
+        found = shape.over(**_devices(shape, devices, parameters))
+        if found.mesh.device_ids is not None:
+            click.echo(
+                f"note: on {found.slices} slices JAX puts the devices of {found} in another order "
+                "than that of their numbers; here they are in order, so that other axes cross "
+                "slices.",
+                err=True,
+            )
+        return function(mesh=found.sizes, **parameters)
+
+    return command
+
+
+def _shape(
+    mesh: Mapping[str, int] | None, config: str | None, selector: str | None
+) -> MeshShape | None:
+    from sdyscope.mesh_config import MappedMesh, MeshShape, read_mesh_config
+
+    if config is None:
+        if selector is not None:
+            raise TargetError(
+                "--mesh-selector chooses among the mesh rules of a file.",
+                hint="Give the file with --mesh-config.",
+            )
+        return None if mesh is None else MeshShape(tuple(mesh), tuple(mesh.values()))
+    if mesh is not None:
+        raise TargetError(
+            "--mesh and --mesh-config both say what the mesh is.", hint="Leave one of them out."
+        )
+    path, section = _place(config)
+    found = read_mesh_config(path, section)
+    if isinstance(found, MappedMesh):
+        if selector is not None:
+            raise TargetError(
+                "--mesh-selector chooses among mesh rules, and this configuration has none.",
+                file=path,
+                hint="Leave --mesh-selector out.",
+            )
+        return found.mesh_shape
+    if selector is not None and found.match(selector) is None and found.mesh_shape is not None:
+        click.echo(
+            f"note: no mesh rule of {path} matches {selector!r}; its mesh_shape is used.", err=True
+        )
+    try:
+        return found.select(selector)
+    except TargetError as error:
+        error.file = path
+        raise
+
+
+def _place(config: str) -> tuple[str, str | None]:
+    """The file and the section of `mesh.toml:trainer.mesh`."""
+    path, colon, section = config.rpartition(":")
+    return (path, section) if colon and path and not Path(config).exists() else (config, None)
+
+
+def _devices(
+    shape: MeshShape, given: Devices | None, parameters: Mapping[str, Any]
+) -> dict[str, int]:
+    """The devices of `--devices`, of `--on`, or of the target's own mesh, in this order."""
+    hardware = parameters.get("on") or ()
+    each = (hardware,) if isinstance(hardware, Hardware) else tuple(hardware)
+    counts = dict.fromkeys(found for on in each if (found := devices_of(on)) is not None)
+    if given is not None:
+        for count in counts:
+            if count.count != given.count:
+                raise TargetError(
+                    f"--devices says {given.count:,} devices, and --on has {count.count:,}.",
+                    hint="Leave --devices out.",
+                )
+        found = given
+    elif len(counts) > 1:
+        raise TargetError(
+            "The two sides are compiled for different numbers of devices.",
+            hint="Write the sizes of --mesh out.",
+        )
+    else:
+        found = next(iter(counts), None) or _own(shape, parameters)
+    return {"devices": found.count, "slices": found.slices}
+
+
+def devices_of(on: Hardware) -> Devices | None:
+    """The devices of some hardware; None where it has as many as the mesh.
+
+    Source: of chips that are two devices, docs/hardware.md, where the compiler was asked.
+    """
+    if on.platform == "tpu" and on.chip:
+        chips = math.prod(map(int, on.topology.split("x"))) * on.slices
+        return Devices(chips * (2 if on.chip in _TWO_A_CHIP else 1), on.slices)
+    return None if on.count is None else Devices(on.count, _domains(on))
+
+
+def _domains(on: Hardware) -> int:
+    return int(on.topology.split("x")[0]) if on.platform == "cuda" and on.config else 1
+
+
+def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
+    """As many devices as the target's own mesh has; the sizes' product where none is -1."""
+    from sdyscope.stages.execute import devices_needed
+    from sdyscope.targets import resolve
+
+    if shape.is_sized:
+        return Devices(
+            math.prod(shape.ici) * math.prod(shape.dcn or ()), math.prod(shape.dcn or ())
+        )
+    word = parameters.get("target") or parameters["first"]
+    try:
+        program = resolve(word, settings=parameters.get("settings"))
+    except TargetError as error:
+        if error.message.endswith("needs a mesh."):
+            raise TargetError(
+                f"{word} has no mesh of its own to infer the size of {_unknown(shape)} from.",
+                hint="Say how many devices there are: --devices 8.",
+            ) from error
+        raise
+    if isinstance(program, Path):
+        raise TargetError(
+            f"The size of {_unknown(shape)} can't be inferred from a file.",
+            file=word,
+            hint="Write the size out, or say how many devices there are: --devices 8.",
+        )
+    return Devices(devices_needed(program))
+
+
+def _unknown(shape: MeshShape) -> str:
+    sizes = zip(
+        (*shape.axis_names, *shape.axis_names), (*shape.ici, *(shape.dcn or ())), strict=False
+    )
+    return " and ".join(name for name, size in sizes if size == -1)

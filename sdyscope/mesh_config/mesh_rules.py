@@ -1,0 +1,90 @@
+"""Rules that choose the shape of the mesh by the name of the hardware."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from sdyscope.errors import TargetError
+from sdyscope.mesh_config.mesh_shape import MeshShape
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRule:
+    """A shape for the hardware that a pattern matches.
+
+    Attributes:
+        pattern: a regular expression of Python's ``re``, which must match the whole name.
+        mesh_shape: the shape.
+
+    Raises:
+        TargetError: the pattern is no regular expression.
+    """
+
+    pattern: str
+    mesh_shape: MeshShape
+
+    def __post_init__(self) -> None:
+        try:
+            re.compile(self.pattern)
+        except re.error as error:
+            raise TargetError(
+                f"The pattern {self.pattern!r} of a mesh rule is no regular expression: {error}."
+            ) from error
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRules:
+    """A shape, and others in its place on some hardware.
+
+    Attributes:
+        mesh_shape: the shape where no rule matches; None where one has to.
+        rules: tried in order; the first that matches is taken.
+
+    Raises:
+        TargetError: the shapes are of different axes, or there is no shape at all.
+    """
+
+    mesh_shape: MeshShape | None
+    rules: tuple[MeshRule, ...] = ()
+
+    def __post_init__(self) -> None:
+        shapes = [
+            shape for shape in (self.mesh_shape, *(r.mesh_shape for r in self.rules)) if shape
+        ]
+        if not shapes:
+            raise TargetError("There is neither a mesh_shape nor a mesh rule.")
+        for rule in self.rules:
+            if set(rule.mesh_shape.axis_names) != set(shapes[0].axis_names):
+                raise TargetError(
+                    f"The mesh rule {rule.pattern!r} is about the axes "
+                    f"{', '.join(rule.mesh_shape.axis_names)}, and others are about "
+                    f"{', '.join(shapes[0].axis_names)}.",
+                    hint="Name all axes in mesh_axis_names.",
+                )
+
+    def match(self, selector: str) -> MeshRule | None:
+        """The first rule whose pattern matches the whole of a name; None where none does."""
+        return next((rule for rule in self.rules if re.fullmatch(rule.pattern, selector)), None)
+
+    def select(self, selector: str | None = None) -> MeshShape:
+        """The shape for some hardware.
+
+        Args:
+            selector: its name, such as ``tpu-v5p-4096-8``; None for ``mesh_shape``.
+
+        Raises:
+            TargetError: no rule matches, and there is no shape for that.
+        """
+        rule = None if selector is None else self.match(selector)
+        if rule is not None:
+            return rule.mesh_shape
+        if self.mesh_shape is not None:
+            return self.mesh_shape
+        patterns = ", ".join(rule.pattern for rule in self.rules)
+        raise TargetError(
+            "There are only mesh rules, and no mesh_shape."
+            if selector is None
+            else f"No mesh rule matches {selector!r}, and there is no mesh_shape.",
+            hint=f"Select one of {patterns}.",
+        )

@@ -1,0 +1,83 @@
+"""Where a model's tensors and the mappings of its mesh do not fit each other."""
+
+import pytest
+
+from sdyscope.errors import TargetError
+from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings
+
+PARAMETERS = (
+    LogicalTensor("up", ("embed", "mlp"), (64, 256)),
+    LogicalTensor("query", ("embed", "heads", "head_size"), (64, 8, 8)),
+    LogicalTensor("scale", ("embed",), (64,)),
+)
+ACTIVATIONS = (LogicalTensor("hidden", ("batch", "position", "embed"), (16, 32, 64)),)
+
+
+def rules(findings):
+    return [(finding.rule, finding.severity) for finding in findings]
+
+
+def test_a_model_that_follows_the_names_has_no_findings():
+    config = MappedMesh(axes={"model": 2})
+    sizes = config.over(16).sizes
+    assert mapping_findings(config, PARAMETERS, ACTIVATIONS, sizes=sizes) == ()
+    assert mapping_findings(config, PARAMETERS) == ()
+
+
+def test_a_logical_name_that_maps_nothing():
+    tensors = [LogicalTensor("up", ("embd", "mlp")), LogicalTensor("q", ("embd", "heads"))]
+    (found,) = mapping_findings(MappedMesh(), tensors)
+    assert (found.rule, found.severity) == ("logical-axis-unused", "warning")
+    assert "'embed' of param_mapping" in found.message
+    assert found.hint.startswith("Did you mean 'embd'?")
+    assert "embd, heads, mlp" in found.hint
+
+
+def test_defaults_that_a_model_has_no_use_for_are_notes():
+    (found,) = mapping_findings(MappedMesh(), [LogicalTensor("up", ("embed", "mlp"))])
+    assert (found.rule, found.severity) == ("logical-axis-unused", "note")
+    assert "'heads' of compute_mapping and param_mapping" in found.message
+    given = MappedMesh(shared_mapping={"heads": "model"})
+    (found,) = mapping_findings(given, [LogicalTensor("up", ("embed", "mlp"))])
+    assert found.severity == "warning"
+
+
+def test_a_batch_axis_of_another_name():
+    found = mapping_findings(
+        MappedMesh(), PARAMETERS, [LogicalTensor("tokens", ("example", "position"))]
+    )
+    assert [finding.message.split("'")[1] for finding in found] == ["batch"]
+
+
+def test_a_mesh_axis_that_is_used_twice():
+    tensors = (*PARAMETERS, LogicalTensor("both", ("heads", "mlp")))
+    found = mapping_findings(MappedMesh(), tensors)
+    assert rules(found) == [("mesh-axis-used-twice", "error")] * 2
+    assert {finding.tensor for finding in found} == {"both"}
+    assert found[0].message.startswith("param_mapping shards both [heads, mlp]")
+    assert found[1].message.startswith("compute_mapping shards both [heads, mlp]")
+    assert "Map 'mlp' to another mesh axis" in found[0].hint
+
+
+def test_a_parameter_that_stays_whole():
+    tensors = (*PARAMETERS, LogicalTensor("table", ("vocab", "hidden")))
+    (found,) = mapping_findings(MappedMesh(), tensors)
+    assert (found.rule, found.severity, found.tensor) == ("parameter-not-sharded", "note", "table")
+    assert "'embed'" in found.hint
+    alone = MappedMesh().over(1).sizes
+    assert mapping_findings(MappedMesh(), tensors, sizes=alone) == ()
+
+
+def test_a_dimension_that_does_not_divide_names_the_mapping():
+    config = MappedMesh()
+    odd = (LogicalTensor("up", ("embed", "mlp"), (63, 256)), *PARAMETERS[1:])
+    (found,) = mapping_findings(config, odd, sizes=config.over(8).sizes)
+    assert (found.rule, found.severity, found.tensor) == ("not-divisible", "error", "up")
+    assert "Under param_mapping, dimension 'embed' of up has size 63" in found.message
+    assert "into 8 over data=8" in found.message
+    assert "Under compute_mapping it does divide" in found.hint
+
+
+def test_sizes_fit_the_axes():
+    with pytest.raises(TargetError, match="up has 2 logical axes and 1 sizes"):
+        LogicalTensor("up", ("embed", "mlp"), (64,))
