@@ -19,6 +19,12 @@ const AT_FIRST = 36;
 /** "One level more" stops before there are more things than this. */
 const AT_MOST = 1500;
 
+/** At first nothing is smaller than this, even where not all of it is seen then. */
+const READABLE = 0.6;
+
+/** Milliseconds without a key after which a search is in the address. */
+const PAUSE = 250;
+
 /** So much of what a search finds is listed. */
 const LISTED = 30;
 
@@ -31,11 +37,21 @@ class GraphView {
   constructor(context, dagre, tensors) {
     const { data, report, shared, slots, state, announce } = context;
     Object.assign(this, { data, shared, slots, state, announce });
-    this.model = new GraphModel(data);
-    this.values = new GraphValues(this.model, tensors, shared, report.meshes);
-    this.names = new GraphNames(this.model, this.values);
-    this.sizes = new Map();
-    this.layout = new Layout(this.model, dagre, (item) => this.#size(item));
+    this.read = (all) => {
+      const model = new GraphModel(data, all);
+      const values = new GraphValues(model, tensors, shared, report.meshes);
+      const sizes = new Map();
+      const size = (item) => {
+        if (!sizes.has(item)) sizes.set(item, sizeOf(model, values, item));
+        return sizes.get(item);
+      };
+      const names = new GraphNames(model, values);
+      return { model, values, names, layout: new Layout(model, dagre, size) };
+    };
+    this.graphs = new Map();
+    this.#show(false);
+    // What a search looks at is put together before the first key, when nothing else is to do.
+    globalThis.requestIdleCallback?.(() => this.names.search("\u0000"));
     this.pan = new Pan(() => this.#moved());
     this.panes = [];
     this.fitted = false;
@@ -66,9 +82,10 @@ class GraphView {
     };
   }
 
-  #size(item) {
-    if (!this.sizes.has(item)) this.sizes.set(item, sizeOf(this.model, this.values, item));
-    return this.sizes.get(item);
+  /** Draws all ops from now on, or leaves out those that only change a value's form. */
+  #show(all) {
+    if (!this.graphs.has(all)) this.graphs.set(all, this.read(all));
+    Object.assign(this, this.graphs.get(all));
   }
 
   #lanes() {
@@ -78,7 +95,7 @@ class GraphView {
   // What the page around the picture does.
 
   #controls(report) {
-    const { slots } = this;
+    const { slots, state } = this;
     const modes = this.partitioners.length > 1 ? [...this.partitioners, "both"] : [];
     this.modes = modes;
     slots.modes.hidden = !modes.length;
@@ -92,6 +109,7 @@ class GraphView {
       ),
     );
     slots.outline.addEventListener("change", () => this.#toggleOutline());
+    slots.all.addEventListener("change", () => state.set({ all: slots.all.checked ? "1" : "" }));
     slots.in.addEventListener("click", () => this.#zoom(1.3));
     slots.out.addEventListener("click", () => this.#zoom(1 / 1.3));
     slots.fit.addEventListener("click", () => this.#fit());
@@ -184,7 +202,20 @@ class GraphView {
     const mode = this.modes.includes(params.show)
       ? params.show
       : (this.modes[0] ?? this.partitioners[0]);
+    const all = Boolean(params.all);
+    if (all !== this.model.all) {
+      this.#show(all);
+      this.open = null;
+    }
+    this.slots.all.checked = all;
     const item = params.node ? this.names.item(params.node) : undefined;
+    if (params.node && item === undefined && !all) {
+      if (!this.graphs.has(true)) this.graphs.set(true, this.read(true));
+      if (this.graphs.get(true).names.item(params.node) !== undefined) {
+        this.state.set({ all: "1" });
+        return;
+      }
+    }
     let open = this.#read(params.open);
     // A link to something opens what is around it.
     if (item !== undefined && params.node !== before.node) {
@@ -202,8 +233,16 @@ class GraphView {
     if (mode !== this.mode) this.#setMode(mode);
     const hold = this.hold;
     this.hold = null;
+    // What a shared address searches for is found again.
+    if ((params.q ?? "") !== (before.q ?? "") && this.slots.search !== document.activeElement) {
+      this.found = params.q
+        ? new Set(this.names.search(params.q).map((one) => this.model.drawn(one, this.open)))
+        : null;
+    }
     if (changed) this.#lay(hold);
-    this.#draw();
+    if (changed || this.drawn !== this.#drawing()) this.#draw();
+    if (hold?.isOpened) this.#focus(hold.item);
+    else this.#fitOnce();
     this.#side(params.node, item);
     this.#outline(params.outline);
     if (item !== undefined && params.node !== before.node) this.#reveal(item);
@@ -258,7 +297,6 @@ class GraphView {
     this.hold = hold;
     if (!hold) this.fitted = false;
     this.state.set({ open: this.#written(open) });
-    if (!this.fitted) this.#fitOnce();
   }
 
   #toggle(item) {
@@ -266,7 +304,7 @@ class GraphView {
     if (open.has(item)) open.delete(item);
     else open.add(item);
     const box = this.picture.boxes.get(item);
-    this.#setOpen(open, box ? { item, x: box.x, y: box.y } : null);
+    this.#setOpen(open, box ? { item, x: box.x, y: box.y, isOpened: open.has(item) } : null);
     this.announce(`${this.model.title(item)} is ${open.has(item) ? "open" : "closed"}`);
   }
 
@@ -286,7 +324,7 @@ class GraphView {
   }
 
   #choose(item) {
-    this.state.set({ node: this.names.name(item) });
+    this.state.set({ node: this.names.name(item), q: this.slots.search.value.trim() });
   }
 
   #nextDifference(step) {
@@ -383,7 +421,8 @@ class GraphView {
       if (uses.size) root.dataset.focus = "";
       else delete root.dataset.focus;
       for (const { edge, element } of lines) {
-        if (uses.size && edge.uses.some((use) => uses.has(use))) element.dataset.near = "";
+        if (uses.size && edge.lists.some((list) => list.some((use) => uses.has(use))))
+          element.dataset.near = "";
         else delete element.dataset.near;
       }
     }
@@ -403,7 +442,13 @@ class GraphView {
     this.slots.count.textContent = `${count(ops, "op")}, ${whole(seen)} boxes`;
   }
 
+  /** What the drawing depends on, beside what is open. */
+  #drawing() {
+    return `${this.chosen} ${[...(this.found ?? [])]}`;
+  }
+
   #draw() {
+    this.drawn = this.#drawing();
     for (const pane of this.panes) {
       pane.lines = draw(pane.drawing, this.picture, {
         model: this.model,
@@ -411,6 +456,10 @@ class GraphView {
         partitioner: pane.partitioner,
         chosen: this.chosen,
         found: this.found,
+        reaching:
+          this.chosen === undefined || this.open.has(this.chosen)
+            ? []
+            : this.layout.reaching(this.chosen, this.picture),
       });
     }
     this.#near();
@@ -432,10 +481,11 @@ class GraphView {
     this.pan.zoom(factor, width / 2, height / 2);
   }
 
-  #fit() {
+  #fit(least) {
     const [width, height] = this.#room();
     if (!width) return;
-    this.pan.fit({ x: 0, y: 0, ...this.#extent() }, width, height);
+    const margin = width < 500 ? 12 : 24;
+    this.pan.fit({ x: 0, y: 0, ...this.#extent() }, width, height, { margin, least });
     this.fitted = true;
   }
 
@@ -445,7 +495,7 @@ class GraphView {
 
   #fitOnce() {
     if (this.fitted || !this.picture || !this.panes.length) return;
-    this.#fit();
+    this.#fit(READABLE);
     const item = this.chosen;
     if (item !== undefined) this.#reveal(item);
   }
@@ -474,6 +524,22 @@ class GraphView {
       );
     }
     this.pan.reveal(box.open ? { ...box, height: Math.min(box.height, 60) } : box, width, height);
+  }
+
+  /** Shows what was opened: all of it, or its top in its whole width. */
+  #focus(item) {
+    const box = this.picture.boxes.get(item);
+    const [width, height] = this.#room();
+    if (!box || !width) return;
+    const { pan } = this;
+    const scale = Math.min(pan.scale, Math.max(0.5, (width - 48) / box.width));
+    if (scale < pan.scale) pan.zoom(scale / pan.scale, width / 2, height / 2);
+    const tall = box.height * pan.scale > height - 48;
+    const seen = tall ? { ...box, height: (height - 48) / pan.scale } : box;
+    pan.reveal(seen, width, height, 24);
+    if (box.width * pan.scale > width - 48) {
+      pan.by((width - box.width * pan.scale) / 2 - (box.x * pan.scale + pan.x), 0);
+    }
   }
 
   // Beside it.
@@ -555,8 +621,10 @@ class GraphView {
     this.found = text.trim()
       ? new Set(this.results.map((item) => this.model.drawn(item, this.open)))
       : null;
-    this.state.set({ q: text.trim() });
     this.#listFound(text);
+    // The address, and with it the picture, follows when nothing more is typed.
+    clearTimeout(this.typing);
+    this.typing = setTimeout(() => this.state.set({ q: text.trim() }), PAUSE);
   }
 
   #listFound(text) {
@@ -591,7 +659,8 @@ class GraphView {
   }
 
   #pick(number) {
-    const item = this.results[number];
+    clearTimeout(this.typing);
+    const item = this.results?.[number];
     if (item === undefined) return;
     this.at = number;
     this.#listFound(this.slots.search.value);

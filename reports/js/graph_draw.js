@@ -7,8 +7,12 @@ import { axisColour, coloured } from "./spec.js";
 /** Widths of characters, about: of names at 12 px, of shardings and types at 10.5 px, and bold. */
 const CHAR = 6.5;
 const SMALL_CHAR = 6.35;
+const PILL_CHAR = 6.1;
 const LONGEST = 40;
 const DASH = 9;
+
+/** Ops in which most of the work is. */
+const HEAVY = new Set(["dot_general", "dot", "convolution", "custom_call", "gather", "scatter"]);
 
 /** What is said of an item, under one partitioner: lines of text, and marks. */
 export function labels(model, values, item, partitioner) {
@@ -109,13 +113,14 @@ export function sizeOf(model, values, item) {
  *
  * @param {SVGElement} into emptied before.
  * @param {object} picture what `Layout` made.
- * @param {object} context `{model, values, partitioner, chosen, found}`.
+ * @param {object} context `{model, values, partitioner, chosen, found, reaching}`.
  * @returns {{edge: object, element: SVGElement}[]} the edges.
  */
 export function draw(into, picture, context) {
   const under = svg("g.graph-groups");
   const crossing = svg("g.graph-crossing");
   const lines = svg("g.graph-edges");
+  const far = svg("g.graph-reaching");
   const over = svg("g.graph-items");
   for (const [item, box] of picture.boxes) {
     if (box.open) under.append(openGroup(item, box, context));
@@ -128,8 +133,9 @@ export function draw(into, picture, context) {
     to.append(element);
   };
   for (const edge of picture.crossing) add(edge, crossing);
+  for (const edge of context.reaching) add(edge, far);
   for (const edge of picture.edges) add(edge, lines);
-  into.replaceChildren(under, crossing, lines, over);
+  into.replaceChildren(under, crossing, lines, far, over);
   return drawn;
 }
 
@@ -162,6 +168,7 @@ function closed(item, box, context) {
     data: {
       item: String(item),
       form,
+      ...(HEAVY.has(said.title) ? { heavy: "" } : {}),
       ...(form === "group" ? { kind: model.groupKind(item) } : {}),
     },
     transform: `translate(${box.x} ${box.y})`,
@@ -185,7 +192,7 @@ function closed(item, box, context) {
     let x = 13;
     for (const [kind, words] of said.marks) {
       group.append(pill(kind, words, x, 42));
-      x += words.length * SMALL_CHAR + 14;
+      x += words.length * PILL_CHAR + 16;
     }
   } else if (form === "small") {
     group.append(text("graph-name", middle, 15, said.title, "middle"));
@@ -204,7 +211,7 @@ function closed(item, box, context) {
     }
     for (const [kind, words] of said.marks) {
       if (kind === "differs") continue;
-      group.append(pill(kind, words, middle - (words.length * SMALL_CHAR + 10) / 2, y - 10));
+      group.append(pill(kind, words, middle - (words.length * PILL_CHAR + 12) / 2, y - 10));
       y += 16;
     }
   }
@@ -212,7 +219,7 @@ function closed(item, box, context) {
     let y = 22;
     for (const [kind, words] of said.marks) {
       if (kind === "differs") continue;
-      group.append(pill(kind, words, middle - (words.length * SMALL_CHAR + 10) / 2, y - 2));
+      group.append(pill(kind, words, middle - (words.length * PILL_CHAR + 12) / 2, y - 2));
       y += 16;
     }
   }
@@ -256,8 +263,8 @@ function pill(kind, words, x, y) {
   return svg(
     "g.graph-pill",
     { data: { kind } },
-    svg("rect", { x, y, width: words.length * SMALL_CHAR + 10, height: 14, rx: 7 }),
-    text("graph-pill-text", x + 5, y + 10.5, words),
+    svg("rect", { x, y, width: words.length * PILL_CHAR + 12, height: 14, rx: 7 }),
+    text("graph-pill-text", x + 6, y + 10.5, words),
   );
 }
 
@@ -281,16 +288,15 @@ function tspans(words) {
 /** An edge: solid in the first axis's colour, the other axes as dashes on it; dotted where unknown. */
 function line(edge, context) {
   const { model, values, partitioner } = context;
-  let largest = edge.uses[0];
+  let largest = edge.lists[0][0];
   let most = -1;
   let moves = 0;
   let differs = false;
-  for (const use of edge.uses) {
-    const node = model.node(model.from[use]);
-    const bytes = values.bytes(node, model.result[use]);
-    if (bytes > most) [largest, most] = [use, bytes];
-    if (values.moves[partitioner]?.has(use)) moves += 1;
-    differs ||= values.differs(node, model.result[use]);
+  for (const list of edge.lists) {
+    const one = values.summary(list, partitioner);
+    if (one.most > most) [largest, most] = [one.largest, one.most];
+    moves += one.moves;
+    differs ||= one.differs;
   }
   const sharding = values.sharding(
     model.node(model.from[largest]),
@@ -323,7 +329,8 @@ function line(edge, context) {
       }),
     );
   });
-  group.append(arrow(edge, colours[0]));
+  const head = arrow(edge, colours[0]);
+  if (head) group.append(head);
   if (moves) group.append(badge(edge.points, moves));
   group.append(svg("path.graph-reach", { d }));
   return group;
@@ -331,6 +338,7 @@ function line(edge, context) {
 
 function arrow(edge, colour) {
   const end = edge.points.at(-1);
+  if (edge.intoOpen) return null;
   if (edge.to === null)
     return svg("circle", { cx: end.x, cy: end.y, r: 2.2, style: { fill: colour } });
   const before = edge.points.at(-2);
@@ -344,7 +352,7 @@ function arrow(edge, colour) {
 /** The sign of what has to move, in the middle of an edge. */
 function badge(points, moves) {
   const { x, y } = middleOf(points);
-  const words = moves > 1 ? `⇄ ${moves}` : "⇄";
+  const words = moves > 1 ? `⇄ ${whole(moves)}` : "⇄";
   const width = words.length * 6.4 + 9;
   return svg(
     "g.graph-moves",

@@ -37,8 +37,8 @@ export class Layout {
    * The whole picture for a set of open groups.
    *
    * @returns {{width: number, height: number, boxes: Map, edges: object[], crossing: object[]}}
-   *   `boxes` has x, y (left and top), width, height and open by item; an edge has `uses`, `points`,
-   *   `from`, `to`; `crossing` edges go from lane to lane.
+   *   `boxes` has x, y (left and top), width, height and open by item; an edge has `lists` of uses,
+   *   `points`, `from`, `to`; `crossing` edges go from lane to lane.
    */
   picture(open) {
     this.open = open;
@@ -72,7 +72,7 @@ export class Layout {
     if (!laid) return;
     for (const edge of laid.edges) {
       const points = edge.points.map((point) => ({ x: point.x + x, y: point.y + y }));
-      edges.push({ ...edge, points, group: item });
+      edges.push({ ...edge, lists: [edge.uses], points, group: item });
     }
     for (const [child, at] of laid.places) {
       this.#place(child, x + at.x, y + at.y, at.laid, boxes, edges);
@@ -127,7 +127,7 @@ export class Layout {
     graph.setGraph({
       rankdir: up ? "BT" : "TB",
       nodesep: 22,
-      ranksep: 30,
+      ranksep: 26,
       edgesep: 12,
       ranker: children.length > 250 ? "longest-path" : "network-simplex",
     });
@@ -154,15 +154,15 @@ export class Layout {
       graph.setNode("top", { width: 0, height: 0 });
       graph.setNode("bottom", { width: 0, height: 0 });
       for (const [name] of doors) {
-        if (name.startsWith("in ")) graph.setEdge("top", name, { weight: 90 }, "");
-        else graph.setEdge(name, "bottom", { weight: 90 }, "");
+        if (name.startsWith("in ")) graph.setEdge("top", name, { weight: 90 }, "door");
+        else graph.setEdge(name, "bottom", { weight: 90 }, "door");
       }
       for (const name of sources) {
         if (this.model.form(Number(name)) !== "input") {
-          graph.setEdge("top", name, { weight: 0, minlen: 2 }, "");
+          graph.setEdge("top", name, { weight: 0, minlen: 2 }, "rank");
         }
       }
-      for (const name of sinks) graph.setEdge(name, "bottom", { weight: 0, minlen: 2 }, "");
+      for (const name of sinks) graph.setEdge(name, "bottom", { weight: 0, minlen: 2 }, "rank");
     }
     this.dagre.layout(graph);
     return this.#read(group, graph, children, drawn, inner, up);
@@ -298,16 +298,52 @@ export class Layout {
   #crossing(boxes, open) {
     const { model } = this;
     const found = new Map();
-    for (const use of model.level(ROOT).across) {
-      const from = model.drawn(model.from[use], open);
-      const to = model.drawn(model.to[use], open);
+    const outer = new Map();
+    const outerOf = (item) => {
+      if (!outer.has(item)) outer.set(item, this.#outer(item, open));
+      return outer.get(item);
+    };
+    for (const pair of model.crossing()) {
+      const from = outerOf(pair.from);
+      const to = outerOf(pair.to);
       const key = `${from},${to}`;
-      if (!found.has(key)) found.set(key, { from, to, uses: [] });
-      found.get(key).uses.push(use);
+      if (!found.has(key)) found.set(key, { from, to, lists: [] });
+      found.get(key).lists.push(pair.uses);
     }
     return [...found.values()]
       .filter(({ from, to }) => boxes.has(from) && boxes.has(to))
       .map((edge) => ({ ...edge, ...across(boxes.get(edge.from), boxes.get(edge.to)) }));
+  }
+
+  /** The part of a lane that something is in: a layer, not the op in it that has the edge. */
+  #outer(item, open) {
+    const { model } = this;
+    const path = model.path(item);
+    let at = 0;
+    while (at < path.length - 1 && open.has(path[at])) {
+      if (at > 0 && model.groupKind(path[at]) !== "repeated") break;
+      at += 1;
+    }
+    return path[at];
+  }
+
+  /** What goes from a thing to other lanes, and comes from there, as it is drawn. */
+  reaching(item, picture) {
+    const { model } = this;
+    const found = new Map();
+    for (const use of model.level(ROOT).across) {
+      if (!model.isIn(model.from[use], item) && !model.isIn(model.to[use], item)) continue;
+      const from = model.drawn(model.from[use], this.open);
+      const to = model.drawn(model.to[use], this.open);
+      const key = `${from},${to}`;
+      if (!found.has(key)) found.set(key, { from, to, lists: [[]] });
+      found.get(key).lists[0].push(use);
+    }
+    const { boxes } = picture;
+    return [...found.values()].map((edge) => ({
+      ...edge,
+      ...across(boxes.get(edge.from), boxes.get(edge.to)),
+    }));
   }
 }
 
@@ -373,6 +409,7 @@ function spread(lines, places, up) {
       if (place.laid) {
         const name = `${side} ${line.door ?? (side === "in" ? line.from : line.to)}`;
         const door = place.laid.doors.get(name);
+        if (side === "in") line.intoOpen = true;
         if (door !== undefined) {
           point.x = place.x + door;
           if ((side === "in") !== up) point.y = place.y + HEAD - 8;

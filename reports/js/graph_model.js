@@ -22,10 +22,20 @@ const SMALL = new Set([
   "transpose",
 ]);
 
+/** (node, result) of an operand as it is written: how far back, or that and which result. */
+function written(node, said) {
+  return Array.isArray(said) ? [node - said[0], said[1]] : [node - said, 0];
+}
+
 export class GraphModel {
-  /** @param {object} data what `sdyscope/views/report_graph.py` makes. */
-  constructor(data) {
+  /**
+   * @param {object} data what `sdyscope/views/report_graph.py` makes.
+   * @param {boolean} [all] whether ops are drawn that only change a value's form, too. Otherwise
+   *   those are left out that have one operand and nothing to mark.
+   */
+  constructor(data, all = false) {
     this.data = data;
+    this.all = all;
     const nodes = new Table(data.nodes);
     const groups = new Table(data.groups);
     this.nodes = Object.fromEntries(
@@ -111,6 +121,13 @@ export class GraphModel {
     return found.reverse();
   }
 
+  /** Whether an item is another one, or in it. */
+  isIn(item, group) {
+    let at = item;
+    while (at !== ROOT && at !== group) at = this.parent[at];
+    return at === group;
+  }
+
   /** The lane that an item is in. */
   lane(item) {
     let at = item;
@@ -164,11 +181,13 @@ export class GraphModel {
       if (this.nodes.splat(node)) this.hidden[node] = 1;
       if (chips.has(node)) this.hidden[node] = 2;
     }
+    const through = this.#passed(operandsOf, lanes);
     for (let node = 0; node < this.nodeCount; node += 1) {
+      if (this.hidden[node]) continue;
       operandsOf(node).forEach((said, at) => {
-        const [back, which] = Array.isArray(said) ? said : [said, 0];
-        const producer = node - back;
-        if (this.hidden[node] || this.hidden[producer] === 1) return;
+        let [producer, which] = written(node, said);
+        while (through.has(producer)) [producer, which] = through.get(producer);
+        if (this.hidden[producer] === 1) return;
         from.push(chips.get(producer)?.get(lanes[node]) ?? producer);
         result.push(which);
         to.push(node);
@@ -185,6 +204,29 @@ export class GraphModel {
         this.hidden[node] = 2;
       }
     }
+  }
+
+  /** The ops that are left out: for each of them (node, result) of its operand. */
+  #passed(operandsOf, lanes) {
+    const through = new Map();
+    if (this.all) return through;
+    const marked = new Set();
+    for (const list of [this.data.marks, this.data.sent]) {
+      for (const columns of Object.values(list)) {
+        const node = new Table(columns).getter("node");
+        for (let row = 0; row < columns.rows; row += 1) marked.add(node(row));
+      }
+    }
+    for (let node = 0; node < this.nodeCount; node += 1) {
+      if (this.hidden[node] || !SMALL.has(this.nodes.kind(node)) || marked.has(node)) continue;
+      const operands = operandsOf(node)
+        .map((said) => written(node, said))
+        .filter(([producer]) => this.hidden[producer] !== 1);
+      if (operands.length !== 1 || lanes[operands[0][0]] !== lanes[node]) continue;
+      through.set(node, operands[0]);
+      this.hidden[node] = 3;
+    }
+    return through;
   }
 
   #readChildren() {
@@ -214,7 +256,7 @@ export class GraphModel {
   #countInside() {
     this.ops = new Int32Array(this.count);
     for (let node = 0; node < this.nodeCount; node += 1) {
-      if (this.hidden[node]) continue;
+      if (this.hidden[node] === 1 || this.hidden[node] === 2) continue;
       const form = this.form(node);
       if (form === "input" || form === "output") continue;
       for (let at = node; at !== ROOT; at = this.parent[at]) this.ops[at] += 1;
@@ -279,12 +321,34 @@ export class GraphModel {
     return found;
   }
 
+  /** What goes from lane to lane: by the groups that it leaves and enters, and the lanes' own ops. */
+  crossing() {
+    if (!this.pairs) {
+      const pairs = new Map();
+      for (const use of this.level(ROOT).across) {
+        const [from, to] = [this.#place(this.from[use]), this.#place(this.to[use])];
+        const key = from * this.count + to;
+        if (!pairs.has(key)) pairs.set(key, { from, to, uses: [] });
+        pairs.get(key).uses.push(use);
+      }
+      this.pairs = [...pairs.values()];
+    }
+    return this.pairs;
+  }
+
+  /** The group that an item is in; of what is in none below its lane the item itself. */
+  #place(item) {
+    const parent = this.parent[item];
+    const kind = parent === ROOT ? "lane" : this.groupKind(parent);
+    return kind === "lane" || kind === "repeated" ? item : parent;
+  }
+
   /** The uses of an item's values, and those that it makes of others'; of a group across its edge. */
   around(item) {
     if (this.isGroup(item)) {
       const { entering, leaving } = this.level(item);
       const lanes = this.levels.get(ROOT).across;
-      const within = (one) => this.path(one).includes(item);
+      const within = (one) => this.isIn(one, item);
       return {
         takes: [...entering, ...lanes.filter((use) => within(this.to[use]))],
         gives: [...leaving, ...lanes.filter((use) => within(this.from[use]))],

@@ -57,8 +57,9 @@ export class Pan {
     this.scale = Math.max(least, scale);
     this.x = (width - box.width * this.scale) / 2 - box.x * this.scale;
     this.y = (height - box.height * this.scale) / 2 - box.y * this.scale;
-    // What is too large begins at its top, in the middle.
-    if (box.height * this.scale > height - 2 * margin) this.y = margin - box.y * this.scale;
+    // What is too large begins at its top left.
+    if (box.width * this.scale > width - 2 * margin + 1) this.x = margin - box.x * this.scale;
+    if (box.height * this.scale > height - 2 * margin + 1) this.y = margin - box.y * this.scale;
     this.changed();
   }
 

@@ -100,7 +100,7 @@ export class GraphValues {
       }
       if (!any) continue;
       this.different[node] = 1;
-      if (model.hidden[node]) continue;
+      if (model.hidden[node] === 2) continue;
       for (let at = model.parent[node]; at !== -1; at = model.parent[at]) this.different[at] += 1;
     }
     for (let item = model.firstChip; item < model.count; item += 1) {
@@ -160,6 +160,26 @@ export class GraphValues {
       }
     }
     return byItem;
+  }
+
+  /** Of some uses the one with the largest value, how many move, and whether any differs. */
+  summary(uses, partitioner) {
+    this.summaries ??= new Map();
+    if (!this.summaries.has(partitioner)) this.summaries.set(partitioner, new WeakMap());
+    const known = this.summaries.get(partitioner);
+    if (!known.has(uses)) {
+      const { model } = this;
+      const made = { largest: uses[0], most: -1, moves: 0, differs: false };
+      for (const use of uses) {
+        const node = model.node(model.from[use]);
+        const bytes = this.bytes(node, model.result[use]);
+        if (bytes > made.most) [made.largest, made.most] = [use, bytes];
+        if (this.moves[partitioner]?.has(use)) made.moves += 1;
+        made.differs ||= this.differs(node, model.result[use]);
+      }
+      known.set(uses, made);
+    }
+    return known.get(uses);
   }
 
   /** The collectives of an item, or in a group, most bytes first; null where none are known. */

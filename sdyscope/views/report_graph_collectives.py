@@ -8,6 +8,7 @@ from sdyscope.analysis.collective_totals import Collective, Part
 from sdyscope.errors import SdyscopeError
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
+from sdyscope.views.comms_origins import because, origin_document
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import table
 from sdyscope.views.report_graph_nodes import Nodes
@@ -81,16 +82,16 @@ def _rows(
             "count": (one.count for _, one, _ in rows),
             "sent": (one.count * part.sent for _, one, part in rows),
             "shape": (str(part.shape) for _, _, part in rows),
-            "why": ("" if part.origin is None else part.origin.words for _, _, part in rows),
-            "value": (
-                part.origin.value
-                if part.origin is not None and part.origin.kind == "resharding"
-                else ""
-                for _, _, part in rows
-            ),
+            "why": (_why(part) for _, _, part in rows),
             "name": (one.name for _, one, _ in rows),
         }
     ), lost
+
+
+def _why(part: Part) -> str:
+    """Why it is there, in a line; empty where that is not known."""
+    origin = origin_document(part.origin)
+    return "" if origin is None else because(origin)
 
 
 def _ops_of(inspection: Inspection, first: Partitioner, other: Partitioner) -> dict[int, int]:

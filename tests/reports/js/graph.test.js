@@ -1,0 +1,180 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { path } from "../../../reports/js/graph_draw.js";
+import { Layout } from "../../../reports/js/graph_layout.js";
+import { GraphModel, ROOT } from "../../../reports/js/graph_model.js";
+import { Pan } from "../../../reports/js/graph_pan.js";
+import * as dagre from "../../../reports/vendor/dagre.js";
+
+const column = (values) => ({ values });
+
+// x -> convert -> a -> b in lane 0, group 1; b -> c in lane 0; c -> d in lane 2.
+function program(more = {}) {
+  const nodes = [
+    ["argument", "x", []],
+    ["convert", "", [1]],
+    ["tanh", "", [1]],
+    ["exp", "", [1]],
+    ["add", "", [1, 2]],
+    ["multiply", "", [1]],
+    ["constant", "", []],
+  ];
+  return {
+    partitioners: ["shardy"],
+    nodes: {
+      rows: nodes.length,
+      columns: {
+        kind: column(nodes.map(([kind]) => kind)),
+        name: column(nodes.map(([, name]) => name)),
+        ssa: column(nodes.map((_, at) => `%${at}`)),
+        group: column([0, 1, 1, 1, 0, 2, 0]),
+        results: column(nodes.map(() => 1)),
+        type: column(nodes.map(() => "f32[8]")),
+        splat: column(nodes.map(([kind]) => Number(kind === "constant"))),
+        operands: column(nodes.map(([, , operands]) => operands)),
+      },
+    },
+    groups: {
+      rows: 3,
+      columns: {
+        parent: column([null, 0, null]),
+        name: column(["Forward", "block", "Backward"]),
+        kind: column(["lane", "scope", "lane"]),
+        ssa: column(["", "", ""]),
+      },
+    },
+    inputs: { node: [0], group: [1] },
+    marks: {},
+    sent: {},
+    ...more,
+  };
+}
+
+const FORWARD = 7;
+const BLOCK = 8;
+const BACKWARD = 9;
+const CHIP = 10;
+
+test("what only changes a form is passed through, unless all is drawn or it is marked", () => {
+  const model = new GraphModel(program());
+  assert.deepEqual(model.childrenOf.get(BLOCK), [CHIP, 2, 3]);
+  assert.deepEqual(
+    Array.from(model.from, (from, use) => [from, model.to[use]]),
+    [
+      [CHIP, 2],
+      [2, 3],
+      [3, 4],
+      [2, 4],
+      [4, 5],
+    ],
+  );
+  assert.deepEqual(new GraphModel(program(), true).childrenOf.get(BLOCK), [CHIP, 1, 2, 3]);
+  const mark = { rows: 1, columns: { node: column([1]) } };
+  const marked = new GraphModel(program({ marks: { shardy: mark } }));
+  assert.ok(marked.childrenOf.get(BLOCK).includes(1));
+});
+
+test("edges of a level are between its children, or through a door named by the neighbour", () => {
+  const model = new GraphModel(program());
+  const said = (group) =>
+    model.level(group).edges.map(({ from, to, door, uses }) => [from, to, door, uses.length]);
+  assert.deepEqual(said(FORWARD), [[BLOCK, 4, null, 2]]);
+  assert.deepEqual(said(BLOCK), [
+    [CHIP, 2, null, 1],
+    [2, 3, null, 1],
+    [3, null, 4, 1],
+    [2, null, 4, 1],
+  ]);
+  assert.deepEqual(model.level(ROOT).across, [4]);
+});
+
+test("what is drawn of something is the outermost group around it that is closed", () => {
+  const model = new GraphModel(program());
+  assert.equal(model.drawn(3, new Set()), FORWARD);
+  assert.equal(model.drawn(3, new Set([FORWARD])), BLOCK);
+  assert.equal(model.drawn(3, new Set([FORWARD, BLOCK])), 3);
+  assert.ok(model.isIn(3, FORWARD));
+  assert.ok(!model.isIn(3, BACKWARD));
+});
+
+function pictureOf(open, model = new GraphModel(program())) {
+  const layout = new Layout(model, dagre, () => ({ width: 100, height: 40 }));
+  return layout.picture(new Set(open));
+}
+
+test("nothing overlaps, children are inside, and edges end at boxes", () => {
+  const { boxes, edges } = pictureOf([FORWARD, BLOCK, BACKWARD]);
+  const inside = (a, b) =>
+    a.x >= b.x && a.y >= b.y && a.x + a.width <= b.x + b.width && a.y + a.height <= b.y + b.height;
+  for (const child of [CHIP, 2, 3]) assert.ok(inside(boxes.get(child), boxes.get(BLOCK)));
+  assert.ok(inside(boxes.get(BLOCK), boxes.get(FORWARD)));
+  const leaves = [CHIP, 2, 3, 4, 5].map((item) => boxes.get(item));
+  for (const [at, a] of leaves.entries()) {
+    for (const b of leaves.slice(at + 1)) {
+      const apart =
+        a.x + a.width <= b.x ||
+        b.x + b.width <= a.x ||
+        a.y + a.height <= b.y ||
+        b.y + b.height <= a.y;
+      assert.ok(apart);
+    }
+  }
+  const into = edges.find(({ from, to }) => from === BLOCK && to === 4);
+  const box = boxes.get(4);
+  assert.equal(into.points.at(-1).y, box.y);
+  assert.ok(into.points.at(-1).x >= box.x && into.points.at(-1).x <= box.x + box.width);
+});
+
+test("an edge meets at the door what goes on inside", () => {
+  const { edges } = pictureOf([FORWARD, BLOCK, BACKWARD]);
+  const outside = edges.find(({ from, to }) => from === BLOCK && to === 4);
+  const leaving = edges.filter(({ group, to }) => group === BLOCK && to === null);
+  assert.equal(leaving.length, 2);
+  for (const one of leaving) assert.ok(Math.abs(one.points.at(-1).x - outside.points[0].x) < 1);
+});
+
+test("the backward pass is beside the forward pass", () => {
+  const { boxes, crossing } = pictureOf([FORWARD, BACKWARD]);
+  assert.ok(boxes.get(BACKWARD).x > boxes.get(FORWARD).x + boxes.get(FORWARD).width);
+  assert.deepEqual(
+    crossing.map(({ from, to, lists }) => [from, to, lists.flat().length]),
+    [[4, 5, 1]],
+  );
+});
+
+test("what did not change is not laid out again", () => {
+  const model = new GraphModel(program());
+  const layout = new Layout(model, dagre, () => ({ width: 100, height: 40 }));
+  layout.picture(new Set([FORWARD, BLOCK, BACKWARD]));
+  const block = layout.made.get(BLOCK);
+  const forward = layout.made.get(FORWARD);
+  layout.picture(new Set([FORWARD, BLOCK]));
+  assert.equal(layout.made.get(BLOCK), block);
+  assert.equal(layout.made.get(FORWARD), forward);
+  layout.picture(new Set([FORWARD]));
+  assert.notEqual(layout.made.get(FORWARD), forward);
+});
+
+test("a line goes through its ends", () => {
+  const d = path([
+    { x: 0, y: 0 },
+    { x: 10, y: 5 },
+    { x: 20, y: 40 },
+  ]);
+  assert.ok(d.startsWith("M0 0"));
+  assert.ok(d.endsWith("20 40"));
+});
+
+test("scaling keeps the point under the pointer", () => {
+  const pan = new Pan(() => {});
+  pan.by(13, -7);
+  const at = (x, y) => [(x - pan.x) / pan.scale, (y - pan.y) / pan.scale];
+  const before = at(200, 100);
+  pan.zoom(1.7, 200, 100);
+  const after = at(200, 100);
+  assert.ok(Math.abs(before[0] - after[0]) < 1e-9);
+  assert.ok(Math.abs(before[1] - after[1]) < 1e-9);
+  pan.fit({ x: 0, y: 0, width: 400, height: 100 }, 848, 648);
+  assert.equal(pan.scale, 1);
+  assert.equal(pan.x, 224);
+});
