@@ -67,7 +67,7 @@ def command(
         found = _of_file(file, mesh)
     else:
         if predicted:
-            partitioners = _predictable(partitioners, on)
+            partitioners = _predictable(target, partitioners, on)
         inspection = opening.open_one(
             target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
         )
@@ -95,8 +95,9 @@ def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
 
 
 def _predictable(
-    partitioners: tuple[Partitioner, ...], on: Hardware | None
+    target: str, partitioners: tuple[Partitioner, ...], on: Hardware | None
 ) -> tuple[Partitioner, ...]:
+    """Which partitioners to lower under; a file is for one already, whichever that is."""
     from sdyscope.errors import TargetError
 
     if on is not None:
@@ -108,12 +109,19 @@ def _predictable(
             "Only Shardy's reshards predict collectives; GSPMD's are known when it has compiled.",
             hint="Leave --predicted out.",
         )
-    return ("shardy",)
+    return partitioners if Path(target).exists() else ("shardy",)
 
 
 def _predicted(inspection: Inspection) -> Comms:
+    from sdyscope.errors import TargetError
     from sdyscope.views import comms
 
+    if "shardy" not in inspection.partitioners:
+        raise TargetError(
+            f"{inspection.name} has GSPMD's shardings, and only Shardy's reshards predict "
+            "collectives.",
+            hint="Leave --predicted out, or name the program that it was lowered from.",
+        )
     found = inspection.predicted_collectives()
     return comms.document(
         inspection.name,

@@ -15,17 +15,25 @@ if TYPE_CHECKING:
 #: How much of a file is looked at to tell HLO text from StableHLO.
 _BEGINNING = 4096
 
-#: What partitioning removes.
-_SHARDING = 'custom_call_target="Sharding"'
+#: What partitioning removes from all but parameters: how to shard.
+_SHARDING = (", sharding={devices=", ", sharding={mesh[", ", sharding={replicated}")
+_ANNOTATION = 'custom_call_target="Sharding"'
 
 
 def compiled_file(word: str) -> Path | None:
-    """The file that a TARGET names, if it holds the text of an HLO module."""
+    """The file that a TARGET names, if it holds the text of an HLO module.
+
+    Raises:
+      TargetError: it is a HloModuleProto of a program that was compiled already.
+    """
     path = Path(word)
     if not path.is_file() or path.suffix in (".py", ".mlir"):
         return None
     with path.open("rb") as file:
         beginning = file.read(_BEGINNING)
+    if beginning.startswith(b"\n") and b"\0" in beginning:
+        _refuse_compiled_proto(path)
+        return None
     lines = [line for line in beginning.splitlines() if not line.lstrip().startswith(b"//")]
     is_hlo = any(line.startswith(b"HloModule ") for line in lines[:3])
     return path if is_hlo else None
@@ -79,7 +87,7 @@ def read_module(path: Path) -> HloModule:
     try:
         with path.open(encoding="utf-8", errors="replace") as lines:
             module = read_hlo(lines)
-        if any(_SHARDING in instruction.rest for instruction in module.instructions()):
+        if _is_to_partition(module):
             raise TargetError(
                 "The program in this file is not partitioned yet: it still says how to shard it.",
                 hint="Use the text after partitioning, such as compiled.as_text().",
@@ -88,6 +96,33 @@ def read_module(path: Path) -> HloModule:
         _in_file(error, path)
         raise
     return module
+
+
+def _is_to_partition(module: HloModule) -> bool:
+    """Whether anything but parameters still says how to shard it."""
+    return any(
+        _ANNOTATION in one.rest or any(text in one.rest for text in _SHARDING)
+        for one in module.instructions()
+        if one.opcode != "parameter"
+    )
+
+
+def _refuse_compiled_proto(path: Path) -> None:
+    """A proto leaves out for how many devices the module is, and collectives need that."""
+    from sdyscope.errors import TargetError
+    from sdyscope.hlo import read_hlo
+    from sdyscope.stages.read import hlo_text
+
+    text = hlo_text(path)
+    if text is None or _is_to_partition(read_hlo(text)):
+        return
+    if "is_scheduled=true" in text.partition("\n")[0] or "replica_groups=" in text:
+        raise TargetError(
+            "This HloModuleProto is of a program that was compiled already, and does not say for "
+            "how many devices.",
+            file=path,
+            hint="Give its text: compiled.as_text(), or a dump with --xla_dump_hlo_as_text.",
+        )
 
 
 def _in_file(error: SdyscopeError, path: Path) -> None:

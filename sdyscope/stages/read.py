@@ -21,7 +21,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.stderr import captured_stderr
 
-__all__ = ["probe", "read", "read_bytes"]
+__all__ = ["hlo_text", "probe", "read", "read_bytes"]
 
 #: Larger files can't be addressed by MLIR's source locations.
 LARGEST = 2**31
@@ -95,6 +95,14 @@ def read_bytes(data: bytes, path: Path | None = None) -> LoweredModule:
             return _hlo(found, path)
         raise _binary(path)
     return _mlir(text, path)
+
+
+def hlo_text(path: Path) -> str | None:
+    """The text of the module in a HloModuleProto or HloProto; None for any other file."""
+    found = _hlo_proto(path.read_bytes())
+    if found is None:
+        return None
+    return str(compat.hlo.HloModule.from_serialized_hlo_module_proto(found).to_string())
 
 
 def _binary(path: Path | None) -> TargetError:

@@ -39,6 +39,14 @@ ENTRY e {
 }
 """
 
+GSPMD = """module @jit_f attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%arg0: tensor<16xf32> {mhlo.sharding = "{devices=[8]<=[8]}"}) -> tensor<16xf32> {
+    %0 = stablehlo.sine %arg0 : tensor<16xf32>
+    return %0 : tensor<16xf32>
+  }
+}
+"""
+
 
 @pytest.fixture
 def program(tmp_path):
@@ -130,6 +138,31 @@ def test_a_program_that_is_not_partitioned_is_refused(sdyscope, hlo):
     sdyscope("comms", hlo).said("not partitioned yet", "as_text()")
 
 
+@pytest.mark.parametrize(
+    "sharding", ["devices=[8]<=[8]", "mesh['x'=8], [{'x'}]", "replicated"], ids=str
+)
+def test_what_still_says_how_to_shard_an_op_is_refused(sdyscope, hlo, sharding):
+    product = f"%s = f32[1024]{{0}} multiply(%p, %p), sharding={{{sharding}}}"
+    hlo.write_text(HLO.replace("  ROOT", f"  {product}\n  ROOT"))
+    sdyscope("comms", hlo).said("not partitioned yet", "as_text()")
+
+
+@pytest.mark.parametrize("command", ["comms", "memory", "cost"])
+def test_a_compiled_proto_is_one_sentence(sdyscope, tmp_path, command):
+    from sdyscope.stages import compat
+
+    path = tmp_path / "compiled.pb"
+    module = compat.hlo.hlo_module_from_text(
+        HLO.replace(
+            "ENTRY",
+            "add {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n"
+            "  ROOT %c = f32[] add(%a, %b)\n}\n\nENTRY",
+        ).replace("use_global_device_ids=true", "use_global_device_ids=true, to_apply=add")
+    )
+    path.write_bytes(module.as_serialized_hlo_module_proto())
+    sdyscope(command, path).said("compiled already", "compiled.as_text()")
+
+
 def test_scopes_in_place_of_collectives(sdyscope, hlo):
     done = sdyscope("comms", hlo, "--scopes")
     assert "layer        1  4.0 KiB  4.0 KiB" in done.out
@@ -201,6 +234,12 @@ def test_what_cannot_be_predicted(sdyscope, hlo):
     sdyscope("comms", hlo, "--predicted").said("compiled already", "Leave --predicted out")
     sdyscope("comms", "mlp", "--predicted", "--on", "cpu:8").said("no hardware", "--on")
     sdyscope("comms", "mlp", "--predicted", "--partitioner", "gspmd").said("Only Shardy's")
+
+
+def test_a_file_of_gspmd_predicts_nothing(sdyscope, tmp_path):
+    path = tmp_path / "gspmd.mlir"
+    path.write_text(GSPMD)
+    sdyscope("comms", path, "--predicted").said("GSPMD's shardings", "Leave --predicted out")
 
 
 @pytest.mark.compiles
