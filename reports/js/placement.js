@@ -4,7 +4,7 @@ import { el } from "./dom.js";
 import { count, partitionerName, whole } from "./format.js";
 import { coordinates, deviceOrder } from "./mesh.js";
 import { Blocks, heldWords, listed } from "./placement_blocks.js";
-import { meshLayout, tensorLayout } from "./placement_layout.js";
+import { meshAxes, meshLayout, tensorLayout } from "./placement_layout.js";
 import { devicePicture, tensorPicture } from "./placement_picture.js";
 import { axisName, coloured, spec } from "./spec.js";
 
@@ -123,7 +123,8 @@ class Placement {
       axes.split(",").filter(Boolean),
     );
     const pages = Math.ceil(this.#panels() / this.#shownPanels());
-    this.panel = Math.min(/^\d+$/.test(panel) ? Number(panel) : 0, pages - 1);
+    const page = /^\d+$/.test(panel) ? Number(panel) : this.#panelOfSlice();
+    this.panel = Math.min(page, pages - 1);
     this.#drawHead();
     this.#drawPicks();
     if (this.width) this.draw();
@@ -153,6 +154,19 @@ class Placement {
     return found;
   }
 
+  /** The panels among which is the first device that holds a block of the slice. */
+  #panelOfSlice() {
+    const { sliced } = this.tensorLayout;
+    const block = this.blocks.shards.map((_, dim) => this.slice[sliced.indexOf(dim)] ?? 0);
+    const position = this.#positionOf(this.blocks.holders(block, 1)[0]);
+    const number = meshAxes(this.mesh)
+      .filter((axis) => this.meshLayout.panels.some((one) => one.name === axis.name))
+      .reduce((sum, { length, stride }) => {
+        return sum * length + (Math.floor(position / stride) % length);
+      }, 0);
+    return Math.floor(number / this.#shownPanels());
+  }
+
   #panels() {
     return this.meshLayout.panels.reduce((all, axis) => all * axis.length, 1);
   }
@@ -168,7 +182,6 @@ class Placement {
     const { sharding, blocks } = this;
     const several = this.places.length > 1;
     const facts = [
-      several || !sharding.short ? null : null,
       el("p.placement-words", {}, coloured(this.#summary())),
       blocks.unreduced.length
         ? el(
@@ -348,21 +361,16 @@ class Placement {
         }
       }
     }
-    this.said.replaceChildren(
-      ...(shown
-        ? this.#words(cell === null && this.chosen !== null ? this.chosen : shown, single)
-        : [
-            el(
-              "span.muted",
-              {},
-              "Point at a device or a block: the other picture shows what belongs to it.",
-            ),
-          ]),
-    );
+    if (cell === null && this.chosen !== null) {
+      this.said.replaceChildren(...this.#deviceWords(this.chosen));
+    } else if (shown) this.said.replaceChildren(...this.#words(shown, single));
+    else {
+      const words = "Point at a device or a block: the other picture shows what belongs to it.";
+      this.said.replaceChildren(el("span.muted", {}, words));
+    }
   }
 
   #words(shown, single) {
-    if (typeof shown === "number") return this.#deviceWords(shown);
     if (single) return this.#deviceWords(shown.device);
     if (shown.device !== undefined) return this.#binWords(shown);
     const { blocks } = this;
@@ -385,10 +393,11 @@ class Placement {
     const { blocks, mesh } = this;
     const block = blocks.block(device);
     const position = this.#positionOf(device);
-    const at = Object.entries(coordinates(mesh, position)).map(([name, index], number) => [
+    const indices = coordinates(mesh, position);
+    const at = Object.keys(mesh.axes).map((name, number) => [
       number ? ", " : "",
       axisName(name),
-      ` ${index}`,
+      ` ${indices[name]}`,
     ]);
     const words = [el("strong", {}, `Device ${device}`), " (", ...at.flat(), ") "];
     if (!block) return [...words, "holds nothing."];
@@ -398,9 +407,9 @@ class Placement {
     if (all > 1) {
       const others = blocks.holders(block, NAMED + 1).filter((one) => one !== device);
       const rest = listed(others.slice(0, NAMED), all - 1);
-      words.push(
-        `; ${count(all, blocks.unreduced.length || blocks.manual.length ? "device has" : "copy", blocks.unreduced.length || blocks.manual.length ? "devices have" : "copies")}${blocks.unreduced.length || blocks.manual.length ? " this block" : ""}, also on ${rest}`,
-      );
+      const alike = partialsOf(blocks) === 1;
+      const copies = alike ? count(all, "copy", "copies") : `${whole(all)} devices have this block`;
+      words.push(`; ${copies}, also on ${rest}`);
     } else words.push("; no other device does");
     return [...words, "."];
   }

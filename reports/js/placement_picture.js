@@ -362,7 +362,9 @@ function picture(name, title, width, height, handlers) {
       cell.element.dataset.cell = String(number);
       cell.element.setAttribute("role", "option");
       cell.element.setAttribute("aria-selected", "false");
-      cell.element.setAttribute("aria-label", cell.name);
+      const words = cell.element.textContent;
+      const name = cell.name.includes(words) ? cell.name : `${cell.name}: ${words}`;
+      cell.element.setAttribute("aria-label", name);
       group.append(cell.element);
     },
   };

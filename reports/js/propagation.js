@@ -475,11 +475,15 @@ function valueColumns(propagation, rows, data, step, touched) {
         cell.dataset.touched = mark;
         cell.title = `${op ? `${name}/${op}` : name} ${get("ssa", row)}`;
         cell.append(
-          el("span.touch", {}, { to: "●", from: "○", "": "" }[mark]),
-          mark ? el("span.unseen", {}, mark === "to" ? "came here: " : "came from: ") : "",
-          el("bdi", {}, op || name),
-          op ? el("span.ssa", {}, get("ssa", row)) : "",
-          op ? el("bdi.ssa", {}, tail(get("name", row))) : "",
+          el(
+            "span.value-words",
+            {},
+            el("span.touch", {}, { to: "●", from: "○", "": "" }[mark]),
+            mark ? el("span.unseen", {}, mark === "to" ? "came here: " : "came from: ") : "",
+            el("bdi", {}, op || name),
+            op ? el("span.ssa", {}, get("ssa", row)) : "",
+            op ? el("bdi.ssa", {}, tail(get("name", row))) : "",
+          ),
         );
       },
     },

@@ -194,8 +194,8 @@ class ChainIndex(Chains):
                 if op.kind in REGIONS:
                     found |= dict.fromkeys(flow.operands(op.id))
         found |= dict.fromkeys(flow.returned)
-        for node, kind, result in self._by_op:
-            value = flow.propagated.values.get((node, result or 0)) if kind == "op" else None
+        for node, kind, index in self._by_op:
+            value = flow.propagated.values.get((node, index or 0)) if kind == "op" else None
             if value is not None and value.node is not None:
                 found[flow.root((value.node, value.result))] = None
         return found

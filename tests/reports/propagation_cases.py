@@ -1,0 +1,58 @@
+"""Chains, and shardings after steps, as the page's modules find them."""
+
+import json
+import subprocess
+from pathlib import Path
+
+import msgspec
+
+from sdyscope.mesh import Mesh
+from sdyscope.views import report_propagation
+from sdyscope.views.report_columns import Pool
+from sdyscope.views.shardings import meshes_of
+
+JS = Path(__file__).parent.parent.parent / "reports" / "js"
+
+_SCRIPT = """
+import { readFileSync } from "node:fs";
+const [Data, Chain, Shared] = await Promise.all(process.argv.slice(1, 4).map((url) => import(url)));
+const { data, axes, shared, steps } = JSON.parse(readFileSync(0));
+const propagation = new Data.Propagation(data, axes);
+const chains = new Chain.Chains(propagation);
+const { sources } = new Shared.Shared(shared);
+const line = (at) => (at === null ? null : [sources.get("file", at), sources.get("line", at)]);
+const start = (found) => found && [found.words, found.priority, line(found.source)];
+console.log(JSON.stringify({
+  chains: data.values.map((_, row) => chains.ofRow(row).map((one) => [
+    one.dimension, one.axis, start(one.beginning),
+    one.moves.map((move) => [
+      move.step, move.axis, move.name, line(move.source), move.direction, move.rule, move.dimension,
+    ]),
+  ])),
+  at: steps.map((step) => data.values.map((value) =>
+    value === null ? null : propagation.at(value, step).map(([dim, part]) =>
+      [dim, propagation.text(part)]))),
+  lengths: [propagation.length, propagation.last],
+}));
+"""
+
+
+def in_javascript(inspection, report, steps):
+    """What the page's modules say of a program: its chains, and values after some steps."""
+    meshes = meshes_of(inspection)
+    pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
+    data = report_propagation.part(report, pool, inspection)
+    found = [mesh for mesh in meshes.values() if isinstance(mesh, Mesh) and mesh.axes]
+    axes = max(found, key=lambda mesh: mesh.size).shape if found else {}
+    sent = {"data": data, "axes": dict(axes), "shared": pool.document(), "steps": list(steps)}
+    urls = [
+        (JS / name).as_uri() for name in ("propagation_data.js", "propagation_chains.js", "data.js")
+    ]
+    done = subprocess.run(
+        ["node", "--input-type=module", "-e", _SCRIPT, *urls],
+        input=msgspec.json.encode(sent),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return json.loads(done.stdout)

@@ -1,0 +1,181 @@
+"""The placement picture: the same as `Placement`, and what it shows in the browser."""
+
+import shutil
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from sdyscope.convert import to_placement
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import IotaTile, Mesh, MeshAxis
+from sdyscope.placement import Digit, Placement
+from sdyscope.stages.read import read
+from tests.reports.conftest import made
+from tests.reports.placement_cases import in_javascript, in_python
+from tests.reports.waiting import until
+from tests.strategies import meshes, shapes, shard_counts, tensor_shardings
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+
+#: Cases that are sent to one run of node.
+BATCH = 30
+
+
+@st.composite
+def placed(draw):
+    mesh = draw(meshes())
+    sharding = draw(tensor_shardings(mesh))
+    place = to_placement(sharding, len(sharding.dim_shardings), mesh)
+    return place, draw(shapes(shard_counts(mesh, sharding)))
+
+
+@needs_node
+@settings(max_examples=8, deadline=None)
+@given(st.lists(placed(), min_size=BATCH, max_size=BATCH))
+def test_the_page_places_what_placement_does(cases):
+    for (place, shape), said in zip(cases, in_javascript(cases), strict=True):
+        assert said == in_python(place, shape), (place, shape)
+
+
+@needs_node
+def test_orders_maximal_manual_and_partial():
+    mesh = Mesh((MeshAxis("a", 3), MeshAxis("b", 2)), IotaTile((3, 2), (1, 0)))
+    whole = Placement(mesh.size, ((Digit(3, 2),), (Digit(2, 1),)))
+    cases = [
+        (Placement(6, ((Digit(3, 1),),), order=(5, 1, 2, 0, 4, 3)), (7,)),
+        (Placement(4, ((), ()), device=3), (4, 4)),
+        (Placement(8, ((Digit(2, 4),), ()), unreduced=(Digit(2, 1),)), (8, 3)),
+        (Placement(8, ((Digit(2, 4),),), manual=(Digit(4, 1),)), (1,)),
+        (whole, (9, 5)),
+        (Placement(8, ()), ()),
+    ]
+    for (place, shape), said in zip(cases, in_javascript(cases), strict=True):
+        assert said == in_python(place, shape), place
+
+
+# --- in the browser -------------------------------------------------------------------------------
+
+BIG = """module @big {
+  sdy.mesh @mesh = <["data"=128, "fsdp"=16, "model"=16]>
+  func.func public @main(
+      %arg0: tensor<4096x1000x3xf32>
+        {sdy.sharding = #sdy.sharding<@mesh, [{"fsdp"}, {"model"}, {}]>},
+      %arg1: tensor<100xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"model"}]>},
+      %arg2: tensor<1024x4096x64xf32>
+        {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {"fsdp"}, {"model"}]>})
+      -> tensor<100xf32> {
+    %0 = stablehlo.add %arg1, %arg1 : tensor<100xf32>
+    return %0 : tensor<100xf32>
+  }
+}
+"""
+
+FIRST = "[data-picture={}] [data-cell='0']"
+
+
+@pytest.fixture(scope="session")
+def big(tmp_path_factory):
+    file = tmp_path_factory.mktemp("big") / "big.mlir"
+    file.write_text(BIG)
+    return made(Inspection(read(file)), str(file), compiled=False)
+
+
+def opened(open_page, report, tensor, more="", **options):
+    page = open_page(report.html, f"#tensors?tensor={tensor}{more}", **options)
+    page.wait_for_selector(".placement-picture")
+    return page
+
+
+def states(page, picture):
+    return page.evaluate(
+        """(name) => [...document.querySelectorAll(`[data-picture=${name}] [data-cell]`)]
+        .map((cell) => cell.dataset.state ?? "")""",
+        picture,
+    )
+
+
+@pytest.mark.compiles
+class TestSmall:
+    @pytest.fixture
+    def page(self, open_page, mlp):
+        return opened(open_page, mlp, "params['w1']")
+
+    def test_a_device_has_the_colour_of_its_block(self, page):
+        fills = page.evaluate(
+            """() => Object.fromEntries(["devices", "blocks"].map((name) => [name,
+            [...document.querySelectorAll(`[data-picture=${name}] [data-cell]`)].map((cell) =>
+              [cell.textContent, cell.querySelector("rect").style.fill])]))"""
+        )
+        blocks = dict(fills["blocks"])
+        assert set(blocks) == {"0 2 4 6", "1 3 5 7"}
+        assert len(set(blocks.values())) == 2
+        for device, fill in fills["devices"]:
+            assert fill == next(of for text, of in blocks.items() if device in text.split())
+
+    def test_pointing_at_a_device_shows_its_block_and_copies(self, page):
+        page.hover("[data-picture=devices] [data-cell='3']")
+        assert (
+            states(page, "devices") == ["other", "same", "other", "itself"] + ["other", "same"] * 2
+        )
+        assert states(page, "blocks") == ["other", "same"]
+        assert page.inner_text(".placement-said") == (
+            "Device 3 (data 1, model 1) holds all 128 rows and columns 128..255 of 256; "
+            "4 copies, also on 1, 5 and 7."
+        )
+
+    def test_pointing_at_a_block_shows_its_devices(self, page):
+        page.hover("[data-picture=blocks] [data-cell='0']")
+        assert states(page, "devices") == ["same", "other"] * 4
+        assert "on devices 0, 2, 4 and 6" in page.inner_text(".placement-said")
+
+    def test_a_chosen_device_is_in_the_address(self, page, open_page, mlp):
+        page.click("[data-picture=devices] [data-cell='5']")
+        where = page.evaluate("location.hash")
+        assert "device=5" in where
+        other = open_page(mlp.html, where)
+        other.wait_for_selector(".placement-said strong")
+        assert other.inner_text(".placement-said strong") == "Device 5"
+
+    def test_the_keyboard_goes_from_device_to_device(self, page):
+        page.focus("[data-picture=devices]")
+        page.keyboard.press("ArrowDown")
+        page.keyboard.press("ArrowRight")
+        words = page.inner_text(".placement-said")
+        assert words.startswith(("Device 2 ", "Device 3 "))
+        page.keyboard.press("Enter")
+        assert "device=" in page.evaluate("location.hash")
+
+    def test_nothing_keeps_people_from_using_it(self, page, violations):
+        assert violations(page) == []
+
+
+@pytest.mark.compiles
+class TestBig:
+    @pytest.mark.parametrize("number", [0, 1, 2])
+    def test_never_has_an_element_a_device(self, open_page, big, number):
+        page = opened(open_page, big, f"main({number})")
+        assert page.evaluate("document.querySelectorAll('.placement *').length") < 6000
+        assert "32,768 devices" in page.inner_text(".placement")
+
+    def test_axes_along_which_all_is_the_same_are_said(self, open_page, big):
+        page = opened(open_page, big, "main(1)")
+        assert "the same for each of data 128" in page.inner_text(".placement-pictures")
+
+    def test_padding_is_hatched_and_said(self, open_page, big):
+        page = opened(open_page, big, "main(1)", "&at=lowered.shardy")
+        assert page.locator(".placement-padding").count() == 1
+        assert "Uneven: padded in dim 0 by 12 (hatched)." in page.inner_text(".placement-head")
+        page.hover("[data-picture=blocks] [data-cell='15']")
+        assert "nothing but padding" in page.inner_text(".placement-said").lower()
+
+    def test_dimensions_that_are_not_laid_out_are_sliced(self, open_page, big):
+        page = opened(open_page, big, "main(2)", "&slice=3")
+        assert "3 of 16" in page.inner_text(".placement-picks")
+        page.hover("[data-picture=blocks] [data-cell='0']")
+        assert "2 blocks" in page.inner_text(".placement-said") or "dim 1 768..1023" in (
+            page.inner_text(".placement-said")
+        )
+        page.select_option(".placement-pick:has-text('across') select >> nth=0", "1")
+        until(page, "location.hash", lambda found: "dims=" in found)
+        assert "dims=0.1" in page.evaluate("location.hash")

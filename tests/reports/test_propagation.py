@@ -1,0 +1,253 @@
+"""Propagation in the report: what `explain` and `propagate` say, played step by step."""
+
+import json
+import shutil
+
+import pytest
+
+from sdyscope.analysis.replay import Replay
+from sdyscope.analysis.values import named_value
+from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
+from sdyscope.program import Program
+from sdyscope.sharding import TensorSharding
+from sdyscope.targets import resolve
+from sdyscope.views import propagate, report, report_propagation
+from sdyscope.views.explain import annotated, place
+from sdyscope.views.propagate_rows import ssa_name
+from sdyscope.views.propagated import axis_text, describer
+from sdyscope.views.report_columns import Pool
+from sdyscope.views.report_tensors import rows
+from sdyscope.views.shardings import file_text
+from tests.programs import PROGRAMS
+from tests.reports.propagation_cases import in_javascript
+from tests.reports.waiting import until
+
+pytestmark = pytest.mark.compiles
+
+needs_node = pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+
+
+def line(source):
+    return None if source is None else [file_text(source.file), source.line]
+
+
+def explained(inspection, row, value):
+    """What `explain` says of a row."""
+    result = row.tensor.index if row.section == "result" else None
+    named = named_value(inspection.graph("shardy"), value, result)
+    explainer = inspection.explainer("shardy")
+    places = describer(inspection, explainer.propagated).places
+    found = []
+    for chain in explainer.explain(named).chains:
+        begins = annotated(chain.beginning)
+        moves = []
+        for move in chain.moves:
+            through = place(places.op(move.op))
+            moves.append(
+                [
+                    move.number,
+                    axis_text(str(move.axis)),
+                    through.name,
+                    line(through.source),
+                    move.direction,
+                    axis_text(move.rule),
+                    move.dimension,
+                ]
+            )
+        start = begins and [begins.words, begins.priority, line(begins.source)]
+        found.append([chain.dimension, axis_text(str(chain.axis)), start, moves])
+    return json.loads(json.dumps(found))
+
+
+def check(inspection, document):
+    """That the page says of every value what Python says."""
+    explainer = inspection.explainer("shardy")
+    places = describer(inspection, explainer.propagated).places
+    replay = Replay(explainer.flow, places)
+    steps = sorted({-1, 0, replay.last // 3, 2 * replay.last // 3, replay.last})
+    said = in_javascript(inspection, document, steps)
+    assert said["lengths"] == [len(explainer.propagated.steps), replay.last]
+    by_ssa = {ssa_name(inspection.graph("shardy"), v): v for v in explainer.propagated.values}
+    compared = moves = 0
+    for number, row in enumerate(rows(document)):
+        value = None if row.value is None else by_ssa.get(row.value.ssa)
+        if value is None or (row.tensor is not None and row.tensor.kind == "shard_map input"):
+            continue
+        wanted = explained(inspection, row, value)
+        assert said["chains"][number] == wanted, row.key
+        compared += 1
+        moves += sum(len(one[3]) for one in wanted)
+    for step, shown in zip(steps, said["at"], strict=True):
+        known = replay.at(step)
+        for number, row in enumerate(rows(document)):
+            value = None if row.value is None else by_ssa.get(row.value.ssa)
+            sharding = known.get(value)
+            if shown[number] is None or not isinstance(sharding, TensorSharding):
+                continue
+            wanted = [
+                [dim, axis_text(str(axis))]
+                for dim, one in enumerate(sharding.dim_shardings)
+                for axis in one.axes
+            ]
+            assert shown[number] == wanted, (step, row.key)
+    return compared, moves
+
+
+@needs_node
+def test_every_chain_of_the_mlp_is_what_explain_says(mlp):
+    compared, moves = check(mlp.inspection, mlp.report)
+    assert compared == len(mlp.report.propagate.values)
+    assert moves > 100
+
+
+@needs_node
+def test_every_chain_of_a_transformer_is_what_explain_says(unconstrained):
+    compared, moves = check(unconstrained.inspection, unconstrained.report)
+    assert compared > 300
+    assert moves > 1000
+
+
+#: Loops, branches, calls and manual computations: where axes move without steps.
+BOUNDARIES = (
+    "cond",
+    "jit_twice_grad",
+    "remat_grad",
+    "scan_grad",
+    "shard_map_grad",
+    "shard_map_nested",
+    "vmap_over_axis",
+    "while_loop",
+)
+
+
+@needs_node
+@pytest.mark.parametrize("name", [name for name in BOUNDARIES if name in PROGRAMS])
+def test_chains_across_boundaries(name):
+    inspection = Inspection(Program(name, *PROGRAMS[name]), ("shardy",))
+    check(inspection, report.document(inspection, name, compiled=False))
+
+
+def test_steps_are_those_of_propagate(mlp):
+    pool = Pool({}, 8)
+    made = report_propagation.part(mlp.report, pool, mlp.inspection)
+    columns = made["steps"]["columns"]
+
+    def column(name):
+        one = columns[name]
+        return [one["distinct"][c] for c in one["codes"]] if "codes" in one else one["values"]
+
+    listed = propagate.document(mlp.inspection, steps=True).steps
+    assert column("from") == [step.from_ for step in listed]
+    assert column("to") == [step.to for step in listed]
+    parts = [made["parts"][number][3] for number in column("part")]
+    assert parts == [step.axis for step in listed]
+
+
+def test_without_shardy_it_says_why():
+    inspection = Inspection(resolve("mlp"), ("gspmd",))
+    made = report.document(inspection, "mlp", compiled=False)
+    with pytest.raises(TargetError, match="Only Shardy says how it propagates"):
+        report_propagation.part(made, Pool({}, 8), inspection)
+
+
+# --- in the browser -------------------------------------------------------------------------------
+
+
+def count(page):
+    return page.inner_text("[data-slot=count]")
+
+
+@pytest.fixture
+def player(open_page, mlp):
+    page = open_page(mlp.html, "#propagation")
+    page.wait_for_selector(".player-play")
+    return page
+
+
+def sharding_of(page, ssa):
+    return page.evaluate(
+        """(ssa) => [...document.querySelectorAll('.propagation-values .grid-body .grid-row')]
+        .find((row) => [...row.querySelectorAll('.ssa')].some((one) => one.textContent === ssa))
+        ?.querySelectorAll('.grid-cell')[2].title""",
+        ssa,
+    )
+
+
+def test_a_step_is_played_back_and_forth(player, mlp):
+    last = mlp.inspection.explainer("shardy").propagated.steps[-1].number
+    assert count(player).startswith(f"step {last} of {last}")
+    player.keyboard.press("Home")
+    assert count(player).startswith("before the first step")
+    assert player.locator(".propagation-title").nth(1).inner_text().startswith("Before the first")
+    player.keyboard.press("ArrowRight")
+    assert count(player).startswith(f"step 0 of {last}")
+    until(player, "location.hash", lambda found: "step=0" in found)
+    first = propagate.document(mlp.inspection, steps=True).steps[0]
+    assert first.axis in player.inner_text(".player-now")
+    assert first.from_ in player.inner_text(".player-now")
+    assert player.locator(".grid-cell[data-touched=to]").count() >= 1
+
+
+def test_playing_comes_to_the_end(player):
+    player.select_option("[data-slot=speed]", "25")
+    player.keyboard.press("Home")
+    player.click(".player-play")
+    slider = "(({ value, max }) => [value, max])(document.querySelector('[data-slot=slider]'))"
+    until(player, slider, lambda found: found[0] == found[1])
+    player.wait_for_selector(".player-play[aria-label^=Play]")
+
+
+def test_values_are_as_of_the_step(open_page, mlp):
+    step = 12
+    page = open_page(mlp.html, f"#propagation?step={step}&all=1")
+    page.wait_for_selector(".propagation-values .ssa")
+    replay = Replay(
+        mlp.inspection.explainer("shardy").flow,
+        describer(mlp.inspection, mlp.inspection.propagated("shardy")).places,
+    )
+    known = replay.at(step)
+    graph = mlp.inspection.graph("shardy")
+    seen = 0
+    for value, sharding in known.items():
+        shown = sharding_of(page, ssa_name(graph, value))
+        if shown is None:
+            continue
+        seen += 1
+        axes = [axis.name for dim in sharding.dim_shardings for axis in dim.axes]
+        assert all(f"'{axis}'" in shown for axis in axes), (value, shown)
+        assert (shown == "replicated") == (not axes)
+    assert seen > 5
+
+
+def test_a_chain_is_followed_to_a_step(open_page, mlp):
+    page = open_page(mlp.html, "#propagation?value=%254")
+    page.wait_for_selector(".path-line")
+    words = page.inner_text(".propagation-chain")
+    assert "from the annotation {data} on dim 0 of the constraint" in words
+    page.click(".path-line a >> nth=0")
+    until(page, "location.hash", lambda found: "step=" in found)
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".propagation-chain", state="hidden")
+    assert "value=" not in page.evaluate("location.hash")
+
+
+def test_the_details_of_a_tensor_have_its_chain(open_page, mlp):
+    page = open_page(mlp.html, "#tensors?tensor=%254")
+    page.wait_for_selector(".details .path-line")
+    assert "from the annotation {data}" in page.inner_text(".details")
+    page.click(".details .path-line a >> nth=0")
+    page.wait_for_selector(".view[data-view=propagation]")
+
+
+def test_what_is_not_there_is_said(open_page, mlp):
+    page = open_page(mlp.html, "#propagation?value=nobody&step=99999")
+    assert "No value of this program is called nobody." in page.inner_text(".propagation-chain")
+    assert count(page).startswith("step ")
+
+
+def test_nothing_keeps_people_from_using_it(open_page, mlp, violations):
+    for dark in (False, True):
+        page = open_page(mlp.html, "#propagation?step=4&value=%254", dark=dark)
+        page.wait_for_selector(".path-line")
+        assert violations(page) == []
