@@ -95,8 +95,25 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
     return command
 
 
+def known_devices(
+    mesh: Mapping[str, int] | None,
+    config: str | None = None,
+    selector: str | None = None,
+) -> int:
+    """How many devices the options ask for, where they say all sizes; else 0."""
+    try:
+        shape = _shape(mesh, config, selector, quiet=True)
+    except TargetError:
+        return 0  # the command says it
+    return math.prod((*shape.ici, *(shape.dcn or ()))) if shape and shape.is_sized else 0
+
+
 def _shape(
-    mesh: Mapping[str, int] | None, config: str | None, selector: str | None
+    mesh: Mapping[str, int] | None,
+    config: str | None,
+    selector: str | None,
+    *,
+    quiet: bool = False,
 ) -> MeshShape | None:
     from sdyscope.mesh_config import MappedMesh, MeshShape, read_mesh_config
 
@@ -121,7 +138,12 @@ def _shape(
                 hint="Leave --mesh-selector out.",
             )
         return found.mesh_shape
-    if selector is not None and found.match(selector) is None and found.mesh_shape is not None:
+    if (
+        not quiet
+        and selector is not None
+        and found.match(selector) is None
+        and found.mesh_shape is not None
+    ):
         click.echo(
             f"note: no mesh rule of {path} matches {selector!r}; its mesh_shape is used.", err=True
         )
@@ -187,7 +209,13 @@ def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
         return Devices(
             math.prod(shape.ici) * math.prod(shape.dcn or ()), math.prod(shape.dcn or ())
         )
-    word = parameters.get("target") or parameters["first"]
+    words = parameters.get("targets") or (parameters.get("target") or parameters["first"],)
+    if len(words) > 1:
+        raise TargetError(
+            f"The size of {_unknown(shape)} can't be inferred from {len(words)} targets at once.",
+            hint="Say how many devices there are: --devices 8.",
+        )
+    word = words[0]
     try:
         program = resolve(word, settings=parameters.get("settings"))
     except TargetError as error:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope.commands import opening, options
+from sdyscope.commands import mesh_choice, opening, options
 from sdyscope.program import Partitioner
 from sdyscope.stages.doctor import MOST_CPU_DEVICES
 
@@ -22,14 +21,18 @@ VIRTUAL = 8
 
 def environment(
     mesh: Mapping[str, int] | None,
-    devices: int | None = None,
+    devices: int | mesh_choice.Devices | None = None,
     platform: str | None = None,
+    mesh_config: str | None = None,
+    mesh_selector: str | None = None,
     **_: Any,
 ) -> dict[str, str]:
     """What JAX reads once, when it is imported: how many CPU devices, and whether only those."""
     wanted = {}
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
-        count = devices or max(VIRTUAL, math.prod((mesh or {}).values()))
+        asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
+        given = devices.count if isinstance(devices, mesh_choice.Devices) else devices
+        count = given or max(VIRTUAL, asked)
         wanted["JAX_NUM_CPU_DEVICES"] = str(min(count, MOST_CPU_DEVICES))
     if platform == "cpu":
         wanted["JAX_PLATFORMS"] = "cpu"

@@ -8,6 +8,7 @@ from click.testing import CliRunner
 
 from sdyscope.commands import options
 from sdyscope.commands.mesh_choice import Devices, devices_of
+from sdyscope.commands.run import environment
 from sdyscope.errors import SdyscopeError
 from sdyscope.hardware import parse_hardware
 
@@ -46,6 +47,13 @@ def needs(mesh):
 @options.settings
 def show(**parameters):
     click.echo(repr({key: value for key, value in parameters.items() if key == "mesh"}))
+
+
+@click.command()
+@click.argument("targets", nargs=-1)
+@options.mesh
+def several(**parameters):
+    click.echo(repr({"mesh": parameters["mesh"]}))
 
 
 @click.command()
@@ -100,6 +108,14 @@ def test_a_command_with_devices_of_its_own_keeps_them():
     }
     assert chosen("mlp", "--mesh", "data=2", "--devices", 4, command=run)["mesh"] == {"data": 2}
     assert chosen("mlp", "--devices", 4, command=run)["mesh"] is None
+
+
+def test_one_of_several_targets_has_a_mesh_to_infer_from():
+    words = ("--mesh", "data=-1,model=2")
+    assert chosen("mlp", *words, command=several) == {"mesh": {"data": 4, "model": 2}}
+    assert chosen("a", "b", *words, "--devices", 4, command=several)["mesh"]["data"] == 2
+    with pytest.raises(SdyscopeError, match="of data can't be inferred from 2 targets at once"):
+        chosen("a", "b", *words, command=several)
 
 
 def test_rules_by_the_name_of_the_hardware(config):
@@ -187,6 +203,19 @@ def test_devices_of_hardware(word, devices):
     assert devices_of(parse_hardware(word)) == devices
 
 
+def test_run_makes_as_many_devices_as_a_configuration_says(config, monkeypatch):
+    monkeypatch.setattr("os.environ", {})
+    for words, count in (
+        ({"mesh": {"data": 32}}, "32"),
+        ({"mesh": None, "mesh_config": f"{config}:sized"}, "16"),
+        ({"mesh": {"data": -1}}, "8"),
+        ({"mesh": {"data": -1}, "devices": 12}, "12"),
+        ({"mesh": {"data": -1}, "devices": Devices(12)}, "12"),
+        ({"mesh": None, "mesh_config": "nope.toml"}, "8"),
+    ):
+        assert environment(**words)["JAX_NUM_CPU_DEVICES"] == count, words
+
+
 def test_show_on_a_mesh_that_was_inferred(sdyscope):
     done = sdyscope("show", "mlp", "--mesh", "data=-1,model=4")
     assert done.status == 0
@@ -203,4 +232,4 @@ def test_every_command_that_takes_a_mesh_takes_a_configuration():
         taken = {parameter.name for parameter in command.params}
         if "mesh" in taken:
             assert {"mesh_config", "mesh_selector", "devices"} <= taken, name
-            assert {"target", "first"} & taken, name
+            assert {"target", "targets", "first"} & taken, name
