@@ -13,7 +13,8 @@ import { Pan } from "./graph_pan.js";
 import { GraphValues } from "./graph_values.js";
 import { axisColour, axisName } from "./spec.js";
 
-/** At first groups are open while there are at most so many things to see. */
+/** At first groups of a program of at most so many ops are open while there is little to see. */
+const SMALL = 150;
 const AT_FIRST = 36;
 
 /** "One level more" stops before there are more things than this. */
@@ -22,11 +23,30 @@ const AT_MOST = 1500;
 /** At first nothing is smaller than this, even where not all of it is seen then. */
 const READABLE = 0.6;
 
+/** From this width on the legend is open at first. */
+const WIDE = 1500;
+
 /** Milliseconds without a key after which a search is in the address. */
 const PAUSE = 250;
 
 /** So much of what a search finds is listed. */
 const LISTED = 30;
+
+/** In a tensor's details: the way to it in the graph. */
+export function detail(root, tensor, { report, state }) {
+  if (!report.views.some((view) => view.name === "graph")) return false;
+  const isNamed = tensor.section === "argument" || tensor.section === "result";
+  const node = isNamed ? tensor.name : tensor.ssa;
+  if (!node) return false;
+  const open = (event) => {
+    event.preventDefault();
+    state.go("graph", { node });
+  };
+  root.append(
+    el("a", { href: state.href("graph", { node }), on: { click: open } }, "Open in the graph"),
+  );
+  return true;
+}
 
 export async function mount(_root, context) {
   const [dagre, tensors] = await Promise.all([module("dagre.js"), part("tensors")]);
@@ -180,6 +200,7 @@ class GraphView {
           ]
         : null,
     ].filter(Boolean);
+    this.slots.legend.open = globalThis.innerWidth >= WIDE;
     this.slots.legend.append(
       el(
         "ul",
@@ -278,16 +299,26 @@ class GraphView {
     const open = new Set(this.#lanes());
     let seen = [...open].reduce((sum, lane) => sum + model.childrenOf.get(lane).length, 0);
     const waiting = [...open].flatMap((lane) => model.childrenOf.get(lane));
-    // A level at a time: of two layers not one is open.
+    const ops = [...open].reduce((sum, lane) => sum + model.ops[lane], 0);
+    if (ops > SMALL) return open;
     while (waiting.length) {
-      const level = waiting.splice(0).filter((item) => model.isGroup(item));
-      const small = level.filter((item) => model.groupKind(item) !== "call");
-      const more = small.reduce((sum, item) => sum + model.childrenOf.get(item).length - 1, 0);
-      if (seen + more > AT_FIRST) break;
-      seen += more;
-      for (const item of small) {
-        open.add(item);
-        waiting.push(...model.childrenOf.get(item));
+      // What is called alike is open or closed together, the smallest first.
+      const alike = new Map();
+      for (const item of waiting.splice(0)) {
+        if (!model.isGroup(item) || model.groupKind(item) === "call") continue;
+        const name = model.title(item).replace(/\d+/g, "#");
+        const known = alike.get(name) ?? { items: [], more: 0 };
+        known.items.push(item);
+        known.more += model.childrenOf.get(item).length - 1;
+        alike.set(name, known);
+      }
+      for (const { items, more } of [...alike.values()].sort((a, b) => a.more - b.more)) {
+        if (seen + more > AT_FIRST) break;
+        seen += more;
+        for (const item of items) {
+          open.add(item);
+          waiting.push(...model.childrenOf.get(item));
+        }
       }
     }
     return open;

@@ -321,7 +321,9 @@ export class Layout {
     const path = model.path(item);
     let at = 0;
     while (at < path.length - 1 && open.has(path[at])) {
-      if (at > 0 && model.groupKind(path[at]) !== "repeated") break;
+      // Repeated groups in columns are one: their lines would be all over each other.
+      const isChain = model.groupKind(path[at]) === "repeated";
+      if (at > 0 && !(isChain && model.childrenOf.get(path[at]).length <= CHAIN)) break;
       at += 1;
     }
     return path[at];

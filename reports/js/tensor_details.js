@@ -10,6 +10,7 @@ import { VERDICTS } from "./tensor_rows.js";
 const SLOTS = [
   ["placement.js", "Placement"],
   ["propagation.js", "How it came there"],
+  ["graph.js", "In the graph"],
   ["ir_tensors.js", "In the module's text"],
 ];
 

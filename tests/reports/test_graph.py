@@ -235,7 +235,7 @@ def test_what_is_bundled_is_what_is_pinned():
 
 @pytest.fixture
 def graph(open_page, mlp):
-    page = open_page(mlp.html, "#graph")
+    page = open_page(mlp.html, "#graph?open=none")
     page.wait_for_selector(".graph-item")
     return page
 
@@ -257,6 +257,16 @@ def fold(page, title, which=0):
         .dispatchEvent(new MouseEvent('click', {bubbles: true}))""",
         [title, which],
     )
+
+
+def test_a_small_program_is_open_at_first_and_a_large_one_closed(open_page, mlp, unconstrained):
+    page = open_page(mlp.html, "#graph")
+    page.wait_for_selector(".graph-item")
+    assert {"tanh", "optimizer"} <= set(titles(page))
+    page = open_page(unconstrained.html, "#graph")
+    page.wait_for_selector(".graph-item")
+    assert {"layer0", "optimizer"} <= set(titles(page))
+    assert "dot_general" not in titles(page)
 
 
 def test_groups_open_and_the_address_remembers(graph, open_page, mlp):
@@ -295,6 +305,11 @@ def test_details_lead_to_the_tensor(graph):
     graph.wait_for_selector(".graph-details >> text=params['w1']")
     graph.click("text=Open in Tensors")
     graph.wait_for_selector(".details-name >> text=params['w1']")
+    graph.click("text=Open in the graph")
+    graph.wait_for_selector(".graph-details >> text=params['w1']")
+    assert "node=params['w1']" in graph.evaluate("location.hash")
+    graph.go_back()
+    graph.wait_for_selector(".details-name >> text=params['w1']")
     graph.go_back()
     graph.wait_for_selector(".graph-details >> text=params['w1']")
 
@@ -305,7 +320,7 @@ def test_what_is_not_there_is_said(open_page, mlp):
 
 
 def test_collectives_are_on_their_ops(graph, mlp):
-    graph.evaluate("location.hash = '#graph?all=1'")
+    graph.evaluate("location.hash = '#graph?open=none&all=1'")
     for _ in range(4):
         graph.keyboard.press("e")
     pills = graph.evaluate(
@@ -371,6 +386,6 @@ def test_wheel_and_buttons_scale_and_drags_move(graph):
 
 
 def test_the_whole_of_it_is_readable_to_all(open_page, mlp, violations):
-    page = open_page(mlp.html, "#graph?outline=1&node=scope+0")
+    page = open_page(mlp.html, "#graph?outline=1&open=none&node=scope+0")
     page.wait_for_selector(".graph-details")
     assert violations(page) == []
