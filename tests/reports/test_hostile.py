@@ -21,7 +21,7 @@ HOSTILE = (
 LONG = "a_very/long['path']." * 500
 
 #: Fields whose words decide what is shown where, or that are read again as a sharding.
-KEPT = ("text", "schema", "state", "view", "query", "exactness", "fate")
+KEPT = ("text", "schema", "state", "view", "query", "exactness", "fate", "order")
 
 
 def spoilt(value, name="", hint=str, texts=(HOSTILE,)):
