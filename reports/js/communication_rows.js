@@ -187,6 +187,7 @@ function valueLink(part, state) {
 
 /** A link to a view that Back returns from. */
 export function link(state, view, params, words) {
+  if (!state.views.includes(view)) return el("bdi", {}, words);
   const open = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();

@@ -12,7 +12,8 @@ const SHOWN = 8;
 export function mount(_root, context) {
   const { data, slots, state } = context;
   const labels = data.labels.map(partitionerName);
-  const shared = { ...context, labels };
+  const where = data.across === "partitioners" ? "under" : "in";
+  const shared = { ...context, labels, where };
   const found = places(data);
   slots.totals.append(...totals(data, labels));
   slots.causesSection.hidden = !found.length;

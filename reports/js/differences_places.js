@@ -92,9 +92,9 @@ function follows(one, context) {
   ];
 }
 
-function because(beginning, { state, labels }) {
+function because(beginning, { state, labels, where }) {
   const { inputs, begins } = beginning;
-  const held = (bytes, at) => `${size(bytes)} under ${labels[at]}`;
+  const held = (bytes, at) => `${size(bytes)} ${where} ${labels[at]}`;
   return [
     el(
       "p.place-inputs",
@@ -120,13 +120,13 @@ function because(beginning, { state, labels }) {
   ];
 }
 
-function behind(cause, { labels }) {
+function behind(cause, { labels, where }) {
   return cause.annotations.map((found, at) =>
     found.length
       ? el(
           "p.place-behind",
           { dir: "auto" },
-          `Annotations behind its collectives under ${labels[at]}: `,
+          `Annotations behind its collectives ${where} ${labels[at]}: `,
           found.slice(0, ANNOTATIONS).map((words, number) => [number ? ", " : "", coloured(words)]),
           found.length > ANNOTATIONS ? ` and ${whole(found.length - ANNOTATIONS)} more` : "",
         )

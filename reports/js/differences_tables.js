@@ -189,12 +189,18 @@ function tensorTable(tensors, { labels, state }) {
             ),
             side(one.a),
             side(one.b),
-            el("td", {}, one.what.join(", ") || one.change),
+            el("td", {}, one.what.join(", ") || onlyIn(one.change, labels)),
           ),
         ),
       ),
     ),
   );
+}
+
+/** "only in mlp" */
+function onlyIn(change, labels) {
+  if (change === "changed") return change;
+  return ["only in ", el("bdi", {}, labels[change === "only in a" ? 0 : 1])];
 }
 
 function opTable(ops, { labels }) {

@@ -5,7 +5,7 @@ import { el } from "./dom.js";
 import { count, partitionerName, whole } from "./format.js";
 import { valueDetails } from "./ir_details.js";
 import { Module } from "./ir_model.js";
-import { irLink, Tensors } from "./ir_tensors.js";
+import { Tensors } from "./ir_tensors.js";
 import { TextPane } from "./ir_text.js";
 
 /** Milliseconds without a key after which the count is read out. */
@@ -307,12 +307,4 @@ class Text {
     });
     return found;
   }
-}
-
-/** In the details of a tensor: the line that defines it. */
-export async function detail(root, tensor, { state }) {
-  const data = await part("ir");
-  if (!tensor.ssa || !data?.modules?.length) return false;
-  root.append(el("p", {}, irLink(state, tensor.ssa, `${tensor.ssa} in the module`)));
-  return true;
 }

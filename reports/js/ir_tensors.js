@@ -36,13 +36,18 @@ export class Tensors {
   }
 }
 
-/** A link to a value in the module's text. */
-export function irLink(state, value, words, params = {}) {
-  const to = { ...params, value };
+/** In the details of a tensor: the way to the line that defines it. */
+export function detail(root, tensor, { state, report }) {
+  if (!tensor.ssa || !report.views.some((view) => view.name === "ir")) return false;
+  const params = { value: tensor.ssa };
   const open = (event) => {
     if (event.ctrlKey || event.metaKey || event.shiftKey) return;
     event.preventDefault();
-    state.go("ir", to);
+    state.go("ir", params);
   };
-  return el("a", { href: state.href("ir", to), on: { click: open } }, el("bdi", {}, words));
+  const words = `${tensor.ssa} in the module`;
+  root.append(
+    el("a", { href: state.href("ir", params), on: { click: open } }, el("bdi", {}, words)),
+  );
+  return true;
 }

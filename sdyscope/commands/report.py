@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdyscope import child
-from sdyscope.commands import compiled_file, opening, options
+from sdyscope.commands import compiled_file, opening, options, report_differences
 from sdyscope.commands import run as running
 
 if TYPE_CHECKING:
@@ -33,6 +33,7 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
 
 @options.command(environment=_environment)
 @options.target
+@click.argument("second", metavar="[B]", required=False)
 @options.mesh
 @options.partitioner()
 @options.settings
@@ -65,6 +66,7 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
 )
 def command(
     target: str,
+    second: str | None,
     mesh: dict[str, int] | None,
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
@@ -80,9 +82,11 @@ def command(
     The page needs no network and no server: open it from the disk, attach it to a pull request.
     Markdown fits a pull request's comment or a step's summary; JSON is what both are made of. SVG
     is a folder of pictures: each placement that arguments have, and what a step communicates.
+
+    With B, a second target, the page shows what the two differ in, by where it begins.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import output, report
+    from sdyscope.views import report
     from sdyscope.views.progress import progress_bar
 
     if on is not None and no_compile:
@@ -94,6 +98,23 @@ def command(
     chosen = form or _form_of(path)
     if chosen == "svg" and path is None:
         raise TargetError("SVG is several pictures.", hint="Name a folder with -o.")
+    if second is not None:
+        if chosen != "html" or run:
+            raise TargetError(
+                "Of two targets there is a page of their differences.",
+                hint="Leave --format and --run out, or use `sdyscope diff`.",
+            )
+        _check_not_compiled(second)
+        content = report_differences.page(
+            (target, second),
+            mesh=mesh,
+            settings=settings,
+            partitioners=partitioners,
+            module=module,
+            on=on,
+            compiled=not no_compile,
+        )
+        return _written(path or Path("differences.html"), content)
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
@@ -109,7 +130,12 @@ def command(
         if chosen == "svg" and path is not None:
             return _pictures(path, made, inspection)
         content = _content(chosen, made, inspection)
-    where = path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None)
+    return _written(path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None), content)
+
+
+def _written(where: Path | None, content: bytes) -> int:
+    from sdyscope.views import output
+
     here = output.answers()
     if where is None or str(where) == "-":
         here.write_bytes(content)

@@ -12,8 +12,9 @@ import importlib
 import importlib.util
 import re
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
@@ -21,12 +22,14 @@ from typing import Any
 import jinja2
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.hardware import Hardware
 from sdyscope.inspection import Inspection
+from sdyscope.views import report_differences
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, embedded
-from sdyscope.views.shardings import meshes_of
+from sdyscope.views.shardings import mesh_document, meshes_of
 
-__all__ = ["VIEWS", "View", "page"]
+__all__ = ["VIEWS", "View", "differences_page", "page"]
 
 #: Scripts from this size on are compressed; they are unpacked when they are first needed.
 _LARGE = 32768
@@ -89,6 +92,41 @@ def page(report: Report, inspection: Inspection) -> str:
       report: the inspection as a document.
       inspection: the program, for views that look at more than the document has.
     """
+    return _rendered(report.name, report.sdyscope_version, VIEWS, _parts(report, inspection))
+
+
+def differences_page(one: Inspection, two: Inspection, on: Hardware | str | None = None) -> str:
+    """A page of what two programs differ in, at each stage.
+
+    Args:
+      one: the first.
+      two: the second.
+      on: what to compile both for; a text is why they are not compiled.
+    """
+    view = View("differences", "Differences", "d")
+    meshes = meshes_of(two) | meshes_of(one)
+    pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
+    found = report_differences.differences(pool, one, two, on)
+    title = " → ".join(found["labels"])
+    made = {
+        "report": {
+            "name": title,
+            "meshes": [mesh_document(name, mesh) for name, mesh in meshes.items()],
+            "partitioners": list(one.lowered),
+            "headlines": [],
+            "unavailable": [],
+            "views": [{"name": view.name, "title": view.title, "key": view.key}],
+        },
+        view.name: found,
+        "shared": pool.document(),
+    }
+    return _rendered(title, version("sdyscope"), [view], _packed(made))
+
+
+def _rendered(
+    title: str, sdyscope_version: str, views: Sequence[View], parts: Iterator[_Embedded]
+) -> str:
+    """A page with these views."""
     own = files("sdyscope.reports")
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("sdyscope.reports", ""),
@@ -101,14 +139,14 @@ def page(report: Report, inspection: Inspection) -> str:
     boot = _safe(_text(own, "js/boot.js"), _ENDS_SCRIPT, "js/boot.js")
     digest = base64.b64encode(hashlib.sha256(boot.encode()).digest()).decode()
     return environment.get_template("report.html.j2").render(
-        report=report,
-        views=VIEWS,
-        partials=[f"{view.name}.html.j2" for view in VIEWS],
+        report={"name": title, "sdyscope_version": sdyscope_version},
+        views=views,
+        partials=[f"{view.name}.html.j2" for view in views],
         style="\n".join(_styles(own)),
         boot=boot,
         boot_hash=f"sha256-{digest}",
         modules=list(_modules(own)),
-        parts=list(_parts(report, inspection)),
+        parts=list(parts),
     )
 
 
@@ -155,6 +193,10 @@ def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
         except SdyscopeError as error:
             made[view.name] = {"unavailable": str(error)}
     made["shared"] = pool.document()
+    yield from _packed(made)
+
+
+def _packed(made: Mapping[str, Any]) -> Iterator[_Embedded]:
     for name, data in made.items():
         text, encoding = embedded(data)
         yield _Embedded(name, encoding, text)
