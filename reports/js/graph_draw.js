@@ -17,7 +17,7 @@ const HEAVY = new Set(["dot_general", "dot", "convolution", "custom_call", "gath
 /** What is said of an item, under one partitioner: lines of text, and marks. */
 export function labels(model, values, item, partitioner) {
   const form = model.form(item);
-  const title = clip(shortTitle(model, item), form === "group" ? 34 : LONGEST);
+  const title = clip(model.title(item), form === "group" ? 34 : LONGEST);
   const node = model.node(item);
   const marks = [];
   if (form === "group") {
@@ -45,14 +45,6 @@ export function labels(model, values, item, partitioner) {
   const lines = form === "small" ? [] : [clip(type, LONGEST)];
   if (note && form === "op") lines.unshift(clip(note.replace("->", " → "), LONGEST));
   return { form, title, lines, marks, spec: form === "small" ? null : spec };
-}
-
-function shortTitle(model, item) {
-  const title = model.title(item);
-  if (!model.isGroup(item) && model.nodes.kind(model.node(item)) === "result") {
-    return title.replace(/^result/, "");
-  }
-  return title;
 }
 
 /** "all-reduce model 64 KiB", as often as it is there. */
