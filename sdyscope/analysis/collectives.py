@@ -127,10 +127,12 @@ class _Reader:
         )
         self.sites = call_sites(module)
         self.fused_by: dict[str, Instruction] = {}
-        for sites in self.sites.values():
+        self.within: dict[str, Computation] = {}
+        for name, sites in self.sites.items():
             for instruction, called in sites:
                 if instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start"):
                     self.fused_by.setdefault(called, instruction)
+                    self.within[instruction.name] = module.computations[name]
 
     def all(self) -> tuple[tuple[Collective, ...], list[NotUnderstood]]:
         """The collectives without axes, and what should be one and can't be read."""
@@ -261,7 +263,7 @@ class _Reader:
             known = [one for one in (user, instruction, own) if one and self.is_named(one)]
             result = None if known else self.returned_as(computation, user)
             if not known:
-                known = list(self.maker(computation, user))
+                known = [*self.form_of(computation, user), *self.maker(computation, user)]
             op_name = known[0].op_name if known else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
@@ -286,12 +288,40 @@ class _Reader:
         """Whether an instruction says what op it was made for."""
         return instruction.name in self.tags or bool(instruction.op_name)
 
+    def form_of(self, computation: Computation, instruction: Instruction) -> Iterator[Instruction]:
+        """What gives the value of an all-gather without a name another form, if it has one.
+
+        TPU compilers gather in a layout of their own; what was gathered is then the copy.
+        """
+        if not instruction.opcode.startswith("all-gather"):
+            return
+        for one in computation.instructions.values():
+            formed = one.opcode in _FORMS and one.operands[:1] == (instruction.name,)
+            if formed and self.is_named(one):
+                yield one
+                return
+
     def maker(self, computation: Computation, instruction: Instruction) -> Iterator[Instruction]:
         """What made the value that a collective without a name moves: the next op with a name."""
         at: Instruction | None = instruction
+        element = 0
         for _ in range(_STEPS):
-            operands = at.operands if at is not None else ()
-            at = computation.instructions.get(operands[0]) if operands else None
+            if at is None:
+                return
+            if at.opcode == "parameter" and at.operand_text.isdecimal():
+                # A fusion's: what the fusion is given.
+                caller = self.fused_by.get(computation.name)
+                element = int(at.operand_text)
+                computation = self.within.get(caller.name, computation) if caller else computation
+                at = caller
+                if at is None:
+                    return
+            index = at.attributes.get("index", "") if at.opcode == "get-tuple-element" else ""
+            names = at.operands
+            at = (
+                computation.instructions.get(names[min(element, len(names) - 1)]) if names else None
+            )
+            element = int(index) if index.isdecimal() else 0
             if at is not None and self.is_named(at):
                 yield at
                 return
@@ -358,12 +388,20 @@ def _kind(opcode: str) -> CollectiveKind | None:
 
 
 def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
-    """Whether a fusion keeps only a slice of what it reduces, which makes it a reduce-scatter."""
+    """Whether a fusion keeps only slices of what it reduces, which makes it a reduce-scatter."""
     root = computation.root
-    return (
-        root is not None
-        and root.opcode == "dynamic-slice"
-        and root.operands[:1] == (instruction.name,)
+    if root is None:
+        return False
+    kept: list[Instruction | None] = [root]
+    if root.opcode == "tuple":
+        kept = [computation.instructions.get(name) for name in root.operands]
+    whole = {instruction.name}
+    for one in computation.instructions.values():
+        if one.opcode == "get-tuple-element" and one.operands[:1] == (instruction.name,):
+            whole.add(one.name)
+    return bool(kept) and all(
+        one is not None and one.opcode == "dynamic-slice" and whole.issuperset(one.operands[:1])
+        for one in kept
     )
 
 

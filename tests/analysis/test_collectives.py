@@ -491,6 +491,63 @@ all-reduce-scatter {{
     assert str(part.source) == "/a.py:3"
 
 
+def joined_reduce_scatter(last):
+    return f"""
+all-reduce-scatter {{
+  %q0 = f32[8]{{0}} parameter(0)
+  %q1 = f32[4]{{0}} parameter(1)
+  %r = (f32[8]{{0}}, f32[4]{{0}}) all-reduce(%q0, %q1), {GROUPS}
+  %i = s32[] constant(0)
+  %x = f32[8]{{0}} get-tuple-element(%r), index=0
+  %y = f32[4]{{0}} get-tuple-element(%r), index=1
+  %s = f32[4]{{0}} dynamic-slice(%x, %i), dynamic_slice_sizes={{4}}
+  %t = f32[2]{{0}} dynamic-slice(%y, %i), dynamic_slice_sizes={{2}}
+  ROOT %u = (f32[4]{{0}}, f32[2]{{0}}) tuple(%s, {last})
+}}
+"""
+
+
+FUSED_WITH_TWO = """
+%p = f32[8]{0} parameter(0)
+%a = f32[8]{0} negate(%p), metadata={op_name="jit(f)/transpose(jvp(a))/dot_general" source_file="/a.py" source_line=3}
+%b = f32[4]{0} slice(%p), slice={[0:4]}, metadata={op_name="jit(f)/jvp(b)/mul" source_file="/a.py" source_line=4}
+%c = f32[4]{0} copy(%b)
+ROOT %f = (f32[4]{0}, f32[2]{0}) fusion(%a, %c), kind=kCustom, calls=%all-reduce-scatter
+"""
+
+
+def test_a_fusion_that_slices_all_that_it_reduces_is_a_reduce_scatter_of_each():
+    one = only(FUSED_WITH_TWO, before=joined_reduce_scatter("%t"))
+    assert (one.kind, one.sent) == ("reduce-scatter", 16 + 8)
+    assert [(part.scope, str(part.source)) for part in one.parts] == [
+        ("transpose(jvp(a))", "/a.py:3"),
+        ("jvp(b)", "/a.py:4"),
+    ]
+
+
+def test_a_fusion_that_keeps_the_whole_of_one_is_an_all_reduce():
+    one = only(FUSED_WITH_TWO, before=joined_reduce_scatter("%y"))
+    assert (one.kind, one.sent) == ("all-reduce", 2 * (16 + 8))
+
+
+def test_a_gather_of_no_op_has_the_line_of_what_gives_it_another_form():
+    one = only(
+        f"""
+%p = f32[4]{{0}} parameter(0), metadata={{op_name="params[0]"}}
+%c = f32[4]{{0}} copy(%p), metadata={{op_name="params[0]"}}
+%g = f32[8]{{0}} all-gather(%c), {GROUPS}, dimensions={{0}}
+%d = f32[8]{{0}} copy(%g), metadata={{op_name="jit(f)/jvp(a)/convert_element_type" source_file="/a.py" source_line=7}}
+ROOT %n = f32[8]{{0}} negate(%d)
+"""
+    )
+    (part,) = one.parts
+    assert (part.scope, part.primitive, str(part.source)) == (
+        "jvp(a)",
+        "convert_element_type",
+        "/a.py:7",
+    )
+
+
 def test_joined_tensors_are_parts_with_their_own_scopes():
     found = of(
         f"""
