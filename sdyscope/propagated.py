@@ -13,13 +13,11 @@ from functools import cached_property
 from typing import Literal, TypeAlias, overload
 
 from sdyscope.graph import OpGraph, Sharding
+from sdyscope.graph import ValueId as ValueId
 from sdyscope.mesh import AxisRef
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner
 from sdyscope.propagation import EdgeNodeType, OriginSharding
-
-ValueId: TypeAlias = tuple[int, int]
-"""(node in the lowered graph, which of its results)."""
 
 Fate: TypeAlias = Literal["kept", "merged", "folded", "not partitioned"]
 """``kept``: the partitioner has this value; ``merged``: it has one value for this and others;

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sdyscope.graph import Edge, Function, Op, OpGraph, Sharding
+from sdyscope.graph import Function, Op, OpGraph
 from sdyscope.propagated import Propagated
 
 __all__ = ["propagated_graph"]
-
-#: Edges whose producer is a terminator: what they carry is known by their consumer.
-_FROM_TERMINATORS = ("loop", "yield", "return")
 
 
 def propagated_graph(graph: OpGraph, propagated: Propagated) -> OpGraph:
@@ -24,31 +21,16 @@ def propagated_graph(graph: OpGraph, propagated: Propagated) -> OpGraph:
         propagated: its propagation.
     """
     ops = [_op(op, propagated) for op in graph.ops]
-    nx = graph.nx.copy()
-    for node, data in nx.nodes(data=True):
-        data["op"] = ops[node]
-    for producer, consumer, data in nx.edges(data=True):
-        edge: Edge = data["edge"]
-        data["edge"] = replace(edge, sharding=_carried(edge, ops[producer], ops[consumer]))
     functions = {
         name: _function(function, ops, propagated) for name, function in graph.functions.items()
     }
-    return replace(graph, nx=nx, ops=ops, functions=functions, stage="propagated")
+    return replace(graph, ops=ops, functions=functions, stage="propagated")
 
 
 def _op(op: Op, propagated: Propagated) -> Op:
     found = [propagated.values.get((op.id, result)) for result in range(len(op.types))]
     shardings = tuple(None if value is None else value.sharding for value in found)
     return op if shardings == op.shardings else replace(op, shardings=shardings)
-
-
-def _carried(edge: Edge, producer: Op, consumer: Op) -> Sharding | None:
-    if edge.kind in _FROM_TERMINATORS:
-        index = 0 if consumer.is_argument else edge.operand
-        shardings = consumer.shardings
-    else:
-        index, shardings = edge.result, producer.shardings
-    return shardings[index] if index < len(shardings) else None
 
 
 def _function(function: Function, ops: list[Op], propagated: Propagated) -> Function:

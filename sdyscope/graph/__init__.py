@@ -9,8 +9,9 @@ from sdyscope.graph.model import EdgeKind as EdgeKind
 from sdyscope.graph.model import Function as Function
 from sdyscope.graph.model import NotUnderstood as NotUnderstood
 from sdyscope.graph.model import Op as Op
-from sdyscope.graph.model import OpGraph as OpGraph
 from sdyscope.graph.model import Result as Result
 from sdyscope.graph.model import Sharding as Sharding
+from sdyscope.graph.model import ValueId as ValueId
+from sdyscope.graph.op_graph import OpGraph as OpGraph
 from sdyscope.graph.text import read_text as read_text
 from sdyscope.graph.types import TensorType as TensorType

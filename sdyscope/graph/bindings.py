@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
-
-import networkx
 
 from sdyscope.errors import TargetError
 from sdyscope.graph.attributes import (
@@ -18,7 +16,6 @@ from sdyscope.graph.attributes import (
     language_of,
     result_shardings,
 )
-from sdyscope.graph.boundaries import add_boundary_edges
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.functions import argument_of, result_of
 from sdyscope.graph.locations import LocationReader
@@ -26,22 +23,16 @@ from sdyscope.graph.model import (
     ARGUMENT,
     NO_ATTRIBUTES,
     AttributeValue,
-    Edge,
-    EdgeKind,
     Function,
     NotUnderstood,
     Op,
-    OpGraph,
     Sharding,
-    adjacency,
+    ValueId,
 )
+from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.types import TensorType, parse_type
 
 __all__ = ["build"]
-
-#: A value that ops can use: id of its producer, number of the region it is in, and the edges from
-#: values like it, by the number of the consumer's operand (`~number` for captures).
-_Source = tuple[int, int, dict[int, Edge]]
 
 #: The name of an attribute that the graph keeps, and its values that are known; None: not read.
 _Wanted = tuple[str, dict[Any, AttributeValue] | None]
@@ -82,9 +73,7 @@ def _build(module: Any, parsers: Parsers | None, unread: Collection[str]) -> OpG
             # Two values had the same hash, so hashes do not stand for values here.
             builder = _Builder(module, parsers, unread, lambda value: value)
             builder.visit_top(module.operation)
-        graph = builder.finish()
-        add_boundary_edges(graph)
-    return graph
+        return builder.finish()
 
 
 class _Builder:
@@ -104,23 +93,21 @@ class _Builder:
         self.unread = frozenset(unread)
         self.key_of = key_of
         # The bindings' module, without importing it (that would be importing jax).
-        bindings = sys.modules[type(module).__module__]
+        bindings = sys.modules[type(module.operation).__module__]
         self.asm_state = bindings.AsmState(module.operation)
-        self.nx: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
         self.ops: list[Op] = []
+        self.operand_values: list[Sequence[ValueId]] = []
         self.functions: dict[str, Function] = {}
         self.not_understood: list[NotUnderstood] = []
         self.texts = ShardingTexts(parsers, self.not_understood)
         self.location = LocationReader()
-        self.values: dict[Any, _Source] = {}
+        self.values: dict[Any, ValueId] = {}
         self.num_values = 0
-        self.waiting: list[tuple[Any, int, int, int]] = []
-        self.regions = 0
+        self.waiting: list[tuple[Any, int]] = []
         self.types: dict[Any, TensorType] = {}
         self.wanted: dict[tuple[str, ...], tuple[_Wanted, ...]] = {}
         self.known: dict[str, dict[Any, AttributeValue]] = {}
         self.plain: dict[Any, AttributeValue] = {}
-        self.tables: dict[tuple[int, int, int], dict[int, Edge]] = {}
         self.kinds: dict[str, str] = {}
 
     def visit_top(self, operation: Any) -> None:
@@ -130,24 +117,17 @@ class _Builder:
         location = self.location(operation.location)
         top = Op(0, operation.name, "", (), (), "", None, 0, 0, location, attributes)
         self.ops.append(top)
-        self.nx.add_node(0, op=top)
+        self.operand_values.append(())
         self.visit_regions(operation, top)
 
-    def visit_block(
-        self, block: Any, parent: int, region: int, number: int, function: str, place: int
-    ) -> None:
-        """Adds the ops of a block, the uses of their operands, and all that is inside them.
+    def visit_block(self, block: Any, parent: int, region: int, number: int, function: str) -> None:
+        """Adds the ops of a block, their operands, and all that is inside them.
 
-        `place` numbers the region that the block is in, among all regions of the module. This
-        loop is nearly all of the time that a graph takes, hence the local names.
+        This loop is nearly all of the time that a graph takes, hence the local names.
         """
         ops, values, types, kinds = self.ops, self.values, self.types, self.kinds
-        asm_state, nodes, consumers, producers = (
-            self.asm_state,
-            *adjacency(self.nx),
-        )
-        locations, wanted = self.location.known, self.wanted
-        tables, key_of = self.tables, self.key_of
+        asm_state, operand_values = self.asm_state, self.operand_values
+        locations, wanted, key_of = self.location.known, self.wanted, self.key_of
         for view in block.operations:
             operation = view.operation
             node = len(ops)
@@ -173,17 +153,14 @@ class _Builder:
                 type_ = types.get(type_of_result) or self.type_of(type_of_result)
                 result_types = (type_,)
                 shardings = result_shardings(attributes, 1) if attributes else _NO_SHARDING
-                key = (0, id(type_), id(shardings[0]))
-                table = tables.get(key) or self.table(0, type_, shardings[0])
-                values[key_of(result)] = (node, place, table)
+                values[key_of(result)] = (node, 0)
                 self.num_values += 1
             elif count:
                 name = results[0].get_name(state=asm_state).partition("#")[0]
                 result_types = tuple([self.type_of(result.type) for result in results])
                 shardings = result_shardings(attributes, count)
                 for index, result in enumerate(results):
-                    table = self.table(index, result_types[index], shardings[index])
-                    values[key_of(result)] = (node, place, table)
+                    values[key_of(result)] = (node, index)
                 self.num_values += count
 
             location = operation.location
@@ -202,25 +179,12 @@ class _Builder:
                 attributes,
             )
             ops.append(op)
-            nodes[node] = {"op": op}
-            consumers[node] = {}
-            operands: dict[int, dict[int, dict[str, Edge]]] = {}
-            producers[node] = operands
-
-            for index, operand in enumerate(operation.operands):
-                used = key_of(operand)
-                source = values.get(used)
-                if source is None:
-                    self.waiting.append((used, node, index, place))
-                    continue
-                producer, home, table = source
-                slot = index if home == place else ~index
-                edge = table.get(slot) or self.edge(table, slot)
-                uses = operands.get(producer)
-                if uses is None:
-                    operands[producer] = consumers[producer][node] = {index: {"edge": edge}}
-                else:
-                    uses[index] = {"edge": edge}
+            try:
+                operand_values.append([values[key_of(o)] for o in operation.operands])
+            except KeyError:
+                # Used before it is defined: in a graph region, or in a block printed earlier.
+                operand_values.append(())
+                self.waiting.append((operation, node))
 
             if len(operation.regions):
                 self.visit_regions(operation, op)
@@ -230,14 +194,12 @@ class _Builder:
         is_function = op.kind == "func.func"
         function_arguments: list[Op] = []
         for number, region in enumerate(operation.regions):
-            self.regions += 1
-            place = self.regions
             for block_number, block in enumerate(region.blocks):
                 entry = is_function and block_number == 0
                 arguments = self.visit_arguments(operation, op, block, number, block_number, entry)
                 if entry:
                     function_arguments = arguments
-                self.visit_block(block, op.id, number, block_number, op.function, place)
+                self.visit_block(block, op.id, number, block_number, op.function)
         if is_function:
             self.functions[op.function] = self.function(operation, op, function_arguments)
 
@@ -267,36 +229,11 @@ class _Builder:
                 index,
             )
             self.ops.append(op)
-            self.nx.add_node(op.id, op=op)
+            self.operand_values.append(())
             self.num_values += 1
-            self.values[self.key_of(argument)] = (
-                op.id,
-                self.regions,
-                self.table(0, type_, shardings[0]),
-            )
+            self.values[self.key_of(argument)] = (op.id, 0)
             added.append(op)
         return added
-
-    def table(self, result: int, type_: TensorType, sharding: Sharding | None) -> dict[int, Edge]:
-        """The edges from values alike (result number, type, sharding): see `_Source`.
-
-        There are few distinct ones, and equal edges are one object. Types and shardings are
-        each one object a distinct text, so their identity stands for them.
-        """
-        key = (result, id(type_), id(sharding))
-        found = self.tables.get(key)
-        if found is None:
-            found = self.tables[key] = {0: Edge("data", result, 0, type_, sharding)}
-        return found
-
-    @staticmethod
-    def edge(table: dict[int, Edge], slot: int) -> Edge:
-        """The edge of a table to operand number `slot`, or `~slot` when that is a capture."""
-        like = table[0]
-        kind: EdgeKind = "data" if slot >= 0 else "capture"
-        operand = slot if slot >= 0 else ~slot
-        edge = table[slot] = Edge(kind, like.result, operand, like.type, like.sharding)
-        return edge
 
     def type_of(self, type_: Any) -> TensorType:
         found = self.types.get(type_)
@@ -387,12 +324,8 @@ class _Builder:
         )
 
     def finish(self) -> OpGraph:
-        for used, node, index, place in self.waiting:
-            # Used before it is defined: in a graph region, or in a block printed earlier.
-            producer, home, table = self.values[used]
-            slot = index if home == place else ~index
-            edge = table.get(slot) or self.edge(table, slot)
-            self.nx.add_edge(producer, node, index, edge=edge)
+        for operation, node in self.waiting:
+            self.operand_values[node] = [self.values[self.key_of(o)] for o in operation.operands]
         top = self.ops[0]
         meshes = {
             op.attributes["sym_name"]: op.attributes["mesh"]
@@ -402,8 +335,8 @@ class _Builder:
         name = top.attributes.get("sym_name", "")
         attributes = {key: value for key, value in top.attributes.items() if key != "sym_name"}
         return OpGraph(
-            self.nx,
             self.ops,
+            self.operand_values,
             name,
             attributes,
             meshes,

@@ -1,18 +1,14 @@
-"""The op graph: what the readers build, and every later stage looks at."""
+"""What an op graph is made of: ops, edges, functions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
-import networkx
-
 from sdyscope.graph.locations import Location
 from sdyscope.graph.types import TensorType
-from sdyscope.mesh import Mesh
 from sdyscope.sharding import TensorSharding
 from sdyscope.source import SourceLocation
 from sdyscope.tiling import HloSharding, NamedHloSharding, TupleSharding
@@ -27,10 +23,9 @@ __all__ = [
     "Function",
     "NotUnderstood",
     "Op",
-    "OpGraph",
     "Result",
     "Sharding",
-    "adjacency",
+    "ValueId",
 ]
 
 EdgeKind: TypeAlias = Literal["data", "capture", "region", "loop", "yield", "call", "return"]
@@ -57,8 +52,8 @@ NO_ATTRIBUTES: Mapping[str, AttributeValue] = MappingProxyType({})
 ARGUMENT = "argument"
 """The `kind` of a block argument, of a function or of any other region."""
 
-
-_USES = frozenset({"data", "capture"})
+ValueId: TypeAlias = tuple[int, int]
+"""An SSA value: the id of the op that it is a result of, and which; of a block argument (id, 0)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,123 +238,3 @@ class NotUnderstood:
     text: str
     error: str
     line: int | None = None
-
-
-@dataclass(eq=False)
-class OpGraph:
-    """A module as a graph.
-
-    Attributes:
-      nx: The NetworkX graph. A node is the id of an op or block argument and has the attribute
-        `op` (the `Op`); an edge has the attribute `edge` (the `Edge`). The key of an SSA use
-        (`data`, `capture`) is the operand's number; the key of any other edge is a string.
-      ops: Every op and block argument, `ops[id].id == id`.
-      name: Symbol name of the module.
-      attributes: The module's attributes (`mhlo.num_partitions`, `mhlo.num_replicas`, ...).
-      meshes: The module's `sdy.mesh` symbols; the text of one that was not understood.
-      functions: The module's functions by name, in order.
-      not_understood: All that could not be read.
-      reader: `bindings` (MLIR's own) or `text` (sdyscope's tolerant reader).
-      stage: Whose shardings values have: those written when it was `lowered`, or those that
-        propagation decided.
-    """
-
-    nx: networkx.MultiDiGraph[int]
-    ops: list[Op]
-    name: str
-    attributes: Mapping[str, AttributeValue]
-    meshes: dict[str, Mesh | str]
-    functions: dict[str, Function]
-    not_understood: list[NotUnderstood]
-    reader: Literal["bindings", "text"]
-    stage: Literal["lowered", "propagated"] = "lowered"
-
-    def __len__(self) -> int:
-        return len(self.ops)
-
-    def __iter__(self) -> Iterator[Op]:
-        return iter(self.ops)
-
-    @property
-    def main(self) -> Function | None:
-        """The function `main`, else the first public one; None without functions."""
-        if "main" in self.functions:
-            return self.functions["main"]
-        public = (f for f in self.functions.values() if f.visibility in ("", "public"))
-        return next(public, None)
-
-    def operations(self) -> Iterator[Op]:
-        """The operations in program order, without the block arguments."""
-        return (op for op in self.ops if op.argument < 0)
-
-    def operands(self, op: Op | int) -> list[tuple[Op, Edge]]:
-        """Producer and edge of each SSA operand of `op`, in operand order."""
-        node = op if isinstance(op, int) else op.id
-        ops = self.ops
-        uses = [
-            (ops[producer], edge)
-            for producer, edges in adjacency(self.nx)[2][node].items()
-            for data in edges.values()
-            if (edge := data["edge"]).kind in _USES
-        ]
-        if len(uses) > 1:
-            uses.sort(key=lambda use: use[1].operand)
-        return uses
-
-    def uses(self, op: Op | int, result: int | None = None) -> list[tuple[Op, Edge]]:
-        """Consumer and edge of each SSA use of `op`'s results (or of the one given)."""
-        node = op if isinstance(op, int) else op.id
-        ops = self.ops
-        return [
-            (ops[consumer], edge)
-            for consumer, edges in adjacency(self.nx)[1][node].items()
-            for data in edges.values()
-            if (edge := data["edge"]).kind in _USES and result in (None, edge.result)
-        ]
-
-    def edges(self) -> Iterator[tuple[int, int, Edge]]:
-        """Producer, consumer and edge of every edge, by producer: `nx.edges`, faster."""
-        for producer, consumers in adjacency(self.nx)[1].items():
-            for consumer, edges in consumers.items():
-                for data in edges.values():
-                    yield producer, consumer, data["edge"]
-
-    def children(self, op: Op | int, region: int | None = None) -> list[Op]:
-        """Block arguments and ops directly inside `op`'s regions (or the one given), in order."""
-        node = op if isinstance(op, int) else op.id
-        inside = self._children.get(node, [])
-        return [self.ops[i] for i in inside if region is None or self.ops[i].region == region]
-
-    def callee(self, op: Op | int) -> Function | None:
-        """The function that a call goes into; None when `op` is no call of one in the module."""
-        name = (self.ops[op] if isinstance(op, int) else op).callee
-        return None if name is None else self.functions.get(name)
-
-    def callers(self, function: str) -> list[Op]:
-        """The calls of a function, in program order."""
-        return [self.ops[i] for i in self._callers.get(function, [])]
-
-    @cached_property
-    def _children(self) -> dict[int, list[int]]:
-        children: dict[int, list[int]] = {}
-        for op in self.ops:
-            if op.parent is not None:
-                children.setdefault(op.parent, []).append(op.id)
-        return children
-
-    @cached_property
-    def _callers(self) -> dict[str, list[int]]:
-        callers: dict[str, list[int]] = {}
-        for op in self.ops:
-            if op.attributes and op.callee is not None:
-                callers.setdefault(op.callee, []).append(op.id)
-        return callers
-
-
-def adjacency(graph: networkx.MultiDiGraph[int]) -> tuple[Any, Any, Any]:
-    """NetworkX's dictionaries of nodes, of edges by producer and of edges by consumer.
-
-    Its `add_node` and `add_edge` ask each time what a reader knows, whether a node is there, and
-    take a fifth of the time of reading a module.
-    """
-    return graph._node, graph._succ, graph._pred

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-import networkx
-
 from sdyscope.graph.attributes import (
     Parsers,
     ShardingTexts,
@@ -20,19 +18,18 @@ from sdyscope.graph.attributes import (
     language_of,
     result_shardings,
 )
-from sdyscope.graph.boundaries import add_boundary_edges
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.functions import argument_of, result_of
 from sdyscope.graph.model import (
     ARGUMENT,
     NO_ATTRIBUTES,
     AttributeValue,
-    Edge,
     Function,
     NotUnderstood,
     Op,
-    OpGraph,
+    ValueId,
 )
+from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.text_records import Record
 from sdyscope.graph.text_structure import KEPT, Structure
 from sdyscope.graph.text_values import LocationTexts, attribute_value
@@ -55,9 +52,7 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
         structure = Structure(text)
         structure.read()
         assembly = _Assembly(structure, default_parsers() if parsers is None else parsers)
-        graph = assembly.graph()
-        add_boundary_edges(graph)
-    return graph
+        return assembly.graph()
 
 
 @dataclass
@@ -74,12 +69,10 @@ class _Assembly:
         self.locations = LocationTexts(self.structure.location_aliases)
 
     def graph(self) -> OpGraph:
-        graph = OpGraph(networkx.MultiDiGraph(), [], "", {}, {}, {}, self.not_understood, "text")
+        graph = OpGraph([], [], "", {}, {}, {}, self.not_understood, "text")
         records = self.structure.records
         for record in records:
-            op = self.op(record)
-            graph.ops.append(op)
-            graph.nx.add_node(op.id, op=op)
+            graph.ops.append(self.op(record))
         for record in records:
             self.add_uses(graph, record)
         for record in records:
@@ -141,6 +134,8 @@ class _Assembly:
         return found or NO_ATTRIBUTES
 
     def add_uses(self, graph: OpGraph, record: Record) -> None:
+        values: list[ValueId] = []
+        numbers: list[int] = []
         for index, use in enumerate(record.operands):
             if use is None:
                 continue
@@ -157,15 +152,11 @@ class _Assembly:
                     )
                 )
                 continue
-            same = self.structure.records[producer].place == record.place
-            edge = Edge(
-                "data" if same else "capture",
-                result,
-                index,
-                source.types[result],
-                source.shardings[result],
-            )
-            graph.nx.add_edge(producer, record.id, index, edge=edge)
+            values.append(use)
+            numbers.append(index)
+        graph.operand_values.append(values)
+        if len(numbers) != len(record.operands):
+            graph.operand_numbers[record.id] = numbers
 
     def function(self, graph: OpGraph, record: Record) -> Function:
         op = graph.ops[record.id]

@@ -33,7 +33,7 @@ from sdyscope.stages.align_regions import (
     match_carried,
     parts_of,
 )
-from sdyscope.stages.align_target import Target, operand_values
+from sdyscope.stages.align_target import Target
 
 __all__ = ["Alignment", "align"]
 
@@ -80,7 +80,7 @@ class _Aligner:
         self.alignment = Alignment()
         self.now: dict[ValueId, ValueId | None] = {}
         self.claimed: set[int] = set()
-        self.operand_lists = operand_values(lowered)
+        self.operand_lists = lowered.operand_values
         self.with_regions = {op.parent for op in lowered.ops}
 
     def run(self) -> None:
@@ -137,12 +137,12 @@ class _Aligner:
     def type_of(self, value: ValueId) -> TensorType:
         return self.lowered.ops[value[0]].types[value[1]]
 
-    def operands(self, op: Op) -> list[ValueId]:
-        return self.operand_lists.get(op.id, [])
+    def operands(self, op: Op) -> Sequence[ValueId]:
+        return self.operand_lists[op.id]
 
     # Ops.
 
-    def body(self, owner: int, region: int, path: Path) -> list[ValueId]:
+    def body(self, owner: int, region: int, path: Path) -> Sequence[ValueId]:
         """Walks a region of an op; what it returns."""
         last: Op | None = None
         for op in self.lowered.children(owner, region):

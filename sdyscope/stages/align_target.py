@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from sdyscope.graph import Op, OpGraph, TensorType
-from sdyscope.graph.model import adjacency
 from sdyscope.propagated import ValueId
 from sdyscope.stages.tags import ATTRIBUTE, sids
 
-__all__ = ["Target", "operand_values"]
+__all__ = ["Target"]
 
-_USES = ("data", "capture")
 _FRONTEND = "mhlo.frontend_attributes"
 #: Names that are nothing but one op's tag, as nearly all are.
 _ONE_TAG = re.compile(r"sid\d+")
@@ -38,7 +36,7 @@ class Target:
         self.paths: dict[int, tuple[int, ...]] = {}
         self.tagged_in: dict[tuple[int, tuple[int, ...]], list[int]] = {}
         self.consumers: dict[ValueId, list[int]] = {}
-        self._operands = operand_values(graph)
+        self._operands = graph.operand_values
         self._terminators: dict[tuple[int, int], int] = {}
         # Loops' bodies can be there once more, as functions that nothing calls.
         reached = _reached(graph)
@@ -80,9 +78,9 @@ class Target:
                 if path:
                     self.tagged_in.setdefault((tag, path), []).append(op.id)
 
-    def operands(self, node: int) -> list[ValueId]:
+    def operands(self, node: int) -> Sequence[ValueId]:
         """The operands of an op."""
-        return self._operands.get(node, [])
+        return self._operands[node]
 
     def type_of(self, value: ValueId) -> TensorType:
         """The type of a value."""
@@ -104,7 +102,7 @@ class Target:
         """The types of ``results``."""
         return [self.type_of(value) for value in self.results(node)]
 
-    def returned(self, owner: int, region: int) -> list[ValueId]:
+    def returned(self, owner: int, region: int) -> Sequence[ValueId]:
         """What a region returns."""
         last = self._terminators.get((owner, region))
         return [] if last is None else self.operands(last)
@@ -157,24 +155,6 @@ class Target:
         while parent is not None:
             yield self.graph.ops[parent]
             parent = self.graph.ops[parent].parent
-
-
-def operand_values(graph: OpGraph) -> dict[int, list[ValueId]]:
-    """The operands of every op that has some: ``graph.operands``, all at once and without edges."""
-    found: dict[int, list[ValueId]] = {}
-    producers = adjacency(graph.nx)[2]
-    for node, edges_by_producer in producers.items():
-        uses = [
-            (edge.operand, (producer, edge.result))
-            for producer, edges in edges_by_producer.items()
-            for data in edges.values()
-            if (edge := data["edge"]).kind in _USES
-        ]
-        if uses:
-            if len(uses) > 1:
-                uses.sort()
-            found[node] = [value for _, value in uses]
-    return found
 
 
 def _reached(graph: OpGraph) -> set[str]:

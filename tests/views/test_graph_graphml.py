@@ -1,11 +1,23 @@
 """GraphML of the op graph, read back by NetworkX."""
 
+from xml.etree import ElementTree
+
 import networkx
 import pytest
 from graph_modules import CASES, lowered
 
 from sdyscope.graph import build, read_text
-from sdyscope.views.graph_graphml import graphml, scalar_graph
+from sdyscope.views.graph_graphml import edge_values, graph_values, graphml, node_values
+
+
+def scalar_graph(graph):
+    """What the document stands for."""
+    scalars = networkx.MultiDiGraph(**graph_values(graph))
+    for op in graph.ops:
+        scalars.add_node(op.id, **node_values(op))
+    for number, (producer, consumer, edge) in enumerate(graph.nx.edges(data="edge")):
+        scalars.add_edge(producer, consumer, f"e{number}", **edge_values(edge))
+    return scalars
 
 
 @pytest.mark.parametrize(("name", "partitioner"), CASES)
@@ -17,11 +29,18 @@ def test_networkx_reads_it_back(name, partitioner):
     )
     expected = scalar_graph(graph)
     assert isinstance(read, networkx.MultiDiGraph)
+    assert {**read.graph, **expected.graph} == read.graph
     assert dict(read.nodes(data=True)) == dict(expected.nodes(data=True))
     assert list(read.edges(keys=True, data=True)) == list(expected.edges(keys=True, data=True))
     assert len(read) == len(graph)
     keys = [key for _, _, key in read.edges(keys=True)]
     assert len(set(keys)) == len(keys) == graph.nx.number_of_edges()
+
+
+def test_ids_are_unique():
+    root = ElementTree.fromstring(graphml(build(lowered("layers", "shardy"))))
+    ids = [element.get("id") for element in root.iter() if element.get("id") is not None]
+    assert len(set(ids)) == len(ids) > 100
 
 
 def test_shardings_and_source_lines():
