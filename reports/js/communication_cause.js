@@ -35,7 +35,7 @@ export async function causeOf(slot, data, { state, shared }) {
       "dl.cause-sides",
       {},
       [a, b].map((one, at) => [
-        el("dt", {}, partitionerName(one.partitioner)),
+        el("dt", { data: { side: String(at) } }, partitionerName(one.partitioner)),
         el(
           "dd",
           {},
