@@ -9,7 +9,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 MODULES = sorted((ROOT / "reports" / "js").glob("*.js"))
-IMPORT = re.compile(r'(?:\bfrom\s+|\bimport\s*\(?\s*)"([^"\n]*)"')
+IMPORT = re.compile(r'^(?:import\b[^;"]*|export\b[^;"=(]*\bfrom\s+)"([^"\n]*)"', re.MULTILINE)
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
