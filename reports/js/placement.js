@@ -375,8 +375,10 @@ class Placement {
     if (shown.device !== undefined) return this.#binWords(shown);
     const { blocks } = this;
     const all = blocks.only !== null ? 1 : blocks.copies * partialsOf(blocks);
-    if (shown.blocks.size > 1)
-      return [`${count(shown.blocks.size, "block")}, ${whole(all)} devices each.`];
+    if (shown.blocks.size > 1) {
+      const where = all === 1 ? "one device" : `${whole(all)} devices`;
+      return [`${count(shown.blocks.size, "block")}, each on ${where}.`];
+    }
     const holders = blocks.holders(shown.block, NAMED);
     const words = `${sentence(heldWords(blocks, shown.block))}: on ${all === 1 ? "device" : "devices"} `;
     return [words, el("strong", {}, listed(holders, all)), "."];

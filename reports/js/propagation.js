@@ -294,13 +294,7 @@ export async function mount(_root, context) {
           },
           "×",
         ),
-        row >= 0
-          ? el(
-              "a",
-              { href: state.href("tensors", { tensor: chosen }) },
-              "its row in the table of tensors",
-            )
-          : null,
+        row >= 0 ? el("p.propagation-links", {}, links(row)) : null,
       ),
       content,
       isAsked || !known
@@ -312,6 +306,17 @@ export async function mount(_root, context) {
           ),
     );
     slots.chain.scrollTop = 0;
+  }
+
+  /** Where else the value is shown. */
+  function links(row) {
+    const found = [el("a", { href: state.href("tensors", { tensor: chosen }) }, "in the table")];
+    if (report.views.some((view) => view.name === "graph")) {
+      const named = ["argument", "result"].includes(rows.get("section", row));
+      const href = state.href("graph", { node: rows.get(named ? "name" : "ssa", row) });
+      found.push(" · ", el("a", { href }, "on the graph"));
+    }
+    return found;
   }
 
   /** The values that it was worked out for what stopped axes: the first so many. */

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeAlias
 
 from sdyscope.analysis import rule_words
@@ -21,6 +22,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.graph import Sharding
 from sdyscope.mesh import AxisRef
 from sdyscope.propagated import PropagationStep
+from sdyscope.propagation import OriginSharding
 
 __all__ = ["Brought", "ChainIndex", "Linked", "Moved", "Result"]
 
@@ -93,7 +95,7 @@ class ChainIndex(Chains):
 
     def __init__(self, flow: Flow, annotations: tuple[Annotation, ...] = ()) -> None:
         super().__init__(flow, annotations)
-        self._axes: dict[AxisRef, AxisPart] = {}
+        self._axes: dict[AxisRef | str, AxisPart] = {}
         self._dimensions: dict[tuple[int, AxisPart], int | None] = {}
         self._lists: dict[tuple[tuple[int, AxisPart], ...], int] = {}
         self._sharded: dict[Ref, int] = {}
@@ -104,9 +106,10 @@ class ChainIndex(Chains):
         """Every move in order. What repeats from layer to layer is worked out once."""
         flow = self.flow
         for step in flow.propagated.steps:
-            part = self._axes.get(step.axis)
+            axis = step.axis.name if step.axis.sub_axis_info is None else step.axis
+            part = self._axes.get(axis)
             if part is None:
-                part = self._axes[step.axis] = part_of(step.axis, flow.mesh)
+                part = self._axes[axis] = part_of(step.axis, flow.mesh)
             source = flow.at(step.op, step.source)
             start = None if source is None else self._dimension(source, part)
             targets = []
@@ -163,19 +166,48 @@ class ChainIndex(Chains):
         """What a value's own annotation shards it on."""
         return self._own(ref)
 
-    def links(self, ref: Ref) -> list[Linked]:
+    def links(self) -> Iterator[tuple[Ref, list[Linked]]]:
         """The values that are sharded alike without a step, in the order in which to try them."""
-        return [Linked(*link) for link in self._links(ref)]
+        flow = self.flow
+        found = dict.fromkeys(sorted(flow.crossing | flow.groups.keys()))
+        for op in flow.graph.ops:
+            if op.kind in CONSTRAINTS:
+                found |= dict.fromkeys(flow.operands(op.id))
+        for ref in found:
+            linked = [Linked(*link) for link in self._links(ref)]
+            if linked:
+                yield ref, linked
+
+    def origin(self, ref: Ref, part: AxisPart) -> OriginSharding | None:
+        """Nothing: what Shardy says itself is not asked here, as it is read from text."""
+        return None
 
     def beginnings(self, ref: Ref) -> list[tuple[AxisPart, Beginning]]:
-        """Where chains begin at a value: for each part of what it is sharded on."""
+        """Where chains begin at a value: for each part of what it is, or was, sharded on."""
+        tried = [piece for _, part in self.flow.parts(ref) for piece in self.pieces(ref, part)]
+        if ref in self._at_regions and self.flow.mesh is not None:
+            # What is annotated there can be gone in the end, inside another shard_map.
+            axes = [part_of(AxisRef(axis.name), self.flow.mesh) for axis in self.flow.mesh.axes]
+            tried += [left for axis in axes for left in axis.without(tried)]
         found = []
-        for _, part in self.flow.parts(ref):
-            for piece in self.pieces(ref, part):
-                beginning = self._beginning(ref, piece)
-                if beginning is not None:
-                    found.append((piece, beginning))
+        for piece in tried:
+            beginning = self._beginning(ref, piece)
+            if beginning is not None:
+                found.append((piece, beginning))
         return found
+
+    @cached_property
+    def _at_regions(self) -> frozenset[Ref]:
+        """The values on either side of the boundary of a shard_map, or of a called function."""
+        flow = self.flow
+        found: set[Ref] = set()
+        for op in flow.graph.ops:
+            if op.kind in REGIONS:
+                found |= {flow.root((op.id, result)) for result in range(len(op.types))}
+                found |= set(flow.operands(op.id))
+            elif op.is_argument and flow.around((op.id, 0)).kind in REGIONS:
+                found.add(flow.root((op.id, 0)))
+        return frozenset(found)
 
     def candidates(self) -> dict[Ref, None]:
         """The values where chains can begin: all that something is annotated on or beside."""
@@ -183,16 +215,11 @@ class ChainIndex(Chains):
         found: dict[Ref, None] = {}
         main = flow.graph.main
         for op in flow.graph.ops:
-            around = None if op.parent is None else flow.graph.ops[op.parent]
-            if op.is_argument:
-                is_main = main is not None and op.parent == main.op
-                if is_main or (around is not None and around.kind in REGIONS):
-                    found[flow.root((op.id, 0))] = None
-            elif op.kind in CONSTRAINTS or op.kind in REGIONS:
-                for result in range(len(op.types)):
-                    found[flow.root((op.id, result))] = None
-                if op.kind in REGIONS:
-                    found |= dict.fromkeys(flow.operands(op.id))
+            if (
+                op.is_argument and main is not None and op.parent == main.op
+            ) or op.kind in CONSTRAINTS:
+                found[flow.root((op.id, 0))] = None
+        found |= dict.fromkeys(sorted(self._at_regions))
         found |= dict.fromkeys(flow.returned)
         for node, kind, index in self._by_op:
             value = flow.propagated.values.get((node, index or 0)) if kind == "op" else None

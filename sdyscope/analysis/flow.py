@@ -244,6 +244,11 @@ class Flow:
         return [target for target in self._targets.get(root, []) if target != root]
 
     @cached_property
+    def crossing(self) -> frozenset[Ref]:
+        """The values that are the same on both sides of some boundary."""
+        return frozenset(map(self.root, self._sources)) | frozenset(self._targets)
+
+    @cached_property
     def groups(self) -> dict[Ref, tuple[Ref, ...]]:
         """The values of one sharding group, by each of them."""
         by_id: dict[object, list[Ref]] = {}

@@ -26,7 +26,6 @@ from sdyscope.views.propagated import axis_text, describer
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, table
 from sdyscope.views.report_tensors import Row, rows
-from sdyscope.views.shardings import source_document
 
 #: Of at most so many values it is said what stopped an axis: arguments and results come first.
 STOPPED = 800
@@ -199,26 +198,17 @@ class _Part:
         return self.annotations.of(row)
 
     def _links(self) -> dict[int, list[tuple[int, int, int]]]:
-        made: dict[int, list[tuple[int, int, int]]] = {}
-        waiting = list(self.refs.known)
-        for ref in waiting:
-            found = self.index.links(ref)
-            if not found:
-                continue
-            made[self.refs.of(ref)] = [
+        return {
+            self.refs.of(ref): [
                 (
-                    self._linked(link.value, waiting),
+                    self.refs.of(link.value),
                     self._place(link.op),
                     self.hows.of((link.direction, link.rule)),
                 )
                 for link in found
             ]
-        return made
-
-    def _linked(self, ref: Ref, waiting: list[Ref]) -> int:
-        if ref not in self.refs.known:
-            waiting.append(ref)
-        return self.refs.of(ref)
+            for ref, found in self.index.links()
+        }
 
     def _final(self) -> dict[str, Any]:
         """What each value is sharded on in the end: the number of a list of [dimension, part]."""
@@ -291,9 +281,10 @@ class _Part:
             of_rows.append(
                 self.row_of.get(ssa_name(self.graph, (op.id, 0))) if is_here and op.types else None
             )
+        found = [place(op) for op in self.listed_ops]
         return {
-            "name": [place(op).name for op in self.listed_ops],
-            "source": [self.pool.source(source_document(op.source)) for op in self.listed_ops],
+            "name": [one.name for one in found],
+            "source": [self.pool.source(one.source) for one in found],
             "row": of_rows,
         }
 

@@ -173,9 +173,9 @@ class TestBig:
         page = opened(open_page, big, "main(2)", "&slice=3")
         assert "3 of 16" in page.inner_text(".placement-picks")
         page.hover("[data-picture=blocks] [data-cell='0']")
-        assert "2 blocks" in page.inner_text(".placement-said") or "dim 1 768..1023" in (
-            page.inner_text(".placement-said")
-        )
+        assert page.inner_text(".placement-said") == "4 blocks, each on one device."
+        elsewhere = page.locator("[data-picture=devices] [data-elsewhere]")
+        assert elsewhere.count() == 0
         page.select_option(".placement-pick:has-text('across') select >> nth=0", "1")
         until(page, "location.hash", lambda found: "dims=" in found)
         assert "dims=0.1" in page.evaluate("location.hash")
