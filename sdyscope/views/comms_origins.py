@@ -12,7 +12,13 @@ from sdyscope.analysis.collective_origins import (
     OriginRole,
 )
 from sdyscope.annotations import AnnotationKind
-from sdyscope.views.shardings import SourceDocument, shown_name, source_document, source_text
+from sdyscope.views.shardings import (
+    SourceDocument,
+    shortened,
+    shown_name,
+    source_document,
+    source_text,
+)
 
 __all__ = [
     "NOT_FOUND",
@@ -144,7 +150,7 @@ def because(origin: OriginDocument, file: str = "") -> str:
     if origin.kind == "program":
         return f"the program says so itself: {origin.op}"
     if not origin.known:
-        return origin.words
+        return shortened(origin.words)
     has = [one for one in origin.annotations if one.role == "has"]
     needed = [one for one in origin.annotations if one.role == "needed"]
     over = " and ".join(dict.fromkeys(axis for one in has or needed for axis in one.axes))

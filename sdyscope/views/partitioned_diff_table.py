@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
@@ -16,7 +15,7 @@ from sdyscope.views.partitioned_diff import (
     PartitionedSide,
 )
 from sdyscope.views.propagated_diff import title
-from sdyscope.views.shardings import NONE, source_text
+from sdyscope.views.shardings import NONE, shortened, source_text
 from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
 
@@ -349,12 +348,7 @@ def _origins(
             # Of tensors that only differ in a number, such as those of layers, the first.
             alike = {_NUMBER.sub("*", words): words for words in reversed(origins)}
             for words in reversed(alike.values()):
-                yield Paragraph(f"{label}: {_within(words)}", "muted", indent=2, hang=2)
-
-
-def _within(words: str) -> str:
-    """Words in which paths go from the working directory on."""
-    return words.replace(os.getcwd() + os.sep, "")
+                yield Paragraph(f"{label}: {shortened(words)}", "muted", indent=2, hang=2)
 
 
 def _op(one: CollectiveDifference) -> str:

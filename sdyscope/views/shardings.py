@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -117,6 +118,12 @@ def source_text(source: SourceLocation | SourceDocument | None) -> str:
     if source.file == "-":
         return f"line {source.line}"  # Of the text that MLIR was given, which had no locations.
     return f"{file_text(source.file)}:{source.line}"
+
+
+def shortened(words: str) -> str:
+    """Words in which each path is as short as ``file_text`` makes it."""
+    words = re.sub(rf"{os.sep}\S*{os.sep}site-packages{os.sep}", "", words)
+    return words.replace(os.getcwd() + os.sep, "")
 
 
 def file_text(file: str) -> str:
