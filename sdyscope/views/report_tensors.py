@@ -137,7 +137,7 @@ def rows(report: Report) -> Iterator[Row]:
     paired = dict(zip(map(id, named), values, strict=False)) if values else {}
     keys = _Keys()
     held = _held_by_name(report)
-    executed = {
+    executed: dict[tuple[str, int | None], dict[Partitioner, Executed]] = {
         (tensor.kind, tensor.index): tensor.executed
         for tensor in (report.run.tensors if report.run is not None else ())
     }
@@ -152,9 +152,7 @@ def rows(report: Report) -> Iterator[Row]:
             tensor,
             value,
             held.get((tensor.kind, tensor.index), {}),
-            executed.get((tensor.kind, tensor.index), {})
-            if tensor.kind in ("argument", "result")
-            else {},
+            executed.get((tensor.kind, tensor.index), {}),
         )
     for value in values[len(named) :]:
         yield Row(keys.unique(value.ssa or value.name), "inside", value.name, None, value)
