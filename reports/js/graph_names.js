@@ -20,7 +20,7 @@ export class GraphNames {
     else {
       const node = model.node(item);
       const ssa = model.nodes.ssa(node);
-      const isNamed = model.form(item) === "input" || model.form(item) === "output";
+      const isNamed = model.isChip(item) || model.form(item) === "output";
       name = (isNamed && model.nodes.name(node)) || ssa || model.nodes.kind(node);
     }
     const number = (taken.get(name) ?? 0) + 1;

@@ -139,10 +139,10 @@ class _Marker:
             for producer, edge in uses
         ]
         rule = self.rules.rule(op)
-        if op.kind in _CONSTRAINTS or rule is None:
-            if op.kind not in _CONSTRAINTS:
-                return
+        if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
             yield from self._like_result(op, operands, result)
+            return
+        if rule is None:
             return
         if not any(map(any, (result, *(dims for dims in operands if dims)))):
             return

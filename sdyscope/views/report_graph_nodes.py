@@ -289,10 +289,21 @@ class _Builder:
                 index = self.graph.ops[node.op].argument
                 if node.owner == number and index < len(given):
                     node.operands = [given[index]]
+                    node.name = self.called(given[index][0])
         for result in range(len(op.types)):
             if result < len(returned):
                 values[op.id, result] = returned[result]
 
+    def called(self, number: int) -> str:
+        """The argument of the program that a node is, but for its form; empty where it is none."""
+        node = self.made.nodes[number]
+        while node.kind in _FORMS and len(node.operands) == 1:
+            node = self.made.nodes[node.operands[0][0]]
+        return node.name if node.kind == "argument" else ""
+
+
+#: Ops that give a value another form only.
+_FORMS = frozenset({"convert", "reshape", "transpose", "sharding_constraint", "broadcast_in_dim"})
 
 #: Ops that make different numbers of equal ones.
 _NOT_SPLAT = frozenset({"iota", "rng_bit_generator", "custom_call", "argument"})

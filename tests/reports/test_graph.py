@@ -78,6 +78,8 @@ def test_the_values_of_a_loop_are_those_that_its_body_makes():
     loops = {n for n, owner in enumerate(made.owners) if owner.kind == "while"}
     assert len(loops) == 2
     assert not any(node.kind == "while" for node in made.nodes)
+    entering = [n for n in made.nodes if n.kind == "argument" and n.owner in loops]
+    assert "params['layers']['wq']" in {node.name for node in entering}
     outside = [node for node in made.nodes if node.owner is None]
     assert any(made.nodes[p].owner is not None for node in outside for p, _ in node.operands)
 
