@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search import Search
     from sdyscope.analysis.search_cost import Rates
     from sdyscope.analysis.search_strategy import Budget
+    from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.lower import LoweredModule
 
 __all__ = ["PARTITIONERS", "Inspection", "inspect", "read"]
@@ -276,6 +277,24 @@ class Inspection(Staged):
         ends = comparisons.partitioned_ends(self, other, partitioner, on, other_on)
         sides = comparisons.partitioned_side(ends[0]), comparisons.partitioned_side(ends[1])
         return comparisons.partitioned(ends, sides)
+
+    def snapshot(
+        self, stages: Sequence[Stage] | None = None, on: Hardware | str | None = None
+    ) -> Snapshot:
+        """What the shardings are, as text that can be reviewed and compared; docs/snapshot.md.
+
+        Args:
+            stages: which stages to look at; by default all but ``partitioned``, for which the
+                program is compiled.
+            on: what to compile for, as ``partitioned`` takes it.
+
+        Raises:
+            CompilerError: a partitioner or the compiler refuses the program.
+            TargetError: what was requested is asked of a file, or there is no such hardware.
+        """
+        from sdyscope.snapshots import take
+
+        return take(self, stages, on=on)
 
     def what_if(
         self,

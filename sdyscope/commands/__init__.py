@@ -26,6 +26,7 @@ COMMANDS = (
     "search",
     "run",
     "report",
+    "snapshot",
     "doctor",
 )
 

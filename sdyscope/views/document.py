@@ -34,6 +34,7 @@ DOCUMENTS: Mapping[str, str] = {
     "search": "sdyscope.views.search:Search",
     "run": "sdyscope.views.run:Run",
     "report": "sdyscope.views.report:Report",
+    "snapshot": "sdyscope.views.snapshot:Snapshot",
     "doctor": "sdyscope.views.doctor:Doctor",
 }
 

@@ -1,0 +1,183 @@
+"""`sdyscope snapshot`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options
+from sdyscope.errors import TargetError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from sdyscope.hardware import Hardware
+    from sdyscope.inspection import Inspection
+    from sdyscope.snapshots import Snapshot, Stage
+    from sdyscope.views import snapshot as views
+
+_STAGES = ("requested", "lowered", "propagated", "partitioned")
+
+
+def _read_stages(
+    _: click.Context, __: click.Parameter, value: str | None
+) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    words = [word.strip() for word in value.split(",")]
+    for word in words:
+        if word not in _STAGES:
+            raise click.BadParameter(f"there is no stage {word!r}; there is {', '.join(_STAGES)}.")
+    return tuple(stage for stage in _STAGES if stage in words)
+
+
+@options.command()
+@click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
+@click.option("-o", "--output", "file", metavar="FILE", help="The snapshot file.")
+@click.option("--check", "check", is_flag=True, help="Compare with the file, and write nothing.")
+@click.option("--update", "update", is_flag=True, help="Write anew what changed in the file.")
+@click.option(
+    "--remove-unused",
+    is_flag=True,
+    help="With --update, remove programs from the file that are none of the targets.",
+)
+@click.option(
+    "--stages",
+    metavar="STAGE,...",
+    callback=_read_stages,
+    help=f"Which stages: {', '.join(_STAGES)}. By default what the file has, or the first three.",
+)
+@options.mesh
+@click.option(
+    "--partitioner",
+    type=click.Choice(list(options.PARTITIONERS)),
+    help="Under which. By default what the file has, or shardy.",
+)
+@options.on
+@options.settings
+@opening.module
+@options.json
+def command(
+    targets: tuple[str, ...],
+    file: str | None,
+    check: bool,
+    update: bool,
+    remove_unused: bool,
+    stages: tuple[Stage, ...] | None,
+    mesh: dict[str, int] | None,
+    partitioner: str | None,
+    on: Hardware | None,
+    settings: dict[str, str],
+    module: str | None,
+    as_json: bool,
+) -> int:
+    """Write the shardings of programs to a golden file, or check them.
+
+    The file is plain text, sorted, with one block a tensor or group of collectives, named by pytree
+    path and scope. Source lines, SSA names and the order of ops are not in it.
+
+    --check exits with 1 where a program differs from the file, where the file lacks a program, and
+    where it has one that is not among the targets. --update writes only what changed. Without -o
+    the snapshot is printed.
+    """
+    from sdyscope.snapshots import compare, read_snapshots, write
+    from sdyscope.snapshots import update as updated
+    from sdyscope.snapshots.read import is_snapshot, read_file
+    from sdyscope.views import document, output, paragraphs, snapshot, snapshot_text
+
+    _check_options(file, check, update, remove_unused)
+    path = Path(file) if file is not None else None
+    is_there = path is not None and path.exists()
+    if path is not None and is_there and not (check or update) and not is_snapshot(path):
+        raise TargetError(
+            "this file is there and is no snapshot.", file=file, hint="Name another one with -o."
+        )
+    text = read_file(path) if path is not None and is_there and (check or update) else ""
+    before = {one.name: one for one in read_snapshots(text, file)} if text else {}
+    opened = _opened(targets, mesh, settings, partitioner, module, before)
+    now = [_taken(one, before.get(one.name), stages, on) for one in opened]
+    named = [one.name for one in now]
+    missing = [name for name in named if name not in before] if check or update else []
+    unused = [name for name in before if name not in named]
+    compared = [compare(before[one.name], one) for one in now if one.name in before]
+    action: views.Action = "print"
+    written = False
+    if path is not None and check:
+        action = "check"
+    elif path is not None and update:
+        action = "update"
+        made = updated(text, now, remove_unused=remove_unused, file=file) if text else write(now)
+        unused = [] if remove_unused else unused
+        written = made != text
+        if written:
+            output.write_atomically(path, made)
+    elif path is not None:
+        action, written = "write", True
+        output.write_atomically(path, write(now))
+    found = snapshot.document(action, file or "", now, compared, missing, unused, written=written)
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+    elif action == "print":
+        output.answers().write(write(now))
+    else:
+        paragraphs.print_paragraphs(snapshot_text.paragraphs(found))
+    return 1 if action == "check" and not found.same else 0
+
+
+def _check_options(file: str | None, check: bool, update: bool, remove_unused: bool) -> None:
+    if check and update:
+        raise TargetError("--check writes nothing and --update does.", hint="Give one of the two.")
+    if file is None and (check or update):
+        raise TargetError(
+            f"{'--check' if check else '--update'} needs a snapshot file.",
+            hint="Name it with -o FILE.",
+        )
+    if remove_unused and not update:
+        raise TargetError("--remove-unused goes with --update.", hint="Give both, or neither.")
+
+
+def _opened(
+    targets: Sequence[str],
+    mesh: dict[str, int] | None,
+    settings: dict[str, str],
+    partitioner: str | None,
+    module: str | None,
+    before: dict[str, Snapshot],
+) -> list[Inspection]:
+    """The programs of all targets, each under the partitioners to look at."""
+    from sdyscope.inspection import Inspection
+
+    found: list[Inspection] = []
+    for target in targets:
+        asked = options.PARTITIONERS[partitioner or "both"]
+        opened = opening.open_target(
+            target, mesh=mesh, settings=settings, partitioners=asked, module=module
+        )
+        for unread in opened.unread:
+            raise unread.error
+        for one in opened.programs:
+            if partitioner is None and one.program is not None:
+                was = before.get(one.name)
+                one = Inspection(one.program, was.partitioners if was else ("shardy",))
+            if any(one.name == other.name for other in found):
+                raise TargetError(
+                    f"Two of the programs are called {one.name}.",
+                    file=target,
+                    hint="Write each to a snapshot file of its own.",
+                )
+            found.append(one)
+    return found
+
+
+def _taken(
+    one: Inspection,
+    before: Snapshot | None,
+    stages: tuple[Stage, ...] | None,
+    on: Hardware | None,
+) -> Snapshot:
+    chosen = stages if stages is not None or before is None else before.stages
+    if on is None and before is not None and before.hardware:
+        return one.snapshot(chosen, before.hardware)
+    return one.snapshot(chosen, on)

@@ -1,0 +1,30 @@
+"""Snapshots: what a program's shardings are, as text that people review and CI compares.
+
+``take`` makes one of a program, ``write`` and ``read_snapshots`` are its text, ``compare`` says
+what changed, ``update`` writes only that anew. The format is described in docs/snapshot.md.
+"""
+
+from sdyscope.snapshots.compare import Change, Comparison, compare
+from sdyscope.snapshots.read import is_snapshot, read_snapshots
+from sdyscope.snapshots.take import take
+from sdyscope.snapshots.update import update
+from sdyscope.snapshots.values import STAGES, Cell, Item, Key, Snapshot, Stage
+from sdyscope.snapshots.write import VERSION, write
+
+__all__ = [
+    "STAGES",
+    "VERSION",
+    "Cell",
+    "Change",
+    "Comparison",
+    "Item",
+    "Key",
+    "Snapshot",
+    "Stage",
+    "compare",
+    "is_snapshot",
+    "read_snapshots",
+    "take",
+    "update",
+    "write",
+]

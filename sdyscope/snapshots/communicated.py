@@ -1,0 +1,79 @@
+"""The collectives of a compiled program, by what they are made for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from sdyscope.analysis.collective_totals import Collective, Part, Tally
+from sdyscope.analysis.partitioned_collectives import partitioned_collectives
+from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.partitioned import Partitioned
+from sdyscope.program import Partitioner
+from sdyscope.snapshots.inside import scope_name
+from sdyscope.snapshots.values import Cell, Item, Key
+
+__all__ = ["communicated"]
+
+
+def communicated(
+    made: Mapping[Partitioner, Partitioned], meshes: Sequence[Mesh]
+) -> Iterator[tuple[Key, Item]]:
+    """What a device sends in a step, by kind, axes, scope and type.
+
+    Tensors are counted, not collectives: how XLA joins several in one is left out.
+
+    Args:
+        made: the compiled programs.
+        meshes: the meshes to name axes of.
+    """
+    found: dict[Key, dict[Partitioner, Tally]] = {}
+    for partitioner, program in made.items():
+        collectives = partitioned_collectives(program, meshes)
+        for one in collectives.collectives:
+            over = _over(one, collectives.mesh)
+            for part in one.parts:
+                key = Key("collective", _scope(part), _type(part), over)
+                tally = found.setdefault(key, {}).get(partitioner, Tally())
+                found[key][partitioner] = tally.with_part(one, part, True)
+        if count := collectives.not_understood_count:
+            text = f"{count:,} {'line' if count == 1 else 'lines'} of the compiled program"
+            cell = Cell("partitioned", text, partitioner)
+            yield Key("not understood", "compiled program"), Item((cell,))
+    for key, by_partitioner in found.items():
+        texts = {one: _words(tally) for one, tally in by_partitioner.items()}
+        if len(texts) == len(made) and len(set(texts.values())) == 1:
+            yield key, Item((Cell("partitioned", next(iter(texts.values()))),))
+            continue
+        yield (
+            key,
+            Item(tuple(Cell("partitioned", text, one) for one, text in texts.items())),
+        )
+
+
+def _scope(part: Part) -> str:
+    return "/".join(word for word in (scope_name(part.scope), part.primitive) if word)
+
+
+def _type(part: Part) -> str:
+    # How XLA lays an array out is no matter of sharding.
+    return ", ".join(str(replace(leaf, layout="")) for leaf in part.shape.leaves)
+
+
+def _over(one: Collective, mesh: Mesh | None) -> str:
+    if one.axes:
+        return f"{one.kind} over {' x '.join(_axis(axis, mesh) for axis in one.axes)}"
+    if one.axes is None and one.group_size is not None:
+        return f"{one.kind} in groups of {one.group_size:,}"
+    return one.kind
+
+
+def _axis(axis: AxisRef, mesh: Mesh | None) -> str:
+    size = "" if mesh is None else f"={mesh.axis_size(axis)}"
+    if axis.sub_axis_info is not None:
+        return f"{axis.name}:{axis.sub_axis_info}{size}"
+    return f"{axis.name}{size}"
+
+
+def _words(tally: Tally) -> str:
+    return f"{tally.tensors:,} × a step, a device sends {tally.sent:,} B"

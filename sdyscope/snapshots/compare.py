@@ -1,0 +1,124 @@
+"""What changed from one snapshot to another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.snapshots.folding import fold, size
+from sdyscope.snapshots.reduced import reduced
+from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage
+from sdyscope.snapshots.write import template_text
+
+__all__ = ["Change", "Comparison", "What", "compare"]
+
+What: TypeAlias = Literal["changed", "removed", "added"]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """What changed of a tensor, or of the same tensor of several layers.
+
+    Attributes:
+        what: whether both snapshots have it, or only the first (``removed``), or only the second.
+        key: the first of them, as the first snapshot has it where it does.
+        name: the name of all, with the numbers of the layers as ranges.
+        count: how many they are.
+        type_after: its type in the second snapshot; that of ``key`` unless the type changed.
+        before: what the first snapshot says.
+        after: what the second says.
+    """
+
+    what: What
+    key: Key
+    name: str
+    count: int
+    type_after: str
+    before: tuple[Item, ...]
+    after: tuple[Item, ...]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What two snapshots of a program say differently.
+
+    Attributes:
+        name: the program's.
+        header: what is said of the whole program and differs: word, before, after.
+        changes: what differs of tensors and collectives.
+        same: how many keys are the same.
+        not_compared: stages that only one of the two has.
+    """
+
+    name: str
+    header: tuple[tuple[str, str, str], ...]
+    changes: tuple[Change, ...]
+    same: int
+    not_compared: tuple[Stage, ...] = ()
+
+    @property
+    def is_same(self) -> bool:
+        """Whether nothing differs that was compared."""
+        return not self.header and not self.changes
+
+    @property
+    def different(self) -> int:
+        """How many tensors and groups of collectives differ."""
+        return sum(change.count for change in self.changes)
+
+
+def compare(before: Snapshot, after: Snapshot) -> Comparison:
+    """What changed, at the stages that both have.
+
+    Args:
+        before: the first, such as the one in a file.
+        after: the second, such as the program as it is now.
+    """
+    shared = tuple(s for s in STAGES if s in before.stages and s in after.stages)
+    missing = tuple(s for s in STAGES if (s in before.stages) != (s in after.stages))
+    one, two = reduced(before, shared), reduced(after, shared)
+    header = [
+        (word, old, new)
+        for word, old, new in (
+            ("mesh", one.mesh, two.mesh),
+            ("partitioners", ", ".join(one.partitioners), ", ".join(two.partitioners)),
+            ("hardware", one.hardware, two.hardware),
+        )
+        if old != new
+    ]
+    if not set(after.stages) <= set(before.stages):
+        # What is asked for and was never recorded is no agreement.
+        header.append(("stages", ", ".join(before.stages), ", ".join(after.stages)))
+    differing = _differing(one.items, two.items)
+    changes = []
+    for key, template, (type_after, old, new) in fold(differing):
+        what: What = "changed" if old and new else "removed" if old else "added"
+        name = template_text(template)
+        changes.append(Change(what, key, name, size(template), type_after, old, new))
+    same = sum(two.items.get(key) == items for key, items in one.items.items())
+    return Comparison(before.name, tuple(header), tuple(changes), same, missing)
+
+
+_Differing: TypeAlias = dict[Key, tuple[str, tuple[Item, ...], tuple[Item, ...]]]
+
+
+def _differing(
+    one: Mapping[Key, tuple[Item, ...]], two: Mapping[Key, tuple[Item, ...]]
+) -> _Differing:
+    found: _Differing = {}
+    for key in dict.fromkeys([*one, *two]):
+        old, new = one.get(key, ()), two.get(key, ())
+        if old != new:
+            found[key] = (key.type, old, new)
+    # An argument of another type is the same argument.
+    gone: dict[tuple[str, str], Key] = {}
+    for key, (_, old, new) in found.items():
+        if key.kind in ("argument", "result") and old and not new:
+            gone[key.kind, key.name] = key
+    for key, (_, old, new) in list(found.items()):
+        was = gone.get((key.kind, key.name))
+        if was is not None and new and not old:
+            found[was] = (key.type, found[was][1], new)
+            del found[key]
+    return found

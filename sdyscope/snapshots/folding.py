@@ -1,0 +1,106 @@
+"""Keys of repeated layers as one text, and back: ``params['layers'][{0..23}]['w1']``.
+
+Nothing is lost: the text says exactly which numbers there are, and is read back to every key.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import replace
+from typing import TypeAlias, TypeVar
+
+from sdyscope.analysis.search_paths import split
+from sdyscope.snapshots.values import Key
+
+__all__ = ["MOST", "Range", "Template", "expanded", "fold"]
+
+Range: TypeAlias = tuple[int, ...]
+"""The numbers that stand at one place, ascending."""
+
+Template: TypeAlias = tuple[str | Range, ...]
+"""A name in parts: text, and numbers of which each stands there once."""
+
+_Content = TypeVar("_Content", bound=Hashable)
+
+#: How many keys one text may stand for.
+MOST = 100_000
+
+#: Numbers of layers, as Python writes them, in pytree paths and in scopes. Longer ones are none.
+_IN_PATHS = re.compile(r"(?<!\d)(?:0|[1-9]\d{0,8})(?!\d)")
+_IN_SCOPES = re.compile(r"(?<=[A-Za-z_])(?:0|[1-9]\d{0,8})(?![A-Za-z\d])")
+
+
+def expanded(template: Template) -> Iterable[str]:
+    """Every name that a template stands for."""
+    parts = [[part] if isinstance(part, str) else [str(n) for n in part] for part in template]
+    return map("".join, itertools.product(*parts))
+
+
+def size(template: Template) -> int:
+    """How many names a template stands for."""
+    return math.prod(len(part) for part in template if not isinstance(part, str))
+
+
+def fold(found: Mapping[Key, _Content]) -> list[tuple[Key, Template, _Content]]:
+    """Keys with equal contents together: the first of them, the template of their names, contents.
+
+    Names are folded that differ in numbers alone, where every combination of the numbers is there;
+    in the order of the first.
+    """
+    groups: dict[Hashable, list[tuple[Key, tuple[int, ...]]]] = {}
+    for key, content in found.items():
+        texts, numbers = _split(key)
+        shape = (replace(key, name=""), texts, content)
+        groups.setdefault(shape, []).append((key, numbers))
+    folded: list[tuple[Key, Template, _Content]] = []
+    for members in groups.values():
+        by_numbers = {numbers: key for key, numbers in members}
+        texts = _split(members[0][0])[0]
+        for product in _products(by_numbers):
+            first = by_numbers[tuple(numbers[0] for numbers in product)]
+            folded.append((first, _template(texts, product), found[first]))
+    return sorted(folded, key=lambda entry: entry[0].order)
+
+
+def _split(key: Key) -> tuple[tuple[str, ...], tuple[int, ...]]:
+    """The text between the numbers of layers, and the numbers."""
+    pattern, name, last = _IN_SCOPES, key.name, ""
+    if key.kind in ("argument", "result"):
+        # Numbers in the last part tell tensors apart that do different things: w1, w2.
+        parts = split(name)
+        if "".join(parts) != name:
+            return (name,), ()  # No path as JAX writes them.
+        pattern, last = _IN_PATHS, parts[-1]
+        name = "".join(parts[:-1])
+    texts = pattern.split(name)
+    numbers = tuple(int(match[0]) for match in pattern.finditer(name))
+    return (*texts[:-1], texts[-1] + last), numbers
+
+
+def _products(numbers: Iterable[tuple[int, ...]]) -> list[tuple[Range, ...]]:
+    """The same combinations as products of ranges, the innermost number folded first."""
+    found: set[tuple[Range, ...]] = {tuple((number,) for number in one) for one in numbers}
+    width = len(next(iter(found)))
+    for place in reversed(range(width)):
+        merged: dict[tuple[tuple[Range, ...], tuple[Range, ...]], set[int]] = {}
+        for one in found:
+            merged.setdefault((one[:place], one[place + 1 :]), set()).update(one[place])
+        found = {
+            (*before, tuple(sorted(values)), *after) for (before, after), values in merged.items()
+        }
+    return sorted(found)
+
+
+def _template(texts: tuple[str, ...], product: tuple[Range, ...]) -> Template:
+    parts: list[str | Range] = []
+    text = texts[0]
+    for numbers, after in zip(product, texts[1:], strict=True):
+        if len(numbers) == 1:
+            text += f"{numbers[0]}{after}"
+        else:
+            parts += [text, numbers]
+            text = after
+    return tuple(part for part in (*parts, text) if part != "")

@@ -1,0 +1,154 @@
+"""What propagation decided: for the tensors that the author named, and for those inside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sdyscope.annotations import Annotation, split_scope
+from sdyscope.convert import to_placement
+from sdyscope.errors import ConversionError
+from sdyscope.graph import Op, OpGraph
+from sdyscope.mesh import Mesh
+from sdyscope.program import Partitioner
+from sdyscope.propagated import Propagated, ValueId
+from sdyscope.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.snapshots.words import MANUAL, REPLICATED, placement_words
+
+__all__ = ["Decided", "scope_name", "type_text", "values_inside"]
+
+#: Functions that are jitted inside: those of libraries come and go with their versions.
+_JITTED = re.compile(r"(?:^|/)p?jit\([^()]*\)(?=/|$)")
+_FATES = {"folded": "folded away", "not partitioned": "not partitioned"}
+
+
+def scope_name(scope: str) -> str:
+    """A scope without the program's own name and without functions that are jitted inside."""
+    return _JITTED.sub("", scope).removeprefix("/")
+
+
+def type_text(shape: Sequence[int | None] | None, dtype: str) -> str:
+    """``f32[16,8]``; of what is no array its type alone."""
+    if shape is None:
+        return dtype
+    return f"{dtype}[{','.join('?' if size is None else str(size) for size in shape)}]"
+
+
+@dataclass
+class Decided:
+    """One propagation.
+
+    Attributes:
+        found: it.
+        graph: op graph of the lowered module.
+        mesh: the mesh to name axes of; None where there are several.
+    """
+
+    found: Propagated
+    graph: OpGraph
+    mesh: Mesh | None
+
+    def tensor(self, there: Annotation) -> str:
+        """What was decided for a tensor that is annotated."""
+        is_shardy = self.found.partitioner == "shardy"
+        index = there.index or 0
+        if there.kind == "result":
+            return self._result(index)
+        if there.kind == "shard_map input":
+            return self._input(there, index) if is_shardy else self._operand(there.op, 0)
+        is_many = there.kind == "shard_map output" and is_shardy
+        return self.value((there.op, index if is_many else 0))
+
+    def value(self, value: ValueId) -> str:
+        """What was decided for a value."""
+        found = self.found.values.get(value)
+        if found is None:
+            return "not in the module"
+        op = self.graph.ops[value[0]]
+        if found.fate in _FATES:
+            return _FATES[found.fate]
+        rank = len(op.types[value[1]].shape or ())
+        if found.placement is not None:
+            return placement_words(found.placement, rank, self.mesh)
+        if found.sharding is not None:
+            return self._sharding(found.sharding, rank)
+        return MANUAL if self._is_manual(op) else REPLICATED
+
+    def _sharding(self, sharding: object, rank: int) -> str:
+        if isinstance(sharding, TensorSharding):
+            try:
+                return placement_words(to_placement(sharding, rank, self.mesh), rank, self.mesh)
+            except ConversionError:
+                pass  # Its axes are of a mesh that is not known: as it is written.
+        return str(sharding)
+
+    def _result(self, index: int) -> str:
+        main, lowered = self.found.graph.main, self.graph.main
+        if main is not None and index < len(main.results) and lowered is not None:
+            written = main.results[index].sharding
+            shape = lowered.results[index].type.shape if index < len(lowered.results) else ()
+            if written is not None and self.found.partitioner == "shardy":
+                return self._sharding(written, len(shape or ()))
+        inside = self.graph.children(lowered.op) if lowered is not None else []
+        return self._operand(inside[-1].id, index) if inside else REPLICATED
+
+    def _operand(self, op: int, index: int) -> str:
+        operands = self.graph.operands(op)
+        if index >= len(operands):
+            return "not in the module"
+        producer, edge = operands[index]
+        return self.value((producer.id, edge.result))
+
+    def _input(self, there: Annotation, index: int) -> str:
+        """An input of a ``shard_map`` at its boundary."""
+        found = self.found.values.get((there.op, 0))
+        rank = len(there.shape or ())
+        if found is not None and found.node is not None:
+            after = self.found.graph.ops[found.node].attributes.get("in_shardings")
+            if isinstance(after, TensorShardingPerValue) and index < len(after.shardings):
+                return self._sharding(after.shardings[index], rank)
+        return REPLICATED if there.sharding is None else self._sharding(there.sharding, rank)
+
+    def _is_manual(self, op: Op) -> bool:
+        while op.parent is not None:
+            op = self.graph.ops[op.parent]
+            if op.kind == "sdy.manual_computation":
+                return True
+        return False
+
+
+def values_inside(
+    sides: Sequence[Decided], is_row: Callable[[Partitioner, ValueId], bool]
+) -> Iterator[tuple[Key, Item]]:
+    """For the tensors of a type in a scope, every sharding that one of them has.
+
+    How many ops there are and in which order is left out: it changes with every version of JAX. So
+    are scalars, constants and what the compiler folds away.
+
+    Args:
+        sides: the propagations.
+        is_row: whether a value is looked at elsewhere.
+    """
+    found: dict[Key, dict[Partitioner, set[str]]] = {}
+    for side in sides:
+        partitioner = side.found.partitioner
+        for value, decided in side.found.values.items():
+            op = side.graph.ops[value[0]]
+            type_ = op.types[value[1]]
+            if op.is_argument or not type_.shape or op.kind.endswith(".constant"):
+                continue
+            if decided.fate in _FATES or is_row(partitioner, value):
+                continue
+            scope = scope_name(split_scope(op.scope)[0])
+            key = Key("value", scope, type_text(type_.shape, type_.dtype))
+            by_partitioner = found.setdefault(key, {})
+            by_partitioner.setdefault(partitioner, set()).add(side.value(value))
+    for key, texts in found.items():
+        shared = set.intersection(*texts.values()) if len(texts) == len(sides) else set()
+        for text in shared:
+            yield key, Item((Cell("propagated", text),))
+        for partitioner, own in texts.items():
+            for text in own - shared:
+                yield key, Item((Cell("propagated", text, partitioner),))

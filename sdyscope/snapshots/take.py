@@ -1,0 +1,207 @@
+"""A snapshot of a program, from what its stages say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sdyscope.annotations import Annotation
+from sdyscope.convert import to_placement, unspecified_dims
+from sdyscope.errors import ConversionError, TargetError
+from sdyscope.hardware import Hardware
+from sdyscope.mesh import Mesh
+from sdyscope.program import Partitioner, RequestedTensor
+from sdyscope.sharding import TensorSharding
+from sdyscope.snapshots.cells import cells_of
+from sdyscope.snapshots.communicated import communicated
+from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
+from sdyscope.snapshots.reduced import counted
+from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
+from sdyscope.snapshots.words import NOTHING, REPLICATED, mesh_words, placement_words
+from sdyscope.staged import Staged
+from sdyscope.tensors import Tensor
+
+__all__ = ["DEFAULT", "take"]
+
+#: The stages that need nothing compiled.
+DEFAULT: tuple[Stage, ...] = ("requested", "lowered", "propagated")
+
+#: What is said of an argument that jit dropped.
+_ABSENT = "not in the module"
+
+_ROWS: dict[str, Kind] = {kind: kind for kind in KINDS[:5]}
+
+
+def take(
+    staged: Staged,
+    stages: Sequence[Stage] | None = None,
+    *,
+    on: Hardware | str | None = None,
+    name: str | None = None,
+) -> Snapshot:
+    """What a program's shardings are, under every partitioner that it is lowered under.
+
+    Args:
+        staged: the program.
+        stages: which stages to look at; by default all but ``partitioned``, for which the program
+            is compiled. What was requested is not known of a module read from a file.
+        on: what to compile for, as ``Inspection.partitioned`` takes it.
+        name: what to call it; by default the program's name.
+
+    Raises:
+        CompilerError: the program can't be lowered under a partitioner that was asked for, can't be
+            propagated, or can't be compiled.
+        TargetError: what was requested is asked of a file, or there is no such hardware.
+    """
+    for failure in staged.failures.values():
+        raise failure
+    is_known = staged.program is not None and staged.traced is not None
+    if stages is None:
+        stages = DEFAULT if is_known else DEFAULT[1:]
+    elif "requested" in stages and not is_known:
+        raise TargetError(
+            f"{staged.name} is a module that was lowered before, which does not say what was "
+            "requested.",
+            hint="Leave requested out of the stages.",
+        )
+    chosen = tuple(stage for stage in STAGES if stage in stages)
+    taken = _Taken(staged, chosen)
+    found = list(taken.rows())
+    partitioners = tuple(staged.lowered)
+    if "propagated" in chosen:
+        found += values_inside([taken.decided(one) for one in partitioners], taken.is_row)
+    hardware = ""
+    if "partitioned" in chosen:
+        made = {one: staged.partitioned(one, on) for one in partitioners}
+        hardware = str(next(iter(made.values())).hardware)
+        found += communicated(made, taken.meshes)
+    found += taken.not_understood()
+    grouped: dict[Key, list[Item]] = {}
+    for key, item in found:
+        grouped.setdefault(key, []).append(item)
+    items = {key: counted(grouped[key]) for key in sorted(grouped, key=lambda key: key.order)}
+    mesh = "; ".join(dict.fromkeys(mesh_words(mesh) for mesh in taken.meshes if mesh.axes))
+    return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items)
+
+
+class _Taken:
+    def __init__(self, staged: Staged, stages: Sequence[Stage]) -> None:
+        self.staged = staged
+        self.stages = stages
+        self.meshes = _meshes(staged)
+        axed = [mesh for mesh in self.meshes if mesh.axes]
+        self.mesh = axed[0] if len(axed) == 1 else None
+        self._decided: dict[Partitioner, Decided] = {}
+        self._written: dict[Partitioner, set[tuple[int, int]]] = {}
+
+    def decided(self, partitioner: Partitioner) -> Decided:
+        """What propagation decided."""
+        if partitioner not in self._decided:
+            graph = self.staged.graph(partitioner)
+            found = self.staged.propagated(partitioner)
+            self._decided[partitioner] = Decided(found, graph, self.mesh)
+        return self._decided[partitioner]
+
+    def is_row(self, partitioner: Partitioner, value: tuple[int, int]) -> bool:
+        """Whether a value has a block of its own, as a constraint has."""
+        return value in self._written.get(partitioner, ())
+
+    def rows(self) -> Iterator[tuple[Key, Item]]:
+        """Arguments, results, constraints and boundaries of ``shard_map``."""
+        for tensor in self.staged.tensors.tensors:
+            kind = _ROWS.get(tensor.kind)
+            if kind is None or (tensor.requested is None and not _is_authored(tensor)):
+                continue
+            texts: dict[Stage, dict[Partitioner, str]] = {}
+            for partitioner in self.staged.lowered:
+                there = tensor.lowered.get(partitioner)
+                if there is not None and kind not in ("argument", "result"):
+                    index = (there.index or 0) if kind == "shard_map output" else 0
+                    self._written.setdefault(partitioner, set()).add((there.op, index))
+                for stage in self.stages:
+                    text = self.text(stage, tensor, partitioner, there)
+                    if text is not None:
+                        texts.setdefault(stage, {})[partitioner] = text
+            if not texts:
+                continue
+            named = tensor.path if kind in ("argument", "result") else scope_name(tensor.path)
+            if kind.startswith("shard_map"):
+                named = f"{named} #{tensor.index}".strip()
+            key = Key(kind, named, type_text(tensor.shape, tensor.dtype))
+            yield key, Item(cells_of(texts))
+
+    def text(
+        self, stage: Stage, tensor: Tensor, partitioner: Partitioner, there: Annotation | None
+    ) -> str | None:
+        """What a stage says of a tensor; None where it says nothing of such tensors."""
+        if stage == "requested":
+            return _requested(tensor.requested)
+        if stage == "partitioned":
+            return None
+        if there is None:
+            return _ABSENT
+        if stage == "lowered":
+            return self.lowered(there, partitioner)
+        return self.decided(partitioner).tensor(there)
+
+    def lowered(self, there: Annotation, partitioner: Partitioner) -> str:
+        """What the module says."""
+        sharding = there.sharding
+        if sharding is None:
+            # Some versions of JAX write none on scalars, which can have no other.
+            return NOTHING if there.shape != () else REPLICATED
+        mesh = self.mesh
+        if isinstance(sharding, TensorSharding):
+            own = sharding.mesh
+            found = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
+            mesh = found if isinstance(found, Mesh) and found.axes else mesh
+            if any(dim.priority is not None for dim in sharding.dim_shardings):
+                return str(sharding)  # Only Shardy's form can say it.
+        if there.placement is None:
+            return str(sharding)
+        rank = len(there.placement.dims)
+        place = replace(there.placement, manual=())
+        return placement_words(place, rank, mesh, there.open_dims)
+
+    def not_understood(self) -> Iterator[tuple[Key, Item]]:
+        """What could not be read in the modules, counted."""
+        for partitioner in self.staged.lowered:
+            count = len(self.staged.graph(partitioner).not_understood)
+            if count and "lowered" in self.stages:
+                text = f"{count:,} {'piece' if count == 1 else 'pieces'} of the module"
+                cell = Cell("lowered", text, partitioner)
+                yield Key("not understood", "module"), Item((cell,))
+        for partitioner, sentence in self.staged.tensors.unaligned:
+            if "lowered" in self.stages:
+                yield (
+                    Key("not understood", sentence.partition(" at ")[0]),
+                    Item((Cell("lowered", "without its place in the module", partitioner),)),
+                )
+
+
+def _is_authored(tensor: Tensor) -> bool:
+    if tensor.kind in ("argument", "result"):
+        return True
+    return any(there.is_authored for there in tensor.lowered.values())
+
+
+def _requested(asked: RequestedTensor | None) -> str:
+    if asked is None or asked.sharding is None:
+        return NOTHING
+    rank = len(asked.shape)
+    try:
+        place = to_placement(asked.sharding, rank)
+        opened = unspecified_dims(asked.sharding, rank)
+    except ConversionError:
+        return str(asked.sharding)
+    return placement_words(place, rank, asked.sharding.mesh, opened)
+
+
+def _meshes(staged: Staged) -> list[Mesh]:
+    """The meshes with axes that shardings are on, each once."""
+    found = [asked.sharding.mesh for asked in staged.requested if asked.sharding is not None]
+    for partitioner in staged.lowered:
+        found += [
+            mesh for mesh in staged.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
+        ]
+    return sorted(dict.fromkeys(mesh for mesh in found if mesh.axes), key=mesh_words)

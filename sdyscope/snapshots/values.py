@@ -1,0 +1,139 @@
+"""What a snapshot holds: for each tensor or group of collectives, a text a stage."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Final, Literal, TypeAlias, get_args
+
+from sdyscope.program import Partitioner
+
+__all__ = ["KINDS", "STAGES", "Cell", "Item", "Key", "Kind", "Snapshot", "Stage", "natural"]
+
+Stage: TypeAlias = Literal["requested", "lowered", "propagated", "partitioned"]
+
+STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
+
+Kind: TypeAlias = Literal[
+    "argument",
+    "result",
+    "constraint",
+    "shard_map input",
+    "shard_map output",
+    "value",
+    "collective",
+    "not understood",
+]
+"""``value``: the tensors of one type in one scope; ``collective``: what is communicated for one op;
+``not understood``: what a stage could not read, with how often."""
+
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+_DIGITS = re.compile(r"(\d+)")
+
+
+def natural(text: str) -> tuple[tuple[int, int, str], ...]:
+    """What to sort a text by so that ``layer2`` comes before ``layer10``."""
+    parts = _DIGITS.split(text)
+    return tuple(
+        (0, int(part), part) if k % 2 else (1, 0, part) for k, part in enumerate(parts) if part
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What an item is found again by.
+
+    Attributes:
+        kind: what it is.
+        name: pytree path of an argument or result, else its scope without the program's own name;
+            empty at the top of the program.
+        type: type and shape of the whole tensor, ``f32[256,512]``; of a collective what one device
+            has of it.
+        over: of a collective what is done and over which axes, ``all-gather over fsdp=4``.
+    """
+
+    kind: Kind
+    name: str
+    type: str = ""
+    over: str = ""
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """What to sort by: kinds in their order, numbers in names by size."""
+        return (
+            KINDS.index(self.kind),
+            natural(self.name),
+            natural(self.over),
+            natural(self.type),
+            (self.name, self.over, self.type),
+        )
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Cell:
+    """What one stage says.
+
+    Attributes:
+        stage: which.
+        text: a PartitionSpec, ``replicated``, ``nothing`` where nothing is written, or ``=`` for
+            what the stage before says; of ``partitioned`` how much is sent.
+        partitioner: under which; empty where all say the same.
+    """
+
+    stage: Stage
+    text: str
+    partitioner: Partitioner | Literal[""] = ""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Item:
+    """Tensors that share a key and of which every stage says the same.
+
+    Attributes:
+        cells: what each stage says.
+        count: how many they are.
+    """
+
+    cells: tuple[Cell, ...]
+    count: int = 1
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """What one program's shardings are.
+
+    Attributes:
+        name: the program's.
+        mesh: its meshes, ``data=4, model=2``; empty without any.
+        partitioners: under which.
+        stages: which stages were looked at.
+        hardware: what ``partitioned`` was compiled for; empty where it was not.
+        items: all there is, by key; sorted, several under a key where they differ.
+    """
+
+    name: str
+    mesh: str
+    partitioners: tuple[Partitioner, ...]
+    stages: tuple[Stage, ...]
+    hardware: str = ""
+    items: Mapping[Key, tuple[Item, ...]] = field(default_factory=dict)
+
+    @cached_property
+    def tensors(self) -> int:
+        """How many tensors and groups of collectives it has."""
+        return sum(item.count for items in self.items.values() for item in items)
+
+    def __str__(self) -> str:
+        """As its file would hold it."""
+        from sdyscope.snapshots.write import write
+
+        return write((self,))
+
+    def at(self, stages: tuple[Stage, ...]) -> Snapshot:
+        """The same with some of its stages only."""
+        from sdyscope.snapshots.reduced import reduced
+
+        return reduced(self, stages)

@@ -1,0 +1,49 @@
+"""Shardings in one form, however they are written: what puts every block alike reads alike."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sdyscope.convert import in_words, to_named_sharding, to_tensor_sharding
+from sdyscope.errors import ConversionError
+from sdyscope.mesh import IotaTile, Mesh
+from sdyscope.placement import Placement
+
+__all__ = ["MANUAL", "NOTHING", "REPLICATED", "mesh_words", "placement_words"]
+
+#: What stands for a sharding that nobody wrote.
+NOTHING = "nothing"
+REPLICATED = "replicated"
+#: What a ``shard_map`` makes of a value on each device.
+MANUAL = "manual"
+
+
+def placement_words(
+    place: Placement, rank: int, mesh: Mesh | None, open_dims: tuple[int, ...] = ()
+) -> str:
+    """A placement as a PartitionSpec where it can be one, else as Shardy writes it, or in words."""
+    if place.device is not None:
+        return f"device {place.device}"
+    if place.manual and not any(place.dims) and not open_dims:
+        return MANUAL
+    if not any(place.dims) and not place.unreduced and not open_dims:
+        return REPLICATED
+    try:
+        shardy = to_tensor_sharding(replace(place, manual=()), rank, mesh, open_dims=open_dims)
+    except ConversionError:
+        left = f"; dims {', '.join(map(str, open_dims))} open" if open_dims else ""
+        return in_words(place, mesh) + left
+    try:
+        return str(to_named_sharding(shardy, rank, mesh).spec)
+    except ConversionError:
+        return str(shardy)[1:-1].removeprefix("@mesh, ")
+
+
+def mesh_words(mesh: Mesh) -> str:
+    """``data=4, model=2``, and its order of devices unless that is 0, 1, 2, ..."""
+    text = ", ".join(f"{axis.name}={axis.size}" for axis in mesh.axes)
+    ids = mesh.device_ids
+    if ids is None or (isinstance(ids, IotaTile) and ids.is_identity):
+        return text
+    order = str(ids) if isinstance(ids, IotaTile) else ",".join(map(str, ids))
+    return f"{text}; devices {order}"

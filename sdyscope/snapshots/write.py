@@ -1,0 +1,125 @@
+"""Snapshots as text. The format is described in docs/snapshot.md."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from sdyscope.snapshots.folding import Range, Template, fold
+from sdyscope.snapshots.values import Cell, Item, Key, Snapshot
+
+__all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_text", "write"]
+
+#: The version of the format that is written.
+VERSION: Final = 1
+
+#: What every file begins with; the version follows.
+MARK: Final = "sdyscope snapshot"
+
+#: What stands for a text without a character.
+EMPTY: Final = "."
+
+_SPECIAL = frozenset("\\{}")
+
+
+def write(snapshots: Iterable[Snapshot]) -> str:
+    """The text of a file with some programs, sorted by name."""
+    parts = [f"{MARK} {VERSION}\n"]
+    for snapshot in sorted(snapshots, key=lambda one: one.name):
+        parts += [head(snapshot), *(text for _, text in blocks(snapshot))]
+    return "\n".join(parts)
+
+
+def head(snapshot: Snapshot) -> str:
+    """What is said of a whole program."""
+    lines = [f"program  {escaped(snapshot.name)}"]
+    if snapshot.mesh:
+        lines.append(f"  mesh {escaped(snapshot.mesh)}")
+    lines.append(f"  partitioners {', '.join(snapshot.partitioners)}")
+    lines.append(f"  stages {', '.join(snapshot.stages)}")
+    if snapshot.hardware:
+        lines.append(f"  hardware {escaped(snapshot.hardware)}")
+    return "\n".join(lines) + "\n"
+
+
+def blocks(snapshot: Snapshot) -> Iterator[tuple[dict[Key, tuple[Item, ...]], str]]:
+    """Each block: what it says of which keys, and its text."""
+    from sdyscope.snapshots.read import named
+
+    for first, template, items in fold(snapshot.items):
+        keys = named(first, template)
+        yield dict.fromkeys(keys, items), block(first, template, items)
+
+
+def block(key: Key, template: Template, items: Sequence[Item]) -> str:
+    """One block of text, with a newline at its end."""
+    fields = [key.kind, template_text(template)]
+    if key.kind == "collective":
+        fields.insert(1, escaped(key.over))
+    if key.type:
+        fields.append(escaped(key.type))
+    lines = ["  ".join(fields)]
+    counted = len(items) > 1 or any(item.count != 1 for item in items)
+    width = max(len(str(item.count)) for item in items) + 2 if counted else 0
+    for item in items:
+        for number, cell in enumerate(item.cells):
+            count = f"×{item.count}" if counted and number == 0 else ""
+            lines.append(f"  {count:<{width}}{_cell(cell)}")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(cell: Cell) -> str:
+    by = f" {cell.partitioner}:" if cell.partitioner else ""
+    text = escaped(cell.text)
+    if not by and text.startswith(("shardy:", "gspmd:")):
+        text = _code(text[0]) + text[1:]
+    return f"{cell.stage}{by} {text}"
+
+
+def template_text(template: Template) -> str:
+    """``params['layers'][{0..23}]['w1']``."""
+    made = "".join(_escaped(part) if isinstance(part, str) else _range(part) for part in template)
+    return EMPTY if not made else _code(EMPTY) if made == EMPTY else made
+
+
+def _range(numbers: Range) -> str:
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][-1] + 1:
+            runs[-1].append(number)
+        else:
+            runs.append([number])
+    words = []
+    for run in runs:
+        if len(run) > 1:
+            words.append(f"{run[0]}..{run[-1]}")
+        else:
+            words.append(str(run[0]))
+    return "{" + ",".join(words) + "}"
+
+
+def escaped(text: str) -> str:
+    """A text in one line, without braces of its own and without two spaces in a row."""
+    made = _escaped(text)
+    return EMPTY if not made else _code(EMPTY) if made == EMPTY else made
+
+
+def _escaped(text: str) -> str:
+    made: list[str] = []
+    for place, char in enumerate(text):
+        if char == " ":
+            # A single space between other characters reads best; any other might be lost.
+            inside = 0 < place < len(text) - 1 and text[place - 1] != " "
+            made.append(char if inside else _code(char))
+        elif char in _SPECIAL:
+            made.append("\\" + char)
+        else:
+            made.append(char if char.isprintable() else _code(char))
+    return "".join(made)
+
+
+def _code(char: str) -> str:
+    number = ord(char)
+    if number < 0x100:
+        return f"\\x{number:02x}"
+    return f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"

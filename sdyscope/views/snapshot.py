@@ -1,0 +1,240 @@
+"""Snapshots, and what changed since, as documents and as text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.program import Partitioner
+from sdyscope.snapshots import Change, Comparison, Item, Key, Stage
+from sdyscope.snapshots import Snapshot as Taken
+
+Action: TypeAlias = Literal["print", "write", "check", "update", "diff"]
+
+
+@dataclass(frozen=True, slots=True)
+class CellDocument:
+    """What one stage says.
+
+    Attributes:
+      stage: which.
+      partitioner: under which; null where all say the same.
+      text: a PartitionSpec, `replicated`, `nothing`, or `=` for what the stage before says.
+    """
+
+    stage: Stage
+    partitioner: Partitioner | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ItemDocument:
+    """Tensors of which every stage says the same.
+
+    Attributes:
+      count: how many they are.
+      cells: what each stage says.
+    """
+
+    count: int
+    cells: tuple[CellDocument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorDocument:
+    """A tensor, or a group of collectives.
+
+    Attributes:
+      kind: what it is.
+      name: pytree path or scope.
+      type: its type and shape.
+      over: of a collective what is done over which axes; else empty.
+      items: what is said of it.
+    """
+
+    kind: str
+    name: str
+    type: str
+    over: str
+    items: tuple[ItemDocument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramDocument:
+    """The snapshot of a program.
+
+    Attributes:
+      name: the program's.
+      mesh: its meshes in words.
+      partitioners: under which.
+      stages: which were looked at.
+      hardware: what it was compiled for; empty where it was not.
+      tensors: what there is, sorted.
+    """
+
+    name: str
+    mesh: str
+    partitioners: tuple[Partitioner, ...]
+    stages: tuple[Stage, ...]
+    hardware: str
+    tensors: tuple[TensorDocument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeDocument:
+    """What changed of a tensor, or of the same tensor of several layers.
+
+    Attributes:
+      what: `changed`, `removed` (only in the snapshot) or `added` (only in the program).
+      kind: what it is.
+      name: its name, with the numbers of several layers as ranges.
+      count: how many layers.
+      type_before: its type in the snapshot.
+      type_after: its type now.
+      over: of a collective what is done over which axes; else empty.
+      before: what the snapshot says; nothing where it has none.
+      after: what is so now; nothing where the program has none.
+    """
+
+    what: Literal["changed", "removed", "added"]
+    kind: str
+    name: str
+    count: int
+    type_before: str
+    type_after: str
+    over: str
+    before: tuple[ItemDocument, ...]
+    after: tuple[ItemDocument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderChange:
+    """What is said of the whole program and changed.
+
+    Attributes:
+      word: `mesh`, `partitioners` or `hardware`.
+      before: in the snapshot.
+      after: now.
+    """
+
+    word: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComparisonDocument:
+    """What changed of one program.
+
+    Attributes:
+      name: the program's.
+      same: how many tensors and groups of collectives are as they were.
+      different: how many are not.
+      header: what changed of the whole program.
+      changes: what changed of tensors and collectives.
+      not_compared: stages that only the snapshot or only the program has.
+    """
+
+    name: str
+    same: int
+    different: int
+    header: tuple[HeaderChange, ...]
+    changes: tuple[ChangeDocument, ...]
+    not_compared: tuple[Stage, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What `sdyscope snapshot --json` prints.
+
+    Attributes:
+      action: what was done.
+      file: the snapshot file; empty where none is named.
+      same: whether nothing differs, is missing or is unused.
+      programs: the snapshots of the programs as they are now.
+      compared: what changed of each program that the file has.
+      missing: programs that the file does not have.
+      unused: programs that the file has and that were not named.
+      written: whether the file was written.
+    """
+
+    schema: Literal["sdyscope.snapshot/1"] = "sdyscope.snapshot/1"
+    action: Action
+    file: str
+    same: bool
+    programs: tuple[ProgramDocument, ...]
+    compared: tuple[ComparisonDocument, ...] = ()
+    missing: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    written: bool = False
+
+
+def document(
+    action: Action,
+    file: str,
+    now: Sequence[Taken],
+    compared: Sequence[Comparison] = (),
+    missing: Sequence[str] = (),
+    unused: Sequence[str] = (),
+    *,
+    written: bool = False,
+) -> Snapshot:
+    """The document of what was done."""
+    same = all(one.is_same for one in compared) and not missing and not unused
+    return Snapshot(
+        action=action,
+        file=file,
+        same=same,
+        programs=tuple(map(_program, now)),
+        compared=tuple(map(_comparison, compared)),
+        missing=tuple(missing),
+        unused=tuple(unused),
+        written=written,
+    )
+
+
+def _program(one: Taken) -> ProgramDocument:
+    tensors = tuple(
+        TensorDocument(key.kind, key.name, key.type, key.over, _items(items))
+        for key, items in one.items.items()
+    )
+    return ProgramDocument(one.name, one.mesh, one.partitioners, one.stages, one.hardware, tensors)
+
+
+def _items(items: Sequence[Item]) -> tuple[ItemDocument, ...]:
+    return tuple(
+        ItemDocument(
+            item.count,
+            tuple(
+                CellDocument(cell.stage, cell.partitioner or None, cell.text) for cell in item.cells
+            ),
+        )
+        for item in items
+    )
+
+
+def _comparison(one: Comparison) -> ComparisonDocument:
+    return ComparisonDocument(
+        one.name,
+        one.same,
+        one.different,
+        tuple(HeaderChange(*words) for words in one.header),
+        tuple(map(_change, one.changes)),
+        one.not_compared,
+    )
+
+
+def _change(one: Change) -> ChangeDocument:
+    key: Key = one.key
+    return ChangeDocument(
+        one.what,
+        key.kind,
+        one.name,
+        one.count,
+        key.type,
+        one.type_after,
+        key.over,
+        _items(one.before),
+        _items(one.after),
+    )

@@ -1,0 +1,127 @@
+"""What changed since a snapshot, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.snapshot import ChangeDocument, ComparisonDocument, ItemDocument, Snapshot
+
+_TITLES = {
+    "changed": "",
+    "removed": "only in the snapshot: ",
+    "added": "not in the snapshot: ",
+}
+
+
+def paragraphs(found: Snapshot) -> Iterator[Paragraph]:
+    """A line a program, what changed of each, and what the file lacks or has too much."""
+    for one in found.compared:
+        yield from comparison(one)
+    for name in found.missing:
+        done = "added to" if found.written else "missing from"
+        yield Paragraph(f"{name}: {done} {found.file}", "good" if found.written else "bad", hang=2)
+    for name in found.unused:
+        yield Paragraph(
+            f"{name}: unused; {found.file} has it, and it is none of the targets", "warning", hang=2
+        )
+    yield from _hints(found)
+
+
+def _hints(found: Snapshot) -> Iterator[Paragraph]:
+    if found.action != "check" or found.same:
+        return
+    yield Paragraph("")
+    if found.missing or not all(map(_is_same, found.compared)):
+        yield Paragraph(
+            "If this is meant, write it with --update in place of --check.", "muted", hang=2
+        )
+    if found.unused:
+        yield Paragraph(
+            "Name every program of the file as a target, or give --update --remove-unused.",
+            "muted",
+            hang=2,
+        )
+
+
+def _is_same(one: ComparisonDocument) -> bool:
+    return not one.header and not one.changes
+
+
+def comparison(one: ComparisonDocument) -> Iterator[Paragraph]:
+    """What changed of one program."""
+    same = f"{one.same:,} {'is' if one.same == 1 else 'are'} as before"
+    if _is_same(one):
+        yield Paragraph(f"{one.name}: {_tensors(one.same)}, all as before", "good", hang=2)
+    else:
+        number = f"{_tensors(one.different)} {'differs' if one.different == 1 else 'differ'}"
+        yield Paragraph(f"{one.name}: {number}, {same}", "bad", hang=2)
+    if one.not_compared:
+        stages = " and ".join(one.not_compared)
+        yield Paragraph(f"not compared: {stages}, which one side does not have", "warning", 2, 2)
+    if one.header:
+        yield Paragraph("")
+    for change in one.header:
+        yield Paragraph(change.word, "heading", 2, 2)
+        yield Paragraph(f"- {change.before or 'none'}", "bad", 4, 2)
+        yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
+    for difference in one.changes:
+        yield Paragraph("")
+        yield from _change(difference)
+
+
+def _tensors(number: int) -> str:
+    return (
+        f"{number:,} tensor{'' if number == 1 else 's'} or collective{'' if number == 1 else 's'}"
+    )
+
+
+def _change(one: ChangeDocument) -> Iterator[Paragraph]:
+    type_ = one.type_before
+    if one.type_after != type_:
+        type_ += f" -> {one.type_after}"
+    words = [one.kind, f"{one.over} in" if one.over else "", _name(one.name), type_]
+    title = _TITLES[one.what] + " ".join(word for word in words if word)
+    yield Paragraph(title, "heading", 2, 2)
+    if max(len(one.before), len(one.after)) == 1:
+        yield from _stages(one.before, one.after)
+        return
+    for item in one.before:
+        if item not in one.after:
+            yield Paragraph(f"- {_item(item)}", "bad", 4, 2)
+    for item in one.after:
+        if item not in one.before:
+            yield Paragraph(f"+ {_item(item)}", "good", 4, 2)
+
+
+def _stages(before: Sequence[ItemDocument], after: Sequence[ItemDocument]) -> Iterator[Paragraph]:
+    """Stage by stage; what both say alike is told once."""
+    old, new = [[_words(item) for item in items] for items in (before, after)]
+    olds, news = dict(old[0] if old else ()), dict(new[0] if new else ())
+    for stage in dict.fromkeys([*olds, *news]):
+        if olds.get(stage) == news.get(stage):
+            yield Paragraph(f"  {stage} {olds[stage]}", "muted", 4, 2)
+            continue
+        if stage in olds:
+            yield Paragraph(f"- {stage} {olds[stage]}", "bad", 4, 2)
+        if stage in news:
+            yield Paragraph(f"+ {stage} {news[stage]}", "good", 4, 2)
+
+
+def _words(item: ItemDocument) -> list[tuple[str, str]]:
+    """What each stage says, with the partitioner that it is about."""
+    count = f"×{item.count} " if item.count > 1 else ""
+    return [
+        (f"{cell.stage} {cell.partitioner}:" if cell.partitioner else cell.stage, count + cell.text)
+        for cell in item.cells
+    ]
+
+
+def _item(item: ItemDocument) -> str:
+    words = "; ".join(f"{stage} {text}" for stage, text in _words(replace(item, count=1)))
+    return f"×{item.count} {words}"
+
+
+def _name(name: str) -> str:
+    return "the top of the program" if name == "." else name

@@ -1,0 +1,172 @@
+"""`sdyscope snapshot`."""
+
+from pathlib import Path
+
+import pytest
+
+from sdyscope.inspection import Inspection
+from sdyscope.snapshots import compare, read_snapshots
+from sdyscope.targets import resolve
+
+V1 = Path(__file__).parent.parent / "snapshots" / "version_1.snap"
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+def program(mesh):
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    def array(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec))
+
+    def step(params, x):
+        #MOVED
+        for n, w in enumerate(params["layers"]):
+            with jax.named_scope(f"layer{n}"):
+                x = jnp.tanh(x @ w)
+                x = jax.lax.with_sharding_constraint(x, on("data", "model"))
+        #ADDED
+        return x
+
+    weights = [array((8, 8), None, "model") for _ in range(3)]
+    arguments = ({"layers": weights}, array((16, 8), "data"))
+    return Program("step", jax.jit(step), arguments)
+"""
+
+
+@pytest.fixture
+def target(tmp_path):
+    """Writes a program with some text replaced, and says what to call it."""
+
+    def make(*replaced):
+        text = PROGRAM
+        for old, new in zip(replaced[::2], replaced[1::2], strict=True):
+            assert old in text
+            text = text.replace(old, new)
+        number = len(list(tmp_path.glob("snapped*.py")))
+        path = tmp_path / f"snapped{number}.py"
+        path.write_text(text)
+        return f"{path}:program"
+
+    return make
+
+
+@pytest.fixture
+def golden(sdyscope, target, tmp_path):
+    path = tmp_path / "golden.snap"
+    assert sdyscope("snapshot", target(), "-o", path).status == 0
+    return path
+
+
+def test_layers_are_one_block_without_lines_or_paths(golden, tmp_path):
+    text = golden.read_text()
+    assert "argument  params['layers'][{0..2}]  f32[8,8]" in text or (
+        "argument  params['layers'][0]  f32[8,8]\n  requested P(None, 'model')\n" in text
+    )
+    assert "constraint  layer{0..2}  f32[16,8]\n  requested P('data', 'model')\n  lowered =" in text
+    assert str(tmp_path) not in text
+    assert ".py" not in text
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        ("#MOVED", "\n\n        # Lines below are other lines now.\n"),
+        ("#MOVED", "unrelated = jnp.sin(jnp.sum(x))"),
+        ("#ADDED", "unrelated = jnp.sin(jnp.sum(x))"),
+        ("n, w in", "number, w in", "{n}", "{number}"),
+        ('array((16, 8), "data")', 'array((16, 8), "data", None)'),
+    ],
+    ids=[
+        "moved lines",
+        "other SSA names",
+        "moved code",
+        "renamed variables",
+        "another way to write it",
+    ],
+)
+def test_what_changes_no_placement_passes(sdyscope, target, golden, replaced):
+    done = sdyscope("snapshot", target(*replaced), "-o", golden, "--check")
+    assert (done.status, done.err) == (0, ""), done.out
+    assert "all as before" in done.out
+
+
+def test_what_was_written_with_another_jax_still_holds():
+    before = read_snapshots(V1.read_text())[0]
+    found = compare(before, Inspection(resolve("mlp"), ("shardy",)).snapshot())
+    assert found.is_same, found
+
+
+def test_a_constraint_that_changed_is_named_and_nothing_is_written(sdyscope, target, golden):
+    text = golden.read_bytes()
+    other = target('on("data", "model"))', 'on("data"))')
+    done = sdyscope("snapshot", other, "-o", golden, "--check", columns=80)
+    assert done.status == 1
+    assert "  constraint layer{0..2} f32[16,8]\n    - requested P('data', 'model')\n" in done.out
+    assert "    + requested P('data', None)\n" in done.out
+    assert golden.read_bytes() == text
+    found = sdyscope("snapshot", other, "-o", golden, "--check", "--json").document("snapshot")
+    assert not found["same"]
+    assert sdyscope("snapshot", other, "-o", golden, "--update").status == 0
+    assert golden.read_bytes() != text
+    assert sdyscope("snapshot", other, "-o", golden, "--check").status == 0
+    assert sdyscope("snapshot", target(), "-o", golden, "--update").status == 0
+    assert golden.read_bytes() == text
+
+
+def test_missing_and_unused_are_reported(sdyscope, target, golden):
+    done = sdyscope("snapshot", "mlp", "-o", golden, "--check")
+    assert done.status == 1
+    assert "mlp: missing from" in done.out
+    assert "step: unused; " in done.out
+    done = sdyscope("snapshot", "mlp", "-o", golden, "--update")
+    assert done.status == 0
+    assert [one.name for one in read_snapshots(golden.read_text())] == ["mlp", "step"]
+    assert sdyscope("snapshot", "mlp", target(), "-o", golden, "--check").status == 0
+    assert sdyscope("snapshot", "mlp", "-o", golden, "--update", "--remove-unused").status == 0
+    assert [one.name for one in read_snapshots(golden.read_text())] == ["mlp"]
+
+
+def test_a_file_that_is_not_there_is_missing(sdyscope, tmp_path):
+    done = sdyscope("snapshot", "mlp", "-o", tmp_path / "gone.snap", "--check")
+    assert done.status == 1
+    assert "mlp: missing from" in done.out
+    assert not (tmp_path / "gone.snap").exists()
+
+
+def test_a_module_in_a_file_does_not_say_what_was_requested(sdyscope, mlp_files):
+    done = sdyscope("snapshot", mlp_files / "gspmd.mlir", "--stages", "lowered")
+    assert done.status == 0
+    assert "  partitioners gspmd\n  stages lowered\n" in done.out
+    sdyscope("snapshot", mlp_files / "gspmd.mlir", "--stages", "requested").said(
+        "does not say what was requested", "Leave requested out"
+    )
+
+
+def test_bad_input(sdyscope, tmp_path):
+    other = tmp_path / "mine.py"
+    other.write_text("x = 1\n")
+    sdyscope("snapshot", "mlp", "-o", other).said("is no snapshot", "Name another one")
+    assert other.read_text() == "x = 1\n"
+    sdyscope("snapshot", "mlp", "--check").said("--check needs a snapshot file")
+    sdyscope("snapshot", "mlp", "-o", other, "--check", "--update").said("Give one of the two")
+    sdyscope("snapshot", "mlp", "-o", other, "--check").said("mine.py:1:1: this is no snapshot")
+    sdyscope("snapshot", "mlp", "mlp").said("Two of the programs are called mlp")
+    sdyscope("snapshot", "mlp", "--remove-unused").said("goes with --update")
+
+
+@pytest.mark.compiles
+def test_collectives_of_the_compiled_program(sdyscope, target, golden):
+    done = sdyscope("snapshot", target(), "--stages", "partitioned")
+    assert done.status == 0
+    assert "  hardware cpu:8\n" in done.out
+    assert "collective  all-gather over model=2  layer{1..2}/dot_general  f32[" in done.out
+    # What was never recorded is no agreement.
+    done = sdyscope("snapshot", target(), "-o", golden, "--check", "--stages", "partitioned")
+    assert done.status == 1
