@@ -19,6 +19,7 @@ export async function mount(_root, context) {
   let wanted = {};
   let matches = [];
   let matchSet = new Set();
+  let again = false;
 
   const buttons = data.modules.map((one, at) =>
     el(
@@ -147,17 +148,18 @@ export async function mount(_root, context) {
           : folds
               .split(".")
               .filter(Boolean)
-              .map((one) => text.at(Number(one))),
+              .map((one) => text.foldAt(Number(one))),
       ),
     };
     if (fresh || wanted.q !== before.q) {
       matches = text.search(wanted.q);
       matchSet = new Set(matches);
       const first = matches.find((one) => one >= pane.firstLine()) ?? matches[0];
-      if (!fresh && wanted.q && first !== undefined && !number) pane.later(first);
+      if (wanted.q && first !== undefined && wanted.line === null) pane.later(first);
     }
     // What is looked at is not folded away.
-    const goal = wanted.line !== before.line || fresh ? wanted.line : null;
+    const goal = wanted.line !== before.line || fresh || again ? wanted.line : null;
+    again = false;
     if (goal !== null) {
       for (const one of wanted.folded) {
         if (one < goal && goal < text.module.ends[one]) wanted.folded.delete(one);
@@ -188,7 +190,10 @@ export async function mount(_root, context) {
 
   return {
     update,
-    shown: () => pane.refresh(),
+    shown() {
+      again = true;
+      pane.restore();
+    },
     keys: [
       { keys: "/", words: "Search the text", run: () => slots.search.select() },
       { keys: "n", words: "Next match", run: () => step(1) },
@@ -259,7 +264,7 @@ class Text {
 
   /** The number of a line in the module as it is written. */
   number(line) {
-    return Math.abs(this.numbers[line]);
+    return Math.abs(this.numbers[line] ?? 0);
   }
 
   /** The line with a number. */
@@ -292,8 +297,19 @@ class Text {
     return this.tensors.place(this.row(definition), this.partitioner);
   }
 
+  /** The line with a number at which its region opens: the last piece of a long one. */
+  foldAt(number) {
+    let line = this.at(number);
+    while (this.module.ends[line] <= line && this.number(line + 1) === this.number(line)) line += 1;
+    return line;
+  }
+
+  /** What a search looks at, of each line as it is written. */
   haystacks() {
-    this.hay ??= this.lines.map((line, at) => `${line}\n${this.title(at)}`.toLowerCase());
+    this.hay ??= this.starts.map((line, at) => {
+      const text = this.lines.slice(line, this.starts[at + 1]).join("\n");
+      return `${text}\n${this.title(line)}`.toLowerCase();
+    });
     return this.hay;
   }
 
@@ -302,8 +318,8 @@ class Text {
     const words = query.toLowerCase().split(/\s+/).filter(Boolean);
     if (!words.length) return [];
     const found = [];
-    this.haystacks().forEach((text, line) => {
-      if (words.every((word) => text.includes(word))) found.push(line);
+    this.haystacks().forEach((text, at) => {
+      if (words.every((word) => text.includes(word))) found.push(this.starts[at]);
     });
     return found;
   }

@@ -75,6 +75,12 @@ export class TextPane {
     }
   }
 
+  /** Scrolls to where it was before it was taken out of the page. */
+  restore() {
+    this.element.scrollTop = this.kept ?? 0;
+    this.refresh();
+  }
+
   /** The first line in sight. */
   firstLine() {
     return this.lines[Math.ceil(this.element.scrollTop / (this.height ?? 20))] ?? 0;
@@ -107,6 +113,7 @@ export class TextPane {
     if (this.frame) return;
     this.frame = requestAnimationFrame(() => {
       this.frame = 0;
+      if (this.element.isConnected) this.kept = this.element.scrollTop;
       this.#draw();
     });
   }

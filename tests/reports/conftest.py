@@ -126,6 +126,13 @@ def unconstrained():
     return made(Inspection(program), "fsdp-transformer", compiled=False)
 
 
+@pytest.fixture(scope="session")
+def differing():
+    """The same with two layers, compiled."""
+    program = resolve("fsdp-transformer", settings={"constrained": False})
+    return made(Inspection(program), "fsdp-transformer")
+
+
 @pytest.fixture
 def page(open_page, mlp):
     """The page of the mlp."""

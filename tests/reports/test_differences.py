@@ -1,0 +1,71 @@
+"""Where two partitioners begin to differ, in the browser."""
+
+import pytest
+
+pytestmark = pytest.mark.compiles
+
+
+def test_the_root_cause_comes_first(open_page, differing):
+    page = open_page(differing.html, "#differences")
+    title = page.inner_text(".view-title")
+    assert title.startswith("Under GSPMD a device sends")
+    assert " less (" in title
+    first = page.locator(".place").first
+    text = first.inner_text()
+    assert "jvp(embed)/gather" in text
+    assert "P(None, None, 'fsdp')" in text
+    assert "P('fsdp', None, None)" in text
+    assert "values are sharded differently from here on" in text
+    assert first.locator(".compared tbody tr").count() > 5
+
+
+def test_stages_say_what_the_analyses_say(open_page, differing):
+    found = differing.inspection.propagated_diff()
+    page = open_page(differing.html, "#differences")
+    words = page.locator(".compared-words").all_inner_texts()
+    assert "all alike" in words[0]
+    assert words[1].startswith(f"{found.different:,} of ")
+    assert f"from {len(found.groups)} places on" in words[1]
+    assert "differences of collectives" in words[2]
+
+
+def test_every_value_that_follows_can_be_listed_and_leads_to_its_row(open_page, differing):
+    found = differing.inspection.propagated_diff().groups[0]
+    page = open_page(differing.html, "#differences")
+    page.click("text=/Show .* more values/")
+    rows = page.locator(".follows tbody tr")
+    assert rows.count() == len(found.follows)
+    assert "list=1" in page.evaluate("location.hash")
+    rows.first.locator("a").click()
+    page.wait_for_selector(".details")
+    assert found.follows[0].value.ssa in page.inner_text(".details")
+
+
+def test_places_open_by_address_and_keys(open_page, differing):
+    page = open_page(differing.html, "#differences?open=2")
+    assert page.locator(".place").nth(1).get_attribute("data-open") == ""
+    page.keyboard.press("k")
+    assert page.locator(".place").first.get_attribute("data-open") == ""
+    page.locator(".place-head").first.click()
+    assert page.locator(".place[data-open]").count() == 0
+
+
+def test_alike_is_said(page):
+    page.evaluate("location.hash = '#differences'")
+    page.wait_for_selector(".compared-stages")
+    marks = page.locator(".compared-stage").evaluate_all("all => all.map(one => one.dataset.tone)")
+    assert marks[0] == "good"
+
+
+def test_without_a_compile_the_other_stages_are_there(open_page, unconstrained):
+    page = open_page(unconstrained.html, "#differences")
+    assert page.locator(".place").count() > 0
+    assert page.locator(".compared-stage[data-tone=muted]").count() == 1
+    assert "values that" not in page.inner_text(".view-title")
+    assert "sharded differently" in page.inner_text(".view-title")
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_accessible(open_page, differing, violations, dark):
+    page = open_page(differing.html, "#differences", dark=dark)
+    assert violations(page) == []
