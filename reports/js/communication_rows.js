@@ -181,7 +181,7 @@ function annotation(one, { shared, state }) {
 function valueLink(part, state) {
   if (!part.name) return el("span", {}, "an op without a name");
   if (!part.values) return el("bdi", {}, part.name);
-  const params = part.tensor ? { tensor: part.tensor } : { q: part.name };
+  const params = part.tensor ? { tensor: part.tensor } : { q: part.query };
   return link(state, "tensors", params, part.name);
 }
 

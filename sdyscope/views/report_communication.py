@@ -249,6 +249,7 @@ def _part(part: PartDocument, pool: Pool, tensors: dict[str, list[str]]) -> dict
         "bytes": part.bytes,
         "sent": part.sent,
         "name": name,
+        "query": f"{part.scope} {part.primitive}".strip(),
         "tensor": found[0] if len(found) == 1 else "",
         "values": len(found),
         "source": pool.source(part.source),
@@ -279,5 +280,6 @@ def _tensor_keys(report: Report) -> dict[str, list[str]]:
     """The keys of the values with a name, as the view of tensors has them."""
     found: dict[str, list[str]] = defaultdict(list)
     for value in report.propagate.values if report.propagate is not None else ():
-        found[value.name].append(value.ssa or value.name)
+        name = "/".join(filter(None, (value.name, value.primitive)))
+        found[name].append(value.ssa or value.name)
     return found

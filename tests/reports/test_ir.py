@@ -84,7 +84,9 @@ def test_functions_fold(ir):
     folded = ir.locator(".ir-folded").count()
     assert folded >= 1
     ir.locator("button.ir-fold[aria-expanded=false]").first.click()
-    assert ir.locator(".ir-folded").count() == folded - 1
+    address = ir.evaluate("location.hash")
+    assert "fold=all" not in address
+    assert len(address.partition("fold=")[2].partition("&")[0].split(".")) == folded - 1
     ir.click("[data-slot=foldAll]")
     ir.evaluate("location.hash = '#ir?fold=all&line=30'")
     assert line_of(ir, 30)

@@ -1,0 +1,147 @@
+"""What is sent, in the browser: the bars, what they pick, the collectives, the estimate."""
+
+import re
+
+import pytest
+
+from sdyscope.hardware import parse_hardware
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.views import report, report_communication, report_page
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture(scope="module")
+def estimated():
+    """An mlp compiled for TPUs that are not there."""
+    pytest.importorskip("libtpu", reason="needs pip install libtpu")
+    inspection = Inspection(resolve("mlp"), ["shardy"])
+    document = report.document(inspection, "mlp", on=parse_hardware("tpu:v5e:4x2"))
+    return report_page.page(document, inspection)
+
+
+@pytest.fixture(scope="module")
+def bars(differing):
+    return report_communication.bars(differing.report.comms.programs)
+
+
+def test_bars_add_up_to_what_is_sent(differing, bars):
+    """A tensor counts once for its kind, axes, scope and pass, and with each annotation."""
+    for number, program in enumerate(differing.report.comms.programs):
+        for name in ("kind", "axis", "scope", "pass"):
+            found = [bar["tallies"][number] for bar in bars[name]]
+            assert sum(count for count, _ in found) == program.total.count
+            assert sum(sent for _, sent in found) == program.total.sent
+        assert sum(bar["tallies"][number][1] for bar in bars["cause"]) >= program.total.sent
+
+
+def test_layers_are_folded(bars):
+    scopes = [bar["label"] for bar in bars["scope"]]
+    assert any("layer*" in scope for scope in scopes)
+    assert not any(re.search(r"layer\d", scope) for scope in scopes)
+    assert any("['layers'][*]" in bar["label"] for bar in bars["cause"])
+
+
+def test_the_difference_is_said_first_with_its_cause(open_page, differing):
+    page = open_page(differing.html, "#communication")
+    shardy, gspmd = (one.total.sent for one in differing.report.comms.programs)
+    assert shardy > 1.5 * gspmd
+    title = page.inner_text(".view-title")
+    assert f"Under Shardy a device sends {shardy / gspmd:.1f} times the bytes" in title
+    page.wait_for_selector("[data-slot=cause]:not([hidden])")
+    cause = page.inner_text("[data-slot=cause]")
+    assert "jvp(embed)/gather" in cause
+    assert "P(None, None, 'fsdp')" in cause
+    assert "P('fsdp', None, None)" in cause
+    page.click("[data-slot=cause] >> text=All differences")
+    page.wait_for_selector(".view[data-view=differences]")
+
+
+def test_a_bar_picks_its_collectives(open_page, differing):
+    page = open_page(differing.html, "#communication")
+    bar = page.locator(".pair-of-bars").first
+    kind = bar.locator("strong").inner_text()
+    bar.click()
+    assert page.locator(".pair-of-bars[aria-pressed=true]").count() == 1
+    kinds = page.locator(".collective-what strong").all_inner_texts()
+    assert kinds
+    assert set(kinds) == {kind}
+    other = open_page(differing.html, page.evaluate("location.hash"))
+    assert other.locator(".collective-what strong").all_inner_texts() == kinds
+    other.click(".picked >> text=Show all")
+    assert len(set(other.locator(".collective-what strong").all_inner_texts())) > 1
+
+
+@pytest.mark.parametrize("by", ["Mesh axis", "Scope", "Pass", "Annotation"])
+def test_bars_by_something_else(open_page, differing, bars, by):
+    page = open_page(differing.html, "#communication")
+    page.click(f"[data-slot=by] >> text={by}")
+    name = {"Mesh axis": "axis", "Scope": "scope", "Pass": "pass", "Annotation": "cause"}[by]
+    shown = page.locator(".pair-label").all_inner_texts()
+    assert shown == [bar["label"] for bar in bars[name]][:10]
+    page.locator(".pair-of-bars").first.click()
+    assert page.locator(".collective").count() > 0
+
+
+def test_a_collective_opens_with_its_origin_and_groups(open_page, differing):
+    page = open_page(differing.html, "#communication")
+    page.locator(".collective-line").first.click()
+    largest = differing.report.comms.programs[0].collectives[0]
+    text = page.inner_text(".collective[data-open]")
+    assert f"%{largest.name}" in text
+    assert largest.groups in text
+    assert largest.parts[0].origin.words in text
+    link = page.locator(".member-annotations a").first
+    name = link.inner_text()
+    link.click()
+    page.wait_for_selector(".details")
+    assert page.inner_text(".details-name") == name
+    page.go_back()
+    page.wait_for_selector(".collective[data-open]")
+
+
+def test_the_tensor_of_a_collective_is_a_link(open_page, differing):
+    page = open_page(differing.html, "#communication")
+    page.locator(".collective-line").first.click()
+    link = page.locator(".member-part > p a").first
+    primitive = link.inner_text().rpartition("/")[2]
+    link.click()
+    page.wait_for_selector(".view[data-view=tensors]")
+    assert primitive in page.inner_text(".view[data-view=tensors] .grid-body")
+
+
+def test_the_other_partitioner_and_a_search(open_page, differing):
+    page = open_page(differing.html, "#communication?under=gspmd")
+    total = len(differing.report.comms.programs[1].collectives)
+    assert page.inner_text("[data-slot=count]") == f"{total} collectives"
+    page.keyboard.press("/")
+    page.keyboard.type("all-to-all")
+    assert set(page.locator(".collective-what strong").all_inner_texts()) == {"all-to-all"}
+    page.keyboard.type(" nothing of this")
+    assert "No collective has all of this." in page.inner_text(".collectives")
+
+
+def test_no_times_are_made_up_for_a_cpu(page):
+    page.evaluate("location.hash = '#communication'")
+    page.wait_for_selector(".estimates")
+    text = page.inner_text(".estimates")
+    assert "estimate" in text
+    assert "No times: of cpu no peak figures are known." in text
+
+
+def test_what_is_estimated_says_so(open_page, estimated):
+    page = open_page(estimated, "#communication")
+    text = page.inner_text(".estimates")
+    assert "estimate" in text
+    assert "not a measurement" in text
+    assert "limited by" in text
+    assert "TPU" in text.upper()
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_accessible(open_page, differing, violations, dark):
+    page = open_page(differing.html, "#communication", dark=dark)
+    page.wait_for_selector("[data-slot=cause]:not([hidden])")
+    page.locator(".collective-line").first.click()
+    assert violations(page) == []
