@@ -237,7 +237,7 @@ class Describer:
 
 
 def _others(found: PropagatedValue) -> list[ValueId]:
-    """The first of the values that became the same one; there can be as many as there are layers."""
+    """The first of the values that became one with it; there can be as many as layers."""
     return list(islice((value for value in found.values if value != found.id), _NAMED))
 
 
