@@ -28,8 +28,8 @@ ARGUMENTS = (
     "--disable-sync",
 )
 
-#: Without a browser its tests are left out; with 1 in the environment they fail then, and with 0 they
-#: are left out wherever.
+#: Without a browser its tests are left out; with 1 in the environment they fail then, and with 0
+#: they are left out wherever.
 NEEDED = "SDYSCOPE_TEST_BROWSER"
 
 
