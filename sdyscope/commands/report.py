@@ -64,6 +64,7 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
     help="Write to this file. By default html goes to report.html, markdown and json to standard "
     "output. For svg a folder.",
 )
+@options.json
 def command(
     target: str,
     second: str | None,
@@ -76,6 +77,7 @@ def command(
     run: bool,
     form: str | None,
     path: Path | None,
+    as_json: bool,
 ) -> int:
     """Write the whole inspection as one page that opens offline.
 
@@ -95,14 +97,16 @@ def command(
             hint="Leave one of them out.",
         )
     _check_not_compiled(target)
-    chosen = form or _form_of(path)
+    if as_json and form not in (None, "json"):
+        raise TargetError(f"--json is not --format {form}.", hint="Leave one of them out.")
+    chosen = form or ("json" if as_json else _form_of(path))
     if chosen == "svg" and path is None:
         raise TargetError("SVG is several pictures.", hint="Name a folder with -o.")
     if second is not None:
         if chosen != "html" or run:
             raise TargetError(
                 "Of two targets there is a page of their differences.",
-                hint="Leave --format and --run out, or use `sdyscope diff`.",
+                hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
             )
         _check_not_compiled(second)
         content = report_differences.page(

@@ -73,7 +73,7 @@ def command(
     module: str | None,
     as_json: bool,
 ) -> int:
-    """Write the shardings of programs to a golden file, or check them.
+    """Write the shardings to a golden file, or compare them with it.
 
     The file is plain text, sorted, with one block a tensor or group of collectives, named by pytree
     path and scope. Source lines, SSA names and the order of ops are not in it.

@@ -156,9 +156,14 @@ def test_cost_is_bytes_and_arithmetic():
 # --- what XLA makes of them -----------------------------------------------------------------------
 
 
-@settings(deadline=None, max_examples=8)
-@given(st.integers(0, 10_000))
-def test_options_that_promise_too_much_are_found_out(seed):
+def test_options_that_promise_too_much_are_found_out():
+    gained = [_share_of_gain(seed) for seed in range(20)]
+    # Most of what there is to gain, with 24 of a thousand candidates looked at.
+    assert sum(gained) / len(gained) > 0.85
+
+
+def _share_of_gain(seed):
+    """How much of what XLA's partitioner could save is saved, between 0 and 1."""
     made = decisions([(16, 8), (8, 8), (8, 16)])
     draw = random.Random(seed)
     costs, predict = separate(made, seed)
@@ -188,8 +193,7 @@ def test_options_that_promise_too_much_are_found_out(seed):
     ]
     least = sum(map(min, sums))
     start = truth((0, 0, 0))
-    # Most of what there is to gain, with 24 of a thousand candidates looked at.
-    assert found.best.partitioned.sent <= least + 0.25 * (start - least) + 1
+    return (start - found.best.partitioned.sent) / (start - least) if start > least else 1.0
 
 
 def test_what_xla_refuses_is_counted():
