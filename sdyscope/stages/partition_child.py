@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
+from jax.errors import JaxRuntimeError
 from jaxlib import _jax, xla_client
 
 from sdyscope.errors import SdyscopeError, TargetError
@@ -42,7 +43,7 @@ def serve(folder: str) -> NoReturn:
         result = _compiled(here, Hardware(**given.pop("hardware")), **given)
     except SdyscopeError as error:
         result = {"wrong": error.message, "hint": error.hint, "file": error.file}
-    except _jax.JaxRuntimeError as error:
+    except JaxRuntimeError as error:
         result = {"refused": str(error)}
     (here / RESULT).write_text(json.dumps(result))
     sys.stdout.flush()
@@ -124,7 +125,7 @@ def _options(
 def _memory(executable: Any) -> dict[str, int] | None:
     try:
         found = executable.get_compiled_memory_stats()
-    except _jax.JaxRuntimeError:  # unimplemented on some platforms
+    except JaxRuntimeError:  # unimplemented on some platforms
         return None
     return {
         "arguments": found.argument_size_in_bytes,
@@ -146,7 +147,7 @@ def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, str]:
         found = executable.cost_analysis()
         if found:
             return _numbers(found), ""
-    except _jax.JaxRuntimeError:  # unimplemented on some platforms
+    except JaxRuntimeError:  # unimplemented on some platforms
         pass
     try:
         module = compat.hlo.hlo_module_from_text(text)

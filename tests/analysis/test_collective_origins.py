@@ -137,8 +137,9 @@ def test_every_change_of_a_sharding(partitioner: Any) -> None:
         numbers = {int(one.name.removeprefix("arrays[").rstrip("]")) for one in has}
         for number in numbers:
             one, two = pairs[number]
-            assert origin.before == str(P(*one, *[None] * (2 - len(one))))
-            assert origin.after == str(P(*two, *[None] * (2 - len(two))))
+            # As JAX writes them since 0.8.
+            assert origin.before == f"P{(*one, *[None] * (2 - len(one)))!r}"
+            assert origin.after == f"P{(*two, *[None] * (2 - len(two)))!r}"
         seen |= numbers
     # What a device has already needs no collective; all else has one, with its argument.
     assert seen == {number for number, pair in enumerate(pairs) if not is_there(*pair)}
@@ -216,7 +217,8 @@ def test_users_programs(partitioner: Any) -> None:
         total += found.tensors
         attributed += found.with_origin
     assert total >= 20
-    assert attributed >= 0.95 * total
+    # JAX 0.7 leaves ops inside functions that are called without names of their own.
+    assert attributed >= (0.95 if compat.version_tuple() >= (0, 9) else 0.8) * total
 
 
 def assert_attributed(found: Collectives) -> None:
@@ -238,3 +240,9 @@ def test_without_a_propagation_it_says_so() -> None:
     assert found.with_origin == 0
     assert len(found.collectives) == 2
     assert not inspection.collectives(origins=False).with_origin
+
+
+def test_what_xla_refuses_is_one_sentence_on_every_jax() -> None:
+    program = USER_PROGRAMS["branches"](compat.abstract_mesh(MESH))
+    with pytest.raises(CompilerError, match="The compiler refuses the program for cpu:8"):
+        Inspection(program, ["shardy"]).partitioned("shardy")
