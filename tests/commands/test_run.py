@@ -35,9 +35,11 @@ MESH = {"data": 4}
 
 
 def run(*words, **environment):
+    # What commands that ran in this process may have set for themselves.
+    inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
     return subprocess.run(
         [sys.executable, "-m", "sdyscope", "run", *map(str, words)],
-        env={**os.environ, "XLA_FLAGS": "", **environment},
+        env={**inherited, "XLA_FLAGS": "", **environment},
         capture_output=True,
         text=True,
         check=False,

@@ -7,12 +7,18 @@ from pathlib import Path
 import pytest
 
 from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.views.report_columns import Pool
 from sdyscope.views.report_graph import part
 from sdyscope.views.report_graph_groups import groups_of
 from sdyscope.views.report_graph_marks import marks
 from sdyscope.views.report_graph_nodes import nodes_of
+
+#: XLA names some collectives there after other ops, or after none; what is said of them is poorer.
+named_by_others = pytest.mark.skipif(
+    compat.version_tuple() >= (0, 11), reason="JAX 0.11 and later name these collectives otherwise"
+)
 
 pytestmark = pytest.mark.compiles
 
@@ -144,6 +150,7 @@ def test_an_op_is_in_its_scope(three_layers):
     assert checked > 30
 
 
+@named_by_others
 def test_parameters_stand_where_they_are_used(three_layers):
     made, groups, inputs = tree(three_layers)
     places = {
@@ -185,6 +192,7 @@ def test_megatron_moves_nothing_and_sums_where_rows_are_split():
         assert ops
 
 
+@named_by_others
 def test_gathered_weights_are_marked_where_the_compiler_gathers_them():
     inspection = inspected("fsdp-transformer", layers=1)
     graph = inspection.graph("shardy")
