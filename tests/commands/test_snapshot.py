@@ -6,6 +6,7 @@ import pytest
 
 from sdyscope.inspection import Inspection
 from sdyscope.snapshots import compare, read_snapshots
+from sdyscope.stages import compat
 from sdyscope.targets import resolve
 
 V1 = Path(__file__).parent.parent / "snapshots" / "version_1.snap"
@@ -15,7 +16,6 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding, PartitionSpec as P
 from sdyscope import Program
-from sdyscope.stages import compat
 
 MESH = {"data": 4, "model": 2}
 
