@@ -3,7 +3,7 @@
     python reports/vendor/refresh.py              writes the files of the pinned versions again
     python reports/vendor/refresh.py dagre 3.1.3  pins another version, and writes it
 
-Each package comes from the npm registry, whose checksum is compared with the pinned one. A file is
+Each package comes through npm, and its checksum is compared with the pinned one. A file is
 the package's own module with its licence before it, so that every copy of a report has it.
 """
 
@@ -14,15 +14,15 @@ import hashlib
 import io
 import json
 import re
+import subprocess
 import sys
 import tarfile
-import urllib.request
+import tempfile
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 PINNED = HERE / "vendor.json"
-REGISTRY = "https://registry.npmjs.org"
 
 
 def main(arguments: list[str]) -> None:
@@ -31,7 +31,7 @@ def main(arguments: list[str]) -> None:
     if arguments:
         name, version = arguments
         pinned[name]["version"] = version
-        pinned[name]["integrity"] = described(pinned[name])["dist"]["integrity"]
+        _, pinned[name]["integrity"] = packed_by_npm(pinned[name])
     for name, one in pinned.items():
         text = bundled(one)
         (HERE / f"{name}.js").write_text(text, encoding="utf-8")
@@ -40,18 +40,19 @@ def main(arguments: list[str]) -> None:
     PINNED.write_text(json.dumps(pinned, indent=2) + "\n")
 
 
-def described(one: dict[str, Any]) -> dict[str, Any]:
-    """What the registry says about a version."""
-    package = one["package"].replace("/", "%2f")
-    with urllib.request.urlopen(f"{REGISTRY}/{package}/{one['version']}") as answer:
-        found: dict[str, Any] = json.load(answer)
-    return found
+def packed_by_npm(one: dict[str, Any]) -> tuple[bytes, str]:
+    """A version of a package as npm packs it, and its checksum."""
+    with tempfile.TemporaryDirectory() as folder:
+        asked = ["npm", "pack", "--json", f"{one['package']}@{one['version']}"]
+        done = subprocess.run(asked, cwd=folder, capture_output=True, text=True, check=True)
+        (found,) = json.loads(done.stdout)
+        (file,) = Path(folder).glob("*.tgz")
+        return file.read_bytes(), str(found["integrity"])
 
 
 def bundled(one: dict[str, Any]) -> str:
     """The module of a package, its licences before it."""
-    with urllib.request.urlopen(described(one)["dist"]["tarball"]) as answer:
-        packed = answer.read()
+    packed, _ = packed_by_npm(one)
     kind, _, wanted = one["integrity"].partition("-")
     if base64.b64encode(hashlib.new(kind, packed).digest()).decode() != wanted:
         raise SystemExit(f"{one['package']} {one['version']} is not what vendor.json pins.")

@@ -150,7 +150,9 @@ def test_an_op_is_in_its_scope(three_layers):
     assert checked > 30
 
 
-@named_by_others
+@pytest.mark.skipif(
+    compat.version_tuple() >= (0, 11), reason="not placed at their leaf in the update there yet"
+)
 def test_parameters_stand_where_they_are_used(three_layers):
     made, groups, inputs = tree(three_layers)
     places = {
