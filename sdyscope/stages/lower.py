@@ -39,7 +39,7 @@ _GSPMD = re.compile(r'\bmhlo\.sharding\s*=(?!\s*"\{+mesh\[)')
 
 
 # What JAX says, in words that vary, where jax.set_mesh is missing around a program.
-_NEEDS_MESH = re.compile(r"(?i)mesh in context|context mesh")
+_NEEDS_MESH = re.compile(r"(?i)mesh in context|context mesh|mesh context")
 _NEEDS_DEVICES = re.compile(r"require devices to be present")
 
 
@@ -210,11 +210,22 @@ def _trace(fun: Any, program: Program) -> Any:
     try:
         return fun.trace(*program.args, **program.kwargs)
     except (RuntimeError, ValueError) as error:
-        if program.mesh is None or not _NEEDS_MESH.search(str(error)):
+        mesh = program.mesh if program.mesh is not None else _mesh_of_arguments(program)
+        if mesh is None or not _NEEDS_MESH.search(str(error)):
             raise
     # PartitionSpecs without a mesh mean the mesh that is set around them.
-    with compat.mesh_context(program.mesh):
+    with compat.mesh_context(mesh):
         return fun.trace(*program.args, **program.kwargs)
+
+
+def _mesh_of_arguments(program: Program) -> Any:
+    """The one mesh that the arguments' shardings are on; None where there is none, or several."""
+    leaves = jax.tree.leaves((program.args, dict(program.kwargs)))
+    shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
+    meshes = {
+        sharding.mesh for sharding in shardings if isinstance(sharding, jax.sharding.NamedSharding)
+    }
+    return meshes.pop() if len(meshes) == 1 else None
 
 
 def lower(

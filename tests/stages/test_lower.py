@@ -159,11 +159,14 @@ REAL = compat.device_mesh(Mesh.of({"data": 4, "model": 2}), jax.devices())
 )
 def test_specs_without_a_mesh_mean_the_programs(jitted, mesh):
     shape = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=NamedSharding(mesh, P("model")))
-    for partitioner in BOTH:
-        made = lower(Program("set_mesh", jitted, (shape,), mesh=mesh), partitioner)
-        assert (made.found, made.num_devices) == (partitioner, 8)
+    plain = jax.ShapeDtypeStruct((16, 32), jnp.float32)
+    told = Program("told", jitted, (shape,), mesh=mesh)
+    for program in (told, Program("of its arguments", jitted, (shape,))):
+        for partitioner in BOTH:
+            made = lower(program, partitioner)
+            assert (made.found, made.num_devices) == (partitioner, 8)
     with pytest.raises(NotLowerable) as caught:
-        trace(Program("no_mesh", jitted, (shape,)))
+        trace(Program("no_mesh", jitted, (plain,)))
     assert caught.value.hint == "Give the Program its mesh: Program(..., mesh=mesh)."
 
 
