@@ -215,7 +215,7 @@ class AnnotatedAxes:
             operands = [(producer.id, edge.result) for producer, edge in graph.operands(op)]
             if op.types:
                 join([*operands, *((op.id, result) for result in range(len(op.types)))])
-        for producer, consumer, edge in graph.nx.edges(data="edge"):
+        for producer, consumer, edge in graph.boundaries():
             pair = self._crossing(producer, consumer, edge)
             if pair is not None:
                 join(pair)

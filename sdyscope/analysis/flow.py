@@ -170,9 +170,7 @@ class Flow:
     def operands(self, op: int) -> list[Ref]:
         """The values of an op's operands, in order."""
         if op not in self._operands:
-            self._operands[op] = [
-                self.root((producer.id, edge.result)) for producer, edge in self.graph.operands(op)
-            ]
+            self._operands[op] = [self.root(value) for value in self.graph.operand_values[op]]
         return self._operands[op]
 
     @cached_property
@@ -181,10 +179,11 @@ class Flow:
 
     def uses(self, ref: Ref) -> Iterator[tuple[Op, int]]:
         """Each op that has a value as an operand, and as which."""
-        for node, result in self.same(ref):
-            for op, edge in self.graph.uses(node, result):
+        for member in self.same(ref):
+            for node, operand in self.graph.users(member):
+                op = self.graph.ops[node]
                 if op.kind != EDGE:
-                    yield op, edge.operand
+                    yield op, operand
 
     def around(self, ref: Ref) -> Op:
         """The op that a value is a result of, or whose region it is an argument of."""
@@ -295,7 +294,7 @@ class Flow:
                 yield around
             if not op.is_argument:
                 yield from (end.id for end in graph.children(op) if end.kind in TERMINATORS)
-            yield from (user.id for user, _ in graph.uses(node, result))
+            yield from (user for user, _ in graph.users((node, result)))
         for target in self.targets(ref):
             yield from (node for node, _ in self.same(target) if graph.ops[node].kind == EDGE)
 
@@ -331,18 +330,17 @@ class Flow:
                     if child.is_argument:
                         self._join((child.id, 0), (op.id, child.argument))
             elif op.kind == EDGE:
-                producer, edge = graph.operands(op)[0]
-                self._join((op.id, 0), (producer.id, edge.result))
+                self._join((op.id, 0), graph.operand_values[op.id][0])
             elif op.kind in BARRIERS:
                 for producer, edge in graph.operands(op):
                     self._sources[op.id, edge.operand] = [(producer.id, edge.result)]
         passed: list[tuple[Ref, Ref]] = []
-        for producer_id, consumer, edge in graph.edges():
+        for producer_id, consumer, edge in graph.boundaries():
             if edge.kind in ("region", "call"):
                 passed.append(((consumer, 0), (producer_id, edge.result)))
             elif edge.kind in ("yield", "return"):
-                producer, use = graph.operands(producer_id)[edge.result]
-                passed.append(((consumer, edge.operand), (producer.id, use.result)))
+                source = graph.operand_values[producer_id][edge.result]
+                passed.append(((consumer, edge.operand), source))
         # What a loop starts with comes before what its body yields, as Shardy counts them.
         passed.sort(key=lambda pair: self.graph.ops[pair[0][0]].is_argument is False)
         for target, source in passed:

@@ -321,10 +321,6 @@ class _Comparison:
         return found
 
 
-#: Edges that carry a value over the boundary of a region or function.
-_BOUNDARY = frozenset({"region", "loop", "yield", "call", "return"})
-
-
 def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:
     """The values that a value is computed from: its op's operands, or what flows into it.
 
@@ -333,19 +329,14 @@ def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:
     """
     node, result = value
     found: dict[ValueId, None] = {}
-    for producer, _, edge in graph.nx.in_edges(node, data="edge"):
-        if edge.kind not in _BOUNDARY or (
-            edge.operand != result and not graph.ops[node].is_argument
-        ):
+    for producer, edge in graph.entering(node):
+        if edge.operand != result and not graph.ops[node].is_argument:
             continue
         if edge.kind in ("loop", "yield", "return"):
-            source, use = graph.operands(producer)[edge.result]
-            found[source.id, use.result] = None
+            found[graph.operand_values[producer][edge.result]] = None
         else:
             found[producer, edge.result] = None
-    if not found:
-        found = {(producer.id, edge.result): None for producer, edge in graph.operands(node)}
-    return list(found)
+    return list(found or dict.fromkeys(graph.operand_values[node]))
 
 
 def _bits(mask: int) -> list[int]:

@@ -66,7 +66,7 @@ class ValueNames:
         if op.is_argument:
             given = {
                 (producer, edge.result)
-                for producer, _, edge in self.graph.nx.in_edges(op.id, data="edge")
+                for producer, edge in self.graph.entering(op)
                 if edge.kind in ("region", "call")
             }
             # A function that is called several times may be given several values.

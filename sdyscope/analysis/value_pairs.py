@@ -7,8 +7,10 @@ Arguments are matched by number, constraints as constraints, whatever each parti
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 from sdyscope.graph import Op, OpGraph
 from sdyscope.propagated import ValueId
@@ -20,8 +22,16 @@ _Key: TypeAlias = tuple[object, ...]
 _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
 
-def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> dict[ValueId, ValueId]:
+#: What was found before: of two modules several views ask.
+_KNOWN: WeakKeyDictionary[
+    OpGraph, WeakKeyDictionary[OpGraph, dict[bool, Mapping[ValueId, ValueId]]]
+] = WeakKeyDictionary()
+
+
+def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[ValueId, ValueId]:
     """For each value of ``a`` that has one, the same value of ``b``.
+
+    It is worked out once, and remembered for as long as there are the two.
 
     Where one side has more ops with the same scope, kind and type than the other, those are the
     same whose operands are; what then has no partner is left out.
@@ -31,6 +41,13 @@ def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> dict[ValueI
         b: op graph of the second.
         by_name: the two are different programs: match arguments by pytree path, not by number.
     """
+    known = _KNOWN.setdefault(a, WeakKeyDictionary()).setdefault(b, {})
+    if by_name not in known:
+        known[by_name] = MappingProxyType(_pairs(a, b, by_name))
+    return known[by_name]
+
+
+def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
     ours, theirs = _ops(a, by_name), _ops(b, by_name)
     pairs: dict[ValueId, ValueId] = {}
     unsure: list[tuple[Op, list[Op]]] = []

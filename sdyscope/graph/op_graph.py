@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from operator import itemgetter
 from typing import Literal
 
 import networkx
@@ -79,7 +80,7 @@ class OpGraph:
         )
         made.add_edges_from(
             (producer, consumer, key, {"edge": edge})
-            for producer, consumer, key, edge in boundary_edges(self)
+            for producer, consumer, key, edge in self._boundaries
         )
         return made
 
@@ -103,16 +104,34 @@ class OpGraph:
     def uses(self, op: Op | int, result: int | None = None) -> list[tuple[Op, Edge]]:
         """Consumer and edge of each SSA use of `op`'s results (or of the one given)."""
         node = op if isinstance(op, int) else op.id
+        results = range(len(self.ops[node].types)) if result is None else (result,)
+        found = [(*use, (node, one)) for one in results for use in self.users((node, one))]
+        if len(results) > 1:
+            found.sort()
         return [
-            (self.ops[consumer], edge)
-            for consumer in self._consumers.get(node, ())
-            for _, value, edge in self._uses_by(consumer)
-            if value[0] == node and result in (None, value[1])
+            (self.ops[consumer], self._use(consumer, number, value))
+            for consumer, number, value in found
         ]
+
+    def users(self, value: ValueId) -> Sequence[tuple[int, int]]:
+        """Id of each op that uses a value, and as which operand: `uses` without the edges."""
+        return self._users.get(value, ())
 
     def edges(self) -> Iterator[tuple[int, int, Edge]]:
         """Producer, consumer and edge of every edge, by producer."""
         yield from self.nx.edges(data="edge")
+
+    def boundaries(self) -> Iterator[tuple[int, int, Edge]]:
+        """Producer, consumer and edge of every edge across a boundary of a region or function.
+
+        By producer, as in `edges`; the NetworkX graph is not made for it.
+        """
+        for producer, consumer, _, edge in sorted(self._boundaries, key=itemgetter(0)):
+            yield producer, consumer, edge
+
+    def entering(self, op: Op | int) -> Sequence[tuple[int, Edge]]:
+        """Producer and edge of every edge across a boundary that ends at `op`."""
+        return self._entering.get(op if isinstance(op, int) else op.id, ())
 
     def children(self, op: Op | int, region: int | None = None) -> list[Op]:
         """Block arguments and ops directly inside `op`'s regions (or the one given), in order."""
@@ -129,20 +148,24 @@ class OpGraph:
         """The calls of a function, in program order."""
         return [self.ops[i] for i in self._callers.get(function, [])]
 
+    def _numbers(self, node: int) -> Sequence[int]:
+        """The numbers of an op's operands."""
+        return self.operand_numbers.get(node) or range(len(self.operand_values[node]))
+
     def _uses_by(self, node: int) -> Iterator[tuple[int, ValueId, Edge]]:
         """The number of each operand of an op, its value, and the edge."""
         values = self.operand_values[node]
         if not values:
             return
-        ops = self.ops
-        home = (ops[node].parent, ops[node].region)
-        numbers = self.operand_numbers.get(node) or range(len(values))
-        for number, value in zip(numbers, values, strict=True):
-            producer, result = value
-            source = ops[producer]
-            kind: EdgeKind = "data" if (source.parent, source.region) == home else "capture"
-            type_, sharding = source.types[result], source.shardings[result]
-            yield number, value, self._edge(kind, result, number, type_, sharding)
+        for number, value in zip(self._numbers(node), values, strict=True):
+            yield number, value, self._use(node, number, value)
+
+    def _use(self, node: int, number: int, value: ValueId) -> Edge:
+        """The edge from a value to an operand of an op."""
+        user, source, result = self.ops[node], self.ops[value[0]], value[1]
+        is_beside = source.parent == user.parent and source.region == user.region
+        kind: EdgeKind = "data" if is_beside else "capture"
+        return self._edge(kind, result, number, source.types[result], source.shardings[result])
 
     def _edge(
         self,
@@ -167,13 +190,28 @@ class OpGraph:
         return {}
 
     @cached_property
-    def _consumers(self) -> dict[int, list[int]]:
-        """The ops that use results of each op, in program order and each once."""
-        consumers: dict[int, list[int]] = {}
+    def _boundaries(self) -> list[tuple[int, int, str, Edge]]:
+        return list(boundary_edges(self))
+
+    @cached_property
+    def _entering(self) -> dict[int, list[tuple[int, Edge]]]:
+        entering: dict[int, list[tuple[int, Edge]]] = {}
+        for producer, consumer, _, edge in self._boundaries:
+            entering.setdefault(consumer, []).append((producer, edge))
+        return entering
+
+    @cached_property
+    def _users(self) -> dict[ValueId, list[tuple[int, int]]]:
+        """The uses of each value that has some, in program order."""
+        users: dict[ValueId, list[tuple[int, int]]] = {}
         for node, values in enumerate(self.operand_values):
-            for producer in dict.fromkeys([value[0] for value in values]):
-                consumers.setdefault(producer, []).append(node)
-        return consumers
+            for number, value in zip(self._numbers(node), values, strict=True) if values else ():
+                found = users.get(value)
+                if found is None:
+                    users[value] = [(node, number)]
+                else:
+                    found.append((node, number))
+        return users
 
     @cached_property
     def _children(self) -> dict[int, list[int]]:
