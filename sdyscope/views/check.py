@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -151,9 +152,12 @@ def _group(findings: Sequence[FindingDocument], tone: Tone) -> Iterator[Paragrap
     muted: Tone = "muted"
     plain: Tone = "muted" if tone == "muted" else "plain"
     told: set[str] = set()
-    for finding in findings:
+    for finding, *others in _alike(findings):
         yield Paragraph("")
-        yield Paragraph(_subject(finding), plain if tone == "muted" else "heading", 2, 2)
+        subjects = Counter(map(_subject, (finding, *others)))
+        for subject, times in subjects.items():
+            words = f"{subject} ({times:,} alike)" if times > 1 else subject
+            yield Paragraph(words, plain if tone == "muted" else "heading", 2, 2)
         yield Paragraph(finding.message, plain, 4)
         for label, words in (("expected", finding.expected), ("found", finding.found)):
             if words:
@@ -161,6 +165,15 @@ def _group(findings: Sequence[FindingDocument], tone: Tone) -> Iterator[Paragrap
         if finding.hint and finding.hint not in told:
             told.add(finding.hint)
             yield Paragraph(finding.hint, muted, 4)
+
+
+def _alike(findings: Sequence[FindingDocument]) -> Iterable[list[FindingDocument]]:
+    """Findings that say the same of several tensors, together, where the first of them was."""
+    groups: dict[tuple[str, ...], list[FindingDocument]] = {}
+    for finding in findings:
+        said = (finding.rule, finding.message, finding.expected, finding.found, finding.hint)
+        groups.setdefault(said, []).append(finding)
+    return groups.values()
 
 
 def _subject(finding: FindingDocument) -> str:

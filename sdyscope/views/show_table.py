@@ -90,6 +90,7 @@ def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
     for title, group in sections(program.tensors):
         file = _common_file(group) if brief else ""
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
+        of_group: dict[tuple[Cell | str, ...], int] = {}
         for tensor in group:
             cells: list[Cell | str] = [_name(tensor, brief=bool(file)), _type(tensor)]
             shardings = [_requested(tensor)] if requested else []
@@ -99,7 +100,9 @@ def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
             cells += shardings
             if not written:
                 cells += _held(tensor, placement(tensor))
-            rows.append(tuple(cells))
+            of_group[tuple(cells)] = of_group.get(tuple(cells), 0) + 1
+        for (name, *rest), alike in of_group.items():
+            rows.append((f"{name} ({alike:,} alike)" if alike > 1 else name, *rest))
     return Table(tuple(columns), tuple(rows))
 
 

@@ -35,6 +35,27 @@ def test_notes_do_not_fail(sdyscope, tmp_path):
     assert "all agree\n\n1 note\n\n  argument unused [argument-dropped]\n" in done.out
 
 
+def test_what_is_said_of_several_tensors_is_said_once(sdyscope, tmp_path):
+    path = tmp_path / "checked_alike.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import jax
+            from sdyscope import Program
+            def program():
+                x = jax.ShapeDtypeStruct((4,), "float32")
+                return Program("step", jax.jit(lambda x, one, two: x), (x, x, x))
+            """
+        )
+    )
+    done = sdyscope("check", f"{path}:program", columns=80)
+    both = "  argument one [argument-dropped]\n  argument two [argument-dropped]\n    "
+    assert both in done.out
+    assert done.out.count("so jit drops it") == 1
+    document = sdyscope("check", f"{path}:program", "--json").document("check")
+    assert len(document["findings"]) == 2
+
+
 def test_warnings_fail(sdyscope, tmp_path):
     path = tmp_path / "checked_warnings.py"
     path.write_text(

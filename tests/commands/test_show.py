@@ -1,5 +1,7 @@
 """`sdyscope show`."""
 
+import textwrap
+
 import pytest
 
 PROGRAM = """
@@ -197,3 +199,27 @@ def test_what_jax_traced_and_lowered_before(sdyscope, tmp_path):
     partitioner, other = program["partitioners"][0], {"shardy": "gspmd", "gspmd": "shardy"}
     asked = sdyscope("show", f"{path}:lowered", "--partitioner", other[partitioner])
     asked.said(f"The module is written for {partitioner}")
+
+
+def test_rows_that_are_alike_are_one(sdyscope, tmp_path):
+    path = tmp_path / "shown_alike.py"
+    path.write_text(
+        textwrap.dedent(
+            """
+            import jax
+            from jax.sharding import NamedSharding, PartitionSpec as P
+            from sdyscope import Program
+            def program(mesh):
+                def step(x):
+                    for _ in range(3):
+                        x = jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P("data")))
+                    return x
+                return Program("step", jax.jit(step), (jax.ShapeDtypeStruct((8,), "float32"),))
+            """
+        )
+    )
+    words = ("show", f"{path}:program", "--mesh", "data=4")
+    done = sdyscope(*words, columns=200)
+    assert "constraints and shard_map boundaries (3)" in done.out
+    assert done.out.count(f"{path}:8 (3 alike)") == 1
+    assert len(sdyscope(*words, "--json").document("show")["programs"][0]["tensors"]) == 5
