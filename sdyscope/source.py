@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["SourceLocation", "innermost_line"]
+__all__ = ["SourceLocation", "innermost_line", "is_installed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,23 @@ class SourceLocation:
 def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocation | None:
     """The last line that `error` came through in a file outside all of the given folders.
 
-    That is where the author of a program can do something about it. Of a `SyntaxError` in such a
-    file, the line that Python could not read.
+    That is where the author of a program can do something about it, so lines of installed packages
+    only count where there is no other. Of a `SyntaxError`, the line that Python could not read.
     """
     folders = tuple(os.path.join(folder, "") for folder in outside)
     if isinstance(error, SyntaxError) and error.filename and error.lineno:
         return SourceLocation(error.filename, error.lineno, error.offset or 0)
-    for frame in reversed(traceback.extract_tb(error.__traceback__)):
-        if not frame.filename.startswith((*folders, "<")):
-            return SourceLocation(frame.filename, frame.lineno or 0, frame.colno or 0, frame.name)
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith((*folders, "<"))
+    ]
+    own = [frame for frame in frames if not is_installed(frame.filename)]
+    for frame in reversed(own or frames):
+        return SourceLocation(frame.filename, frame.lineno or 0, frame.colno or 0, frame.name)
     return None
+
+
+def is_installed(file: str) -> bool:
+    """Whether a file belongs to an installed package, as Python's and Debian's folders are named."""
+    return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)

@@ -40,3 +40,18 @@ def test_a_line_that_python_can_not_read():
 
 def test_an_error_that_was_never_raised():
     assert innermost_line(ValueError(), []) is None
+
+
+def test_a_library_is_only_blamed_where_there_is_no_other_line(tmp_path):
+    path = tmp_path / "site-packages" / "layers.py"
+    scope: dict[str, object] = {}
+    exec(compile("def layer():\n    return 1 // 0\n", str(path), "exec"), scope)
+
+    def user():
+        scope["layer"]()
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        user()
+    line = innermost_line(caught.value, [])
+    assert (line.file, line.function) == (__file__, "user")
+    assert str(innermost_line(caught.value, [Path(__file__).parent])) == f"{path}:2"
