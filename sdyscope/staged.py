@@ -86,6 +86,13 @@ class Staged:
 
         return trace(self.program)
 
+    def _traced_for(self, partitioner: Partitioner) -> Any:
+        """What is lowered for a partitioner: nearly always the one trace that there is."""
+        from sdyscope.stages.lower import trace_for
+
+        assert self.program is not None
+        return trace_for(self.program, self.traced, partitioner)
+
     @cached_property
     def requested(self) -> tuple[RequestedTensor, ...]:
         """What the program's author asked for; nothing for a file, which does not say."""
@@ -115,9 +122,9 @@ class Staged:
 
         modules: dict[Partitioner, LoweredModule] = {}
         failures: dict[Partitioner, CompilerError] = {}
-        stage = self.traced
         for partitioner in self.partitioners:
             try:
+                stage = self._traced_for(partitioner)
                 modules[partitioner] = lower(stage, partitioner, name=self.name)
             except CompilerError as error:
                 failures[partitioner] = error
@@ -295,7 +302,8 @@ class Staged:
             return self
         key = (partitioner, platform)
         if key not in self._for:
-            other = lower(self.traced, partitioner, (platform,), name=self.name)
+            stage = self._traced_for(partitioner)
+            other = lower(stage, partitioner, (platform,), name=self.name)
             if self._wishes:
                 again = self._with_modules({partitioner: other}, {})
                 for wishes in self._wishes:
@@ -311,6 +319,29 @@ class Staged:
         modules, failures = wishing.rewritten(self.lowered, graphs, self.tensors, wishes)
         made = self._with_modules(modules, {**self.failures, **failures})
         made._wishes = (*self._wishes, wishes)
+        return made
+
+    def under(self, partitioners: Sequence[Partitioner]) -> Self:
+        """The same program under some of its partitioners only; it is not traced again."""
+        kept = tuple(one for one in self.partitioners if one in partitioners)
+        if kept == self.partitioners:
+            return self
+        if "_lowered" not in self.__dict__:
+            made = type(self)(self.source, kept)
+            if self.program is not None:
+                made.traced, made.requested = self.traced, self.requested
+            return made
+        modules = {one: module for one, module in self.lowered.items() if one in kept}
+        failures = {one: error for one, error in self.failures.items() if one in kept}
+        made = self._with_modules(modules, failures)
+        made._asked, made._wishes = kept, self._wishes
+        # They are of the same modules: what is known of one is known of the other.
+        made._graphs, made._annotations = self._graphs, self._annotations
+        made._propagated, made._partitioned, made._for = (
+            self._propagated,
+            self._partitioned,
+            self._for,
+        )
         return made
 
     def _with_modules(

@@ -187,7 +187,7 @@ def document(
         file=file,
         same=same,
         programs=tuple(map(_program, now)),
-        compared=tuple(map(_comparison, compared)),
+        compared=tuple(map(comparison_document, compared)),
         missing=tuple(missing),
         unused=tuple(unused),
         written=written,
@@ -214,7 +214,8 @@ def _items(items: Sequence[Item]) -> tuple[ItemDocument, ...]:
     )
 
 
-def _comparison(one: Comparison) -> ComparisonDocument:
+def comparison_document(one: Comparison) -> ComparisonDocument:
+    """What changed of one program, as a document."""
     return ComparisonDocument(
         one.name,
         one.same,

@@ -31,9 +31,12 @@ from sdyscope.stages.compat.bindings import new_context as new_context
 from sdyscope.stages.compat.bindings import result_number as result_number
 from sdyscope.stages.compat.bindings import shardings_per_value as shardings_per_value
 from sdyscope.stages.compat.bindings import single_sharding as single_sharding
+from sdyscope.stages.compat.bindings import split_location as split_location
 from sdyscope.stages.compat.bindings import symbol_name as symbol_name
 from sdyscope.stages.compat.bindings import through_hlo as through_hlo
 from sdyscope.stages.compat.bindings import value_sharding as value_sharding
+from sdyscope.stages.compat.jaxprs import equations as equations
+from sdyscope.stages.compat.jaxprs import is_traced_for as is_traced_for
 from sdyscope.stages.compat.jaxprs import scan_body_is_inlined as scan_body_is_inlined
 from sdyscope.stages.compat.jaxprs import shard_map_parameters as shard_map_parameters
 from sdyscope.stages.compat.jaxprs import sub_jaxprs as sub_jaxprs
@@ -55,6 +58,7 @@ from sdyscope.stages.compat.meshes import mesh_of as mesh_of
 from sdyscope.stages.compat.meshes import mesh_of_attribute as mesh_of_attribute
 from sdyscope.stages.compat.meshes import partitioner as partitioner
 from sdyscope.stages.compat.meshes import spec_entries as spec_entries
+from sdyscope.stages.compat.running import backends_are_initialized as backends_are_initialized
 from sdyscope.stages.compat.running import call_arguments as call_arguments
 from sdyscope.stages.compat.running import hlo_sharding_text as hlo_sharding_text
 from sdyscope.stages.compat.running import lowering_devices as lowering_devices

@@ -52,12 +52,24 @@ def through_hlo(bytecode: bytes) -> bytes:
 
 
 def location_name(operation: Any) -> str:
-    """The outermost name of an op's location; empty when it has none."""
-    location = operation.location
+    """The name that HLO has for an op, which is the outermost of its location; empty for none."""
+    return split_location(operation.location)[1]
+
+
+def split_location(location: Any) -> tuple[tuple[str, ...], str, Any]:
+    """The types in front of a location's name, the name, and the location that it is around.
+
+    A name that ends with a colon (``jit:``) is a type: XLA takes the next one for an op's name.
+    """
+    types: list[str] = []
     # Up to JAX 0.9 asking for the name of a location that has none aborts.
-    if hasattr(location, "is_a_name") and not location.is_a_name():
-        return ""
-    return str(getattr(location, "name_str", ""))
+    while location.is_a_name() if hasattr(location, "is_a_name") else hasattr(location, "name_str"):
+        name, inside = str(location.name_str), location.child_loc
+        if not name.endswith(":"):
+            return tuple(types), name, inside
+        types.append(name)
+        location = inside
+    return tuple(types), "", location
 
 
 def named_hlo_shardings() -> bool:

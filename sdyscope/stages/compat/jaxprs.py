@@ -7,6 +7,7 @@ from typing import Any
 
 from jax._src import core, source_info_util
 
+from sdyscope.program import Partitioner
 from sdyscope.source import SourceLocation
 from sdyscope.stages.signature import ShardMap
 
@@ -22,6 +23,34 @@ def sub_jaxprs(params: Mapping[str, Any]) -> Iterator[Any]:
         for item in value if isinstance(value, tuple | list) else (value,):
             if hasattr(getattr(item, "jaxpr", item), "eqns"):
                 yield item
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """Every equation of a jaxpr, those of the jaxprs in its equations included."""
+    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
+        yield equation
+        for inner in sub_jaxprs(equation.params):
+            yield from equations(inner)
+
+
+def is_traced_for(traced: Any, partitioner: Partitioner) -> bool:
+    """Whether a `jax.stages.Traced` can be lowered for a partitioner.
+
+    Each `custom_partitioning` keeps only what the partitioner needs that is set while it is traced:
+    its rule for Shardy, its callbacks for GSPMD, which ends the process where it misses them.
+    """
+
+    def fits(params: Mapping[str, Any]) -> bool:
+        called_back = params["infer_sharding_from_operands"] is not None
+        if partitioner == "gspmd":
+            return called_back
+        return params["sharding_rule"] is not None or not called_back
+
+    return all(
+        fits(equation.params)
+        for equation in equations(traced.jaxpr)
+        if equation.primitive.name == "custom_partitioning"
+    )
 
 
 def shard_map_parameters(params: Mapping[str, Any]) -> ShardMap:

@@ -7,7 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
+from jax._src import xla_bridge
 from jax._src.named_sharding import UNSPECIFIED
+
+
+def backends_are_initialized() -> bool:
+    """Whether JAX has started its devices, which it does once."""
+    return bool(xla_bridge.backends_are_initialized())
 
 
 def call_arguments(

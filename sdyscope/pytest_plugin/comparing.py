@@ -1,0 +1,275 @@
+"""What ``assert inspect(step, ...) == sharding_snapshot`` does."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pytest
+
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.program import Partitioner
+from sdyscope.snapshots import Comparison, Snapshot, Stage, compare, read_snapshots, update, write
+from sdyscope.snapshots.read import read_file
+
+if TYPE_CHECKING:
+    from sdyscope.hardware import Hardware
+    from sdyscope.inspection import Inspection
+
+__all__ = ["Answer", "Golden", "ShardingSnapshot", "explanation", "shown"]
+
+What: TypeAlias = Literal["same", "changed", "missing", "written"]
+
+#: Pytest cuts an explanation that is longer, unless it is asked for more with -vv.
+_LINES, _CHARACTERS = 8, 640
+_UPDATE = "pytest --sharding-update"
+#: What a short explanation tells of the first difference.
+_LINES_TOLD, _WIDEST = 4, 90
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one comparison came to.
+
+    Attributes:
+        subject: what was compared.
+        name: what the snapshot is called in its file.
+        what: whether they are the same, or what else.
+        comparison: what differs; None where the file has no such snapshot.
+    """
+
+    subject: object
+    name: str
+    what: What
+    comparison: Comparison | None = None
+
+
+@dataclass
+class Golden:
+    """The snapshot file of one test.
+
+    Attributes:
+        path: where it is.
+        updating: whether what differs or is missing is written.
+        item: the test.
+        answers: what was compared so far, in order.
+    """
+
+    path: Path
+    updating: bool
+    item: pytest.Item
+    answers: list[Answer] = field(default_factory=list)
+    _taken: dict[str, Snapshot] = field(default_factory=dict)
+
+    @property
+    def shown(self) -> str:
+        """The path as it is told to a reader."""
+        return shown(self.path)
+
+    def snapshots(self) -> dict[str, Snapshot]:
+        """What is in the file, by name; nothing where there is no file.
+
+        Raises:
+            SdyscopeError: it can't be read.
+        """
+        if not self.path.exists():
+            return {}
+        return {one.name: one for one in read_snapshots(read_file(self.path), self.shown)}
+
+    def answer(self, subject: object, taken: Snapshot, before: Snapshot | None) -> Answer:
+        """Compares, and writes where that was asked for.
+
+        Raises:
+            SdyscopeError: two different programs have this name in one test.
+        """
+        name = taken.name
+        if self._taken.setdefault(name, taken) != taken:
+            raise TargetError(
+                f"Two different programs are called {name} in this test.",
+                hint="Give each a name of its own: sharding_snapshot(name='...').",
+            )
+        comparison = None if before is None else compare(before, taken)
+        what: What = "missing"
+        if comparison is not None:
+            what = "same" if comparison.is_same else "changed"
+        if self.updating and (comparison is None or not _is_unchanged(comparison)):
+            what = "written" if self._write(taken) else what
+        found = Answer(subject, name, what, comparison)
+        self.answers.append(found)
+        return found
+
+    def _write(self, taken: Snapshot) -> bool:
+        from sdyscope.views.output import write_atomically
+
+        text = read_file(self.path) if self.path.exists() else ""
+        made = update(text, [taken], file=self.shown) if text else write([taken])
+        if made == text:
+            return False
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.path, made)
+        return True
+
+
+def _is_unchanged(comparison: Comparison) -> bool:
+    return comparison.is_same and not comparison.not_compared
+
+
+@dataclass(frozen=True, eq=False)
+class ShardingSnapshot:
+    """What the shardings of programs were when they were last approved.
+
+    Equal to an inspection, a program, or a ``jax.stages.Traced`` or ``Lowered`` of which the file
+    of this test says the same. Called, it gives the same with another name or other stages.
+
+    Attributes:
+        golden: the file.
+        name: what the snapshot is called there; empty for the program's name.
+        stages: which stages to look at; by default what the file has, or all but ``partitioned``.
+        partitioners: under which; by default what the file has, or Shardy.
+        on: what to compile for at ``partitioned``; by default what the file has, or CPUs.
+    """
+
+    golden: Golden
+    name: str = ""
+    stages: tuple[Stage, ...] | None = None
+    partitioners: tuple[Partitioner, ...] | None = None
+    on: Hardware | str | None = None
+
+    def __call__(
+        self,
+        name: str | None = None,
+        *,
+        stages: Sequence[Stage] | None = None,
+        partitioners: Sequence[Partitioner] | None = None,
+        on: Hardware | str | None = None,
+    ) -> ShardingSnapshot:
+        """The snapshot of another name, or of other stages, partitioners or hardware."""
+        return replace(
+            self,
+            name=self.name if name is None else name,
+            stages=self.stages if stages is None else tuple(stages),
+            partitioners=self.partitioners if partitioners is None else tuple(partitioners),
+            on=self.on if on is None else on,
+        )
+
+    def __repr__(self) -> str:
+        name = f"{self.name} in " if self.name else ""
+        return f"<sharding snapshot {name}{self.golden.shown}>"
+
+    def __eq__(self, other: object) -> bool:
+        __tracebackhide__ = True
+        sentence = ""
+        try:
+            return self._answer(other).what in ("same", "written")
+        except SdyscopeError as error:
+            sentence = str(error)
+        # Outside of the handler: how the error came to be is no matter of the test.
+        pytest.fail(sentence)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def _answer(self, other: object) -> Answer:
+        before = self.golden.snapshots()
+        if isinstance(other, Snapshot):
+            taken = replace(other, name=self.name) if self.name else other
+            return self.golden.answer(other, taken, before.get(taken.name))
+        inspection = _inspection(other)
+        was = before.get(self.name or inspection.name)
+        chosen = self.partitioners or (was.partitioners if was else ("shardy",))
+        under = tuple(one for one in inspection.partitioners if one in chosen)
+        looked = inspection.under(under or inspection.partitioners)
+        stages = self.stages or (was.stages if was else None)
+        on = self.on or (was.hardware if was else None) or None
+        taken = looked.snapshot(stages, on)
+        taken = replace(taken, name=self.name or inspection.name)
+        return self.golden.answer(other, taken, was)
+
+
+def _inspection(subject: Any) -> Inspection:
+    """An inspection of what was compared.
+
+    Raises:
+        TargetError: it is nothing that has one.
+    """
+    from sdyscope.inspection import Inspection, inspect
+    from sdyscope.program import Program
+
+    if isinstance(subject, Inspection):
+        return subject
+    is_traced = hasattr(subject, "jaxpr") and hasattr(subject, "lower")
+    if isinstance(subject, Program) or is_traced or hasattr(subject, "compiler_ir"):
+        return inspect(subject)
+    kind = type(subject).__name__
+    raise TargetError(
+        f"A sharding snapshot is of a program, and this is a {kind}.",
+        hint="Compare sdyscope.inspect(step, *arguments) with it, or a jax.stages.Traced or "
+        "Lowered.",
+    )
+
+
+def explanation(snapshot: ShardingSnapshot, subject: object) -> list[str] | None:
+    """Why a subject is not equal, as pytest shows it; None where they were not compared.
+
+    What pytest would cut becomes a section of the report, and is told in short here.
+    """
+    golden = snapshot.golden
+    found = next((one for one in reversed(golden.answers) if one.subject is subject), None)
+    if found is None or found.what not in ("changed", "missing"):
+        return None
+    whole = list(_explained(found, golden.shown))
+    if _is_shown_whole(golden.item, whole):
+        return whole
+    golden.item.add_report_section("call", "sharding snapshot", "\n".join(whole))
+    return list(_in_short(whole, found))
+
+
+def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
+    if any(name in os.environ for name in ("CI", "BUILD_NUMBER")):
+        return True
+    if item.config.get_verbosity(pytest.Config.VERBOSITY_ASSERTIONS) >= 2:
+        return True
+    return len(lines) <= _LINES and sum(map(len, lines)) <= _CHARACTERS
+
+
+def _explained(found: Answer, shown: str) -> Iterator[str]:
+    from sdyscope.views.paragraphs import lines
+    from sdyscope.views.snapshot import comparison_document
+    from sdyscope.views.snapshot_text import comparison
+
+    if found.comparison is None:
+        yield f"{found.name}: missing from {shown}"
+        yield f"Write it with {_UPDATE}, and review it."
+        return
+    for paragraph in comparison(comparison_document(found.comparison)):
+        yield from lines(paragraph, None)
+    yield ""
+    yield f"If this is meant, write it with {_UPDATE}; it is in {shown}."
+
+
+def _in_short(whole: Sequence[str], found: Answer) -> Iterator[str]:
+    """Its first line and the first thing that differs; the rest is in a section."""
+    yield whole[0]
+    told: list[str] = []
+    for line in whole[1:]:
+        if told and not line:
+            break
+        if line.startswith(("  ", "    - ", "    + ")) and not line.startswith("      "):
+            told.append(line)
+    for line in told[:_LINES_TOLD]:
+        yield line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
+    comparison = found.comparison
+    rest = 0 if comparison is None else len(comparison.header) + len(comparison.changes) - 1
+    more = f"{rest:,} more below" if rest else "More of it is below"
+    yield f"{more}, under 'sharding snapshot'. If this is meant: {_UPDATE}."
+
+
+def shown(file: str | Path) -> str:
+    """A path from here, where that is shorter."""
+    try:
+        relative = os.path.relpath(file)
+    except ValueError:  # another drive
+        return str(file)
+    return relative if not relative.startswith("..") else str(file)

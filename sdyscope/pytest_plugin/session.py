@@ -1,0 +1,193 @@
+"""The tests of one run of pytest: what was collected, what they need, what their snapshots say."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.pytest_plugin.collected import Collected
+
+if TYPE_CHECKING:
+    from sdyscope.pytest_plugin.comparing import Golden
+    from sdyscope.pytest_plugin.reporting import Outcomes
+
+__all__ = ["MARKER", "Finish", "Tests"]
+
+#: The marker and the ini setting.
+MARKER = "sdyscope_devices"
+
+#: What is sent along with reports of tests, and from workers of xdist.
+_KEY = "sdyscope"
+
+_golden = pytest.StashKey["Golden"]()
+
+
+class Tests:
+    """The hooks that need to know what others saw.
+
+    With xdist each worker has one, and so has the controller: what tests did comes with their
+    reports, and what was collected at the end of each worker.
+    """
+
+    __test__ = False
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.collected = Collected(config)
+        self.updating = bool(config.getoption("sharding_update"))
+        self._outcomes: Outcomes | None = None
+
+    @property
+    def outcomes(self) -> Outcomes:
+        """What became of the snapshots."""
+        from sdyscope.pytest_plugin.reporting import Outcomes
+
+        if self._outcomes is None:
+            self._outcomes = Outcomes()
+        return self._outcomes
+
+    def golden(self, item: pytest.Item) -> Golden:
+        """The snapshots of a test that asks for them."""
+        from sdyscope.pytest_plugin.comparing import Golden
+
+        if _golden not in item.stash:
+            item.stash[_golden] = Golden(self.collected.file_of(item), self.updating, item)
+        return item.stash[_golden]
+
+    # Collection.
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Notes every test, before any is deselected; a marker is heard before JAX starts."""
+        self.collected.item(item)
+        if _is_marked(item):
+            from sdyscope.pytest_plugin import devices
+
+            # Where it is too late, the test says so when it is run.
+            with contextlib.suppress(SdyscopeError):
+                devices.provide(*_asked(item))
+
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        """Notes what was collected in full, and what failed."""
+        self.collected.report(report)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_collect_directory(self, path: Path) -> None:
+        """Notes folders of snapshots beside which there may be no test."""
+        self.collected.folder(path)
+
+    # Tests.
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Makes sure that a test has the devices that it asks for."""
+        if not _is_marked(item):
+            return
+        from sdyscope.pytest_plugin import devices
+
+        sentence = ""
+        try:
+            devices.check(*_asked(item))
+        except SdyscopeError as error:
+            sentence = str(error)
+        if sentence:
+            pytest.fail(sentence, pytrace=False)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[Any]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Sends what a test did with its snapshots along with its report."""
+        report = yield
+        if call.when == "call" and (_golden in item.stash or self.collected.has_file(item)):
+            from sdyscope.pytest_plugin.reporting import TestOutcome
+
+            outcome = TestOutcome.of(self.golden(item), passed=report.outcome == "passed")
+            setattr(report, _KEY, outcome.said())
+            del item.stash[_golden]  # It may be run again.
+        return report
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Keeps what a test did with its snapshots."""
+        said = getattr(report, _KEY, None)
+        if said is not None:
+            from sdyscope.pytest_plugin.reporting import TestOutcome
+
+            self.outcomes.by_test[report.nodeid] = TestOutcome.read(said)
+
+    # The end.
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Looks for what no test has: a worker tells the controller, which reports it."""
+        if self.config.getoption("collectonly"):
+            return
+        unused = [str(path) for path in self.collected.unused()]
+        output = getattr(self.config, "workeroutput", None)
+        if output is not None:
+            output[_KEY] = unused
+            return
+        self._keep(unused)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Keeps what a worker of xdist found."""
+        self._keep((getattr(node, "workeroutput", None) or {}).get(_KEY) or ())
+
+    def _keep(self, unused: Any) -> None:
+        if unused:
+            self.outcomes.unused_files.update(unused)
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """Says what became of the snapshots."""
+        if self._outcomes is None:
+            return
+        lines = list(self._outcomes.lines(self.updating))
+        if lines:
+            terminalreporter.section("sharding snapshots")
+        for text, colour in lines:
+            terminalreporter.line(text, **{colour: True})
+
+
+class Finish:
+    """What is left to do when everything is known, after xdist's workers have ended.
+
+    A plugin of its own, as this must come after hooks of the same name.
+    """
+
+    def __init__(self, tests: Tests) -> None:
+        self.tests = tests
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Removes what is unused where that was asked for; else the run has failed."""
+        found = self.tests._outcomes
+        if found is None or hasattr(session.config, "workeroutput"):
+            return
+        if session.config.getoption("sharding_remove_unused"):
+            found.remove_unused()
+        if found.unused and not self.tests.updating and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _is_marked(item: pytest.Item) -> bool:
+    return item.get_closest_marker(MARKER) is not None
+
+
+def _asked(item: pytest.Item) -> tuple[int, str]:
+    """How many devices a test needs, and what asks for them."""
+    from sdyscope.pytest_plugin import devices
+
+    counts = []
+    for marker in item.iter_markers(MARKER):
+        given = (*marker.args, *marker.kwargs.values())
+        counts.append(devices.read_count(given[0] if len(given) == 1 else "", _words("...")))
+    return max(counts), _words(str(max(counts)))
+
+
+def _words(count: str) -> str:
+    return f"@pytest.mark.{MARKER}({count})"

@@ -1,0 +1,1 @@
+"""Assertions on shardings, communication and memory for tests."""
