@@ -97,7 +97,6 @@ class ChainIndex(Chains):
         super().__init__(flow, annotations)
         self._axes: dict[AxisRef | str, AxisPart] = {}
         self._dimensions: dict[tuple[int, AxisPart], int | None] = {}
-        self._lists: dict[tuple[tuple[int, AxisPart], ...], int] = {}
         self._sharded: dict[Ref, int] = {}
         self._slots: dict[tuple[object, ...], str] = {}
         self._rules: dict[tuple[object, ...], str] = {}
@@ -124,11 +123,10 @@ class ChainIndex(Chains):
             yield Moved(step, part, said, tuple(targets), tuple(brought))
 
     def _dimension(self, ref: Ref, part: AxisPart) -> int | None:
-        """`Flow.dimension_of`, once for all values that are sharded alike."""
+        """`Flow.dimension_of`, once for all values that have one sharding."""
         number = self._sharded.get(ref)
         if number is None:
-            parts = tuple(self.flow.parts(ref))
-            number = self._sharded[ref] = self._lists.setdefault(parts, len(self._lists))
+            number = self._sharded[ref] = id(self.flow.parts(ref))
         key = (number, part)
         if key not in self._dimensions:
             self._dimensions[key] = self.flow.dimension_of(ref, part)

@@ -71,6 +71,8 @@ class Flow:
         self._merge_data_flow()
         self._arrivals: dict[Ref, list[Arrival]] = {}
         self._parts: dict[Ref, list[tuple[int, AxisPart]]] = {}
+        # By identity: equal shardings are mostly one object, which is kept with its parts.
+        self._parts_in: dict[int, tuple[Sharding, list[tuple[int, AxisPart]]]] = {}
 
     # Values.
 
@@ -132,8 +134,12 @@ class Flow:
         """(dimension, part of an axis) of everything that a sharding shards."""
         if not isinstance(sharding, TensorSharding):
             return []
-        mesh = self.mesh_of(sharding)
-        return [(dimension, part_of(axis, mesh)) for dimension, axis in axes_of(sharding)]
+        found = self._parts_in.get(id(sharding))
+        if found is None:
+            mesh = self.mesh_of(sharding)
+            parts = [(dimension, part_of(axis, mesh)) for dimension, axis in axes_of(sharding)]
+            found = self._parts_in[id(sharding)] = sharding, parts
+        return found[1]
 
     def dimension_of(self, ref: Ref, part: AxisPart) -> int | None:
         """The dimension of a value that is sharded on (some of) ``part``; None when none is."""

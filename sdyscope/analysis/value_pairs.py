@@ -81,7 +81,7 @@ def _pair(pairs: dict[ValueId, ValueId], op: Op, other: Op) -> None:
 
 
 def _operands(graph: OpGraph, op: Op) -> list[ValueId]:
-    return [(producer.id, edge.result) for producer, edge in graph.operands(op)]
+    return list(graph.operand_values[op.id])
 
 
 def _shard_maps(graph: OpGraph) -> dict[str, list[list[ValueId]]]:

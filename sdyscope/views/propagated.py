@@ -6,6 +6,7 @@ import os
 import re
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeAlias
 
 from sdyscope.analysis.places import Places
 from sdyscope.annotations import num_partitions, split_scope
@@ -126,6 +127,10 @@ def propagation_document(found: Propagated) -> PropagationDocument:
     )
 
 
+_Alike: TypeAlias = tuple[Fate, ValueId | None, tuple[int, ...]]
+"""What makes the document of a value: its fate, and what else it is made from, by id."""
+
+
 @dataclass
 class Describer:
     """Makes documents of the values of one propagation.
@@ -142,6 +147,8 @@ class Describer:
     _placements: dict[tuple[Placement, TensorType], PlacementDocument] = field(default_factory=dict)
     _shorts: dict[tuple[Placement | None, Sharding | None], str] = field(default_factory=dict)
     _manuals: dict[int, Digits] = field(default_factory=dict)
+    _wholes: dict[int, Placement] = field(default_factory=dict)
+    _known: dict[_Alike, tuple[PropagatedDocument, object]] = field(default_factory=dict)
 
     def value(
         self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
@@ -155,15 +162,28 @@ class Describer:
         """
         written = found.sharding if sharding is None else sharding
         place = self.placement(found, type_, sharding)
-        return PropagatedDocument(
-            found.fate,
-            "" if written is None else str(written),
-            self._short(written, place, type_),
-            None if place is None else self._placement(place, type_),
-            tuple(self._origins(found, written)),
-            tuple(self.places.graph.ops[node].names[index] for node, index in _others(found)),
-            max(0, len(found.values) - 1),
-        )
+        # Layers repeat: of values that are alike the document is one. What is made once, as types
+        # and shardings are, is known by its id, and kept so that it stays its own.
+        alike = (found.origins, written, place, type_)
+        key = (found.fate, self._whose(found), tuple(map(id, alike)))
+        known = self._known.get(key)
+        if known is None:
+            made = PropagatedDocument(
+                found.fate,
+                "" if written is None else str(written),
+                self._short(written, place, type_),
+                None if place is None else self._placement(place, type_),
+                tuple(self._origins(found, written)),
+            )
+            known = self._known[key] = made, alike
+        if len(found.values) < 2:
+            return known[0]
+        names = tuple(self.places.graph.ops[node].names[index] for node, index in _others(found))
+        return replace(known[0], merged_with=names, merged=len(found.values) - 1)
+
+    def _whose(self, found: PropagatedValue) -> ValueId | None:
+        """The value, where it matters which it is: its origin is its own annotation."""
+        return found.id if any(origin.type == "self" for _, origin in found.origins) else None
 
     def _short(self, sharding: Sharding | None, place: Placement | None, type_: TensorType) -> str:
         key = (place, sharding)
@@ -188,7 +208,9 @@ class Describer:
         elif found.sharding is None:
             is_there = found.node is not None and found.fate != "not partitioned"
             if is_there and type_.shape is not None:
-                place = Placement(self.devices, ((),) * rank)
+                place = self._wholes.get(rank)
+                if place is None:
+                    place = self._wholes[rank] = Placement(self.devices, ((),) * rank)
         manual = self._manual(found.id[0])
         if place is None or place.manual or not manual:
             return place

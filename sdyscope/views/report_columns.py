@@ -30,6 +30,9 @@ from sdyscope.views.shardings import PlacementDocument, ShardingDocument, Source
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
 
+#: zlib's level: 9 takes four times as long, for 2 % less.
+_LEVEL = 7
+
 
 def column(values: Iterable[Any]) -> dict[str, Any]:
     """One column: its values as they are, or numbers of distinct values where many repeat.
@@ -65,7 +68,7 @@ def embedded(data: Any) -> tuple[str, str]:
     if len(raw) < _WORTH_IT:
         text = raw.decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
         return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"), "json"
-    return base64.b64encode(zlib.compress(raw, 9)).decode(), "deflate"
+    return base64.b64encode(zlib.compress(raw, _LEVEL)).decode(), "deflate"
 
 
 def finite(data: Any) -> Any:
@@ -88,6 +91,8 @@ class Pool:
     _described: list[dict[str, Any]] = field(default_factory=list)
     _sources: dict[SourceDocument, int] = field(default_factory=dict)
     _places: dict[Placement, int] = field(default_factory=dict)
+    #: The documents that were seen before, which are kept so that their ids stay theirs.
+    _seen: dict[int, tuple[object, int]] = field(default_factory=dict)
 
     def source(self, source: SourceDocument | None) -> int | None:
         """The number of a source line."""
@@ -99,6 +104,12 @@ class Pool:
         """The number of a sharding; None for none."""
         if said is None:
             return None
+        seen = self._seen.get(id(said))
+        if seen is None:
+            seen = self._seen[id(said)] = said, self._number(said)
+        return seen[1]
+
+    def _number(self, said: ShardingDocument | PropagatedDocument) -> int:
         opened: tuple[int, ...] = ()
         manual: tuple[str, ...] = ()
         problem = ""

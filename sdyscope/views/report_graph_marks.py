@@ -91,6 +91,9 @@ def marks(inspection: Inspection, first: Partitioner) -> dict[Partitioner, list[
 
 _Dims: TypeAlias = tuple[Digits, ...]
 
+_Found: TypeAlias = tuple[MarkKind, int, tuple[int, ...]]
+"""What a mark says, but for its op."""
+
 #: Ops that only say how a value is to be sharded.
 _CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
 
@@ -107,6 +110,7 @@ class _Marker:
         self.values = propagated.values
         self.pairs = pairs
         self.rules = rules
+        self._known: dict[tuple[int, tuple[_Dims | None, ...], _Dims], tuple[_Found, ...]] = {}
 
     def marks(self) -> Iterator[Mark]:
         for op in self.graph.ops:
@@ -128,15 +132,15 @@ class _Marker:
         return found.placement.dims if len(found.placement.dims) == rank else None
 
     def _op(self, op: Op) -> Iterator[Mark]:
-        uses = self.graph.operands(op)
-        if not uses:
+        operand_values = self.graph.operand_values[op.id]
+        if not operand_values:
             return
         result = self._dims((op.id, 0), len(op.types[0].shape or ()))
         if result is None:
             return
         operands = [
-            self._dims((producer.id, edge.result), len(edge.type.shape or ()))
-            for producer, edge in uses
+            self._dims(value, len(self.graph.ops[value[0]].types[value[1]].shape or ()))
+            for value in operand_values
         ]
         rule = self.rules.rule(op)
         if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
@@ -146,7 +150,12 @@ class _Marker:
             return
         if not any(map(any, (result, *(dims for dims in operands if dims)))):
             return
-        yield from self._by_rule(op, rule, operands, result)
+        # Layers repeat; equal rules are one object.
+        key = (id(rule), tuple(operands), result)
+        if key not in self._known:
+            self._known[key] = tuple(self._by_rule(rule, operands, result))
+        for found in self._known[key]:
+            yield Mark(op.id, *found)
 
     def _like_result(self, op: Op, operands: list[_Dims | None], result: _Dims) -> Iterator[Mark]:
         for number, own in enumerate(operands):
@@ -158,8 +167,8 @@ class _Marker:
                     yield Mark(op.id, "moves", number, dims)
 
     def _by_rule(
-        self, op: Op, rule: OpShardingRule, operands: list[_Dims | None], result: _Dims
-    ) -> Iterator[Mark]:
+        self, rule: OpShardingRule, operands: list[_Dims | None], result: _Dims
+    ) -> Iterator[_Found]:
         wanted: dict[int, Digits] = {}
         mapped = rule.result_mappings[0].dim_mappings if rule.result_mappings else ()
         if len(mapped) != len(result) or len(rule.operand_mappings) != len(operands):
@@ -192,9 +201,9 @@ class _Marker:
                 if digits and not _within(digits, wanted.get(factor, ()))
             )
             if moved:
-                yield Mark(op.id, "moves", number, moved)
+                yield "moves", number, moved
         if summed:
-            yield Mark(op.id, "sums", -1, ())
+            yield "sums", -1, ()
 
 
 def _within(digits: Digits, wanted: Digits) -> bool:

@@ -175,11 +175,10 @@ class _Builder:
         return returned
 
     def operands(self, op: Op, values: _Values) -> list[tuple[int, int]]:
-        uses = self.graph.operands(op)
         return [
             found
-            for producer, edge in uses
-            if (found := values.get((producer.id, edge.result))) is not None
+            for value in self.graph.operand_values[op.id]
+            if (found := values.get(value)) is not None
         ]
 
     def plain(
