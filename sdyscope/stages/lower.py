@@ -112,7 +112,14 @@ class LoweredModule:
         """StableHLO in MLIR's text form, with source locations unless told otherwise."""
         if self.module is None:
             return self.source_text or ""
+        return self._printed(debug_info=True) if debug_info else self._plain_text
+
+    def _printed(self, *, debug_info: bool) -> str:
         return str(self.module.operation.get_asm(enable_debug_info=debug_info))
+
+    @cached_property
+    def _plain_text(self) -> str:
+        return self._printed(debug_info=False)
 
     def bytecode(self) -> bytes:
         """The module in MLIR's bytecode, of the version that the installed jaxlib writes.
@@ -133,9 +140,12 @@ class LoweredModule:
     def found(self) -> Found:
         """Whose shardings the module really carries, whatever was asked for."""
         text = self.text(debug_info=False)
-        if _SHARDY_IN_HLO.search(text) or _NAMED.search(text):
+        # A text of megabytes is searched much faster for a piece than for a pattern.
+        if "xla.sdy." in text and _SHARDY_IN_HLO.search(text):
             return "shardy"
-        if _GSPMD.search(text) is None:
+        if "{mesh[" in text and _NAMED.search(text):
+            return "shardy"
+        if "mhlo.sharding" not in text or _GSPMD.search(text) is None:
             return "shardy" if _SHARDY.search(text) else "none"
         # Only now is it worth the time to look outside strings.
         mixed = "sdy." in text and _SHARDY.search(_STRING.sub('""', text))
