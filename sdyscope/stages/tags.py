@@ -32,8 +32,8 @@ _ALIAS = re.compile(r"^#loc\d* = loc\(.*\n", re.MULTILINE)
 #: The location at the end of an op in MLIR's generic text form, where block arguments have theirs
 #: in the middle of a line.
 _LOCATION = re.compile(r" loc\(([^()\n]*)\)$", re.MULTILINE)
-#: What a location with a name is the name of, as an alias has it.
-_NAME = re.compile(r'^(#loc\d*) = loc\("(?:[^"\\]|\\.)*"(?:\((.*)\))?\)$', re.MULTILINE)
+#: The name of a location, and what it is the name of, as an alias has it.
+_NAME = re.compile(r'^(#loc\d*) = loc\("((?:[^"\\]|\\.)*)"(?:\((.*)\))?\)$', re.MULTILINE)
 
 
 def tag(module: Any, graph: OpGraph, *, attributes: bool = True) -> Any:
@@ -90,11 +90,10 @@ def tag_names(module: Any, graph: OpGraph) -> tuple[Any, list[str]]:
             called = [names[node] or _kind(operation) for node, operation in numbered]
             return _with_locations(copied, [node for node, _ in numbered], called), names
         for node, operation in numbered:
-            location, name = operation.location, names[node]
-            operation.location = compat.ir.Location.name(
-                f"sid{node}/{name or _kind(operation)}",
-                childLoc=location.child_loc if name else location,
-            )
+            types, name, location = compat.split_location(operation.location)
+            for one in (f"sid{node}/{name or _kind(operation)}", *reversed(types)):
+                location = compat.ir.Location.name(one, childLoc=location)
+            operation.location = location
     return copied, names
 
 
@@ -185,16 +184,24 @@ def _with_locations(module: Any, nodes: list[int], names: list[str] | None = Non
         default the tag is put around the location.
     """
     text = module.operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
-    children = {match[1]: match[2] for match in _NAME.finditer(text)}
+    known = {match[1]: (match[2], match[3]) for match in _NAME.finditer(text)}
     following = iter([*zip(nodes, names or [""] * len(nodes), strict=True), (0, "module")])
 
     def wrapped(match: re.Match[str]) -> str:
         node, name = next(following)
-        inside = match[1]
+        inside, types = match[1], []
         if names is not None:
-            inside, name = children.get(inside, inside), f"/{_escaped(name)}"
+            name = f"/{_escaped(name)}"
+            while inside in known:
+                own, inside = known[inside]
+                if not own.endswith(":"):
+                    break
+                types.append(own)
         child = f"({inside})" if inside and inside != "unknown" else ""
-        return f' loc("sid{node}{name}"{child})'
+        location = f'"sid{node}{name}"{child}'
+        for own in reversed(types):
+            location = f'"{own}"({location})'
+        return f" loc({location})"
 
     # A location inside another can only be an alias that is defined before.
     aliases = "".join(match[0] for match in _ALIAS.finditer(text))

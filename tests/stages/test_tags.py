@@ -13,7 +13,7 @@ from sdyscope.graph import build
 from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh, MeshAxis
 from sdyscope.stages import compat
-from sdyscope.stages.tags import ATTRIBUTE, operations, sids, tag
+from sdyscope.stages.tags import ATTRIBUTE, operations, sids, tag, tag_names
 
 MESH = Mesh((MeshAxis("data", 4), MeshAxis("model", 2)))
 TRACED = [
@@ -103,6 +103,33 @@ def test_operations_are_the_graphs() -> None:
     module, graph = inspection.lowered["shardy"].module, inspection.graph("shardy")
     for node, operation in operations(module, graph).items():
         assert operation.name == graph.ops[node].kind
+
+
+def test_the_tag_stands_behind_a_type() -> None:
+    """XLA drops names that end with a colon, as those of ops where JAX enters a function."""
+    text = """
+        #file = loc("a.py":1:2)
+        #name = loc("jit(f)/jit"(#file))
+        #type = loc("jit:"(#name))
+        func.func @main(%x: tensor<2xf32>) -> tensor<2xf32> {
+          %0 = stablehlo.sine %x : tensor<2xf32> loc(#type)
+          return %0 : tensor<2xf32> loc("jit:"(#file))
+        }
+    """
+    module = compat.ir.Module.parse(text, compat.new_context())
+    tagged, names = tag_names(module, build(module))
+    with tagged.context:
+        found = {
+            operation.name: compat.split_location(operation.location)
+            for operation in operations(tagged, build(tagged)).values()
+        }
+    sine, end = found["stablehlo.sine"], found["func.return"]
+    assert (sine[:2], end[:2]) == (
+        (("jit:",), "sid3/jit(f)/jit"),
+        (("jit:",), "sid4/return"),
+    )
+    assert "a.py" in str(sine[2])
+    assert names[3:] == ["jit(f)/jit", ""]
 
 
 def test_another_graph_is_refused() -> None:
