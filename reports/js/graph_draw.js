@@ -1,134 +1,75 @@
 // The picture of the graph: boxes, edges in the colours of mesh axes, marks. Text becomes text.
 
 import { svg } from "./dom.js";
-import { size, whole } from "./format.js";
+import { whole } from "./format.js";
+import { labels, PILL_CHAR } from "./graph_labels.js";
 import { axisColour, coloured } from "./spec.js";
 
-/** Widths of characters, about: of names at 12 px, of shardings and types at 10.5 px, and bold. */
-const CHAR = 6.5;
-const SMALL_CHAR = 6.35;
-const PILL_CHAR = 6.1;
-const LONGEST = 40;
 const DASH = 9;
 
 /** Ops in which most of the work is. */
 const HEAVY = new Set(["dot_general", "dot", "convolution", "custom_call", "gather", "scatter"]);
 
-/** What is said of an item, under one partitioner: lines of text, and marks. */
-export function labels(model, values, item, partitioner) {
-  const form = model.form(item);
-  const title = clip(model.title(item), form === "group" ? 34 : LONGEST);
-  const node = model.node(item);
-  const marks = [];
-  if (form === "group") {
-    const inside = values.inside[partitioner];
-    const sent = values.sent(item, partitioner);
-    const ops = model.ops[item];
-    const lines = [`${whole(ops)} ${ops === 1 ? "op" : "ops"}`];
-    if (sent?.length) marks.push(["sent", sentWords(sent)]);
-    else if (inside?.sums[item] && sent === null)
-      marks.push(["sums", `Σ ${whole(inside.sums[item])}`]);
-    if (inside?.moves[item]) marks.push(["moves", `⇄ ${whole(inside.moves[item])}`]);
-    if (values.different[item]) marks.push(["differs", `≠ ${whole(values.different[item])}`]);
-    const count = model.childrenOf.get(item).length;
-    if (model.groupKind(item) === "repeated") lines[0] = `${whole(count)} alike · ${lines[0]}`;
-    return { form, title, lines, marks, spec: null };
+/** What is drawn in one pane: `items` by item and `lines`, each with its `element`. */
+export class Drawing {
+  /** @param {SVGElement} into is emptied whenever another picture is drawn. */
+  constructor(into) {
+    this.into = into;
+    this.items = new Map();
+    this.lines = [];
   }
-  const sharding = values.sharding(node, 0, partitioner);
-  const type = model.nodes.type(node);
-  const spec = sharding?.short && sharding.short !== "-" ? clip(sharding.short, LONGEST) : null;
-  const sent = values.sent(item, partitioner);
-  for (const one of merged(sent ?? [])) marks.push(["sent", one]);
-  if (sent === null && values.sums[partitioner]?.has(item)) marks.push(["sums", "Σ sums parts"]);
-  if (values.different[item]) marks.push(["differs", "≠"]);
-  const note = model.nodes.name(node);
-  const lines = form === "small" ? [] : [clip(type, LONGEST)];
-  if (note && form === "op") lines.unshift(clip(note.replace("->", " → "), LONGEST));
-  return { form, title, lines, marks, spec: form === "small" ? null : spec };
-}
 
-/** "all-reduce model 64 KiB", as often as it is there. */
-function merged(sent) {
-  const found = new Map();
-  for (const one of sent) {
-    const words = `${one.kind}${one.axes ? ` ${one.axes.replaceAll(" ", "+")}` : ""}`;
-    const known = found.get(words) ?? { count: 0, sent: 0 };
-    found.set(words, { count: known.count + 1, sent: known.sent + one.sent });
-  }
-  return [...found].map(
-    ([words, { count, sent: bytes }]) => `${count > 1 ? `${count} × ` : ""}${words} ${size(bytes)}`,
-  );
-}
-
-function sentWords(sent) {
-  const bytes = sent.reduce((sum, one) => sum + one.sent, 0);
-  const names = new Set(sent.map((one) => one.name)).size;
-  return `${whole(names)} ${names === 1 ? "collective" : "collectives"} ${size(bytes)}`;
-}
-
-function clip(text, most) {
-  const all = Array.from(text);
-  return all.length > most ? `${all.slice(0, most - 1).join("")}…` : text;
-}
-
-/** The size of an item that is not open, the same whatever partitioner is shown. */
-export function sizeOf(model, values, item) {
-  let width = 0;
-  let height = 0;
-  for (const partitioner of values.partitioners) {
-    const said = labels(model, values, item, partitioner);
-    const { form, title, lines, spec, marks } = said;
-    const bold = form === "group" || form === "op" ? 1.07 : 1;
-    const pills = marks.filter(([kind]) => kind !== "differs" || form === "group");
-    const beside = form === "group" ? pills.reduce((sum, [, text]) => sum + text.length + 3, 0) : 0;
-    const longest = Math.max(
-      ...[...lines, spec ?? "", ...(form === "group" ? [] : pills.map(([, text]) => text))].map(
-        (text) => text.length * SMALL_CHAR,
-      ),
-      title.length * CHAR * bold + (form === "group" ? 22 : 0),
-      beside * SMALL_CHAR,
+  /**
+   * Draws a picture.
+   *
+   * @param {object} picture what `Layout` made.
+   * @param {object} context `{model, values, partitioner, chosen, found, reaching}`.
+   */
+  draw(picture, context) {
+    const layers = ["groups", "crossing", "edges", "reaching", "items"].map((name) =>
+      svg(`g.graph-${name}`),
     );
-    const minimum = form === "group" ? 128 : form === "small" ? 64 : 92;
-    width = Math.max(width, minimum, Math.ceil(longest) + 24);
-    const rows =
-      lines.length + (spec ? 1 : 0) + (form === "group" ? Number(pills.length > 0) : pills.length);
-    height = Math.max(
-      height,
-      form === "small" ? 22 + 16 * pills.length : 26 + rows * 15 + (form === "group" ? 6 : 0),
-    );
+    const [under, crossing, lines, far, over] = layers;
+    this.items = new Map();
+    this.lines = [];
+    for (const [item, box] of picture.boxes) {
+      const element = (box.open ? openGroup : closed)(item, box, context);
+      this.items.set(item, { box, element, key: context.values.itemKey?.(item) });
+      (box.open ? under : over).append(element);
+    }
+    const add = (edges, to) => {
+      for (const edge of edges) {
+        const element = line(edge, context);
+        this.lines.push({ edge, element, key: context.values.edgeKey?.(edge.lists) });
+        to.append(element);
+      }
+    };
+    add(picture.crossing, crossing);
+    add(context.reaching, far);
+    add(picture.edges, lines);
+    this.into.replaceChildren(...layers);
   }
-  return { width, height };
-}
 
-/**
- * Draws a picture into an element.
- *
- * @param {SVGElement} into emptied before.
- * @param {object} picture what `Layout` made.
- * @param {object} context `{model, values, partitioner, chosen, found, reaching}`.
- * @returns {{edge: object, element: SVGElement}[]} the edges.
- */
-export function draw(into, picture, context) {
-  const under = svg("g.graph-groups");
-  const crossing = svg("g.graph-crossing");
-  const lines = svg("g.graph-edges");
-  const far = svg("g.graph-reaching");
-  const over = svg("g.graph-items");
-  for (const [item, box] of picture.boxes) {
-    if (box.open) under.append(openGroup(item, box, context));
-    else over.append(closed(item, box, context));
+  /** Draws again what is said otherwise now: whose `itemKey` or `edgeKey` is another. */
+  refresh(context) {
+    const { values } = context;
+    for (const [item, known] of this.items) {
+      const key = values.itemKey(item);
+      if (key === known.key) continue;
+      known.key = key;
+      const element = (known.box.open ? openGroup : closed)(item, known.box, context);
+      known.element.replaceWith(element);
+      known.element = element;
+    }
+    for (const known of this.lines) {
+      const key = values.edgeKey(known.edge.lists);
+      if (key === known.key) continue;
+      known.key = key;
+      const element = line(known.edge, context);
+      known.element.replaceWith(element);
+      known.element = element;
+    }
   }
-  const drawn = [];
-  const add = (edge, to) => {
-    const element = line(edge, context);
-    drawn.push({ edge, element });
-    to.append(element);
-  };
-  for (const edge of picture.crossing) add(edge, crossing);
-  for (const edge of context.reaching) add(edge, far);
-  for (const edge of picture.edges) add(edge, lines);
-  into.replaceChildren(under, crossing, lines, far, over);
-  return drawn;
 }
 
 function openGroup(item, box, context) {
@@ -207,6 +148,8 @@ function closed(item, box, context) {
       y += 16;
     }
   }
+  const progress = form === "group" ? values.progress?.(item) : null;
+  if (progress) group.append(meter(progress, box));
   if (form === "small") {
     let y = 22;
     for (const [kind, words] of said.marks) {
@@ -229,6 +172,21 @@ function mark(group, item, { values, chosen, found }) {
   if (item === chosen) group.dataset.chosen = "";
   if (values.different[item]) group.dataset.differs = "";
   if (found?.has(item)) group.dataset.found = "";
+  const decided = values.standing?.(item);
+  if (decided) group.dataset.decided = decided;
+}
+
+/** How much of a group is done, at its foot. */
+function meter({ done, of }, { width, height }) {
+  const room = width - 20;
+  const bar = (name, length) =>
+    svg(`rect.${name}`, { x: 10, y: height - 7, width: length, height: 3, rx: 1.5 });
+  return svg(
+    "g.graph-meter",
+    {},
+    bar("graph-meter-all", room),
+    bar("graph-meter-done", (room * done) / of),
+  );
 }
 
 /** A strip at the left edge of a box with a piece for each axis that its value is sharded on. */
@@ -304,6 +262,7 @@ function line(edge, context) {
       to: String(edge.to ?? ""),
       ...(differs ? { differs: "" } : {}),
       ...(axes === null ? { unknown: "" } : {}),
+      ...(values.isUndecided?.(edge.lists) ? { undecided: "" } : {}),
     },
   });
   if (differs) group.append(svg("path.graph-halo", { d, "stroke-width": width + 5 }));

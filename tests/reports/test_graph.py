@@ -14,6 +14,7 @@ from sdyscope.views.report_graph import part
 from sdyscope.views.report_graph_groups import groups_of
 from sdyscope.views.report_graph_marks import marks
 from sdyscope.views.report_graph_nodes import nodes_of
+from tests.reports.waiting import until
 
 #: XLA names some collectives there after other ops, or after none; what is said of them is poorer.
 named_by_others = pytest.mark.skipif(
@@ -384,11 +385,8 @@ def test_wheel_and_buttons_scale_and_drags_move(graph):
     seen.append(transform())
     graph.mouse.move(600, 500)
     graph.mouse.wheel(30, 20)
-    graph.wait_for_function(
-        f"() => {json.dumps(seen[-1])} !== "
-        "document.querySelector('.graph-picture > g').getAttribute('transform')"
-    )
-    seen.append(transform())
+    where = "document.querySelector('.graph-picture > g').getAttribute('transform')"
+    seen.append(until(graph, where, lambda found: found != seen[-1]))
     graph.mouse.down()
     graph.mouse.move(650, 540)
     graph.mouse.up()
