@@ -33,8 +33,9 @@ class Program:
 
     Attributes:
       name: What to call the program in tables and file names.
-      fun: The result of `jax.jit`, anything with its `.trace` method, or a
-        `jax.stages.Traced` that was made already (then `args` and `kwargs` are unused).
+      fun: The result of `jax.jit`, or of a library's own jit with a `.lower` method (Flax's
+        `nnx.jit`, Equinox's `filter_jit`), or a `jax.stages.Traced` that was made already
+        (then `args` and `kwargs` are unused).
       args: Positional arguments: pytrees of `jax.ShapeDtypeStruct` (with `sharding`)
         or of arrays; arguments that jit treats as static are given as they are.
       kwargs: Keyword arguments, likewise.
@@ -76,6 +77,8 @@ class RequestedTensor:
       dropped: jit dropped this argument, because the program does not use it.
       donated: The caller donated this argument's buffer.
       manual_axes: Mesh axes over which a shard_map's body is manual.
+      priorities: Shardy's user priority of each dimension of a constraint, None where there is
+        none; empty for none at all. JAX has no words for it: a primitive of one's own has.
       notes: What else is worth knowing, one sentence each.
     """
 
@@ -90,4 +93,5 @@ class RequestedTensor:
     dropped: bool = False
     donated: bool = False
     manual_axes: tuple[str, ...] = ()
+    priorities: tuple[int | None, ...] = ()
     notes: tuple[str, ...] = ()

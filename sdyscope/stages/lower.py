@@ -205,7 +205,7 @@ def trace(program: Program) -> Any:
             f"{program.name} was lowered already, so what it was made from is not known.",
             hint="Give `jitted.trace(...)` instead of `jitted.lower(...)`.",
         )
-    if not hasattr(fun, "trace"):
+    if not hasattr(fun, "lower"):
         raise TargetError(
             f"The function of {program.name} is a {type(fun).__name__}, not a jitted one.",
             hint="Give the result of jax.jit(...), before it is called.",
@@ -218,14 +218,14 @@ def trace(program: Program) -> Any:
 
 def _trace(fun: Any, program: Program) -> Any:
     try:
-        return fun.trace(*program.args, **program.kwargs)
+        return compat.traced(fun, program.args, program.kwargs)
     except (RuntimeError, ValueError) as error:
         mesh = program.mesh if program.mesh is not None else _mesh_of_arguments(program)
         if mesh is None or not _NEEDS_MESH.search(str(error)):
             raise
     # PartitionSpecs without a mesh mean the mesh that is set around them.
     with compat.mesh_context(mesh):
-        return fun.trace(*program.args, **program.kwargs)
+        return compat.traced(fun, program.args, program.kwargs)
 
 
 def _mesh_of_arguments(program: Program) -> Any:

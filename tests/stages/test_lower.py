@@ -194,6 +194,62 @@ def test_unreduced_results_are_not_for_gspmd():
     assert caught.value.reason
 
 
+class OwnStage:
+    """What a library's `trace` returns: something around JAX's."""
+
+    def __init__(self, traced):
+        self.traced = traced
+
+    def lower(self):
+        return self.traced.lower()
+
+
+class OwnJit:
+    """A library's jit: arguments of its own making, and stages of its own; as `nnx.jit`."""
+
+    def __init__(self, fun):
+        self.jitted = jax.jit(lambda split: fun(*split))
+
+    def trace(self, *args):
+        return OwnStage(self.jitted.trace(args))
+
+    def lower(self, *args):
+        return self.jitted.lower(args)
+
+
+class OwnJitWithoutTrace:
+    """As `eqx.filter_jit`, whose errors are its own, too."""
+
+    def __init__(self, fun):
+        self.jitted = jax.jit(lambda split: fun(*split))
+
+    def lower(self, *args):
+        try:
+            return self.jitted.lower(args)
+        except Exception as error:
+            raise KeyError("hidden") from error
+
+
+@pytest.mark.parametrize("jit", [OwnJit, OwnJitWithoutTrace])
+def test_a_librarys_own_jit(jit):
+    program = Program("own", jit(lambda x, y: x @ y), (array((4, 8), "data"), array((8, 4))))
+    traced = trace(program)
+    assert isinstance(traced, jax.stages.Traced)
+    assert [argument.name for argument in compat.arguments(traced)] == ["split[0]", "split[1]"]
+    assert lower(program, "gspmd").found == "gspmd"
+    # JAX is as it was, for everyone else.
+    assert isinstance(jax.jit(jnp.sin).trace(1.0).lower(), jax.stages.Lowered)
+
+
+def test_a_lower_that_lowers_nothing():
+    class Odd:
+        def lower(self):
+            return "odd"
+
+    with pytest.raises(NotLowerable, match="Odd.lower lowers nothing"):
+        trace(Program("odd", Odd()))
+
+
 @pytest.mark.parametrize(
     ("fun", "message"),
     [(len, "is a builtin_function_or_method"), (lambda x: x, "is a function, not a jitted one")],

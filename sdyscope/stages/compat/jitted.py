@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -13,6 +14,41 @@ from jax._src.interpreters import pxla
 
 from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.signature import Argument, LoweringArguments, Result
+
+
+class _Lowering(BaseException):
+    """Carries what was about to be lowered past everything that catches exceptions."""
+
+    def __init__(self, traced: Any) -> None:
+        super().__init__()
+        self.traced = traced
+
+
+def traced(fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The `jax.stages.Traced` of a jitted function, or of a library's wrapper around one.
+
+    `nnx.jit` of Flax and `eqx.filter_jit` of Equinox return objects of their own, which call a
+    jitted function with arguments of their own making. All have `.lower`, in which JAX lowers a
+    Traced: what it is called on is caught there, in this thread.
+    """
+    stage = fun.trace(*args, **kwargs) if hasattr(fun, "trace") else None
+    if isinstance(stage, jax.stages.Traced):
+        return stage
+    original, thread = jax.stages.Traced.lower, threading.get_ident()
+
+    def caught(self: Any, *given: Any, **named: Any) -> Any:
+        if threading.get_ident() != thread:
+            return original(self, *given, **named)
+        raise _Lowering(self)
+
+    jax.stages.Traced.lower = caught
+    try:
+        fun.lower(*args, **kwargs)
+    except _Lowering as lowering:
+        return lowering.traced
+    finally:
+        jax.stages.Traced.lower = original
+    raise TypeError(f"{type(fun).__name__}.lower lowers nothing that jax.jit made")
 
 
 def specified(value: Any) -> Any:
