@@ -242,7 +242,7 @@ def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:
     Raises:
         TargetError: there is only one.
     """
-    if program.program is None or len(program.partitioners) < 2:
+    if len(program.partitioners) < 2:
         raise TargetError(
             f"{program.name} is one module, so there is nothing to compare it with.",
             hint="Name a second target, or a program with --partitioner both.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,7 +12,7 @@ from sdyscope.analysis import check as checking
 from sdyscope.analysis import what_if as wishing
 from sdyscope.analysis.diff import Diff, Side
 from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
-from sdyscope.errors import TargetError
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.findings import Finding
 from sdyscope.hardware import Hardware
 from sdyscope.program import Partitioner, Program
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.lower import LoweredModule
 
-__all__ = ["PARTITIONERS", "Inspection", "inspect", "read"]
+__all__ = ["PARTITIONERS", "Inspection", "inspect", "of_modules", "read"]
 
 
 class Inspection(Staged):
@@ -71,6 +71,30 @@ class Inspection(Staged):
             findings += fallback(partitioner, lowered.found)
             findings += not_understood(partitioner, self.graph(partitioner))
         return tuple(findings)
+
+    def lint(
+        self,
+        *,
+        select: Iterable[str] = (),
+        ignore: Iterable[str] = (),
+        compiled: bool = True,
+        on: Hardware | str | None = None,
+    ) -> tuple[Finding, ...]:
+        """What is wrong or worth a look, by the rules of docs/lint.md; errors first.
+
+        Args:
+            select: globs of the rules to run; by default all.
+            ignore: globs of rules to leave out.
+            compiled: whether the program may be compiled, which some rules need.
+            on: what to compile for, as ``partitioned`` takes it.
+
+        Raises:
+            CompilerError: the program can't be lowered at all.
+            TargetError: a glob matches no rule, or there is no such hardware.
+        """
+        from sdyscope.analysis.lint import lint
+
+        return lint(self, select=select, ignore=ignore, compiled=compiled, on=on)
 
     def diff(self, other: Inspection | None = None) -> Diff:
         """This program under its two partitioners, or this one and another; see ``compared``."""
@@ -437,6 +461,21 @@ def inspect(
         return Inspection(fun, partitioners)
     called = name or getattr(fun, "__name__", None) or getattr(fun, "fun_name", "program")
     return Inspection(Program(str(called), fun, args, kwargs), partitioners)
+
+
+def of_modules(
+    modules: Mapping[Partitioner, LoweredModule], failures: Mapping[Partitioner, CompilerError]
+) -> Inspection:
+    """Looks at one program that was lowered before, under one partitioner or several.
+
+    Args:
+        modules: its module under each partitioner; at least one.
+        failures: why there is none under another.
+    """
+    made = Inspection(next(iter(modules.values())), (*modules, *failures))
+    made.partitioners = (*modules, *failures)
+    made._lowered = dict(modules), dict(failures)
+    return made
 
 
 def read(path: str | Path, *, trusted: bool = False) -> Inspection:

@@ -26,7 +26,7 @@ from sdyscope.program import Program
 from sdyscope.settings import Setting, coerced, described
 from sdyscope.source import innermost_line
 
-__all__ = ["ReferenceModel", "reference_models", "resolve"]
+__all__ = ["ReferenceModel", "in_directory", "reference_models", "resolve"]
 
 #: Endings of the files that the read stage takes; any other existing file is tried as well.
 MODULE_ENDINGS = (".mlir", ".mlirbc", ".bc", ".hlo", ".txt", ".pb")
@@ -87,8 +87,9 @@ def resolve(
 
     Args:
       word: A reference model (`fsdp-transformer`), `package.module:name`, `path/file.py:name`, a
-        file, or a directory of dumps. The name is that of a `Program`, of a `jax.stages.Traced` or
-        `Lowered`, or of a function that returns one of these and may take `mesh` and settings.
+        file, or a directory of dumps (`in_directory` takes a module's name off first). The name is
+        that of a `Program`, of a `jax.stages.Traced` or `Lowered`, or of a function that returns
+        one of these and may take `mesh` and settings.
       mesh: The mesh to build the program on, None for the target's own.
       settings: Values by name, as text or as they are.
       devices: Real devices to put the mesh on; without, the mesh is abstract.
@@ -111,6 +112,14 @@ def resolve(
     if model in _model_names():
         return _build(_model_module(model), "program", model, axes, asked, devices)
     raise _unknown(word)
+
+
+def in_directory(word: str) -> tuple[Path, str] | None:
+    """The directory of dumps and the module's name in `DIR:name`; None for any other word."""
+    place, colon, name = word.rpartition(":")
+    if colon and place and name and not os.path.exists(word) and os.path.isdir(place):
+        return Path(place), name
+    return None
 
 
 def _unknown(word: str) -> TargetError:

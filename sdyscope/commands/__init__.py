@@ -27,6 +27,7 @@ COMMANDS = (
     "run",
     "report",
     "snapshot",
+    "record",
     "doctor",
 )
 
@@ -73,5 +74,6 @@ def cli() -> None:
     """Where every tensor of a JAX program lives on the mesh, and who decided that.
 
     TARGET is a reference model (`sdyscope models` lists them), `package.module:name` or
-    `path/file.py:name`, a StableHLO or HLO file, or a directory of dumps.
+    `path/file.py:name`, a StableHLO or HLO file, or a directory of dumps, of which `DIR:name` is
+    one program.
     """

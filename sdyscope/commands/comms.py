@@ -109,7 +109,7 @@ def _predictable(
             "Only Shardy's reshards predict collectives; GSPMD's are known when it has compiled.",
             hint="Leave --predicted out.",
         )
-    return partitioners if Path(target).exists() else ("shardy",)
+    return partitioners if opening.is_read(target) else ("shardy",)
 
 
 def _predicted(inspection: Inspection) -> Comms:
@@ -126,7 +126,7 @@ def _predicted(inspection: Inspection) -> Comms:
     return comms.document(
         inspection.name,
         [comms.program(found.collectives, "shardy", notes=found.notes)],
-        file=None if inspection.program else opening.label(inspection),
+        file=opening.file_of(inspection),
     )
 
 
@@ -151,7 +151,7 @@ def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
     return comms.document(
         inspection.name,
         made,
-        file=None if inspection.program else opening.label(inspection),
+        file=opening.file_of(inspection),
         hardware=hardware,
         device_kind=device_kind,
         failures={partitioner: error.message for partitioner, error in failures.items()},

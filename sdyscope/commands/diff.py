@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import opening, options, partitioned_diff
+from sdyscope.commands import opening, options, pairing, partitioned_diff
 from sdyscope.commands.compiled_file import compiled_file
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.program import Partitioner
@@ -39,7 +39,12 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "partitioned"]
     help="The stage at which to compare.",
 )
 @options.on_each
-@click.option("--all", "everything", is_flag=True, help="List every difference.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="List every difference, those of JAX's own functions in recorded runs too.",
+)
 @options.json
 def command(
     first: str,
@@ -57,7 +62,8 @@ def command(
 
     With A alone, the program under both partitioners. Tensors are matched by path and scope:
     renamed values, another order of ops and moved source lines are no difference. Of two
-    directories of dumps, modules with the same name are compared.
+    directories of dumps, modules with the same name are compared; of two recorded runs, programs
+    with the same name and shapes.
 
     At `propagated`, every value's sharding after propagation is compared, and differences are
     grouped by where they begin. Under GSPMD, XLA compiles the program for CPU up to there.
@@ -77,7 +83,7 @@ def command(
         )
     if len(on) > 2:
         raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
-    asked = _Asked(mesh, partitioners, settings, module, at, on)
+    asked = _Asked(mesh, partitioners, settings, module, at, on, everything)
     found = _alone(asked, first) if second is None else _two(asked, first, second)
     if as_json:
         output.answers().write_bytes(document.encode(found))
@@ -101,11 +107,11 @@ class _Asked:
     module: str | None
     at: _Stage
     on: tuple[Hardware, ...]
+    everything: bool
 
     def open(self, word: str) -> opening.Opened:
-        path = Path(word)
-        if path.exists() and path.suffix != ".py":
-            module = self.module if path.is_dir() else None
+        if opening.is_read(word):
+            module = self.module if Path(word).is_dir() else None
             return opening.open_target(word, partitioners=self.partitioners, module=module)
         return opening.open_target(
             word, mesh=self.mesh, settings=self.settings, partitioners=self.partitioners
@@ -120,7 +126,10 @@ def _alone(asked: _Asked, word: str) -> Diff:
             f"{word} is one program, so there is nothing to compare it with.",
             hint="Name a second target.",
         )
-    inspection = opening.single(asked.open(word))
+    opened = asked.open(word)
+    if opened.record is not None and len(opened.programs) > 1:
+        return _both_of_each(asked, opened)
+    inspection = opening.single(opened)
     match asked.at:
         case "lowered":
             return diff.document([_compare(inspection, None)])
@@ -128,6 +137,20 @@ def _alone(asked: _Asked, word: str) -> Diff:
             return diff.document(propagated=[_compare_propagated(inspection, None)])
         case "partitioned":
             return diff.document(partitioned=[partitioned_diff.compare(inspection, None, asked.on)])
+
+
+def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
+    """A recorded run under the two partitioners, program by program."""
+    chosen, notes = pairing.chosen(opened, everything=asked.everything)
+    both = [program for program in chosen if len(program.partitioners) > 1]
+    if not both:
+        raise TargetError(
+            "This run was recorded under one partitioner, so there is nothing to compare it with.",
+            file=opened.word,
+            hint="Name a second directory, or record it with --partitioner both.",
+        )
+    rest = _Rest(unread=tuple(f"not read: {file.error}" for file in opened.unread), notes=notes)
+    return _each(asked, [(program, None) for program in both], rest)
 
 
 def _two(asked: _Asked, first: str, second: str) -> Diff:
@@ -144,32 +167,46 @@ def _two(asked: _Asked, first: str, second: str) -> Diff:
             return diff.document(partitioned=[found])
     one, two = asked.open(first), asked.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
-        pairs, rest = [(opening.single(one), opening.single(two))], _Rest()
-    else:
-        pairs, only_one, only_two = _paired(one.programs, two.programs)
-        rest = _Rest(
-            tuple(program.name for program in only_one),
-            tuple(program.name for program in only_two),
-            tuple(f"not read: {file.error}" for side in (one, two) for file in side.unread),
-        )
-    if asked.at == "lowered":
-        return diff.document([_compare(*pair) for pair in pairs], *rest)
+        return _each(asked, [(opening.single(one), opening.single(two))], _Rest())
+    both = pairing.paired(one, two, everything=asked.everything)
+    rest = _Rest(
+        both.only_a,
+        both.only_b,
+        tuple(f"not read: {file.error}" for side in (one, two) for file in side.unread),
+        both.notes,
+    )
+    return _each(asked, both.pairs, rest)
+
+
+_Pair: TypeAlias = "tuple[Inspection, Inspection | None]"
+
+
+def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> Diff:
+    """Compares the programs of each pair, or one under both partitioners."""
+    from sdyscope.views import diff
+
+    lowered: list[ProgramDiff] = []
     propagated: list[PropagatedDiff] = []
     partitioned: list[PartitionedDiff] = []
     failed = []
     for pair in pairs:
         try:
-            if asked.at == "propagated":
-                propagated.append(_compare_propagated(*pair))
-            else:
-                partitioned.append(partitioned_diff.compare(*pair, asked.on))
+            match asked.at:
+                case "lowered":
+                    lowered.append(_compare(*pair))
+                case "propagated":
+                    propagated.append(_compare_propagated(*pair))
+                case "partitioned":
+                    partitioned.append(partitioned_diff.compare(*pair, asked.on))
         except CompilerError as error:
             if len(pairs) == 1:
                 raise
-            done = "propagated" if asked.at == "propagated" else "compiled"
+            done = {"partitioned": "compiled"}.get(asked.at, asked.at)
             failed.append(f"{pair[0].name} was not {done}: {error.message}")
     rest = rest._replace(unread=(*rest.unread, *failed))
-    return diff.document((), *rest, propagated=propagated, partitioned=partitioned, at=asked.at)
+    return diff.document(
+        lowered, *rest, propagated=propagated, partitioned=partitioned, at=asked.at
+    )
 
 
 class _Rest(NamedTuple):
@@ -178,29 +215,7 @@ class _Rest(NamedTuple):
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
-
-
-def _paired(
-    first: Sequence[Inspection], second: Sequence[Inspection]
-) -> tuple[list[tuple[Inspection, Inspection]], list[Inspection], list[Inspection]]:
-    """Programs with the same name, and what only one side has.
-
-    Of several with one name, first those for the same partitioner are compared, in the order of
-    the dumps.
-    """
-    pairs: list[tuple[Inspection, Inspection]] = []
-    rest_of_first, rest_of_second = list(first), list(second)
-    for by_partitioner in (True, False):
-        for one in tuple(rest_of_first):
-            for two in rest_of_second:
-                if one.name == two.name and (
-                    not by_partitioner or one.partitioners == two.partitioners
-                ):
-                    pairs.append((one, two))
-                    rest_of_first.remove(one)
-                    rest_of_second.remove(two)
-                    break
-    return pairs, rest_of_first, rest_of_second
+    notes: tuple[str, ...] = ()
 
 
 def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:

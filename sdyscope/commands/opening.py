@@ -15,6 +15,7 @@ from sdyscope.errors import SdyscopeError, TargetError
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
     from sdyscope.program import Partitioner
+    from sdyscope.recorded import Record, RecordedProgram
     from sdyscope.stages.lower import LoweredModule
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -46,12 +47,21 @@ class Opened:
         were dumped.
       is_directory: whether it is a directory of dumps.
       unread: files of the directory that can't be read.
+      record: what is known of a directory that `sdyscope record` made, and of these programs.
+      several: whether all of a directory's modules were asked for.
     """
 
     word: str
     programs: tuple[Inspection, ...]
     is_directory: bool = False
     unread: tuple[Unread, ...] = ()
+    record: Record | None = None
+    several: bool = False
+
+    def program_of(self, inspection: Inspection) -> RecordedProgram | None:
+        """What was recorded of one of the programs."""
+        known = self.record.programs if self.record else ()
+        return next((one for one in known if one.label == inspection.name), None)
 
 
 def module(function: _Function) -> _Function:
@@ -61,6 +71,14 @@ def module(function: _Function) -> _Function:
         metavar="NAME",
         help="Which module, where TARGET is a directory of dumps: its name, or its file's.",
     )(function)
+
+
+def is_read(word: str) -> bool:
+    """Whether a TARGET is read, not built: a file, a directory, or a module in one, `DIR:name`."""
+    from sdyscope.targets import in_directory
+
+    path = Path(word)
+    return (path.exists() and path.suffix != ".py") or in_directory(word) is not None
 
 
 def open_target(
@@ -85,9 +103,15 @@ def open_target(
         can be.
     """
     from sdyscope.inspection import Inspection
-    from sdyscope.targets import resolve
+    from sdyscope.targets import in_directory, resolve
 
-    found = resolve(word, mesh=mesh, settings=settings)
+    place = in_directory(word)
+    if place is not None and module is not None:
+        raise TargetError(
+            f"{word} names a module, and so does --module.", hint="Leave --module out."
+        )
+    folder, module = place or (word, module)
+    found = resolve(str(folder), mesh=mesh, settings=settings)
     if isinstance(found, Path) and found.is_dir():
         return _directory(word, found, partitioners, module)
     if module is not None:
@@ -122,24 +146,42 @@ def open_one(
 
 
 def single(opened: Opened) -> Inspection:
-    """The only program or module of a TARGET.
+    """The only program or module of a TARGET; of a recorded run the only one that is not JAX's.
 
     Raises:
       TargetError: there are several.
     """
-    if len(opened.programs) > 1:
-        raise TargetError(
-            f"There are {len(opened.programs)} modules in this directory.",
-            file=opened.word,
-            hint=f"Name one with --module: {_listed(opened.programs)}.",
-        )
-    return opened.programs[0]
+    if len(opened.programs) == 1:
+        return opened.programs[0]
+    if opened.record is not None:
+        return _only_own(opened)
+    raise TargetError(
+        f"There are {len(opened.programs)} modules in this directory.",
+        file=opened.word,
+        hint=f"Name one with --module: {_listed(opened.programs)}.",
+    )
 
 
-def label(inspection: Inspection) -> str:
-    """What to call a program, or a module read from a file: by name and file."""
+def _only_own(opened: Opened) -> Inspection:
+    assert opened.record is not None
+    own = {program.label: program for program in opened.record.own}
+    if len(own) == 1:
+        return next(one for one in opened.programs if one.name in own)
+    few = [f"{program.label} {program.words}" for program in list(own.values())[:_LISTED]]
+    if len(own) > _LISTED:
+        few.append(f"and {len(own) - _LISTED} more")
+    raise TargetError(
+        f"There are {len(opened.programs)} programs in this recorded run, {len(own)} of them not "
+        "functions of JAX.",
+        file=opened.word,
+        hint="\n  ".join([f"Name one, as {opened.word}:NAME:", *few]),
+    )
+
+
+def file_of(inspection: Inspection) -> str | None:
+    """The file that a module was read from, or the words that name it; None for a program."""
     path = getattr(inspection.source, "path", None)
-    return inspection.name if path is None else f"{inspection.name} ({path})"
+    return None if path is None else str(path)
 
 
 def _read(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
@@ -166,8 +208,11 @@ def _check_partitioner(
 def _directory(
     word: str, folder: Path, partitioners: Sequence[Partitioner], module: str | None
 ) -> Opened:
+    from sdyscope.recorded import is_recorded
     from sdyscope.stages.dumps import dumped_files
 
+    if is_recorded(folder):
+        return _recorded(word, folder, partitioners, module)
     files = dumped_files(folder)
     # A file's name is known without reading it, or what else is there.
     named = [path for path in files if module in (path.name, path.stem)]
@@ -199,7 +244,98 @@ def _directory(
                 hint=f"Name the file instead: {files_of}.",
             )
         programs = chosen
-    return Opened(word, tuple(programs), True, tuple(unread))
+    return Opened(word, tuple(programs), True, tuple(unread), several=module is None)
+
+
+def _recorded(
+    word: str, folder: Path, partitioners: Sequence[Partitioner], module: str | None
+) -> Opened:
+    """The programs of a recorded run that have a module for one of the partitioners."""
+    from dataclasses import replace
+
+    from sdyscope.recorded import read_record
+
+    record = read_record(folder)
+    chosen = record.programs if module is None else _named(word, record, module)
+    kept = [one for one in chosen if any(name in one.modules for name in partitioners)]
+    if not record.programs:
+        raise TargetError(
+            "No program was recorded in this directory.",
+            file=word,
+            hint=record.problems[0] if record.problems else "Did the script use JAX?",
+        )
+    if not kept:
+        raise TargetError(
+            f"Nothing in it was recorded for {partitioners[0]}.",
+            file=word,
+            hint="Leave --partitioner out, or record the run with --partitioner both.",
+        )
+    programs: list[Inspection] = []
+    unread: list[Unread] = []
+    for one in kept:
+        try:
+            programs.append(_read_recorded(folder, one, partitioners))
+        except SdyscopeError as error:
+            if len(kept) == 1:
+                raise
+            unread.append(Unread(Path(error.file or folder), error))
+    if not programs:
+        raise unread[0].error
+    record = replace(record, programs=tuple(kept))
+    return Opened(word, tuple(programs), True, tuple(unread), record, module is None)
+
+
+def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
+    """The one program that a name, a number and a name, or a module's file stands for."""
+    known = record.programs
+    for says in (
+        lambda one: one.label == name,
+        lambda one: name in (one.name, one.module),
+        lambda one: any(name in (Path(f).name, Path(f).stem) for f in one.modules.values()),
+    ):
+        found = [one for one in known if says(one)]
+        if len(found) == 1:
+            return (found[0],)
+        if found:
+            few = [f"{one.label} {one.words}" for one in found[:_LISTED]]
+            more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
+            raise TargetError(
+                f"{len(found)} programs are called {name!r}.",
+                file=word,
+                hint="\n  ".join(["Name one with its number:", *few, *more]),
+            )
+    labels = [one.label for one in known]
+    close = difflib.get_close_matches(name, labels, n=1)
+    some = [one.label for one in record.own or known][:_LISTED]
+    raise TargetError(
+        f"There is no program {name!r} in this recorded run.",
+        file=word,
+        hint=f"Did you mean {close[0]}?" if close else f"It has {', '.join(some)}.",
+    )
+
+
+def _read_recorded(
+    folder: Path, program: RecordedProgram, partitioners: Sequence[Partitioner]
+) -> Inspection:
+    from dataclasses import replace
+
+    from sdyscope.errors import CompilerError
+    from sdyscope.inspection import of_modules
+    from sdyscope.stages.read import read
+
+    # Called by the word that names it: the file's own name is that of its content.
+    path = Path(f"{folder}:{program.label}")
+    modules = {
+        name: replace(read(folder / file), name=program.label, path=path)
+        for name, file in program.modules.items()
+        if name in partitioners
+    }
+    failures = {
+        name: CompilerError(f"{program.label} was not lowered under {name}: {why}")
+        for name, why in program.failures.items()
+        if name in partitioners
+    }
+    return of_modules(modules, failures)
 
 
 def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -84,9 +83,7 @@ def open_target(
     Raises:
       SdyscopeError: there is no such thing, or it can't be read.
     """
-    path = Path(target)
-    is_file = path.exists() and path.suffix != ".py"
-    chosen = partitioner or ("both" if is_file else "shardy")
+    chosen = partitioner or ("both" if opening.is_read(target) else "shardy")
     return opening.open_one(
         target,
         mesh=mesh,

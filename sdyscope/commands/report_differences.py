@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sdyscope.commands import opening
@@ -41,8 +40,7 @@ def page(
     from sdyscope.views import report_page
 
     def opened(word: str) -> Inspection:
-        path = Path(word)
-        if path.exists() and path.suffix != ".py":
+        if opening.is_read(word):
             return opening.open_one(word, partitioners=partitioners, module=module)
         return opening.open_one(word, mesh=mesh, settings=settings, partitioners=partitioners)
 

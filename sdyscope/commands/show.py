@@ -31,6 +31,9 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
     help="Only tensors of this kind. Can be repeated.",
 )
 @click.option("--written", is_flag=True, help="Show shardings as each module writes them.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Of a recorded run, list JAX's own functions."
+)
 @options.json
 def command(
     target: str,
@@ -41,16 +44,18 @@ def command(
     match: str | None,
     kinds: tuple[_Kind, ...],
     written: bool,
+    everything: bool,
     as_json: bool,
 ) -> int:
     """Show every tensor: what was requested, and what was lowered.
 
     A row a tensor, a column a partitioner; then the shape of the block that a device holds, its
-    bytes, and how many devices hold the same. Of a directory of dumps, a row a module. Exit status
-    1 if a file of it can't be read.
+    bytes, and how many devices hold the same. Of a directory of dumps, a row a module; of a
+    recorded run also how often and for how long each was compiled. Exit status 1 if a file of it
+    can't be read.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import document, output, paragraphs, show, show_table, table
+    from sdyscope.views import document, output, paragraphs, record, show, show_table, table
 
     opened = opening.open_target(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
@@ -59,6 +64,7 @@ def command(
         opened.programs,
         target,
         [show.UnreadFile(str(one.path), str(one.error)) for one in opened.unread],
+        opened.record,
         match=match,
         kinds=kinds,
     )
@@ -69,7 +75,16 @@ def command(
         )
     if as_json:
         output.answers().write_bytes(document.encode(found))
-    elif opened.is_directory and module is None:
+    elif opened.record is not None and opened.several:
+        columns = output.answers().columns
+        table.print_table(
+            record.overview(found, opened.record, everything=everything, columns=columns)
+        )
+        output.answers().write("")
+        paragraphs.print_paragraphs(
+            record.overview_footer(found, opened.record, everything=everything)
+        )
+    elif opened.is_directory and opened.several:
         table.print_table(show_table.overview(found, output.answers().columns))
         output.answers().write("")
         paragraphs.print_paragraphs(show_table.overview_footer(found))

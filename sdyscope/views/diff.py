@@ -137,6 +137,7 @@ class Diff:
       only_a: programs that only the first directory has.
       only_b: programs that only the second directory has.
       unread: sentences on files that could not be read.
+      notes: sentences on programs that were left out.
     """
 
     schema: Literal["sdyscope.diff/1"] = "sdyscope.diff/1"
@@ -148,6 +149,7 @@ class Diff:
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def program(
@@ -188,6 +190,7 @@ def document(
     only_a: Sequence[str] = (),
     only_b: Sequence[str] = (),
     unread: Sequence[str] = (),
+    notes: Sequence[str] = (),
     *,
     propagated: Sequence[PropagatedDiff] = (),
     partitioned: Sequence[PartitionedDiff] = (),
@@ -200,6 +203,7 @@ def document(
       only_a: programs that only the first directory has.
       only_b: programs that only the second has.
       unread: sentences on files that could not be read.
+      notes: sentences on programs that were left out.
       propagated: comparisons after propagation.
       partitioned: comparisons of what was compiled.
       at: the stage; by default that of the comparisons.
@@ -214,6 +218,7 @@ def document(
         only_a=tuple(only_a),
         only_b=tuple(only_b),
         unread=tuple(unread),
+        notes=tuple(notes),
     )
 
 
@@ -338,6 +343,9 @@ def details(diff: Diff, *, everything: bool = False) -> Iterator[Paragraph | Tab
         if one.notes:
             yield Paragraph("")
             yield from (Paragraph(note, "muted", hang=2) for note in one.notes)
+    if diff.notes:
+        yield Paragraph("")
+        yield from (Paragraph(note, "muted", hang=2) for note in diff.notes)
 
 
 def tensors_table(one: ProgramDiff) -> Table:

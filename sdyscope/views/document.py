@@ -35,6 +35,7 @@ DOCUMENTS: Mapping[str, str] = {
     "run": "sdyscope.views.run:Run",
     "report": "sdyscope.views.report:Report",
     "snapshot": "sdyscope.views.snapshot:Snapshot",
+    "record": "sdyscope.recorded:Record",
     "doctor": "sdyscope.views.doctor:Doctor",
 }
 

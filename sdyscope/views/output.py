@@ -58,6 +58,12 @@ def answers() -> Output:
     return Output(sys.stdout, terminal, columns(terminal))
 
 
+def messages() -> Output:
+    """The place for what is no answer: standard error."""
+    terminal = sys.stderr.isatty()
+    return Output(sys.stderr, terminal, columns(terminal))
+
+
 def columns(terminal: bool) -> int | None:
     """The width to keep to: COLUMNS if it is set, else the terminal's; None when neither is there.
 

@@ -13,6 +13,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner
+from sdyscope.recorded import Record
 from sdyscope.tensors import Tensor
 from sdyscope.views.shardings import (
     MeshDocument,
@@ -166,18 +167,21 @@ class Show:
       target: the TARGET.
       programs: one program, or the modules of a directory.
       unread: files of the directory that can't be read.
+      recorded: what `sdyscope record` noted down of a directory that it made; null for any other.
     """
 
     schema: Literal["sdyscope.show/1"] = "sdyscope.show/1"
     target: str
     programs: tuple[ShownProgram, ...]
     unread: tuple[UnreadFile, ...] = ()
+    recorded: Record | None = None
 
 
 def document(
     programs: Sequence[Inspection],
     target: str,
     unread: Sequence[UnreadFile] = (),
+    recorded: Record | None = None,
     *,
     match: str | None = None,
     kinds: Sequence[KindFilter] = (),
@@ -188,6 +192,7 @@ def document(
       programs: its programs.
       target: the word.
       unread: its files that can't be read.
+      recorded: what was recorded of it.
       match: a glob that the names of tensors must match; None for all.
       kinds: which kinds of tensors; none for all.
 
@@ -198,6 +203,7 @@ def document(
         target=target,
         programs=tuple(shown(one, match=match, kinds=kinds) for one in programs),
         unread=tuple(unread),
+        recorded=recorded,
     )
 
 

@@ -39,7 +39,7 @@ def heading(program: ShownProgram) -> str:
     if program.file is None:
         return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
     if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
-        parts.append(f"shardings for {program.partitioners[0]}")
+        parts.append(f"shardings for {' and '.join(program.partitioners)}")
     return "; ".join([*parts, f"read by JAX {program.jax_version}"])
 
 
@@ -79,7 +79,10 @@ def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
     columns = [Column("tensor"), Column("type", fold=False)]
     if requested:
         columns.append(Column("requested"))
-    columns += [Column(partitioner if requested else "sharding") for partitioner in partitioners]
+    columns += [
+        Column(partitioner if requested or len(partitioners) > 1 else "sharding")
+        for partitioner in partitioners
+    ]
     if not written:
         columns += [
             Column("block", fold=False),

@@ -1,0 +1,76 @@
+"""`sdyscope record`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import click
+
+from sdyscope.commands import options
+
+_Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
+
+
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.option(
+    "-o",
+    "--output",
+    "folder",
+    metavar="DIR",
+    required=True,
+    type=click.Path(path_type=Path),
+    help="The directory to fill: a new or an empty one.",
+)
+@click.option(
+    "--partitioner",
+    type=options.choice(_Partitioner),
+    help="Run the script under this partitioner; with both, under its own, and lower every program "
+    "under the other one as well. By default the script's own alone.",
+)
+@click.option("--overwrite", is_flag=True, help="Replace the run that DIR holds.")
+@click.option(
+    "--add",
+    is_flag=True,
+    help="Add to the run that DIR holds, as when every host of a run records its own process.",
+)
+@options.json
+@click.option("--verbose", is_flag=True, help="Say of each process what was recorded in it.")
+@click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
+def command(
+    folder: Path,
+    partitioner: _Partitioner | None,
+    overwrite: bool,
+    add: bool,
+    as_json: bool,
+    verbose: bool,
+    words: tuple[str, ...],
+) -> int:
+    """Run a script and capture every program that JAX compiles in it.
+
+    COMMAND is any program, such as python train.py; a file.py or -m package.module alone is run by
+    sdyscope's own Python. Nothing in it is changed. Its child processes are recorded, too, and
+    what a script that fails has compiled is kept.
+
+    DIR is then a TARGET for every command, DIR:name being one program of it; `show DIR` lists
+    them, and `diff DIR_A DIR_B` compares two runs. With --json, what COMMAND prints goes to
+    standard error.
+
+    Exit status: that of COMMAND, and 128 + N where signal N ended it. 2, with a sentence, where it
+    was not started.
+    """
+    from sdyscope.commands import record_run
+    from sdyscope.views import document, output, paragraphs, record
+
+    command_line = record_run.command_line(words)
+    record_run.prepare(folder, overwrite=overwrite, add=add)
+    status = record_run.run(command_line, folder, partitioner or "", quiet=as_json)
+    found, run = record_run.finish(folder)
+    messages = output.messages()
+    shown = list(record.summary(found, str(folder), run))
+    if verbose:
+        shown += record.processes(found)
+    paragraphs.print_paragraphs(shown, messages)
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+    return status if status >= 0 else 128 - status

@@ -1,0 +1,224 @@
+"""Runs a command so that JAX's programs in it are recorded."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from importlib import machinery
+from pathlib import Path
+from types import FrameType
+
+from sdyscope.errors import TargetError
+from sdyscope.recorded import INDEX, MODULES, PROCESSES, SCHEMA, Record, Run, is_recorded
+from sdyscope.recorded import read_record as read
+from sdyscope.views.document import encode
+from sdyscope.views.output import write_atomically
+
+#: Signals that are passed on to the command. SIGINT reaches it by itself, from the terminal.
+_PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+#: Options of Python whose value is the next word.
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+def command_line(words: Sequence[str]) -> list[str]:
+    """The command to run.
+
+    Args:
+      words: a command; or a Python file, or `-m` and a module, for this Python to run.
+
+    Raises:
+      TargetError: there is no such command, script or module.
+    """
+    if not words:
+        raise TargetError(
+            "There is no command to record.", hint="Write it last: -o DIR -- python train.py."
+        )
+    first = words[0]
+    if first == "-m" or (first.endswith(".py") and shutil.which(first) is None):
+        words = (sys.executable, *words)
+    found = shutil.which(words[0])
+    if found is None:
+        raise TargetError(
+            f"There is no program {words[0]!r} to run.",
+            hint="Give a command, a file.py, or -m and a module.",
+        )
+    if Path(found).name.startswith(("python", "pypy")):
+        _check_script(words)
+    return list(words)
+
+
+def _check_script(words: Sequence[str]) -> None:
+    """Finds a script that is not there before a directory is made for it."""
+    rest = list(words[1:])
+    while rest and rest[0].startswith("-") and rest[0] not in ("-", "-m", "-c"):
+        rest = rest[2 if rest[0] in _WITH_VALUE else 1 :]
+    if not rest or rest[0] in ("-", "-c"):
+        return
+    if rest[0] != "-m":
+        if not Path(rest[0]).exists():
+            raise TargetError("There is no such script.", file=rest[0])
+    elif len(rest) == 1:
+        raise TargetError("-m needs the name of a module.", hint="Write -m package.module.")
+    elif os.path.realpath(words[0]) == os.path.realpath(sys.executable):
+        # Only this Python's path is known. A package is found without importing it.
+        top = rest[1].partition(".")[0]
+        if machinery.PathFinder.find_spec(top, [os.getcwd(), *sys.path]) is None and (
+            top not in sys.builtin_module_names
+        ):
+            raise TargetError(f"There is no module {rest[1]!r} to run.")
+
+
+def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
+    """Makes the directory ready.
+
+    Raises:
+      TargetError: it can't be made, or holds something already.
+    """
+    if overwrite and add:
+        raise TargetError(
+            "--overwrite and --add exclude each other.", hint="Leave one of them out."
+        )
+    try:
+        if folder.exists() and not folder.is_dir():
+            raise TargetError("This is no directory.", file=folder, hint="Name another one.")
+        recorded = folder.is_dir() and is_recorded(folder)
+        if folder.is_dir() and any(folder.iterdir()) and not (recorded and (overwrite or add)):
+            raise TargetError(
+                "This directory holds a recorded run already."
+                if recorded
+                else "This directory is not empty.",
+                file=folder,
+                hint="--overwrite replaces the run, --add adds to it."
+                if recorded
+                else "Name a new one.",
+            )
+        if recorded and overwrite:
+            for name in (PROCESSES, MODULES):
+                shutil.rmtree(folder / name, ignore_errors=True)
+            (folder / INDEX).unlink(missing_ok=True)
+        (folder / PROCESSES).mkdir(parents=True, exist_ok=True)
+        (folder / MODULES).mkdir(exist_ok=True)
+    except OSError as error:
+        raise TargetError(f"The directory can't be made: {error.strerror}.", file=folder) from error
+
+
+def run(command: Sequence[str], folder: Path, partitioner: str, *, quiet: bool) -> int:
+    """Runs a command to its end.
+
+    Args:
+      command: its words.
+      folder: where its programs go.
+      partitioner: under which it runs; `both` for its own and every program under the other as
+        well, empty for its own alone.
+      quiet: whether its standard output goes to standard error.
+
+    Returns:
+      Its exit status; negative when a signal ended it.
+
+    Raises:
+      TargetError: it can't be started, or its directory can't be written.
+    """
+    started = time.time()
+    lines = (
+        folder / PROCESSES / f"run-{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}.jsonl"
+    )
+    _line(
+        lines,
+        {
+            "line": "run",
+            "at": started,
+            "schema": SCHEMA,
+            "command": list(command),
+            "directory": os.getcwd(),
+            "partitioner": partitioner,
+        },
+    )
+    write_index(folder, read(folder))
+    status = _to_its_end(command, _environment(folder, partitioner), quiet=quiet)
+    _line(lines, {"line": "ended", "at": time.time(), "status": status})
+    return status
+
+
+def finish(folder: Path) -> tuple[Record, Run]:
+    """Writes the index, and gives what it holds and the run that ended last.
+
+    Raises:
+      TargetError: the directory can't be written or read any more.
+    """
+    found = read(folder)
+    write_index(folder, found)
+    return found, max(found.runs, key=lambda run: run.ended or 0)
+
+
+def write_index(folder: Path, record: Record) -> None:
+    """Writes `record.json`.
+
+    Raises:
+      TargetError: it can't be written.
+    """
+    write_atomically(folder / INDEX, encode(record))
+
+
+def _line(path: Path, what: dict[str, object]) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)  # a script may have removed it
+        with path.open("a") as file:
+            file.write(json.dumps(what) + "\n")
+    except OSError as error:
+        raise TargetError(f"It can't be written: {error.strerror}.", file=path) from error
+
+
+def _environment(folder: Path, partitioner: str) -> dict[str, str]:
+    """The variables that start the recorder in every Python that is started with them."""
+    from sdyscope.stages import recorder
+
+    here = os.path.dirname(os.path.abspath(recorder.__file__))
+    made = dict(os.environ)
+    before = made.get("PYTHONPATH")
+    made["PYTHONPATH"] = here + (os.pathsep + before if before else "")
+    made["SDYSCOPE_RECORD_TO"] = str(folder.resolve())
+    made["SDYSCOPE_RECORD_BOTH"] = str(int(partitioner == "both"))
+    if partitioner in ("shardy", "gspmd"):
+        made["JAX_USE_SHARDY_PARTITIONER"] = str(int(partitioner == "shardy"))
+    return made
+
+
+def _to_its_end(command: Sequence[str], environment: dict[str, str], *, quiet: bool) -> int:
+    running: list[subprocess.Popen[bytes]] = []
+
+    def pass_on(signum: int, frame: FrameType | None) -> None:
+        for process in running:
+            process.send_signal(signum)
+
+    before = {number: signal.signal(number, pass_on) for number in _PASSED_ON}
+    # The terminal sends it to the command as well, which knows best what to do about it.
+    before[signal.SIGINT] = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        # By its number: what Python still holds back must not come after what the command prints.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        running.append(
+            subprocess.Popen(
+                command,
+                executable=shutil.which(command[0]),
+                env=environment,
+                stdout=sys.stderr if quiet else None,
+            )
+        )
+        return running[0].wait()
+    except OSError as error:
+        raise TargetError(
+            f"{command[0]} can't be run: {error.strerror}.",
+            hint="Is it an executable? A script needs its interpreter before it.",
+        ) from error
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

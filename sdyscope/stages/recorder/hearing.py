@@ -1,0 +1,335 @@
+"""Hears of every program that JAX lowers and compiles in this process.
+
+Two functions of JAX are wrapped: the one that lowers a jaxpr and the one that every module passes
+on its way to XLA. They are found by name in JAX 0.7.2 to 0.12, and where a JAX has them no more,
+that is said. Nothing that goes wrong here reaches the program: the listener is told instead.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib.abc
+import importlib.util
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from types import FrameType, ModuleType
+from typing import Any, Protocol
+
+#: Constants with more elements than this are left out of a module's text.
+LARGEST_CONSTANT = 2**20
+
+Place = tuple[str, int]
+"""A file and a line."""
+
+
+class Lowering:
+    """One module that JAX lowered.
+
+    Attributes:
+      call: lowers it again, under whichever partitioner is set.
+      arguments: what JAX's function was called with, by position.
+      computation: what it returned; its `stablehlo()` is the module.
+      seconds: how long it took.
+      called: the line of the program that led to it.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[], Any],
+        arguments: Sequence[Any],
+        computation: Any,
+        seconds: float,
+    ) -> None:
+        self.call = call
+        self.arguments = arguments
+        self.computation = computation
+        self.seconds = seconds
+        self.called = calling_line()
+
+    @property
+    def jaxpr(self) -> Any:
+        """The jaxpr, closed or not: newer JAX has one kind."""
+        return self.arguments[0]
+
+    @property
+    def function(self) -> str:
+        """Name of the function that was jitted."""
+        return str(self.arguments[2])
+
+    @property
+    def name(self) -> str:
+        """Name of the module."""
+        return module_name(self.computation.stablehlo())
+
+    @property
+    def defined(self) -> Place | None:
+        """Where the function stands."""
+        words = str(getattr(self._debug_info, "func_src_info", "")).rpartition(" at ")[2]
+        file, colon, line = words.rpartition(":")
+        return (file, int(line)) if colon and line.isdigit() else None
+
+    @property
+    def _debug_info(self) -> Any:
+        inner = getattr(self.jaxpr, "jaxpr", self.jaxpr)
+        return getattr(inner, "debug_info", None) or getattr(inner, "_debug_info", None)
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """Element type and shape of each argument, such as `f32[16,128]`."""
+        return tuple(map(_type, self.jaxpr.in_avals))
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        """JAX's name for each argument, such as `params['w']`; none where it has not all."""
+        names = tuple(getattr(self._debug_info, "arg_names", None) or ())
+        if len(names) != len(self.jaxpr.in_avals):
+            return ()
+        return tuple(str(name or "") for name in names)
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Element type and shape of each result."""
+        return tuple(map(_type, self.jaxpr.out_avals))
+
+
+class Compile:
+    """One module that JAX had compiled, or found in its cache on disk.
+
+    Attributes:
+      module: the module.
+      devices: for how many devices.
+      process: index of this process among those of the program.
+      seconds: how long it took.
+      failed: what the compiler said, where it refused; empty otherwise.
+      called: the line of the program that led to it.
+    """
+
+    def __init__(self, arguments: Sequence[Any], seconds: float, failed: str) -> None:
+        backend, self.module, devices = arguments[:3]
+        self.devices = int(getattr(devices, "size", 1))
+        self.process = int(backend.process_index())
+        self.seconds = seconds
+        self.failed = failed
+        self.called = calling_line()
+
+
+class Listener(Protocol):
+    """Who wants to hear of modules. What it raises is given to `problem`, and goes no further."""
+
+    def lowered(self, event: Lowering) -> None:
+        """JAX lowered a module."""
+
+    def compiled(self, event: Compile) -> None:
+        """JAX had a module compiled."""
+
+    def problem(self, what: str) -> None:
+        """Something could not be heard or kept."""
+
+
+# --- wrapping JAX ---------------------------------------------------------------------------------
+
+_LOWER = ("jax._src.interpreters.pxla", "lower_sharding_computation")
+_COMPILE = ("jax._src.compiler", "compile_or_get_cached")
+
+_listeners: list[Listener] = []
+_lock = threading.RLock()
+_here = threading.local()
+
+
+def add(listener: Listener) -> None:
+    """Tells `listener` of everything from now on, in all threads. JAX is imported."""
+    with _lock:
+        for name, _ in (_LOWER, _COMPILE):
+            _wrap(importlib.import_module(name), listener)
+        _listeners.append(listener)
+
+
+def remove(listener: Listener) -> None:
+    """Tells `listener` no more. With the last one, JAX is as it was."""
+    with _lock:
+        _listeners[:] = [one for one in _listeners if one is not listener]
+        if _listeners:
+            return
+        for module_name, name in (_LOWER, _COMPILE):
+            module = sys.modules.get(module_name)
+            wrapper: Any = getattr(module, name, None)
+            # Where somebody else wrapped it since, it stays, and does nothing.
+            if getattr(wrapper, "_sdyscope_wraps", None) is not None and _is_ours(wrapper):
+                setattr(module, name, wrapper._sdyscope_wraps)
+
+
+def _is_ours(wrapper: Any) -> bool:
+    return wrapper.__globals__ is globals()
+
+
+def _wrap(module: ModuleType, listener: Listener) -> None:
+    """Wraps the function of a module of JAX that is listened to."""
+    for (module_name, name), make in ((_LOWER, _hearing_lower), (_COMPILE, _hearing_compile)):
+        if module.__name__ != module_name:
+            continue
+        original = getattr(module, name, None)
+        if original is None:
+            version = getattr(sys.modules.get("jax"), "__version__", "of this program")
+            listener.problem(f"JAX {version} has no {module_name}.{name}, which is listened to.")
+        elif not (hasattr(original, "_sdyscope_wraps") and _is_ours(original)):
+            made = make(original)
+            made._sdyscope_wraps = original
+            setattr(module, name, made)
+            _stay_out_of_tracebacks()
+
+
+def _stay_out_of_tracebacks() -> None:
+    for name in ("traceback_util", "source_info_util"):
+        register = getattr(sys.modules.get(f"jax._src.{name}"), "register_exclusion", None)
+        if register is not None:
+            register(__file__)
+
+
+def _hearing_lower(original: Callable[..., Any]) -> Any:
+    @functools.wraps(original)
+    def lower(*args: Any, **kwargs: Any) -> Any:
+        if not _listeners or getattr(_here, "busy", False):
+            return original(*args, **kwargs)
+        start = time.perf_counter()
+        made = original(*args, **kwargs)
+        seconds = time.perf_counter() - start
+        _tell("lowered", lambda: Lowering(lambda: original(*args, **kwargs), args, made, seconds))
+        return made
+
+    return lower
+
+
+def _hearing_compile(original: Callable[..., Any]) -> Any:
+    @functools.wraps(original)
+    def compile_(*args: Any, **kwargs: Any) -> Any:
+        if not _listeners or getattr(_here, "busy", False):
+            return original(*args, **kwargs)
+        start = time.perf_counter()
+        failed = ""
+        try:
+            return original(*args, **kwargs)
+        except BaseException as error:
+            failed = first_line(error)
+            raise
+        finally:
+            seconds = time.perf_counter() - start
+            _tell("compiled", lambda: Compile(args, seconds, failed))
+
+    return compile_
+
+
+def _tell(what: str, make: Callable[[], Any]) -> None:
+    # What a listener lowers is not listened to.
+    with busy():
+        for listener in tuple(_listeners):
+            try:
+                getattr(listener, what)(make())
+            except Exception as error:  # the program must go on, whatever JAX this is
+                listener.problem(f"A program that was {what} is not recorded: {first_line(error)}")
+
+
+@contextlib.contextmanager
+def busy() -> Iterator[None]:
+    """Whatever JAX lowers and compiles in this thread inside the block is not listened to."""
+    before = getattr(_here, "busy", False)
+    _here.busy = True
+    try:
+        yield
+    finally:
+        _here.busy = before
+
+
+def add_at_import(listener: Listener) -> None:
+    """Tells `listener` of everything once the program imports JAX; until then, it costs nothing."""
+    with _lock:
+        _listeners.append(listener)
+        sys.meta_path.insert(0, _AtImport(listener))
+        for name, _ in (_LOWER, _COMPILE):
+            if (module := sys.modules.get(name)) is not None:
+                _wrap(module, listener)
+
+
+class _AtImport(importlib.abc.MetaPathFinder):
+    """Wraps JAX's functions as soon as the program has imported their modules."""
+
+    def __init__(self, listener: Listener) -> None:
+        self.listener = listener
+        self.waiting = {_LOWER[0], _COMPILE[0]}
+
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> Any:
+        if fullname not in self.waiting:
+            return None
+        self.waiting.discard(fullname)
+        spec = importlib.util.find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            loader = spec.loader
+            run = loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                del loader.exec_module
+                run(module)
+                _wrap(module, self.listener)
+
+            loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+# --- what is read off JAX's objects ---------------------------------------------------------------
+
+
+def module_name(module: Any) -> str:
+    """A module's own name."""
+    return str(module.operation.attributes["sym_name"]).strip('"')
+
+
+def module_text(module: Any) -> bytes:
+    """A module as text with source locations; large constants are elided."""
+    text: str = module.operation.get_asm(
+        enable_debug_info=True, large_elements_limit=LARGEST_CONSTANT
+    )
+    return text.encode()
+
+
+def _type(aval: Any) -> str:
+    shape = ",".join(map(str, getattr(aval, "shape", ())))
+    dtype = getattr(aval, "dtype", None)
+    short = getattr(sys.modules.get("jax._src.dtypes"), "short_dtype_name", str)
+    return f"{short(dtype)}[{shape}]" if dtype is not None else str(aval)
+
+
+def own_partitioner() -> str:
+    """What JAX is set to partition with, in this thread."""
+    flag = partitioner_flag()
+    return "shardy" if flag is None or flag.value else "gspmd"
+
+
+def partitioner_flag() -> Any:
+    """JAX's setting, which is a context manager too; None where there is no choice any more."""
+    return getattr(sys.modules.get("jax._src.config"), "use_shardy_partitioner", None)
+
+
+def calling_line() -> Place | None:
+    """The innermost line on the stack that is not JAX's."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if file != __file__ and not file.startswith("<frozen") and not is_of_jax(file):
+            return file, frame.f_lineno
+        frame = frame.f_back
+    return None
+
+
+@functools.lru_cache(maxsize=4096)
+def is_of_jax(file: str) -> bool:
+    """Whether a file is part of JAX."""
+    found = getattr(sys.modules.get("jax"), "__file__", None)
+    return bool(found) and file.startswith(os.path.dirname(str(found)) + os.sep)
+
+
+def first_line(error: BaseException) -> str:
+    """The kind of an error and the first line of its message."""
+    return f"{type(error).__name__}: {error}".strip().partition("\n")[0]

@@ -1,0 +1,155 @@
+"""Keeps every program of a process in a folder."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+# The package has another name in a program that is recorded, so its modules meet by relative names.
+from . import hearing
+
+#: Version of the lines that a process writes.
+SCHEMA = "sdyscope.record/1"
+
+
+class Keeper:
+    """Writes what it hears into a folder that any number of processes share.
+
+    A module is `modules/HASH.mlir`, once for all that are identical; what happened is a line of
+    JSON in the process's own file, whole as soon as it is written.
+
+    Args:
+      folder: where to.
+      both: whether to lower every program under the other partitioner as well.
+    """
+
+    def __init__(self, folder: str, both: bool) -> None:
+        self.folder = os.path.abspath(folder)
+        self.both = both
+        self._kept: set[str] = set()
+        self._hashes: dict[int, tuple[Any, str]] = {}
+        self._lock = threading.RLock()
+        self._file: int | None = None
+        self._complained = False
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self._lock = threading.RLock()
+        self._file = None
+
+    def lowered(self, event: hearing.Lowering) -> None:
+        """Keeps the module, and under the other partitioner if that is asked for."""
+        own, others, failures = hearing.own_partitioner(), {}, {}
+        module = event.computation.stablehlo()
+        name = self._keep(module)
+        if self.both:
+            other = "gspmd" if own == "shardy" else "shardy"
+            try:
+                others[other] = self._keep(_under(other, event.call).stablehlo())
+            except Exception as error:  # JAX raises every kind of error from here
+                failures[other] = hearing.first_line(error)
+        # JAX compiles the very same object; holding it keeps its address from being used again.
+        self._hashes[id(module)] = module, name
+        defined = event.defined
+        self._line(
+            "lowered",
+            module=name,
+            name=event.name,
+            function=event.function,
+            defined=defined,
+            by_jax=defined is not None and hearing.is_of_jax(defined[0]),
+            called=event.called,
+            partitioner=own,
+            arguments=event.types,
+            paths=event.paths,
+            results=event.results,
+            seconds=round(event.seconds, 6),
+            others=others,
+            failures=failures,
+        )
+
+    def compiled(self, event: hearing.Compile) -> None:
+        """Counts it; a module that was not seen to be lowered is kept now."""
+        _, known = self._hashes.pop(id(event.module), (None, None))
+        self._line(
+            "compiled",
+            module=known or self._keep(event.module),
+            name=hearing.module_name(event.module),
+            partitioner=hearing.own_partitioner(),
+            devices=event.devices,
+            index=event.process,
+            seconds=round(event.seconds, 6),
+            called=event.called,
+            failed=event.failed,
+        )
+
+    def problem(self, what: str) -> None:
+        """Notes it down, or says it, once, where that can't be."""
+        try:
+            self._line("problem", what=what)
+        except OSError as error:
+            if not self._complained:
+                self._complained = True
+                print(f"sdyscope record: {what} ({error.strerror})", file=sys.stderr)
+
+    def _keep(self, module: Any) -> str:
+        text = hearing.module_text(module)
+        name = hashlib.sha256(text).hexdigest()[:16]
+        if name not in self._kept:
+            path = os.path.join(self.folder, "modules", f"{name}.mlir")
+            if not os.path.exists(path):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+                beside = f"{path}.{os.getpid()}.{threading.get_ident()}"
+                with open(beside, "wb") as file:
+                    file.write(text)
+                os.replace(beside, path)
+            self._kept.add(name)
+        return name
+
+    def _line(self, kind: str, **what: Any) -> None:
+        with self._lock:
+            if self._file is None:
+                self._file = self._opened()
+                self._line("process", **_this_process())
+            line = json.dumps({"line": kind, "at": round(time.time(), 3), **what})
+            os.write(self._file, line.encode() + b"\n")
+
+    def _opened(self) -> int:
+        folder = os.path.join(self.folder, "processes")
+        os.makedirs(folder, exist_ok=True)
+        name = f"{socket.gethostname()}-{os.getpid()}-{time.time_ns():x}.jsonl"
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+        return os.open(os.path.join(folder, name), flags, 0o666)
+
+
+def _this_process() -> dict[str, Any]:
+    return {
+        "schema": SCHEMA,
+        "pid": os.getpid(),
+        "parent": os.getppid(),
+        "host": socket.gethostname(),
+        "arguments": list(getattr(sys, "orig_argv", sys.argv)),
+        "jax": str(getattr(sys.modules.get("jax"), "__version__", "")),
+        "python": sys.version.partition(" ")[0],
+    }
+
+
+def _under(partitioner: str, call: Callable[[], Any]) -> Any:
+    flag = hearing.partitioner_flag()
+    if flag is None:
+        raise RuntimeError("this JAX does not let one choose the partitioner")
+    with flag(partitioner == "shardy"):
+        return call()
+
+
+def start(folder: str, *, both: bool) -> None:
+    """Keeps every program of this process in a folder, from the moment that jax is imported."""
+    hearing.add_at_import(Keeper(folder, both))
