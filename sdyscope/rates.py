@@ -49,18 +49,22 @@ def parse_latency(text: str) -> float:
     return value
 
 
-def parse_size(text: str) -> int:
+def parse_size(text: str, *, least: int = 1) -> int:
     """Bytes of ``16GiB`` (2^30 bytes), ``16GB`` (10^9 bytes) or ``512 B``.
 
+    Args:
+        text: the size.
+        least: what it must be at least, in bytes; 0 or 1.
+
     Raises:
-        TargetError: the text is no size, or it is less than a byte.
+        TargetError: the text is no size, or it is less than that.
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found["binary"] and not found["prefix"]):
         raise TargetError(f"{text!r} is no size in bytes.", hint="Write 16GiB, 800MB or 512B.")
     scale = (1024 if found["binary"] else 1000) ** _PREFIXES[found["prefix"]]
     size = int(float(found["number"]) * scale)
-    if size < 1:
+    if size < least:
         raise TargetError(f"The size {text!r} is less than a byte.")
     return size
 

@@ -160,13 +160,14 @@ def _load(path: Path) -> Mapping[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise TargetError(f"The mesh configuration can't be read: {why}.", file=path) from error
-    loaded = _yaml(text, path) if path.suffix in (".yaml", ".yml") else _toml(text, path)
+    loaded = _yaml(text, path) if path.suffix in (".yaml", ".yml") else read_toml(text, path)
     if not isinstance(loaded, Mapping):
         raise TargetError("The file holds no table, so no mesh configuration.", file=path)
     return loaded
 
 
-def _toml(text: str, path: Path) -> Mapping[str, Any]:
+def read_toml(text: str, path: Path) -> Mapping[str, Any]:
+    """What a TOML text says; a TargetError has the place of what is no TOML."""
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
