@@ -116,6 +116,10 @@ class CompilerError(SdyscopeError):
     """JAX or XLA refused the program, or aborted on it."""
 
 
+class FallbackError(CompilerError):
+    """XLA was to run one partitioner, and ran the other."""
+
+
 def one_of(choices: Sequence[str]) -> str:
     """``a``, ``a or b``, ``a, b or c``."""
     *most, last = choices

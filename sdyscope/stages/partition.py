@@ -18,7 +18,7 @@ from typing import Any
 from sdyscope.annotations import num_partitions
 from sdyscope.compiler_log import last_words
 from sdyscope.convert import unspecified_dims
-from sdyscope.errors import CompilerError, TargetError
+from sdyscope.errors import CompilerError, FallbackError, TargetError
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware import LARGEST_CPU, Hardware
 from sdyscope.partitioned import MemoryAnalysis, Partitioned
@@ -113,7 +113,7 @@ def partition(
         _raise_if_wrong(found, on, log)
         hlo, tags = read_tags((folder / partition_child.HLO).read_text(), names)
     if chosen == "shardy" and _FELL_BACK in log:
-        raise CompilerError(
+        raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
             "to GSPMD without a word.",
             hint="Lower all of the program under one partitioner.",
