@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from sdyscope.dtypes import num_bytes
 from sdyscope.errors import ConversionError
@@ -36,6 +36,11 @@ class Digit(NamedTuple):
 
 
 Digits = tuple[Digit, ...]
+
+Written: TypeAlias = tuple[
+    int, tuple[Digits, ...], Digits, ReductionKind, Digits, tuple[int, ...] | None, int | None
+]
+"""A placement's fields, in their order."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,6 +94,19 @@ class Placement:
         if self.device is not None:
             return 1
         return self.num_devices // math.prod(digit.size for digit in self.digits)
+
+    @property
+    def written(self) -> Written:
+        """The fields, which tell equal placements apart that are written differently."""
+        return (
+            self.num_devices,
+            self.dims,
+            self.unreduced,
+            self.reduction,
+            self.manual,
+            self.order,
+            self.device,
+        )
 
     @property
     def without_manual(self) -> Placement:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from sdyscope.convert import in_words, to_named_sharding, to_tensor_sharding
 from sdyscope.errors import ConversionError
 from sdyscope.mesh import IotaTile, Mesh
-from sdyscope.placement import Placement
+from sdyscope.placement import Placement, Written
 
 __all__ = ["MANUAL", "NOTHING", "REPLICATED", "mesh_words", "placement_words"]
 
@@ -22,6 +23,12 @@ def placement_words(
     place: Placement, rank: int, mesh: Mesh | None, open_dims: tuple[int, ...] = ()
 ) -> str:
     """A placement as a PartitionSpec where it can be one, else as Shardy writes it, or in words."""
+    return _words(place.written, rank, mesh, open_dims)
+
+
+@lru_cache(1 << 12)
+def _words(written: Written, rank: int, mesh: Mesh | None, open_dims: tuple[int, ...]) -> str:
+    place = Placement(*written)
     if place.device is not None:
         return f"device {place.device}"
     if place.manual and not any(place.dims) and not open_dims:

@@ -6,6 +6,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from sdyscope.annotations import Annotation
 from sdyscope.convert import (
@@ -19,9 +20,9 @@ from sdyscope.dtypes import num_bytes
 from sdyscope.errors import ConversionError
 from sdyscope.graph import OpGraph
 from sdyscope.mesh import Mesh
-from sdyscope.placement import Placement
+from sdyscope.placement import Placement, Written
 from sdyscope.program import RequestedTensor
-from sdyscope.sharding import TensorSharding, symbol
+from sdyscope.sharding import NamedSharding, TensorSharding, symbol
 from sdyscope.source import SourceLocation
 from sdyscope.staged import Staged
 
@@ -156,13 +157,24 @@ def short(annotation: Annotation, mesh: Mesh | None) -> str:
         return annotation.text
     if annotation.placement.device is not None:
         return f"device {annotation.placement.device}"
+    written = sharding if isinstance(sharding, TensorSharding) else annotation.placement.written
     rank = len(annotation.placement.dims)
-    place = replace(annotation.placement, manual=())
-    form = sharding if isinstance(sharding, TensorSharding) else place
+    return _short(written, rank, mesh, annotation.open_dims) or annotation.text
+
+
+@lru_cache(1 << 12)
+def _short(
+    written: TensorSharding | Written, rank: int, mesh: Mesh | None, open_dims: tuple[int, ...]
+) -> str:
+    """Empty where Shardy's form can't say it."""
+    if isinstance(written, tuple):
+        form: TensorSharding | Placement = replace(Placement(*written), manual=())
+    else:
+        form = written
     try:
-        shardy = to_tensor_sharding(form, rank, mesh, open_dims=annotation.open_dims)
+        shardy = to_tensor_sharding(form, rank, mesh, open_dims=open_dims)
     except ConversionError:
-        return annotation.text
+        return ""
     return in_short(shardy, rank, mesh)
 
 
@@ -236,6 +248,14 @@ def placement_document(
     place: Placement, shape: Sequence[int] | None, dtype: str, mesh: Mesh | None
 ) -> PlacementDocument:
     """The document of the placement of a tensor."""
+    return _placement_document(place.written, None if shape is None else tuple(shape), dtype, mesh)
+
+
+@lru_cache(1 << 12)
+def _placement_document(
+    written: Written, shape: tuple[int, ...] | None, dtype: str, mesh: Mesh | None
+) -> PlacementDocument:
+    place = Placement(*written)
     local = padding = size = None
     if shape is not None:
         local, padding = place.local_shape(shape), place.padding(shape)
@@ -260,25 +280,23 @@ def byte_count(shape: Sequence[int] | None, dtype: str) -> int | None:
 
 def requested_document(asked: RequestedTensor) -> ShardingDocument | None:
     """The document of what was requested; None when it was left to the compiler."""
-    sharding = asked.sharding
-    if sharding is None:
+    if asked.sharding is None:
         return None
-    rank = len(asked.shape)
+    return _requested(asked.sharding, tuple(asked.shape), asked.dtype, asked.manual_axes)
+
+
+@lru_cache(1 << 12)
+def _requested(
+    sharding: NamedSharding, shape: tuple[int, ...], dtype: str, manual_axes: tuple[str, ...]
+) -> ShardingDocument:
+    text, rank = str(sharding), len(shape)
     try:
         place = to_placement(sharding, rank)
         opened = unspecified_dims(sharding, rank)
     except ConversionError as error:
-        return ShardingDocument(
-            str(sharding), str(sharding), (), asked.manual_axes, None, error.message
-        )
-    return ShardingDocument(
-        str(sharding),
-        str(sharding),
-        opened,
-        asked.manual_axes,
-        placement_document(place, asked.shape, asked.dtype, sharding.mesh),
-        "",
-    )
+        return ShardingDocument(text, text, (), manual_axes, None, error.message)
+    document = placement_document(place, shape, dtype, sharding.mesh)
+    return ShardingDocument(text, text, opened, manual_axes, document, "")
 
 
 def written_document(annotation: Annotation, mesh: Mesh | None) -> ShardingDocument:
