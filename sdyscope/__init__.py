@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from sdyscope.mesh import Mesh as Mesh
     from sdyscope.placement import Placement as Placement
     from sdyscope.program import Program as Program
+    from sdyscope.recordings import recording as recording
     from sdyscope.sharding import NamedSharding as NamedSharding
     from sdyscope.sharding import PartitionSpec as PartitionSpec
     from sdyscope.sharding import TensorSharding as TensorSharding
@@ -46,6 +47,7 @@ _HOMES = {
     "inspect": "inspection",
     "to_placement": "convert",
     "read": "inspection",
+    "recording": "recordings",
     "to_hlo_sharding": "convert",
     "to_named_hlo_sharding": "convert",
     "to_named_sharding": "convert",

@@ -15,7 +15,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import FrameType, ModuleType
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ class Lowering:
     Attributes:
       call: lowers it again, under whichever partitioner is set.
       arguments: what JAX's function was called with, by position.
+      keywords: and by name.
       computation: what it returned; its `stablehlo()` is the module.
       seconds: how long it took.
       called: the line of the program that led to it.
@@ -41,11 +42,13 @@ class Lowering:
         self,
         call: Callable[[], Any],
         arguments: Sequence[Any],
+        keywords: Mapping[str, Any],
         computation: Any,
         seconds: float,
     ) -> None:
         self.call = call
         self.arguments = arguments
+        self.keywords = keywords
         self.computation = computation
         self.seconds = seconds
         self.called = calling_line()
@@ -197,7 +200,8 @@ def _hearing_lower(original: Callable[..., Any]) -> Any:
         start = time.perf_counter()
         made = original(*args, **kwargs)
         seconds = time.perf_counter() - start
-        _tell("lowered", lambda: Lowering(lambda: original(*args, **kwargs), args, made, seconds))
+        again = functools.partial(original, *args, **kwargs)
+        _tell("lowered", lambda: Lowering(again, args, kwargs, made, seconds))
         return made
 
     return lower

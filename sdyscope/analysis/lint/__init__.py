@@ -1,0 +1,221 @@
+"""Lint: rules that look for what people get wrong, or are surprised by, in a program's shardings.
+
+Each rule has a stable name, a severity, an explanation, and the last stage that it needs. A rule
+that can't be run is listed with the reason, never left out.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from sdyscope.analysis.lint.arguments import ARGUMENT_RULES
+from sdyscope.analysis.lint.axes import AXIS_RULES
+from sdyscope.analysis.lint.batch import BATCH_RULES
+from sdyscope.analysis.lint.constraints import CONSTRAINT_RULES
+from sdyscope.analysis.lint.custom_calls import CALL_RULES
+from sdyscope.analysis.lint.gathered import MODULE_RULES, REQUEST_RULES, STORAGE_RULES
+from sdyscope.analysis.lint.loops import LOOP_RULES
+from sdyscope.analysis.lint.rematerialization import REMATERIALIZATION_RULES
+from sdyscope.analysis.lint.rng import RNG_RULES
+from sdyscope.analysis.lint.rule import NotApplicable, Rule
+from sdyscope.analysis.lint.subject import NOT_COMPILED, Lintable, Subject
+from sdyscope.analysis.lint.unreduced import UNREDUCED_RULES
+from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.findings import Finding, Severity
+from sdyscope.hardware import Hardware
+from sdyscope.program import Partitioner
+
+__all__ = ["RULES", "Lint", "NotRun", "Rule", "chosen_rules", "lint", "linted", "rule"]
+
+#: Every rule by its name, those about the same thing beside each other.
+RULES: Mapping[str, Rule] = {
+    one.name: one
+    for one in (
+        *MODULE_RULES,
+        *REQUEST_RULES,
+        *UNREDUCED_RULES,
+        *CONSTRAINT_RULES,
+        *AXIS_RULES,
+        *BATCH_RULES,
+        *ARGUMENT_RULES,
+        *STORAGE_RULES,
+        *REMATERIALIZATION_RULES,
+        *LOOP_RULES,
+        *CALL_RULES,
+        *RNG_RULES,
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A rule that was not run.
+
+    Attributes:
+        rule: its name.
+        partitioner: under which.
+        reason: why not, a sentence.
+        applies: whether it could have found something: False where the program has nothing for it
+            to look at.
+    """
+
+    rule: str
+    partitioner: Partitioner
+    reason: str
+    applies: bool
+
+
+@dataclass(frozen=True)
+class Lint:
+    """What all rules found.
+
+    Attributes:
+        findings: errors first, then in the order of the rules.
+        rules: the rules that were chosen.
+        not_run: those that could not be run.
+        partitioners: under which the program was looked at.
+    """
+
+    findings: tuple[Finding, ...]
+    rules: tuple[Rule, ...]
+    not_run: tuple[NotRun, ...]
+    partitioners: tuple[Partitioner, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found that is worse than a note."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+def rule(name: str) -> Rule:
+    """The rule of a name.
+
+    Raises:
+        TargetError: there is none.
+    """
+    if name not in RULES:
+        raise _unknown(name)
+    return RULES[name]
+
+
+def chosen_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """The rules whose names match a glob of ``select`` (by default all) and none of ``ignore``.
+
+    Raises:
+        TargetError: a glob matches no rule at all.
+    """
+    select, ignore = tuple(select), tuple(ignore)
+    for pattern in (*select, *ignore):
+        if not fnmatch.filter(RULES, pattern):
+            raise _unknown(pattern)
+
+    def matches(name: str, patterns: Iterable[str]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    return tuple(
+        one
+        for name, one in RULES.items()
+        if (not select or matches(name, select)) and not matches(name, ignore)
+    )
+
+
+def _unknown(name: str) -> TargetError:
+    import difflib
+
+    close = difflib.get_close_matches(name, RULES, n=3)
+    return TargetError(
+        f"There is no rule {name!r}.",
+        hint=f"Did you mean {one_of(close)}?" if close else "sdyscope lint --rules lists them.",
+    )
+
+
+def lint(
+    program: Lintable,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    compiled: bool = True,
+    on: Hardware | str | None = None,
+) -> tuple[Finding, ...]:
+    """What is wrong, or worth a look, in a program; see ``linted``."""
+    return linted(program, select=select, ignore=ignore, compiled=compiled, on=on).findings
+
+
+def linted(
+    program: Lintable,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    compiled: bool = True,
+    on: Hardware | str | None = None,
+) -> Lint:
+    """Runs the rules over a program, under each partitioner that it is lowered for.
+
+    Args:
+        program: an ``Inspection``.
+        select: globs of the rules to run; by default all.
+        ignore: globs of rules to leave out.
+        compiled: whether the program may be compiled; rules that need that are otherwise not run.
+        on: what to compile for, as ``partitioned`` takes it.
+
+    Raises:
+        CompilerError: the program can't be lowered at all.
+        TargetError: a glob matches no rule, or there is no such hardware.
+    """
+    rules = chosen_rules(select, ignore)
+    checked = program.check()
+    found: dict[Partitioner, dict[str, list[Finding]]] = {}
+    not_run: list[NotRun] = []
+    for partitioner in program.lowered:
+        subject = Subject(program, partitioner, compiles=compiled, on=on, checked=checked)
+        of_rules = found[partitioner] = {}
+        for one in rules:
+            of_rules[one.name] = []
+            reason = _missing(one, subject)
+            if reason is not None:
+                not_run.append(NotRun(one.name, partitioner, reason, True))
+                continue
+            try:
+                for finding in one.look(subject):
+                    of_rules[one.name].append(finding)
+            except NotApplicable as error:
+                needs = error.message == NOT_COMPILED
+                not_run.append(NotRun(one.name, partitioner, error.message, needs))
+            except TargetError:
+                raise
+            except SdyscopeError as error:
+                not_run.append(NotRun(one.name, partitioner, error.message, True))
+    if "partitioners-differ" in {one.name for one in rules} and len(found) < 2:
+        only = next(iter(found))
+        reason = "It compares two partitioners: --partitioner both."
+        not_run.append(NotRun("partitioners-differ", only, reason, True))
+    return Lint(_merged(found, rules), rules, tuple(not_run), tuple(found))
+
+
+def _missing(one: Rule, subject: Subject) -> str | None:
+    """Why a rule can't be run at all."""
+    return NOT_COMPILED if one.needs == "compiled" and not subject.compiles else None
+
+
+def _merged(
+    found: Mapping[Partitioner, Mapping[str, Sequence[Finding]]], rules: Sequence[Rule]
+) -> tuple[Finding, ...]:
+    """Every finding once; one that is there under every partitioner is about all of them."""
+    order = {severity: number for number, severity in enumerate(get_args(Severity))}
+    merged: list[Finding] = []
+    for one in rules:
+        times: dict[Finding, set[Partitioner]] = {}
+        for partitioner, of_rules in found.items():
+            for finding in of_rules[one.name]:
+                alike = replace(finding, partitioner=None)
+                about = found if finding.partitioner is None else (partitioner,)
+                times.setdefault(alike, set()).update(about)
+        for finding, under in times.items():
+            if under >= set(found):  # one that is about all of them says so itself
+                merged.append(finding)
+            else:
+                merged += [replace(finding, partitioner=each) for each in found if each in under]
+    return tuple(sorted(merged, key=lambda finding: order[finding.severity]))

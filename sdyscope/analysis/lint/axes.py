@@ -1,0 +1,71 @@
+"""Rules about the axes of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.analysis.lint.rule import NotApplicable, Rule
+from sdyscope.analysis.lint.subject import Subject
+from sdyscope.convert import name_axes
+from sdyscope.errors import ConversionError
+from sdyscope.findings import Finding
+from sdyscope.mesh import Mesh
+
+__all__ = ["AXIS_RULES"]
+
+
+def _unused(subject: Subject) -> Iterator[Finding]:
+    mesh = subject.mesh
+    used = _used(subject, mesh)
+    if not used:
+        raise NotApplicable("No sharding of the program names an axis of its mesh.")
+    for axis in mesh.axes:
+        if axis.size > 1 and axis.name not in used:
+            yield Finding(
+                "unused-mesh-axis",
+                "warning",
+                f"No sharding names the mesh axis {axis.name!r}: the {axis.size} devices along it "
+                "hold the same and compute the same.",
+                hint=f"Shard a dimension over {axis.name!r}, such as that of the batch, or take it "
+                "out of the mesh.",
+            )
+
+
+def _used(subject: Subject, mesh: Mesh) -> set[str]:
+    used: set[str] = set()
+    for asked in subject.program.requested:
+        used.update(asked.manual_axes)
+        if asked.sharding is not None:
+            spec = asked.sharding.spec
+            used.update((*spec.axis_names(), *spec.unreduced, *spec.reduced))
+    for written in subject.annotations:
+        used.update(written.manual_axes)
+        place = written.placement
+        if place is None or place.num_devices != mesh.size:
+            continue
+        for digits in (*place.dims, place.unreduced, place.manual, written.manual):
+            try:
+                used.update(axis.name for axis in name_axes(digits, mesh, place.order))
+            except ConversionError as error:
+                # Blocks that follow no axes of this mesh: which of them they use can't be said.
+                raise NotApplicable(f"Not every sharding is on the mesh: {error.message}.") from (
+                    error
+                )
+    return used
+
+
+AXIS_RULES = (
+    Rule(
+        "unused-mesh-axis",
+        "warning",
+        "lowered",
+        "No sharding of the program names a mesh axis of more than one device.",
+        """All devices along the axis hold the same blocks and do the same work, so they are of no
+        use: no argument, result, constraint or `shard_map` of the program names it. Axes of size 1
+        are not found.
+
+        An axis that the program does not name, such as one over replicas that another program
+        averages, is not a fault; ignore the rule for that program.""",
+        _unused,
+    ),
+)

@@ -1,0 +1,145 @@
+"""A rule about reshardings that XLA can only do by making a whole tensor on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.analysis.lint.rule import NotApplicable, Rule
+from sdyscope.analysis.lint.subject import Subject
+from sdyscope.analysis.rematerializations import Rematerialization, rematerializations
+from sdyscope.analysis.values import plain_scope
+from sdyscope.annotations import Annotation
+from sdyscope.convert import to_placement
+from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.findings import Finding
+from sdyscope.hlo import read_hlo
+from sdyscope.placement import Placement
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.tiling import TupleSharding
+
+__all__ = ["REMATERIALIZATION_RULES"]
+
+_HINT = (
+    "Go there in steps that XLA knows, with a constraint between the two, or shard one of them "
+    "closer to the other: change one axis or one dimension at a time."
+)
+
+
+def _look(subject: Subject) -> Iterator[Finding]:
+    if subject.compiles:
+        yield from _confirmed(subject)
+    else:
+        yield from _predicted(subject)
+
+
+def _confirmed(subject: Subject) -> Iterator[Finding]:
+    """What XLA itself logs, each line of the program once."""
+    told: dict[object, list[Rematerialization]] = {}
+    for one in subject.collectives.rematerializations:
+        key = one.source or (plain_scope(one.scope), one.primitive)
+        told.setdefault((key, one.before, one.after), []).append(one)
+    for alike in told.values():
+        one = alike[0]
+        rank = len(one.shape.dimensions) if one.shape is not None else 0
+        times = f" (so it is for {len(alike)} ops of this line)" if len(alike) > 1 else ""
+        name = f"{one.scope}/{one.primitive}".strip("/") or one.operation
+        yield Finding(
+            "full-rematerialization",
+            "warning",
+            "XLA knows no better way from one sharding to the other than to make the whole tensor "
+            f"on every device, and says so{times}.",
+            tensor=name,
+            kind="op",
+            source=one.source,
+            partitioner=subject.partitioner,
+            expected=f"to {_words(subject, one.after, rank)}",
+            found=f"from {_words(subject, one.before, rank)}",
+            hint=_HINT,
+        )
+
+
+def _words(subject: Subject, text: str, rank: int) -> str:
+    try:
+        parsed = parse_hlo_sharding(text)
+        if isinstance(parsed, TupleSharding) or not rank:
+            return text
+        return subject.words(to_placement(parsed, rank, None, subject.partitioned.devices))
+    except (SyntaxTextError, ConversionError):
+        return text
+
+
+def _predicted(subject: Subject) -> Iterator[Finding]:
+    """What XLA logs about the program's constraints alone, where they move a value."""
+    from sdyscope.stages.reshard_probe import Probe, probe
+
+    moves = _moves(subject)
+    if not moves:
+        return
+    probes = [Probe(one.shape or (), one.dtype, before, after) for one, before, after in moves]
+    made = probe(list(dict.fromkeys(probes)), subject.mesh)
+    found = rematerializations(made.rematerializations, read_hlo(made.hlo))
+    wrong = {one.primitive for one in found}
+    names = {asked: name for name, asked in made.names.items()}
+    told: set[object] = set()
+    for (one, before, after), asked in zip(moves, probes, strict=True):
+        key = (one.source or one.path, asked)
+        if names[asked] not in wrong or key in told:
+            continue
+        told.add(key)
+        yield Finding(
+            "full-rematerialization",
+            "warning",
+            "XLA will know no better way from one sharding to the other than to make the whole "
+            "tensor on every device. This is predicted: XLA was asked about this move alone.",
+            tensor=one.path,
+            kind="constraint",
+            source=one.source,
+            partitioner=subject.partitioner,
+            expected=f"to {subject.words(after)}",
+            found=f"from {subject.words(before)}",
+            hint=_HINT,
+        )
+
+
+def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
+    """The constraints that move a value from one sharding to another, neither of them whole."""
+    if subject.partitioner != "shardy":
+        raise NotApplicable("What GSPMD will move is only known when the program is compiled.")
+    found = []
+    for one in subject.annotations:
+        if one.kind != "constraint" or one.manual or not one.shape:
+            continue
+        operands = subject.graph.operands(one.op)
+        before = subject.placement((operands[0][0].id, operands[0][1].result)) if operands else None
+        after = subject.placement((one.op, 0))
+        if before is None or after is None or before == after:
+            continue
+        whole = before.is_replicated or after.is_replicated
+        if not (whole or before.manual or after.manual or before.unreduced or after.unreduced):
+            found.append((one, before, after))
+    return found
+
+
+REMATERIALIZATION_RULES = (
+    Rule(
+        "full-rematerialization",
+        "warning",
+        "propagated",
+        "XLA makes a whole tensor on every device to shard it otherwise.",
+        """XLA's partitioner goes from one sharding to another by slices, all-to-alls, permutes and
+        all-gathers over some of the axes. Where it knows no such way, it gathers all of the tensor
+        on every device and cuts it anew, and logs "Involuntary full rematerialization" without a
+        word on where (jax-ml/jax#18591, openxla/xla#7148, openxla/xla#15402, jax-ml/jax#21562).
+        Here it is led back to the op and its line.
+
+        Of a compiled program these are XLA's own words: confirmed. Without compiling it is
+        predicted, for the program's constraints: those that move a value from one sharding to
+        another, as Shardy propagates them, are put into a module of their own that has nothing
+        else, and XLA is asked about that. Reshardings that no constraint asks for, and those of
+        GSPMD, are only known of a compiled program.
+
+        Going to or from a tensor that is whole everywhere is no rematerialization, and not
+        found.""",
+        _look,
+    ),
+)

@@ -1,0 +1,140 @@
+"""Rules about random numbers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from sdyscope.analysis.lint.rule import Rule
+from sdyscope.analysis.lint.subject import Subject
+from sdyscope.findings import Finding
+from sdyscope.graph import Op
+from sdyscope.source import SourceLocation
+
+__all__ = ["RNG_RULES"]
+
+#: Fewer numbers are keys, or nobody's trouble.
+_MANY = 1024
+#: What JAX calls the counters of a Threefry that can be split.
+_SPLITTABLE = "iota_2x32_shape"
+
+
+def _threefry(subject: Subject) -> Iterator[Finding]:
+    graph = subject.graph
+    splittable = {op.function for op in graph.operations() if op.scope.endswith(_SPLITTABLE)}
+    for op in graph.operations():
+        if not _is_threefry(op) or op.function in splittable:
+            continue
+        if op.function.startswith("threefry"):
+            continue  # its own inside
+        place = _largest_in_pieces(subject, op)
+        if place is None:
+            continue
+        numbers, words = place
+        yield Finding(
+            "threefry-not-partitionable",
+            "warning",
+            f"{numbers:,} random words are drawn with jax_threefry_partitionable off, and are in "
+            "pieces on several devices: their halves are computed together and sent where they "
+            "belong.",
+            tensor=_scope(subject, op),
+            kind="op",
+            source=_source(subject, op),
+            partitioner=subject.partitioner,
+            found=words,
+            hint="Set jax_threefry_partitionable (JAX's default since 0.5); the numbers change.",
+        )
+
+
+def _is_threefry(op: Op) -> bool:
+    if op.callee is not None:
+        return op.callee.startswith("threefry2x32")
+    return "threefry2x32" in (op.call_target or "")
+
+
+def _largest_in_pieces(subject: Subject, op: Op) -> tuple[int, str] | None:
+    for number, kind in enumerate(op.types):
+        shape = kind.shape
+        if shape is None or None in shape:
+            continue
+        size = math.prod(each or 0 for each in shape)
+        place = subject.placement((op.id, number)) if size >= _MANY else None
+        if place is not None and any(shards > 1 for shards in place.shards):
+            return size * len(op.types), subject.words(place)
+    return None
+
+
+def _bit_generator(subject: Subject) -> Iterator[Finding]:
+    for op in subject.graph.operations():
+        if op.kind not in ("stablehlo.rng_bit_generator", "stablehlo.rng", "mhlo.rng"):
+            continue
+        place = _largest_in_pieces(subject, op)
+        if place is None:
+            continue
+        numbers, words = place
+        yield Finding(
+            "rng-replicated",
+            "warning",
+            f"XLA's generator draws {numbers // len(op.types):,} numbers of which a device needs "
+            "a part: it can't be split, so each device draws all of them and takes its own.",
+            tensor=_scope(subject, op),
+            kind="op",
+            source=_source(subject, op),
+            partitioner=subject.partitioner,
+            found=words,
+            hint="Draw with Threefry, which is split, or in a shard_map with a key for each "
+            "device.",
+        )
+
+
+def _source(subject: Subject, op: Op) -> SourceLocation | None:
+    """The line of the program that an op inside JAX's functions is called from."""
+    at: Op | None = op
+    seen: set[str] = set()
+    while at is not None and at.source is None and at.function not in seen:
+        seen.add(at.function)
+        at = next(iter(subject.graph.callers(at.function)), None)
+    return None if at is None else at.source
+
+
+def _scope(subject: Subject, op: Op) -> str:
+    """The scope of an op inside JAX's functions, with that of the outermost call."""
+    at, scope = op, op.scope
+    seen: set[str] = set()
+    while at.function not in seen and (callers := subject.graph.callers(at.function)):
+        seen.add(at.function)
+        at = callers[0]
+        if not scope.startswith(at.scope):
+            scope = f"{at.scope}/{scope}"
+    return scope
+
+
+RNG_RULES = (
+    Rule(
+        "threefry-not-partitionable",
+        "warning",
+        "propagated",
+        "Sharded random numbers are drawn with `jax_threefry_partitionable` off.",
+        """The old form of Threefry computes an array in two halves and puts one behind the other.
+        Sharded, each device then has to send what it computed to where it belongs, and the numbers
+        may depend on the sharding (jax-ml/jax#40232, jax-ml/jax#21232). With
+        `jax_threefry_partitionable`, on by default since JAX 0.5, each device draws its own.
+
+        It is read off the module, where the two forms look different. Draws of fewer than 1,024
+        words and draws that stay whole are not found.""",
+        _threefry,
+    ),
+    Rule(
+        "rng-replicated",
+        "warning",
+        "propagated",
+        "Each device draws all random numbers, and keeps a part.",
+        """The generators `rbg` and `unsafe_rbg` are one op of XLA's, which its partitioner does not
+        split: whatever the sharding of the result, each device draws the whole array and slices.
+        For dropout masks that is the cost of the mask times the number of devices.
+
+        Draws of fewer than 1,024 numbers and draws that are whole on every device anyway are not
+        found.""",
+        _bit_generator,
+    ),
+)

@@ -1,0 +1,220 @@
+"""What rules look at: one program under one partitioner, each stage made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, Protocol
+
+from sdyscope.analysis.check import Check
+from sdyscope.analysis.collective_totals import Collectives
+from sdyscope.analysis.lint.placed import Placed, placed
+from sdyscope.analysis.lint.rule import NotApplicable
+from sdyscope.analysis.memory import Memory
+from sdyscope.analysis.value_names import ValueNames
+from sdyscope.annotations import Annotation
+from sdyscope.convert import in_words
+from sdyscope.errors import CompilerError
+from sdyscope.graph import OpGraph
+from sdyscope.hardware import Hardware
+from sdyscope.hlo import HloModule, read_hlo
+from sdyscope.mesh import Mesh
+from sdyscope.partitioned import Partitioned
+from sdyscope.placement import Placement
+from sdyscope.program import Partitioner, RequestedTensor
+from sdyscope.propagated import Propagated, ValueId
+from sdyscope.tensors import TensorTable
+
+__all__ = ["NOT_COMPILED", "Lintable", "Subject"]
+
+NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out."
+
+
+class Lintable(Protocol):
+    """The program, as an ``Inspection`` has it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def lowered(self) -> Mapping[Partitioner, Any]:
+        """Its modules."""
+
+    @property
+    def requested(self) -> Sequence[RequestedTensor]:
+        """What its author asked for."""
+
+    @property
+    def tensors(self) -> TensorTable:
+        """Its tensors."""
+
+    def check(self) -> Check:
+        """What was requested against what was lowered."""
+
+    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
+        """The op graph of a module."""
+
+    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
+        """What is written in a module."""
+
+    def propagated(
+        self, partitioner: Partitioner | None = None, *, by_xla: bool = False
+    ) -> Propagated:
+        """The propagation of a module."""
+
+    def partitioned(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> Partitioned:
+        """The compiled program."""
+
+    def memory(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> Memory:
+        """What a device holds."""
+
+    def collectives(
+        self,
+        partitioner: Partitioner | None = None,
+        on: Hardware | str | None = None,
+        *,
+        origins: bool = True,
+    ) -> Collectives:
+        """What a device sends."""
+
+    def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
+        """The mesh, where there is just one."""
+
+
+class Subject:
+    """One program under one partitioner.
+
+    Args:
+        program: the program.
+        partitioner: under which it is looked at.
+        compiles: whether the program may be compiled.
+        on: what to compile for; by default virtual CPU devices.
+        checked: the program's check, which is one for all partitioners.
+    """
+
+    def __init__(
+        self,
+        program: Lintable,
+        partitioner: Partitioner,
+        *,
+        compiles: bool,
+        on: Hardware | str | None,
+        checked: Check,
+    ) -> None:
+        self.program = program
+        self.partitioner = partitioner
+        self.compiles = compiles
+        self.on = on
+        self.checked = checked
+
+    @property
+    def module(self) -> Any:
+        """The lowered module, a ``LoweredModule``."""
+        return self.program.lowered[self.partitioner]
+
+    @cached_property
+    def graph(self) -> OpGraph:
+        """The op graph of the lowered module."""
+        return self.program.graph(self.partitioner)
+
+    @cached_property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """What is written in the lowered module."""
+        return self.program.annotations(self.partitioner)
+
+    @cached_property
+    def names(self) -> ValueNames:
+        """What to call values of the lowered module."""
+        return ValueNames(self.graph)
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The program's mesh.
+
+        Raises:
+            NotApplicable: it has none, or several.
+        """
+        found = self.program.only_mesh(self.partitioner)
+        if found is None:
+            raise NotApplicable("The program has no mesh, or more than one.")
+        return found
+
+    @cached_property
+    def propagated(self) -> Propagated:
+        """The propagation, by XLA where Shardy's own passes alone can't do it.
+
+        Raises:
+            SdyscopeError: there is none.
+        """
+        try:
+            return self.program.propagated(self.partitioner)
+        except CompilerError:
+            if not self.compiles or self.partitioner == "gspmd":
+                raise
+            return self.program.propagated(self.partitioner, by_xla=True)
+
+    @cached_property
+    def partitioned(self) -> Partitioned:
+        """The compiled program.
+
+        Raises:
+            SdyscopeError: it is not compiled, or can't be.
+        """
+        if not self.compiles:
+            raise NotApplicable(NOT_COMPILED)
+        return self.program.partitioned(self.partitioner, self.on)
+
+    @cached_property
+    def hlo(self) -> HloModule:
+        """The text of the compiled program, read; raises as ``partitioned`` does."""
+        return read_hlo(self.partitioned.hlo)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What a device holds; raises as ``partitioned`` does."""
+        _ = self.partitioned
+        return self.program.memory(self.partitioner, self.on)
+
+    @cached_property
+    def collectives(self) -> Collectives:
+        """What a device sends, without origins; raises as ``partitioned`` does."""
+        _ = self.partitioned
+        return self.program.collectives(self.partitioner, self.on, origins=False)
+
+    @cached_property
+    def explained_collectives(self) -> Collectives:
+        """What a device sends, with origins; raises as ``partitioned`` does."""
+        _ = self.partitioned
+        return self.program.collectives(self.partitioner, self.on)
+
+    @cached_property
+    def arguments(self) -> tuple[Placed, ...]:
+        """The arguments, and where they are as far as that is known."""
+        return placed(self.program.tensors, "argument", self.partitioner, self._compiled_memory)
+
+    @cached_property
+    def results(self) -> tuple[Placed, ...]:
+        """The results, likewise."""
+        return placed(self.program.tensors, "result", self.partitioner, self._compiled_memory)
+
+    @property
+    def _compiled_memory(self) -> Memory | None:
+        return self.memory if self.compiles else None
+
+    def placement(self, value: ValueId) -> Placement | None:
+        """Where a value of the lowered module is after propagation; None where that is not known.
+
+        Raises:
+            SdyscopeError: there is no propagation.
+        """
+        found = self.propagated.values.get(value)
+        return None if found is None else found.placement
+
+    def words(self, place: Placement) -> str:
+        """A placement in words, with the axes of the program's mesh where it has one."""
+        return in_words(place, self.program.only_mesh(self.partitioner))

@@ -1,0 +1,58 @@
+"""What JAX was asked to lower, as the `jax.stages.Traced` that it came from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import jax
+from jax._src import pjit as jit_internals
+
+
+def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """A `jax.stages.Traced` of a program that was called, not traced by hand.
+
+    Its arguments are flat, and have the shardings that JAX settled on for the arrays of the call.
+
+    Args:
+      arguments: what `lower_sharding_computation` was called with, by position.
+      keywords: and by name.
+    """
+    jaxpr, _, name, in_shardings, out_shardings, in_layouts, out_layouts, donated = arguments[:8]
+    params = {
+        "jaxpr": jaxpr,
+        "in_shardings": tuple(in_shardings),
+        "out_shardings": tuple(out_shardings),
+        "in_layouts": tuple(in_layouts),
+        "out_layouts": tuple(out_layouts),
+        "donated_invars": tuple(donated),
+        "ctx_mesh": keywords["context_mesh"],
+        "name": name,
+        "keep_unused": keywords["keep_unused"],
+        "inline": False,
+        "compiler_options_kvs": keywords["compiler_options_kvs"],
+    }
+    flat = tuple(map(_argument, jaxpr.in_avals))
+    known = {
+        # JAX up to 0.8: a function that lowers, which has the arguments in it.
+        "lfg": lambda: jax.tree_util.Partial(
+            jit_internals._resolve_and_lower, flat, pgle_profiler=None
+        ),
+        "meta_tys_flat": lambda: flat,
+        "params": lambda: params,
+        "in_tree": lambda: jax.tree.structure((tuple(range(len(flat))), {})),
+        "out_tree": lambda: jax.tree.structure(tuple(range(len(jaxpr.out_avals)))),
+        "num_consts": lambda: 0,
+        "consts": lambda: (),
+        "fun_sourceinfo": lambda: None,
+    }
+    wanted = list(inspect.signature(jax.stages.Traced.__init__).parameters)[1:]
+    return jax.stages.Traced(*(known[parameter]() for parameter in wanted))
+
+
+def _argument(aval: Any) -> Any:
+    make = getattr(jit_internals, "create_meta_ty", None)
+    if make is not None:
+        return make(aval, None, None, True, False)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype)
