@@ -16,6 +16,7 @@ Exit status: the command's own (0 or 1), or 2 after an error, which is then all 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import io
@@ -26,7 +27,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -66,6 +67,19 @@ class Errand:
     terminal: bool
     columns: int | None
     encoding: str
+
+    def command(self) -> list[str]:
+        """What starts the child.
+
+        Modules are found where the parent finds them, and never in the working directory by
+        chance, which may hold somebody else's files.
+        """
+        start = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"from sdyscope import __main__, child; "
+            f"child.serve(__main__.run_here, **{asdict(self)!r})"
+        )
+        return [sys.executable, "-P", "-c", start]
 
 
 _serving: list[Errand] = []
@@ -129,23 +143,14 @@ def run(
             columns=here.columns,
             encoding=here.stream.encoding,
         )
-        # Modules are found where the parent finds them, and never in the working directory by
-        # chance, which may hold somebody else's files.
-        start = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from sdyscope import __main__, child; "
-            f"child.serve(__main__.run_here, **{asdict(errand)!r})"
-        )
-        code = _supervise(
-            [sys.executable, "-P", "-c", start], answer, {**environment, **os.environ}
-        )
+        code = _supervise(errand.command(), answer, {**environment, **os.environ})
         log = _read(errand.log)
         if verbose:
             for line in compiler_log.noteworthy(log):
                 print(f"compiler: {line}", file=sys.stderr)
         status = _read(errand.status)
         if not status:
-            raise _ended_early(name, code, log)
+            raise ended_early(name, code, log)
         if status in ("0", "1"):
             _pass_on(answer, here)
         return int(status)
@@ -157,32 +162,53 @@ def _supervise(command: list[str], answer: BinaryIO, environment: Mapping[str, s
     Returns:
       The child's exit status, negative when a signal ended it.
     """
+    with supervised() as start:
+        return start(command, stdout=answer, env=environment).wait()
+
+
+@contextlib.contextmanager
+def supervised() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Children that a signal stops which stops this process; for the main thread.
+
+    Yields a function that starts a child, as `subprocess.Popen` does, from any thread.
+
+    Raises:
+      Stopped: at the end, when a signal came; whatever was started has ended or will.
+      TargetError: from the function, when there can be no child.
+    """
     stopped: list[int] = []
     children: list[subprocess.Popen[bytes]] = []
 
     def stop(signum: int, frame: FrameType | None) -> None:
         stopped.append(signum)
         for process in children:
-            process.terminate()
-            # C++ code does not look at signals: it is killed when the time of grace is over.
-            timer = threading.Timer(GRACE, process.kill)
-            timer.daemon = True
-            timer.start()
+            end(process)
+
+    def end(process: subprocess.Popen[bytes]) -> None:
+        process.terminate()
+        # C++ code does not look at signals: it is killed when the time of grace is over.
+        timer = threading.Timer(GRACE, process.kill)
+        timer.daemon = True
+        timer.start()
+
+    def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
+        try:
+            process = subprocess.Popen(command, **options)
+        except OSError as error:
+            raise TargetError(f"cannot start a child process: {error.strerror}") from error
+        children.append(process)
+        if stopped:
+            end(process)
+        return process
 
     before = {number: signal.signal(number, stop) for number in _STOPPING}
     try:
-        children.append(subprocess.Popen(command, stdout=answer, env=environment))
-        if stopped:
-            children[0].terminate()
-        code = children[0].wait()
-    except OSError as error:
-        raise TargetError(f"cannot start a child process: {error.strerror}") from error
+        yield start
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
     if stopped:
         raise Stopped(stopped[0])
-    return code
 
 
 class Stopped(Exception):  # noqa: N818 - it is not an error
@@ -193,7 +219,8 @@ class Stopped(Exception):  # noqa: N818 - it is not an error
         self.signum = signum
 
 
-def _ended_early(name: str, code: int, log: str) -> CompilerError:
+def ended_early(name: str, code: int, log: str) -> CompilerError:
+    """The error that a child ended before it had an answer."""
     words = compiler_log.last_words(log)
     reason = f": {words}" if words else "."
     if code >= 0:
