@@ -359,7 +359,7 @@ def _check_axes(
             raise TargetError(
                 f"{word} does not use the mesh axis {name!r}.", hint=f"Did you mean {close[0]!r}?"
             )
-    if idle and not used and default_mesh:
+    if idle and not used and default_mesh and not set(default_mesh) & set(axes.shape):
         raise TargetError(
             f"{word} uses none of the axes of the mesh {_axes_text(axes)}.",
             hint=f"It knows {', '.join(default_mesh)}.",

@@ -215,13 +215,15 @@ def _compare_sharding(
                 expected=words,
                 found=there.text,
             )
-        if any(dim.priority for dim in there.sharding.dim_shardings):
+        written = [dim.priority or 0 for dim in there.sharding.dim_shardings]
+        wanted = [priority or 0 for priority in asked.priorities] or [0] * len(written)
+        if written != wanted:
             yield _finding(
                 tensor,
                 "lowered-differs",
                 "The module gives dimensions a priority that was not asked for.",
                 partitioner=partitioner,
-                expected=words,
+                expected=f"{words}, priorities {wanted}" if any(wanted) else words,
                 found=there.text,
             )
 

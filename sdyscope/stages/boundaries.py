@@ -42,6 +42,8 @@ class Boundary:
       shard_map: The parameters of a shard_map.
       out_avals: Abstract values of a shard_map's results.
       unconstrained: Dimensions that the partitioner may shard as it likes.
+      priorities: Shardy's user priority of each dimension, of a constraint that has them: not
+        JAX's own, but a primitive with its name and parameters and this one.
       manual_axes: Mesh axes over which the surrounding code is manual (its shapes are local).
       index: Which argument or result of a nested jit this is.
     """
@@ -54,6 +56,7 @@ class Boundary:
     shard_map: ShardMap | None = None
     out_avals: tuple[Any, ...] = ()
     unconstrained: frozenset[int] = frozenset()
+    priorities: tuple[int | None, ...] = ()
     manual_axes: tuple[str, ...] = ()
     index: int | None = None
 
@@ -92,6 +95,7 @@ class _Walk:
                     (equation.outvars[0].aval,),
                     (params["sharding"],),
                     unconstrained=frozenset(params["unconstrained_dims"] or ()),
+                    priorities=tuple(params.get("priorities", ())),
                     manual_axes=self.manual_axes,
                 )
             case "reshard":

@@ -238,6 +238,18 @@ def _mesh_of_arguments(program: Program) -> Any:
     return meshes.pop() if len(meshes) == 1 else None
 
 
+def trace_for(program: Program, traced: Any, partitioner: Partitioner) -> Any:
+    """The program's trace as a partitioner needs it: `traced`, unless it was made for the other.
+
+    Raises:
+      NotLowerable: tracing it again raised.
+    """
+    if compat.is_traced_for(traced, partitioner) or isinstance(program.fun, jax.stages.Traced):
+        return traced
+    with compat.partitioner(partitioner):
+        return trace(program)
+
+
 def lower(
     program: Program | Any,
     partitioner: Partitioner,
@@ -295,6 +307,14 @@ def lower(
 def _lower(
     traced: Any, name: str, partitioner: Partitioner, platforms: Sequence[str] | None, written: Any
 ) -> Any:
+    if not compat.is_traced_for(traced, partitioner):
+        needed = "a sharding_rule" if partitioner == "shardy" else "infer_sharding_from_operands"
+        raise NotLowerable(
+            f"{name} can't be lowered under {partitioner}: its custom_partitioning was traced "
+            f"without {needed}.",
+            partitioner=partitioner,
+            hint="Give def_partition both, and the Program the function that jax.jit returned.",
+        )
     try:
         with compat.partitioner(partitioner):
             chosen = None if platforms is None else tuple(platforms)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -184,16 +184,9 @@ def _joined(value: Any, dims: Mapping[str, int], sizes: _Axes) -> Any:
 # --- what it computes in --------------------------------------------------------------------------
 
 
-def _equations(jaxpr: Any) -> Iterator[Any]:
-    for equation in getattr(jaxpr, "jaxpr", jaxpr).eqns:
-        yield equation
-        for inner in compat.sub_jaxprs(equation.params):
-            yield from _equations(inner)
-
-
 def draws_random_numbers(traced: Any) -> bool:
     """Whether some op makes random bits."""
-    return any(equation.primitive.name.startswith(_RANDOM) for equation in _equations(traced.jaxpr))
+    return any(equation.primitive.name.startswith(_RANDOM) for equation in compat.equations(traced.jaxpr))
 
 
 def compute_dtypes(traced: Any, platform: str) -> tuple[str, ...]:
@@ -205,7 +198,7 @@ def compute_dtypes(traced: Any, platform: str) -> tuple[str, ...]:
         to bf16, unless a higher precision is asked for.
     """
     found: set[str] = set()
-    for equation in _equations(traced.jaxpr):
+    for equation in compat.equations(traced.jaxpr):
         for variable in equation.outvars:
             dtype = getattr(variable.aval, "dtype", None)
             if dtype is not None and jnp.issubdtype(dtype, jnp.inexact):

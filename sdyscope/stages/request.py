@@ -239,6 +239,7 @@ def _constraint(boundary: Boundary, ordinal: int) -> RequestedTensor:
         source=boundary.source,
         ordinal=ordinal,
         manual_axes=boundary.manual_axes,
+        priorities=boundary.priorities,
     )
 
 

@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import NamedSharding
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from programs import AUTO, EXPLICIT, PROGRAMS, array, constrain
 
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.program import Program
 from sdyscope.stages import compat
@@ -318,3 +320,40 @@ def test_importing_the_package_and_targets_leaves_jax_out():
     assert "jax" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def custom(**defined):
+    """A jitted function with custom_partitioning, defined with these rules or callbacks."""
+
+    @custom_partitioning
+    def double(x):
+        return x * 2
+
+    double.def_partition(
+        partition=lambda mesh, args, result: (mesh, lambda x: x * 2, result.sharding, args),
+        **defined,
+    )
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    argument = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return Program("double", jax.jit(lambda x: double(x)), (argument,))
+
+
+def infer(mesh, args, result):
+    return args[0].sharding
+
+
+def test_custom_partitioning_is_traced_for_each_partitioner():
+    inspection = Inspection(custom(infer_sharding_from_operands=infer, sharding_rule="i j -> i j"))
+    assert inspection.failures == {}
+    for partitioner, module in inspection.lowered.items():
+        text = module.text(debug_info=False)
+        assert "@CustomSPMDPartitioning" in text
+        assert ("sdy.sharding_rule" in text) == (partitioner == "shardy")
+    with pytest.raises(NotLowerable, match="traced without infer_sharding_from_operands"):
+        lower(inspection.traced, "gspmd")
+
+
+def test_custom_partitioning_that_only_shardy_understands():
+    inspection = Inspection(custom(sharding_rule="i j -> i j"))
+    assert set(inspection.lowered) == {"shardy"}
+    assert "infer_sharding_from_operands" in str(inspection.failures["gspmd"])
