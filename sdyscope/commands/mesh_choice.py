@@ -41,10 +41,22 @@ def read_devices(_: click.Context, __: click.Parameter, value: str | None) -> De
     """Reads `16`, or `4096x8slices`, which is 8 slices of 4,096 devices."""
     if value is None:
         return None
-    found = _DEVICES.fullmatch(value)
+    try:
+        return parse_devices(value)
+    except TargetError as error:
+        raise click.BadParameter(error.message) from error
+
+
+def parse_devices(text: str) -> Devices:
+    """The devices of `16` or `4096x8slices`.
+
+    Raises:
+      TargetError: it is neither.
+    """
+    found = _DEVICES.fullmatch(text)
     if found is None or not int(found["count"]) or not int(found["slices"] or 1):
-        raise click.BadParameter(
-            f"{value!r} is no number of devices, such as 16, or 4096x8slices for 8 slices of 4096."
+        raise TargetError(
+            f"{text!r} is no number of devices, such as 16, or 4096x8slices for 8 slices of 4096."
         )
     slices = int(found["slices"] or 1)
     return Devices(int(found["count"]) * slices, slices)
@@ -71,28 +83,54 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
             devices = None if count is None else Devices(count)
         else:
             devices = parameters.pop("devices")
-        shape = _shape(mesh, mesh_config, mesh_selector)
-        if shape is None:
-            if devices is not None and not has_devices:
-                raise TargetError(
-                    "--devices is what the size of a mesh axis is inferred from, and there is no "
-                    "mesh.",
-                    hint="Give one with --mesh, such as data=-1,model=2, or with --mesh-config.",
-                )
-            return function(mesh=None, **parameters)
-        if mesh is not None and shape.is_sized and (has_devices or devices is None):
-            return function(mesh=mesh, **parameters)
-        found = shape.over(**_devices(shape, devices, parameters))
-        if found.mesh.device_ids is not None:
-            click.echo(
-                f"note: on {found.slices} slices JAX puts the devices of {found} in another order "
-                "than that of their numbers; here they are in order, so that other axes cross "
-                "slices.",
-                err=True,
-            )
-        return function(mesh=found.sizes, **parameters)
+        chosen = chosen_mesh(
+            mesh, mesh_config, mesh_selector, devices, parameters, has_devices=has_devices
+        )
+        return function(mesh=chosen, **parameters)
 
     return command
+
+
+def chosen_mesh(
+    mesh: Mapping[str, int] | None,
+    config: str | None,
+    selector: str | None,
+    devices: Devices | None,
+    parameters: Mapping[str, Any],
+    *,
+    has_devices: bool = False,
+) -> dict[str, int] | None:
+    """The sizes of the mesh axes in order; None for the target's own mesh.
+
+    Args:
+      mesh: what `--mesh` says.
+      config: what `--mesh-config` says.
+      selector: what `--mesh-selector` says.
+      devices: what `--devices` says.
+      parameters: the command's others, of which `on`, `target` or `targets` and `settings` count.
+      has_devices: whether the command has a `--devices` of its own.
+
+    Raises:
+      TargetError: they do not fit each other, or a size can't be inferred.
+    """
+    shape = _shape(mesh, config, selector)
+    if shape is None:
+        if devices is not None and not has_devices:
+            raise TargetError(
+                "--devices is what the size of a mesh axis is inferred from, and there is no mesh.",
+                hint="Give one with --mesh, such as data=-1,model=2, or with --mesh-config.",
+            )
+        return None
+    if mesh is not None and shape.is_sized and (has_devices or devices is None):
+        return dict(mesh)
+    found = shape.over(**_devices(shape, devices, parameters))
+    if found.mesh.device_ids is not None:
+        click.echo(
+            f"note: on {found.slices} slices JAX puts the devices of {found} in another order "
+            "than that of their numbers; here they are in order, so that other axes cross slices.",
+            err=True,
+        )
+    return found.sizes
 
 
 def known_devices(
