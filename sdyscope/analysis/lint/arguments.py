@@ -199,8 +199,8 @@ ARGUMENT_RULES = (
         How a group is sharded is read off the group: parameters that are all whole, as under pure
         data parallelism, or all on `model` and on nothing else, are a decision, and nothing is
         found. `sdyscope memory` lists everything that could be sharded further, and how much that
-        saves. Small tensors (biases, scales) are below the 5 %. What an optimizer keeps of a tensor
-        is counted with it.""",
+        saves. Small tensors (biases, scales) are below the 5 %. What an optimizer keeps of a
+        tensor is counted with it.""",
         _under_sharded,
     ),
     Rule(
@@ -223,10 +223,10 @@ ARGUMENT_RULES = (
         "lowered",
         "The next value of an argument comes back sharded otherwise.",
         """A train step returns parameters that go into the next step. Where `out_shardings` leaves
-        the results to the compiler, they may come back otherwise than they went in: then the second
-        step is traced and compiled again for the new shardings, a donated buffer is of no use, and
-        memory is not what the first step's was. Results that the program leaves open are only known
-        when it is compiled.""",
+        the results to the compiler, they may come back otherwise than they went in: then the
+        second step is traced and compiled again for the new shardings, a donated buffer is of no
+        use, and memory is not what the first step's was. Results that the program leaves open are
+        only known when it is compiled.""",
         _next_differs,
     ),
 )

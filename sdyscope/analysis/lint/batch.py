@@ -85,15 +85,15 @@ BATCH_RULES = (
         "lowered",
         "A batch is not sharded on an axis of the mesh that is for data.",
         """The devices along the axis then all compute the same. An axis is for data if it is called
-        so (`data`, `batch`, `dp`, `fsdp`, `replica`, `dcn` and the like, also as part of a name, as in
-        `data_parallel`): parameters may be sharded over `fsdp`, and the batch must be as well,
+        so (`data`, `batch`, `dp`, `fsdp`, `replica`, `dcn` and the like, also as part of a name, as
+        in `data_parallel`): parameters may be sharded over `fsdp`, and the batch must be as well,
         or the axis saves memory and no time.
 
         A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the
         like, or one of whole numbers that a train step does not return the next value of. Scalars
-        and arguments whose first dimension is not that of the largest batch (masks, tables) are not
-        looked at, nor is one with no dimension that divides. Any dimension counts, so a sequence
-        over `data` is not found.""",
+        and arguments whose first dimension is not that of the largest batch (masks, tables) are
+        not looked at, nor is one with no dimension that divides. Any dimension counts, so a
+        sequence over `data` is not found.""",
         _batch,
     ),
 )

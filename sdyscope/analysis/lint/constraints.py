@@ -181,13 +181,13 @@ CONSTRAINT_RULES = (
         "lowered",
         "One value is constrained to two shardings.",
         """Two `with_sharding_constraint` calls are about the same value, or the second is about
-        what the first returns with nothing between the two. Both are satisfied, and the value is moved:
-        the usual cause is a helper that constrains what its caller constrains already.
+        what the first returns with nothing between the two. Both are satisfied, and the value is
+        moved: the usual cause is a helper that constrains what its caller constrains already.
 
-        A note where no device needs what it does not have: from whole to cut, say. Constraints that
-        leave a dimension `UNCONSTRAINED` do not contradict one that closes it. Arguments that are
-        constrained otherwise at once (as weights that FSDP gathers) are not found, and neither are
-        `jax.sharding.reshard`, `shard_map` and nested `jit`s: they say that a move is meant. A
+        A note where no device needs what it does not have: from whole to cut, say. Constraints
+        that leave a dimension `UNCONSTRAINED` do not contradict one that closes it. Arguments that
+        are constrained otherwise at once (as weights that FSDP gathers) are not found, and neither
+        are `jax.sharding.reshard`, `shard_map` and nested `jit`s: they say that a move is meant. A
         gradient is constrained where its value is, which is told once.""",
         _conflicting,
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 
@@ -196,18 +197,10 @@ def _callbacks(subject: Subject) -> Iterator[Finding]:
         sent, first = 0, ""
         for producer, edge in subject.graph.operands(op):
             place = subject.placement((producer.id, edge.result))
-            shape = edge.type.shape
-            if (
-                place is None
-                or shape is None
-                or None in shape
-                or place.shards.count(1) == len(place.shards)
-            ):
+            if place is None or math.prod(place.shards) == 1:
                 continue
-            whole = place.bytes_per_device(shape, edge.type.dtype)
-            for shards in place.shards:
-                whole *= shards
-            sent += whole
+            sizes = [size or 0 for size in edge.type.shape or ()]
+            sent += place.bytes_per_device(sizes, edge.type.dtype) * math.prod(place.shards)
             first = first or subject.names.name((producer.id, edge.result))
         if not sent or (op.source, first) in told:
             continue

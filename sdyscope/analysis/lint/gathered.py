@@ -113,8 +113,8 @@ MODULE_RULES = (
         "error",
         "lowered",
         "A constraint of the program was not found in the module.",
-        """Every constraint that the program makes should be there, in the order in which JAX lowers
-        them. Please report this with the program.""",
+        """Every constraint that the program makes should be there, in the order in which JAX
+        lowers them. Please report this with the program.""",
         _checked("not-aligned"),
     ),
 )
@@ -178,8 +178,8 @@ REQUEST_RULES = (
         "lowered",
         "A sharding names no such axis, or does not fit the tensor.",
         """An axis that the mesh does not have, one that is used twice, more entries than there are
-        dimensions. JAX refuses most of these when the sharding is made; modules from files can have
-        them.""",
+        dimensions. JAX refuses most of these when the sharding is made; modules from files can
+        have them.""",
         _checked("no-placement"),
     ),
     Rule(
@@ -187,10 +187,10 @@ REQUEST_RULES = (
         "warning",
         "lowered",
         "A constrained dimension does not divide into its blocks.",
-        """XLA pads the blocks or does not split the dimension at all, and a result that is returned
-        is replicated (jax-ml/jax#26946); `constraint-overridden` says where that happened. JAX
-        itself refuses arguments and results whose `NamedSharding` does not divide, so this is about
-        constraints. Make the size a multiple, or shard the dimension less.""",
+        """XLA pads the blocks or does not split the dimension at all, and a result that is
+        returned is replicated (jax-ml/jax#26946); `constraint-overridden` says where that
+        happened. JAX itself refuses arguments and results whose `NamedSharding` does not divide,
+        so this is about constraints. Make the size a multiple, or shard the dimension less.""",
         _checked("not-divisible"),
     ),
     Rule(

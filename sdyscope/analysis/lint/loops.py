@@ -198,13 +198,13 @@ LOOP_RULES: tuple[Rule, ...] = (
         "compiled",
         "The same value is gathered in every iteration of a loop.",
         """An all-gather inside a loop whose operand is the same each time: a weight that a scan
-        over microbatches or decoding steps uses, gathered again in each of them. It was followed in the
-        compiled loop: nothing that it is made from changes between iterations. Gathered once before
-        the loop it is sent once, and held all the while.
+        over microbatches or decoding steps uses, gathered again in each of them. It was followed in
+        the compiled loop: nothing that it is made from changes between iterations. Gathered once
+        before the loop it is sent once, and held all the while.
 
         **FSDP is not found.** A scan over a stack of layers takes another layer in each iteration
-        and gathers that: each is another value, and gathering it late is what saves the memory.
-        Nor is a gather that runs once, or a layer that is gathered in the forward and again in the
+        and gathers that: each is another value, and gathering it late is what saves the memory. Nor
+        is a gather that runs once, or a layer that is gathered in the forward and again in the
         backward pass.
 
         Where the memory is not there, gathering again is right: ignore the rule, with that as the
