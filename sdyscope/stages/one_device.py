@@ -186,7 +186,9 @@ def _joined(value: Any, dims: Mapping[str, int], sizes: _Axes) -> Any:
 
 def draws_random_numbers(traced: Any) -> bool:
     """Whether some op makes random bits."""
-    return any(equation.primitive.name.startswith(_RANDOM) for equation in compat.equations(traced.jaxpr))
+    return any(
+        equation.primitive.name.startswith(_RANDOM) for equation in compat.equations(traced.jaxpr)
+    )
 
 
 def compute_dtypes(traced: Any, platform: str) -> tuple[str, ...]:
