@@ -1,0 +1,231 @@
+"""What a compiled program may send and hold: ``assert_no_collectives``, ``assert_max_bytes``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from sdyscope.analysis.collective_bytes import KINDS
+from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
+from sdyscope.program import Partitioner
+from sdyscope.rates import parse_size
+from sdyscope.views.comms_origins import because, origin_document
+from sdyscope.views.shardings import source_text
+from sdyscope.views.table import size
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.collective_totals import Collective, Collectives
+    from sdyscope.analysis.memory import Held, Memory
+    from sdyscope.hardware import Hardware
+
+__all__ = ["assert_max_bytes", "assert_no_collectives"]
+
+#: How many collectives or tensors a failure names.
+_NAMED = 5
+
+
+def assert_no_collectives(
+    inspection: Inspection,
+    /,
+    *,
+    kind: str | Sequence[str] | None = None,
+    axis: str | Sequence[str] | None = None,
+    partitioner: Partitioner | None = None,
+    on: Hardware | str | None = None,
+) -> None:
+    """Fails if the compiled program communicates: at all, in some way, or over some mesh axis.
+
+    Args:
+        inspection: the program.
+        kind: which collectives it must not have, such as ``all-gather``; by default all.
+        axis: over which mesh axes it must not; by default over any.
+        partitioner: under which; by default the first that the program is lowered under.
+        on: what to compile for, such as ``tpu:v5e:4x4``; by default virtual CPU devices.
+
+    Raises:
+        AssertionError: it does; says which collectives, over which axes, how much, where and why.
+            Also where a collective's axes can't be told, or some lines could not be read.
+        TargetError: there is no such kind or axis, or no such hardware.
+        CompilerError: the program can't be compiled.
+    """
+    __tracebackhide__ = True
+    found = inspection.collectives(partitioner, on)
+    kinds, axes = _listed(kind), _listed(axis)
+    for one in kinds:
+        if one not in KINDS:
+            raise TargetError(f"There is no collective {one!r}.", hint=f"Give {', '.join(KINDS)}.")
+    _check_axes(inspection, inspection.chosen(partitioner), axes)
+    left = [one for one in found.collectives if _is_meant(one, kinds, axes)]
+    if not left and not found.not_understood_count:
+        return
+    what = f"{' or '.join(kinds) if kinds else 'collectives'}"
+    over = f" over {' or '.join(axes)}" if axes else ""
+    lines = []
+    if left:
+        count = sum(one.count for one in left)
+        lines.append(
+            f"expected no {what}{over} in {inspection.name}, found {count:,}, with which a device "
+            f"sends {size(sum(one.sent for one in left))} a step:"
+        )
+        lines += _communicated(left, found)
+    if found.not_understood_count:
+        lines.append(
+            f"{found.not_understood_count:,} lines of the compiled program could not be read, so "
+            f"it can't be said that it has no {what}{over}"
+        )
+    raise AssertionError("\n".join(lines))
+
+
+def assert_max_bytes(
+    inspection: Inspection,
+    /,
+    *,
+    arguments: int | str | None = None,
+    results: int | str | None = None,
+    temporaries: int | str | None = None,
+    replicated: int | str | None = None,
+    sent: int | str | None = None,
+    partitioner: Partitioner | None = None,
+    on: Hardware | str | None = None,
+) -> None:
+    """Fails if a device holds or sends more than it may; a size is a number or such as ``"16GiB"``.
+
+    Args:
+        inspection: the program.
+        arguments: bytes of arguments that a device holds, as the compiler stores them.
+        results: bytes of results, those in the buffers of donated arguments included.
+        temporaries: bytes that the compiler needs besides, at their largest.
+        replicated: bytes of arguments that a device would not hold if there were one copy of each.
+        sent: bytes that a device sends in a step.
+        partitioner: under which; by default the first that the program is lowered under.
+        on: what to compile for; by default virtual CPU devices.
+
+    Raises:
+        AssertionError: it does; says how much it is, and which tensors or collectives are largest.
+        TargetError: nothing is limited, a size is none, or the compiler does not say.
+        CompilerError: the program can't be compiled.
+    """
+    __tracebackhide__ = True
+    given = {
+        "arguments": arguments,
+        "results": results,
+        "temporaries": temporaries,
+        "replicated": replicated,
+        "sent": sent,
+    }
+    limits = {word: _bytes(word, limit) for word, limit in given.items() if limit is not None}
+    if not limits:
+        raise TargetError("Nothing is limited.", hint=f"Give one of {', '.join(given)}.")
+    lines: list[str] = []
+    if limits.keys() - {"sent"}:
+        lines += _held(inspection.memory(partitioner, on), limits)
+    if "sent" in limits:
+        found = inspection.collectives(partitioner, on)
+        if found.total.sent > limits["sent"]:
+            lines.append(_over("sent", found.total.sent, limits["sent"], "a device sends a step"))
+            lines += _communicated(found.collectives, found)
+    if lines:
+        raise AssertionError("\n".join([f"{inspection.name} needs more than it may:", *lines]))
+
+
+def _listed(words: str | Sequence[str] | None) -> tuple[str, ...]:
+    return () if words is None else (words,) if isinstance(words, str) else tuple(words)
+
+
+def _check_axes(inspection: Inspection, chosen: Partitioner, axes: Sequence[str]) -> None:
+    if not axes:
+        return
+    from sdyscope.comparisons import meshes_of
+
+    known = list(dict.fromkeys(one.name for mesh in meshes_of(inspection) for one in mesh.axes))
+    for axis in axes:
+        if axis not in known:
+            has = f"It has {', '.join(known)}." if known else "It has no mesh."
+            raise TargetError(f"The program has no mesh axis {axis!r}.", hint=has)
+
+
+def _is_meant(one: Collective, kinds: Sequence[str], axes: Sequence[str]) -> bool:
+    if kinds and one.kind not in kinds:
+        return False
+    # Of groups that are no axes it can't be said that they are not these.
+    return not axes or one.axes is None or any(ref.name in axes for ref in one.axes)
+
+
+def _communicated(some: Sequence[Collective], found: Collectives) -> Iterator[str]:
+    largest = sorted(some, key=lambda one: -one.sent)
+    for one in largest[:_NAMED]:
+        part = one.largest
+        words = [f"  {one.kind}", _axes(one, found), f"of {part.shape}"]
+        words.append(f"{one.count:,} ×, {size(one.sent)}")
+        if len(one.parts) > 1:
+            words.append(f"with {len(one.parts) - 1:,} more tensors")
+        yield " ".join(words)
+        where = "/".join(word for word in (part.scope, part.primitive) if word)
+        place = source_text(part.source)
+        if where or place:
+            yield f"    for {' at '.join(word for word in (where, place) if word)}"
+        origin = origin_document(part.origin)
+        if origin is not None:
+            yield f"    because {because(origin)}"
+    if len(largest) > _NAMED:
+        rest = largest[_NAMED:]
+        yield f"  and {len(rest):,} more, {size(sum(one.sent for one in rest))}"
+
+
+def _axes(one: Collective, found: Collectives) -> str:
+    if one.axes:
+        return f"over {' x '.join(map(str, one.axes))}"
+    if one.axes is None:
+        groups = "groups" if one.group_size is None else f"groups of {one.group_size:,}"
+        return f"in {groups} that are no mesh axes"
+    return "over no axis"
+
+
+def _bytes(word: str, limit: int | str) -> int:
+    if isinstance(limit, str):
+        return 0 if limit.strip() == "0" else parse_size(limit)
+    if limit < 0:
+        raise TargetError(f"{word} is limited to {limit} bytes, which is less than nothing.")
+    return int(limit)
+
+
+def _over(word: str, found: int, limit: int, what: str) -> str:
+    return f"{word}: {size(found)} {what}, at most {size(limit)} expected ({found:,} > {limit:,} B)"
+
+
+def _held(memory: Memory, limits: dict[str, int]) -> Iterator[str]:
+    by_kind = {
+        kind: [one for one in memory.held if one.kind == kind] for kind in ("argument", "result")
+    }
+    sums: tuple[tuple[str, str, Callable[[Held], int], str], ...] = (
+        ("arguments", "argument", lambda one: one.stored.bytes, "a device holds"),
+        ("results", "result", lambda one: one.stored.bytes, "a device holds"),
+        ("replicated", "argument", lambda one: one.replicated, "a device holds of further copies"),
+    )
+    for word, kind, count, what in sums:
+        found = sum(map(count, by_kind[kind]))
+        if word in limits and found > limits[word]:
+            yield _over(word, found, limits[word], what)
+            yield from _largest(by_kind[kind], count)
+    if "temporaries" in limits:
+        said = memory.partitioned.memory
+        if said is None:
+            raise TargetError("The compiler for this hardware does not say what temporaries take.")
+        if said.temporaries > limits["temporaries"]:
+            what = "the compiler needs on a device"
+            yield _over("temporaries", said.temporaries, limits["temporaries"], what)
+
+
+def _largest(held: Sequence[Held], count: Callable[[Held], int]) -> Iterator[str]:
+    largest = sorted((one for one in held if count(one)), key=lambda one: -count(one))
+    for one in largest[:_NAMED]:
+        spec = "placed by the compiler" if one.sharding is None else str(one.sharding.spec)
+        shape = ",".join(map(str, one.shape))
+        copies = f", {one.copies:,} copies" if (one.copies or 1) > 1 else ""
+        yield f"  {one.name} {one.dtype}[{shape}] {spec}{copies}: {size(count(one))}"
+        if one.best is not None:
+            yield f"    could be {one.best}, which saves {size(one.saves)}"
+    if len(largest) > _NAMED:
+        rest = sum(map(count, largest[_NAMED:]))
+        yield f"  and {len(largest) - _NAMED:,} more, {size(rest)}"

@@ -1,0 +1,338 @@
+"""``assert_sharding``: where arrays are, and what a stage says of the values of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, overload
+
+from sdyscope.analysis.explain import Explanation
+from sdyscope.analysis.values import NamedValue, resolve_value
+from sdyscope.annotations import Annotation
+from sdyscope.convert import to_placement, unspecified_dims
+from sdyscope.errors import ConversionError, TargetError
+from sdyscope.inspection import Inspection
+from sdyscope.mesh import Mesh
+from sdyscope.placement import Placement
+from sdyscope.program import Partitioner, RequestedTensor
+from sdyscope.sharding import NamedSharding, PartitionSpec, TensorSharding
+from sdyscope.snapshots.words import placement_words
+from sdyscope.source import SourceLocation
+from sdyscope.syntax.partition_spec import parse_partition_spec
+from sdyscope.tensors import Tensor
+from sdyscope.views.shardings import shortened, shown_name, source_text
+
+__all__ = ["At", "assert_sharding"]
+
+At: TypeAlias = Literal["requested", "lowered", "propagated"]
+
+#: How many values a failure names, and how many origins of each.
+_NAMED, _ORIGINS = 5, 3
+
+_WORDS = {
+    "requested": "as it is requested",
+    "lowered": "in the lowered module",
+    "propagated": "after propagation",
+}
+
+
+@overload
+def assert_sharding(
+    x: Inspection,
+    name: str,
+    spec: Any,
+    /,
+    *,
+    at: At = "propagated",
+    partitioner: Partitioner | None = None,
+) -> None: ...
+@overload
+def assert_sharding(x: Any, spec: Any, /, *, mesh: Any = None) -> None: ...
+def assert_sharding(
+    x: Any,
+    /,
+    *expected: Any,
+    at: At = "propagated",
+    partitioner: Partitioner | None = None,
+    mesh: Any = None,
+) -> None:
+    """Fails unless an array, or what a name stands for in a program, is placed as expected.
+
+    ``assert_sharding(array, P("data"))`` or ``assert_sharding(inspection, "params['w']", P("x"))``.
+    Placements are compared, so that it makes no difference how a sharding is written. A dimension
+    that is ``P.UNCONSTRAINED`` may be sharded in any way.
+
+    Args:
+        x: a ``jax.Array``, or an inspection.
+        expected: of an inspection first the name: a pytree path, a scope or its end, or
+            ``file.py:line``. It may stand for several arrays, which all must be so. Then a
+            PartitionSpec, also as text, or a NamedSharding.
+        at: the stage of an inspection to look at.
+        partitioner: under which; by default the first that the program is lowered under.
+        mesh: of an array the mesh that the PartitionSpec is on; by default the array's.
+
+    Raises:
+        AssertionError: it is not; says what was expected and found, where, and why.
+        TargetError: nothing has this name, or this is nothing that can be compared.
+    """
+    __tracebackhide__ = True
+    if isinstance(x, Inspection):
+        if len(expected) != 2:
+            raise TargetError(
+                "Of an inspection, a name and a sharding are expected.",
+                hint="assert_sharding(inspection, \"params['w']\", P('data'))",
+            )
+        failure = _of_program(x, str(expected[0]), expected[1], at, partitioner)
+    else:
+        if len(expected) != 1:
+            raise TargetError(
+                "Of an array, one sharding is expected.",
+                hint="assert_sharding(array, P('data'))",
+            )
+        failure = _of_array(x, expected[0], mesh)
+    if failure:
+        raise AssertionError(failure)
+
+
+def _of_array(array: Any, expected: Any, mesh: Any) -> str:
+    from sdyscope.stages.arrays import difference, is_array
+
+    if not is_array(array):
+        raise TargetError(
+            f"assert_sharding is for jax.Arrays and inspections, and this is a "
+            f"{type(array).__name__}.",
+            hint="Values inside of a program are named: assert_sharding(sdyscope.inspect(step, "
+            "*arguments), \"params['w']\", P('data')).",
+        )
+    if isinstance(expected, str):
+        expected = parse_partition_spec(expected)
+    found = difference(array, expected, mesh)
+    if found is None:
+        return ""
+    return "\n".join(
+        (
+            f"An array {array.dtype}[{','.join(map(str, array.shape))}] is not where it should be:",
+            f"  expected {found.expected}",
+            f"  found    {found.found}",
+            f"  another block is on {found.devices:,} of {found.of:,} devices",
+        )
+    )
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a stage says of one value."""
+
+    name: str
+    type: str
+    rank: int
+    place: Placement | None
+    text: str
+    open_dims: tuple[int, ...] = ()
+    source: SourceLocation | None = None
+    named: NamedValue | None = None
+
+
+def _of_program(
+    inspection: Inspection,
+    name: str,
+    expected: Any,
+    at: At,
+    partitioner: Partitioner | None,
+) -> str:
+    chosen = inspection.chosen(partitioner)
+    if at == "propagated":
+        found = list(_propagated(inspection, chosen, name))
+    elif at in _WORDS:
+        found = list(_annotated(inspection, chosen, name, at))
+    else:
+        raise TargetError(f"There is no stage {at!r} here.", hint=f"Choose {', '.join(_WORDS)}.")
+    mesh = inspection.only_mesh(chosen)
+    wrong: list[tuple[_Found, str]] = []
+    for one in found:
+        wanted = _wanted(expected, one.rank, mesh)
+        if not _is_as(one, wanted):
+            wrong.append((one, str(wanted.spec)))
+    if not wrong:
+        return ""
+    of = "" if len(found) == 1 else f"{len(wrong):,} of the {len(found):,} values called "
+    lines = [f"{of}{name} {'is' if len(found) == 1 else 'are'} not sharded as expected:"]
+    for one, spec in wrong[:_NAMED]:
+        lines += _told(inspection, chosen, one, spec, at)
+    if len(wrong) > _NAMED:
+        lines.append(f"  and {len(wrong) - _NAMED:,} more")
+    return "\n".join(lines)
+
+
+def _wanted(expected: Any, rank: int, mesh: Mesh | None) -> NamedSharding:
+    if isinstance(expected, NamedSharding):
+        return expected
+    if isinstance(expected, str):
+        spec = parse_partition_spec(expected)
+    elif isinstance(expected, PartitionSpec):
+        spec = expected
+    else:
+        from sdyscope.stages.arrays import as_spec
+
+        spec = as_spec(expected, rank)
+    if len(spec.entries) > rank:
+        raise TargetError(f"{spec} is for {len(spec.entries)} dimensions; the tensor has {rank}.")
+    if mesh is None and any(spec.axis_names()):
+        raise TargetError(
+            f"The program has no mesh, or several, so it is not clear whose axes {spec} names.",
+            hint="Expect a sdyscope.NamedSharding, which names its mesh.",
+        )
+    try:
+        return NamedSharding(mesh or Mesh(()), spec)
+    except ConversionError as error:
+        raise TargetError(f"{spec} can't be expected: {error.message}.") from error
+
+
+def _is_as(found: _Found, wanted: NamedSharding) -> bool:
+    if found.place is None:
+        return False
+    place, expected = found.place.without_manual, to_placement(wanted, found.rank)
+    free = set(unspecified_dims(wanted, found.rank))
+    if set(found.open_dims) - free:
+        return False
+    if not free:
+        return place == expected
+    return _without(place, free) == _without(expected, free)
+
+
+def _without(place: Placement, dims: set[int]) -> Placement:
+    """A placement with some dimensions whole."""
+    kept = tuple(() if k in dims else digits for k, digits in enumerate(place.dims))
+    return Placement(
+        place.num_devices, kept, place.unreduced, place.reduction, (), place.order, place.device
+    )
+
+
+# --- what the stages say --------------------------------------------------------------------------
+
+
+def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Iterator[_Found]:
+    found, graph = inspection.propagated(chosen), inspection.graph(chosen)
+    mesh = inspection.only_mesh(chosen)
+    every = resolve_value(graph, name)
+    gone = 0
+    for named in every:
+        value = found.values.get(named.id)
+        shape = graph.ops[named.id[0]].types[named.id[1]].shape
+        if value is None or value.fate in ("folded", "not partitioned"):
+            gone += 1
+            continue
+        rank = len(shape or ())
+        if not rank and len(every) > 1:
+            continue  # Of a scope the arrays are meant.
+        place, sharding = value.placement, value.sharding
+        main = found.graph.main
+        if named.result is not None and chosen == "shardy" and main is not None:
+            written = main.results[named.result].sharding
+            if isinstance(written, TensorSharding):
+                # A result has what its author asked for, whatever the value had before.
+                place, sharding = to_placement(written, rank, mesh), written
+        if place is None and sharding is None:
+            place = Placement(mesh.size if mesh is not None else 1, ((),) * rank)
+        text = str(sharding) if place is None else placement_words(place, rank, mesh)
+        yield _Found(named.name, named.type, rank, place, text, (), named.source, named)
+    if every and gone == len(every):
+        raise TargetError(
+            f"The compiler folded {name} away before it propagated shardings.",
+            hint="Name a value that it is made of, or the stage with at='lowered'.",
+        )
+
+
+def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -> Iterator[_Found]:
+    rows = _rows(inspection, chosen, name)
+    if not rows:
+        raise TargetError(
+            f"{name} has no annotation, so nothing is said of it {_WORDS[at]}.",
+            hint="What propagation decided is at='propagated'.",
+        )
+    mesh = inspection.only_mesh(chosen)
+    for row in rows:
+        rank = len(row.shape or ())
+        type_ = f"{row.dtype}[{','.join(map(str, row.shape or ()))}]"
+        place, opened, text = (
+            _requested(row.requested, rank)
+            if at == "requested"
+            else _lowered(row.lowered.get(chosen), rank, mesh)
+        )
+        yield _Found(row.name, type_, rank, place, text, opened, row.source)
+
+
+def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Tensor]:
+    every = [row for row in inspection.tensors.tensors if row.kind in _KINDS]
+    named = [row for row in every if row.path == name and row.kind in ("argument", "result")]
+    if named:
+        return named
+    ops = {one.id[0] for one in resolve_value(inspection.graph(chosen), name)}
+    return [
+        row
+        for row in every
+        if row.kind not in ("argument", "result")
+        and chosen in row.lowered
+        and row.lowered[chosen].op in ops
+        and (row.requested is not None or row.lowered[chosen].is_authored)
+    ]
+
+
+_KINDS = ("argument", "result", "constraint", "shard_map input", "shard_map output")
+
+
+def _requested(
+    asked: RequestedTensor | None, rank: int
+) -> tuple[Placement | None, tuple[int, ...], str]:
+    if asked is None or asked.sharding is None:
+        return None, (), "nothing"
+    opened = unspecified_dims(asked.sharding, rank)
+    return to_placement(asked.sharding, rank), opened, str(asked.sharding)
+
+
+def _lowered(
+    there: Annotation | None, rank: int, mesh: Mesh | None
+) -> tuple[Placement | None, tuple[int, ...], str]:
+    if there is None:
+        return None, (), "not in the module"
+    if there.sharding is None:
+        return None, (), "nothing"
+    if there.placement is None:
+        return None, (), str(there.sharding)
+    text = placement_words(there.placement.without_manual, rank, mesh, there.open_dims)
+    return there.placement, there.open_dims, text
+
+
+# --- in words -------------------------------------------------------------------------------------
+
+
+def _told(
+    inspection: Inspection, chosen: Partitioner, found: _Found, spec: str, at: At
+) -> Iterator[str]:
+    yield f"  {shown_name(found.name, '')} {_type(found)} {_WORDS[at]} under {chosen}"
+    if found.source is not None:
+        yield f"    at {source_text(found.source)}"
+    yield f"    expected {spec}"
+    yield f"    found    {found.text}"
+    if found.named is not None and chosen == "shardy":
+        yield from _because(inspection.explainer(chosen).explain(found.named))
+
+
+def _type(found: _Found) -> str:
+    # MLIR's tensor<8x16xf32> as JAX would have it.
+    text = found.type.removeprefix("tensor<").removesuffix(">")
+    if text == found.type:
+        return text
+    *sizes, dtype = text.split("x")
+    return f"{dtype}[{','.join(sizes)}]"
+
+
+def _because(one: Explanation) -> Iterator[str]:
+    """Where its axes come from, and what stopped others."""
+    for chain in one.chains[:_ORIGINS]:
+        begins = chain.beginning
+        if begins is not None:
+            where = "" if begins.source is None else f" at {source_text(begins.source)}"
+            yield f"    {chain.axis} is from {shortened(begins.words)}{where}"
+    for absence in one.absences[:_ORIGINS]:
+        yield f"    not {absence.axis}: {shortened(absence.words)}"

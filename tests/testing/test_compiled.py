@@ -1,0 +1,69 @@
+"""`assert_no_collectives` and `assert_max_bytes`, of a program that is compiled once."""
+
+import pytest
+
+from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.targets import resolve
+from sdyscope.testing import assert_max_bytes, assert_no_collectives
+
+pytestmark = pytest.mark.compiles
+
+
+@pytest.fixture(scope="module")
+def mlp():
+    return Inspection(resolve("mlp"), ("shardy",))
+
+
+def test_collectives_that_are_not_there(mlp):
+    assert_no_collectives(mlp, kind="all-gather")
+    assert_no_collectives(mlp, kind=["all-to-all", "reduce-scatter"], axis=["data", "model"])
+
+
+@pytest.mark.skipif(
+    compat.version_tuple() >= (0, 11), reason="JAX 0.11 and later name these collectives otherwise"
+)
+def test_a_collective_is_told_with_its_line_and_why(mlp):
+    with pytest.raises(AssertionError) as caught:
+        assert_no_collectives(mlp, kind="all-reduce", axis="model")
+    said = str(caught.value)
+    assert "expected no all-reduce over model in mlp, found 1" in said
+    assert "a device sends 160 B a step" in said  # f32[4,10], twice half of it
+    assert "mlp.py:101" in said
+    assert "because it sums over model" in said
+
+
+def test_a_mistyped_kind_or_axis_is_no_success(mlp):
+    with pytest.raises(TargetError, match="no mesh axis 'modle'"):
+        assert_no_collectives(mlp, axis="modle")
+    with pytest.raises(TargetError, match="no collective 'gather'"):
+        assert_no_collectives(mlp, kind="gather")
+
+
+def test_bytes(mlp):
+    memory = mlp.memory("shardy")
+    # The compiler's own counts are the oracle.
+    arguments = memory.partitioned.memory.arguments
+    temporaries = memory.partitioned.memory.temporaries
+    assert_max_bytes(mlp, arguments=arguments, temporaries=temporaries, sent="1GiB")
+    with pytest.raises(AssertionError) as caught:
+        assert_max_bytes(mlp, arguments=arguments - 1, temporaries=temporaries - 1)
+    said = str(caught.value)
+    assert said.startswith("mlp needs more than it may:\narguments: ")
+    assert f"({arguments:,} > {arguments - 1:,} B)" in said
+    assert "params['w1'] f32[128,256] P(None, 'model'), 4 copies: 64.0 KiB" in said
+    assert "could be P('data', 'model'), which saves 48.0 KiB" in said
+    assert f"({temporaries:,} > {temporaries - 1:,} B)" in said
+
+
+def test_copies_and_what_is_sent(mlp):
+    with pytest.raises(AssertionError, match="replicated: 15"):
+        # Three of the four copies of each weight and of its moments, all of the rest.
+        assert_max_bytes(mlp, replicated="100kB")
+    with pytest.raises(AssertionError, match="sent: "):
+        assert_max_bytes(mlp, sent=0)
+    with pytest.raises(TargetError, match="Nothing is limited"):
+        assert_max_bytes(mlp)
+    with pytest.raises(TargetError, match="no size in bytes"):
+        assert_max_bytes(mlp, sent="much")
