@@ -11,11 +11,18 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from sdyscope.dtypes import bit_width
 from sdyscope.errors import CompilerError
 
-__all__ = ["EntryLayout", "StoredArray", "read_entry_layout", "stored_array"]
+__all__ = ["EntryLayout", "Memory", "StoredArray", "read_entry_layout", "stored_array"]
+
+Memory: TypeAlias = Literal["device", "host"]
+"""Where an array is: in the device's own memory, or offloaded to its host's."""
+
+#: `Layout::kHostMemorySpace` in `xla/layout.h`.
+_HOST = 5
 
 _LAYOUT = "entry_computation_layout={"
 _ALIAS = "input_output_alias={"
@@ -48,6 +55,11 @@ class StoredArray:
     layout: str
     bytes: int
     memory_space: int = 0
+
+    @property
+    def memory(self) -> Memory:
+        """Which memory that is. Others than the host's are the device's own, such as its caches."""
+        return "host" if self.memory_space == _HOST else "device"
 
 
 @dataclass(frozen=True, slots=True)

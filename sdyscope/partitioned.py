@@ -24,6 +24,10 @@ class MemoryAnalysis:
         generated_code: the machine code.
         peak: the most that is held at a time, where the compiler says (JAX 0.8 and later; 0 and
             None mean that it does not).
+        host_arguments: what arguments take in the host's memory (`memory_kind="pinned_host"`),
+            which is not in `arguments`. A CPU has only one memory.
+        host_outputs: likewise of results.
+        host_temporaries: likewise of temporaries, such as activations that are offloaded.
     """
 
     arguments: int
@@ -32,6 +36,14 @@ class MemoryAnalysis:
     temporaries: int
     generated_code: int
     peak: int | None = None
+    host_arguments: int = 0
+    host_outputs: int = 0
+    host_temporaries: int = 0
+
+    @property
+    def host(self) -> int:
+        """What a device needs of the host's memory."""
+        return self.host_arguments + self.host_outputs + self.host_temporaries
 
     @property
     def total(self) -> int:

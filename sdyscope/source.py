@@ -52,5 +52,5 @@ def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocat
 
 
 def is_installed(file: str) -> bool:
-    """Whether a file belongs to an installed package, as Python's and Debian's folders are named."""
+    """Whether a file is an installed package's, by the names of Python's and Debian's folders."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.memory_held import Held, HeldKind
 from sdyscope.dtypes import num_bytes
-from sdyscope.entry_layout import EntryLayout, StoredArray
+from sdyscope.entry_layout import EntryLayout, Memory, StoredArray
 from sdyscope.findings import Finding
 from sdyscope.partitioned import Partitioned
 
@@ -17,11 +17,12 @@ __all__ = ["Group", "bytes_differ", "compared", "groups"]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What belongs to one top-level argument, or to one top-level result.
+    """What belongs to one top-level argument, or to one top-level result, in one memory.
 
     Attributes:
         kind: what they are.
         name: the group's name: `params`, `result[0]`.
+        memory: `device`, or `host` for what is offloaded (`memory_kind="pinned_host"`).
         tensors: how many.
         bytes: bytes of the whole tensors.
         bytes_per_device: bytes of what a device holds, without the padding of tiles.
@@ -33,6 +34,7 @@ class Group:
 
     kind: HeldKind
     name: str
+    memory: Memory
     tensors: int
     bytes: int
     bytes_per_device: int
@@ -40,16 +42,22 @@ class Group:
     replicated: int
     shared: int
 
+    @property
+    def title(self) -> str:
+        """The name, and where it is when that is not the device: `opt_state, on the host`."""
+        return self.name if self.memory == "device" else f"{self.name}, on the host"
+
 
 def groups(held: Iterable[Held]) -> tuple[Group, ...]:
-    """Sums by the top-level argument or result that tensors belong to."""
-    found: dict[tuple[HeldKind, str], list[Held]] = {}
+    """Sums by the top-level argument or result that tensors belong to, and by where they are."""
+    found: dict[tuple[HeldKind, str, Memory], list[Held]] = {}
     for one in held:
-        found.setdefault((one.kind, one.group), []).append(one)
+        found.setdefault((one.kind, one.group, one.stored.memory), []).append(one)
     return tuple(
         Group(
             kind,
             name,
+            memory,
             len(members),
             sum(one.bytes for one in members),
             sum(one.bytes_per_device for one in members),
@@ -57,7 +65,7 @@ def groups(held: Iterable[Held]) -> tuple[Group, ...]:
             sum(one.replicated for one in members),
             sum(one.stored.bytes for one in members if one.shares),
         )
-        for (kind, name), members in found.items()
+        for (kind, name, memory), members in found.items()
     )
 
 
@@ -72,10 +80,16 @@ def compared(
     said = partitioned.memory
     if said is None:
         return None, 0
-    of_arguments = said.arguments - _on_device(layout.parameters)
-    of_results = said.outputs - _on_device(layout.results)
+    # A CPU has one memory, whatever the arrays' kinds say, and counts it as the device's.
+    one_memory = partitioned.hardware.platform == "cpu"
+    on_host = (_bytes(layout.parameters, "host"), _bytes(layout.results, "host"))
+    of_arguments = said.arguments - _bytes(layout.parameters, "device")
+    of_results = said.outputs - _bytes(layout.results, "device")
+    if one_memory:
+        of_arguments, of_results = of_arguments - on_host[0], of_results - on_host[1]
     equal = (
         all(map(_is_as_compiled, held))
+        and (one_memory or on_host == (said.host_arguments, said.host_outputs))
         and len(held) == len(layout.parameters) + len(layout.results)
         and _is_table(
             of_arguments, len(layout.parameters) * layout.parameters_are_tuple, partitioned
@@ -85,8 +99,8 @@ def compared(
     return equal, max(of_results, 0)
 
 
-def _on_device(arrays: Iterable[StoredArray]) -> int:
-    return sum(one.bytes for one in arrays if not one.memory_space)
+def _bytes(arrays: Iterable[StoredArray], memory: Memory) -> int:
+    return sum(one.bytes for one in arrays if one.memory == memory)
 
 
 def _is_table(count: int, entries: int, partitioned: Partitioned) -> bool:

@@ -60,7 +60,9 @@ def memory_rows(
 
 
 def _groups(memory: Memory | TextMemory) -> dict[tuple[Literal["argument", "result"], str], int]:
-    return {(group.kind, group.name): group.stored for group in memory.groups}
+    if isinstance(memory, TextMemory):
+        return {(group.kind, group.name): group.stored for group in memory.groups}
+    return {(group.kind, group.title): group.stored for group in memory.groups}
 
 
 def _needed(memory: Memory | TextMemory) -> dict[str, int]:
@@ -76,4 +78,5 @@ def _needed(memory: Memory | TextMemory) -> dict[str, int]:
         "temporaries": said.temporaries,
         "code": said.generated_code,
         "in all": said.total,
+        **({"on the host": said.host} if said.host else {}),
     }

@@ -134,6 +134,9 @@ def _memory(executable: Any) -> dict[str, int] | None:
         "temporaries": found.temp_size_in_bytes,
         "generated_code": found.generated_code_size_in_bytes,
         "peak": found.peak_memory_in_bytes,
+        "host_arguments": found.host_argument_size_in_bytes,
+        "host_outputs": found.host_output_size_in_bytes,
+        "host_temporaries": found.host_temp_size_in_bytes,
     }
 
 

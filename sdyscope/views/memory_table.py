@@ -72,7 +72,7 @@ def groups(compiled: CompiledMemory) -> Table:
 
 def _group(group: Group, *, padded: bool, shared: bool) -> Row:
     cells: list[Cell | str] = [
-        group.name,
+        group.title,
         f"{group.tensors:,}",
         size(group.bytes),
         size(group.bytes_per_device),
@@ -102,14 +102,16 @@ def _needed(compiled: CompiledMemory, *, padded: bool, empty: int) -> list[Row]:
         ("temporaries", said.temporaries),
         ("code", said.generated_code),
         ("in all", said.total),
+        ("and of the host's memory", said.host),
     ]
+    optional = ("code", "and of the host's memory")
     before = [""] * (3 if padded else 2)
     return [
         Heading("a device needs, says the compiler"),
         *(
             (what, *before, size(count), *[""] * empty)
             for what, count in lines
-            if count or what != "code"
+            if count or what not in optional
         ),
     ]
 

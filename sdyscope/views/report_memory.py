@@ -64,7 +64,7 @@ def _program(one: CompiledMemory) -> dict[str, Any]:
         "groups": [
             {
                 "kind": group.kind,
-                "name": group.name,
+                "name": group.title,
                 "tensors": group.tensors,
                 "bytes": group.bytes,
                 "device": group.bytes_per_device,

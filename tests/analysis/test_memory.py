@@ -5,11 +5,13 @@ import importlib.util
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AxisType, NamedSharding
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.hardware import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.program import Program
+from sdyscope.stages import compat
 from sdyscope.targets import resolve
 
 pytestmark = pytest.mark.compiles
@@ -19,6 +21,8 @@ MESH = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType
 needs_libtpu = pytest.mark.skipif(
     importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
 )
+
+KINDS = ("device", "pinned_host")
 
 
 def on(*spec):
@@ -188,3 +192,36 @@ def test_donations_of_use():
     assert found.findings == ()
     assert held(found, "w").shares == held(found, "result").name
     assert held(found, "result").shares == "w"
+
+
+@pytest.mark.parametrize("hardware", ["cpu:4", pytest.param("tpu:v5e:2x2", marks=needs_libtpu)])
+def test_what_is_offloaded_is_the_hosts(hardware):
+    if hardware.startswith("cpu") and compat.version_tuple() < (0, 8):
+        pytest.skip("XLA's CPU compiler forgets memory kinds before JAX 0.8")
+    mesh = AbstractMesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    device, host = (NamedSharding(mesh, P("data"), memory_kind=kind) for kind in KINDS)
+    args = [jax.ShapeDtypeStruct((1024, 8), "float32", sharding=s) for s in (device, host)]
+
+    @jax.jit
+    def step(params, state):
+        state = jax.device_put(state, device) + params
+        return params - state, jax.device_put(state, host)
+
+    program = Program("offloads", step, tuple(args))
+    found = Inspection(program).memory("shardy", parse_hardware(hardware))
+    assert [(group.title, group.memory) for group in found.groups] == [
+        ("params", "device"),
+        ("state, on the host", "host"),
+        ("result[0]", "device"),
+        ("result[1], on the host", "host"),
+    ]
+    assert found.equal
+    said = found.partitioned.memory
+    stored = {one.name: one.stored.bytes for one in found.held}
+    if hardware.startswith("tpu"):
+        assert said.arguments == stored["params"]
+        assert (said.host_arguments, said.host_outputs) == (stored["state"], stored["result[1]"])
+        assert said.host >= stored["state"] + stored["result[1]"]
+    else:
+        assert said.arguments == stored["params"] + stored["state"]
+        assert said.host == 0

@@ -34,20 +34,21 @@ def traced(fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     stage = fun.trace(*args, **kwargs) if hasattr(fun, "trace") else None
     if isinstance(stage, jax.stages.Traced):
         return stage
-    original, thread = jax.stages.Traced.lower, threading.get_ident()
+    stages: Any = jax.stages.Traced
+    original, thread = stages.lower, threading.get_ident()
 
     def caught(self: Any, *given: Any, **named: Any) -> Any:
         if threading.get_ident() != thread:
             return original(self, *given, **named)
         raise _Lowering(self)
 
-    jax.stages.Traced.lower = caught
+    stages.lower = caught
     try:
         fun.lower(*args, **kwargs)
     except _Lowering as lowering:
         return lowering.traced
     finally:
-        jax.stages.Traced.lower = original
+        stages.lower = original
     raise TypeError(f"{type(fun).__name__}.lower lowers nothing that jax.jit made")
 
 
