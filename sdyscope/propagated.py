@@ -41,21 +41,26 @@ class PropagatedValue:
         sharding: what the partitioner decided; None where it has no such value, or left it
             without a sharding (which is replicated).
         placement: where that puts every block; None likewise, or where it has no placement.
-        origins: for each axis, the user's annotations that it comes from (Shardy only).
         node: the value's producer in the propagated graph; None where the value is gone.
         result: which of its results.
         values: all values of the lowered module that became the same one, this one among them;
             nothing where it is gone.
+        read_origins: reads ``origins``, which is not asked of every value.
     """
 
     id: ValueId
     fate: Fate
     sharding: Sharding | None = None
     placement: Placement | None = None
-    origins: Origins = ()
     node: int | None = None
     result: int = 0
     values: tuple[ValueId, ...] = ()
+    read_origins: Callable[[], Origins] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def origins(self) -> Origins:
+        """For each axis, the user's annotation that it comes from (Shardy only)."""
+        return () if self.read_origins is None else self.read_origins()
 
     @property
     def merged_with(self) -> tuple[ValueId, ...]:

@@ -178,6 +178,34 @@ class _Aligner:
             self.bind((op.id, result), places[result] if result < len(places) else None)
 
     def plain(self, op: Op, path: Path) -> None:
+        node = self.certain(op)
+        if node is None:
+            self.searched(op, path)
+        else:
+            # Nearly all are found so, and this is most of the time that an alignment takes.
+            value, there = (op.id, 0), (node, 0)
+            self.claimed.add(node)
+            self.now[value] = there
+            self.alignment.found.setdefault(value, []).append(there)
+            if any(self.now.get(operand) is None for operand in self.operand_lists[op.id]):
+                for operand, other in self.pairs(op, node):
+                    self.fill(operand, other)
+        if op.id in self.with_regions:
+            self.inside_nobody(op)
+
+    def certain(self, op: Op) -> int | None:
+        """The only op with the tag of one that makes one tensor, where that is what it makes."""
+        tagged = self.target.tagged.get(op.id)
+        if tagged is None or len(tagged) != 1:
+            return None
+        other = self.target.graph.ops[tagged[0]]
+        types = op.types
+        # Types are mostly one object where they are equal, which is all that is compared then.
+        if other.kind != op.kind or other.types != types or len(types) != 1:
+            return None
+        return None if types[0].shape is None else other.id
+
+    def searched(self, op: Op, path: Path) -> None:
         operands = [self.now.get(operand) for operand in self.operands(op)]
         node = self.find(op, operands, path)
         if node is None:
@@ -191,8 +219,6 @@ class _Aligner:
             if None in operands and is_same_op(op, self.target.graph.ops[node]):
                 for value, there in self.pairs(op, node):
                     self.fill(value, there)
-        if op.id in self.with_regions:
-            self.inside_nobody(op)
 
     def changes_nothing(self, op: Op) -> bool:
         """Whether it is a conversion to the type that the operand has already."""

@@ -88,9 +88,9 @@ class Target:
 
     def results(self, node: int) -> list[ValueId]:
         """The results of an op; of one that has a tuple, those that are taken out of it."""
-        op = self.graph.ops[node]
-        if len(op.types) != 1 or not op.types[0].text.startswith("tuple<"):
-            return [(node, result) for result in range(len(op.types))]
+        types = self.graph.ops[node].types
+        if not _is_tuple(types):
+            return [(node, result) for result in range(len(types))]
         taken = {
             self.graph.ops[user].attributes["index"]: (user, 0)
             for user in self.consumers.get((node, 0), ())
@@ -98,8 +98,11 @@ class Target:
         }
         return [taken[index] for index in sorted(taken)]
 
-    def result_types(self, node: int) -> list[TensorType]:
+    def result_types(self, node: int) -> Sequence[TensorType]:
         """The types of ``results``."""
+        types = self.graph.ops[node].types
+        if not _is_tuple(types):
+            return types
         return [self.type_of(value) for value in self.results(node)]
 
     def returned(self, owner: int, region: int) -> Sequence[ValueId]:
@@ -155,6 +158,10 @@ class Target:
         while parent is not None:
             yield self.graph.ops[parent]
             parent = self.graph.ops[parent].parent
+
+
+def _is_tuple(types: Sequence[TensorType]) -> bool:
+    return len(types) == 1 and types[0].shape is None and types[0].text.startswith("tuple<")
 
 
 def _reached(graph: OpGraph) -> set[str]:

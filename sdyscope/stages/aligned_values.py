@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TypeAlias, get_args
 
 from sdyscope.convert import to_placement
@@ -20,7 +21,9 @@ from sdyscope.tiling import TupleSharding
 
 __all__ = ["aligned_values", "sharding_of"]
 
-_Decided: TypeAlias = tuple[Sharding | None, Placement | None, Origins, tuple[ValueId, ...]]
+_Decided: TypeAlias = tuple[
+    Sharding | None, Placement | None, Callable[[], Origins] | None, tuple[ValueId, ...]
+]
 """Of a value of the partitioner's module: what was decided, and the lowered module's that it is."""
 
 
@@ -30,7 +33,7 @@ def aligned_values(
     lowered: OpGraph,
     propagated: OpGraph,
     num_partitions: int,
-    origins: Callable[[ValueId, Sharding | None], Origins] = lambda _, __: (),
+    origins: Callable[[ValueId, Sharding | None], Origins] | None = None,
 ) -> tuple[Mapping[ValueId, PropagatedValue], Mapping[Fate, int], tuple[str, ...]]:
     """Every value of ``lowered`` with what became of it, how many have each fate, and notes.
 
@@ -42,7 +45,8 @@ def aligned_values(
         lowered: op graph of the lowered module.
         propagated: op graph of the partitioner's module.
         num_partitions: how many devices there are.
-        origins: where the axes on a value of ``propagated`` come from, given its sharding.
+        origins: where the axes on a value of ``propagated`` come from, given its sharding; asked
+            when a value's origins are.
     """
     placements = _Placements(propagated, num_partitions)
     chosen: dict[ValueId, ValueId | None] = {}
@@ -68,17 +72,18 @@ def aligned_values(
     decided: dict[ValueId, _Decided] = {}
     for at, same in together.items():
         sharding = sharding_of(propagated, at)
-        decided[at] = (sharding, placements(at, sharding), origins(at, sharding), tuple(same))
+        reads = None if origins is None else partial(origins, at, sharding)
+        decided[at] = (sharding, placements(at, sharding), reads, tuple(same))
     values: dict[ValueId, PropagatedValue] = {}
     for value, place in chosen.items():
         if place is None:
             gone: Fate = "not partitioned" if value in alignment.not_partitioned else "folded"
             values[value] = PropagatedValue(value, gone)
             continue
-        sharding, placement, came, became = decided[place]
+        sharding, placement, read, became = decided[place]
         fate: Fate = "merged" if len(became) > 1 else "kept"
         values[value] = PropagatedValue(
-            value, fate, sharding, placement, came, place[0], place[1], became
+            value, fate, sharding, placement, place[0], place[1], became, read
         )
     counted = Counter(value.fate for value in values.values())
     counts: dict[Fate, int] = {fate: counted[fate] for fate in get_args(Fate)}
