@@ -172,8 +172,8 @@ function mark(group, item, { values, chosen, found }) {
   if (item === chosen) group.dataset.chosen = "";
   if (values.different[item]) group.dataset.differs = "";
   if (found?.has(item)) group.dataset.found = "";
-  const decided = values.standing?.(item);
-  if (decided) group.dataset.decided = decided;
+  const standing = values.standing?.(item);
+  if (standing) group.dataset.decided = standing;
 }
 
 /** How much of a group is done, at its foot. */

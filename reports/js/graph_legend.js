@@ -25,6 +25,11 @@ function sign(kind, words) {
   return el("span.graph-legend-sign", { data: { kind } }, words);
 }
 
+/** A sample of how something is drawn, which the style says by its kind. */
+export function signLine(kind) {
+  return el("span.graph-legend-sample", { data: { kind }, "aria-hidden": "true" });
+}
+
 /** The rows that say the colours of edges. */
 export function edgeRows(meshes) {
   const axes = [...new Set(meshes.flatMap((mesh) => Object.keys(mesh.axes)))];

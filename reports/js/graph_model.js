@@ -163,7 +163,8 @@ export class GraphModel {
   }
 
   // Uses: `from[use]` is an item, `result[use]` which of its results, `to[use]` the item that takes
-  // it as operand `operand[use]`.
+  // it as operand `operand[use]`; `passed.get(use)` are the ops between that are left out, and
+  // `passing.get(node)` the uses that pass one of them.
   #readUses(operandsOf) {
     const from = [];
     const result = [];
@@ -181,13 +182,20 @@ export class GraphModel {
       if (this.nodes.splat(node)) this.hidden[node] = 1;
       if (chips.has(node)) this.hidden[node] = 2;
     }
-    const through = this.#passed(operandsOf, lanes);
+    const through = this.#left(operandsOf, lanes);
+    this.passed = new Map();
+    this.passing = new Map();
     for (let node = 0; node < this.nodeCount; node += 1) {
       if (this.hidden[node]) continue;
       operandsOf(node).forEach((said, at) => {
         let [producer, which] = written(node, said);
-        while (through.has(producer)) [producer, which] = through.get(producer);
+        const passed = [];
+        while (through.has(producer)) {
+          passed.push(producer);
+          [producer, which] = through.get(producer);
+        }
         if (this.hidden[producer] === 1) return;
+        if (passed.length) this.#pass(from.length, passed);
         from.push(chips.get(producer)?.get(lanes[node]) ?? producer);
         result.push(which);
         to.push(node);
@@ -206,8 +214,17 @@ export class GraphModel {
     }
   }
 
+  /** Notes the ops that are left out on the way of a use, the last of them first. */
+  #pass(use, nodes) {
+    this.passed.set(use, nodes);
+    for (const node of nodes) {
+      if (!this.passing.has(node)) this.passing.set(node, []);
+      this.passing.get(node).push(use);
+    }
+  }
+
   /** The ops that are left out: for each of them (node, result) of its operand. */
-  #passed(operandsOf, lanes) {
+  #left(operandsOf, lanes) {
     const through = new Map();
     if (this.all) return through;
     const marked = new Set();

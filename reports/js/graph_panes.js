@@ -182,7 +182,8 @@ export class GraphPanes {
   /** Shows all of it where nothing was shown before. */
   fitOnce() {
     if (this.fitted || !this.picture || !this.panes.length) return;
-    this.fit(READABLE);
+    if (this.wanted) this.fitTo(this.wanted);
+    else this.fit(READABLE);
     if (this.chosen !== undefined) this.reveal(this.chosen);
   }
 
@@ -211,6 +212,30 @@ export class GraphPanes {
       );
     }
     this.pan.reveal(box.open ? { ...box, height: Math.min(box.height, 60) } : box, width, height);
+  }
+
+  /** Moves to an item that is out of sight, or to the group that it is in. */
+  follow(item) {
+    const box = this.picture.boxes.get(item);
+    const [width, height] = this.#room();
+    if (!box || !width) return;
+    this.pan.reveal(box.open ? { ...box, height: Math.min(box.height, 60) } : box, width, height);
+  }
+
+  /** Shows what some items take, as large as it can be read, or its beginning; null for all. */
+  fitTo(items) {
+    this.wanted = items;
+    if (!items) return;
+    const boxes = items.map((item) => this.picture.boxes.get(item)).filter(Boolean);
+    const [width, height] = this.#room();
+    if (!boxes.length || !width) return;
+    const x = Math.min(...boxes.map((box) => box.x));
+    const y = Math.min(...boxes.map((box) => box.y));
+    const right = Math.max(...boxes.map((box) => box.x + box.width));
+    const bottom = Math.max(...boxes.map((box) => box.y + box.height));
+    const box = { x, y, width: right - x, height: bottom - y };
+    this.pan.fit(box, width, height, { margin: 40, least: READABLE });
+    this.fitted = true;
   }
 
   /** Shows what was opened: all of it, or its top in its whole width. */

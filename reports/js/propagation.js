@@ -1,192 +1,162 @@
-// Propagation, played step by step: what moved, how everything is sharded then, and the chains.
+// Propagation, played step by step on the graph and in a table, and the chains of values.
 
-import { part as partOf, Shared, Table } from "./data.js";
+import { Table } from "./data.js";
 import { el } from "./dom.js";
-import { count, dims, whole } from "./format.js";
-import { meshOf } from "./placement.js";
-import { Chains } from "./propagation_chains.js";
-import { Propagation } from "./propagation_data.js";
-import { axisText, paths } from "./propagation_path.js";
+import { count, whole } from "./format.js";
+import { openGraphs } from "./graph_read.js";
+import { chainOf, open, rowOf } from "./propagation_chain.js";
+import { StepGraph } from "./propagation_graph.js";
+import { axisText } from "./propagation_path.js";
 import { Player } from "./propagation_player.js";
-import { spec } from "./spec.js";
+import { stepColumns, valueColumns } from "./propagation_tables.js";
 import { GridTable } from "./table.js";
 
-let opened = null;
-
-/** The data, unpacked once for the view and the details of tensors. */
-function open(data, context) {
-  opened ??= (async () => {
-    const propagation = new Propagation(data, meshOf(context.report.meshes)?.axes ?? {});
-    return { propagation, chains: new Chains(propagation), tensors: await partOf("tensors") };
-  })();
-  return opened;
-}
-
-/** Fills the section of a tensor's details: the chain of each axis, and what stopped others. */
-export async function detail(root, tensor, context) {
-  const data = await partOf("propagation");
-  if (!data || data.unavailable) return false;
-  const { propagation, chains, tensors } = await open(data, context);
-  const rows = new Table(tensors);
-  const row = rowOf(rows, tensor.key);
-  if (row < 0) return false;
-  return chainOf(root, row, { propagation, chains, rows, context });
-}
-
-const keys = new WeakMap();
-
-function rowOf(rows, key) {
-  const column = rows.columns.key;
-  if (!keys.has(column)) {
-    const found = new Map();
-    for (let row = 0; row < rows.length; row += 1) found.set(rows.get("key", row), row);
-    keys.set(column, found);
-  }
-  return keys.get(column).get(key) ?? -1;
-}
-
-function chainOf(root, row, { propagation, chains, rows, context, step }) {
-  const { data } = propagation;
-  const { state, shared } = context;
-  const value = data.values[row];
-  const found = chains.ofRow(row);
-  const stops = value === null ? null : data.stops[value];
-  if (!found.length && !stops?.length) return false;
-  const follow = (event, go) => {
-    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    go();
-  };
-  const link = (number) => {
-    const params = { step: number, value: rows.get("key", row) };
-    return el(
-      "a",
-      {
-        href: state.href("propagation", params),
-        on: {
-          click: (event) =>
-            follow(event, () => (step ? step(number) : state.go("propagation", params))),
-        },
-      },
-      `step ${number}`,
-    );
-  };
-  const toValue = (target, name) => {
-    const key = rows.get("key", target);
-    const here = state.view === "propagation";
-    const params = here ? { ...state.params, value: key } : { ...state.params, tensor: key };
-    const view = here ? "propagation" : "tensors";
-    return el(
-      "a.path-op",
-      {
-        href: state.href(view, params),
-        on: { click: (event) => follow(event, () => state.go(view, params)) },
-      },
-      el("bdi", {}, name),
-    );
-  };
-  root.append(
-    ...paths(found, {
-      stops,
-      source: (number) => shared.source(number),
-      place: (at) => [propagation.places.get("name", at), propagation.places.get("source", at)],
-      link,
-      value: toValue,
-    }),
-  );
-  return true;
-}
+/** Where the steps are played; from this width on both at first. */
+const MODES = { graph: "Graph", table: "Table", both: "Both" };
+const WIDE = 1700;
 
 export async function mount(_root, context) {
-  const { data, slots, state, report } = context;
-  const { propagation, chains, tensors } = await open(data, context);
-  const rows = new Table(tensors);
-  const shared = context.shared ?? new Shared(await partOf("shared"));
-  const last = propagation.last;
-  const all = Array.from({ length: rows.length }, (_, row) => row).filter(
-    (row) => data.values[row] !== null,
-  );
-  const sharded = all.filter((row) => propagation.final(data.values[row]).length);
-  const rowsOf = new Map();
-  for (const row of all) {
-    const value = data.values[row];
-    if (!rowsOf.has(value)) rowsOf.set(value, row);
+  return new PropagationView(context, await open(context.data, context)).view();
+}
+
+class PropagationView {
+  constructor(context, { propagation, chains, tensors }) {
+    const { data, slots, state, report, shared } = context;
+    Object.assign(this, { context, data, slots, state, report, shared, propagation, chains });
+    this.rows = new Table(tensors);
+    this.hasGraph = report.views.some((view) => view.name === "graph");
+    this.now = propagation.last;
+    this.chosen = "";
+    this.touched = { targets: new Set(), sources: new Set() };
+    this.#readRows();
+    this.#tables();
+    this.player = new Player({ slots, propagation, state, show: (step) => this.#show(step) });
+    slots.follow.checked = true;
+    slots.sharded.addEventListener("change", () =>
+      state.set({ all: slots.sharded.checked ? "" : "1" }),
+    );
+    slots.modes.hidden = !this.hasGraph;
+    slots.modes.append(
+      ...Object.entries(MODES).map(([mode, words]) =>
+        el(
+          "button.segment",
+          { type: "button", data: { mode }, on: { click: () => state.set({ show: mode }) } },
+          words,
+        ),
+      ),
+    );
+    slots.note.append(...notes(report, propagation));
   }
-  let now = last;
-  let chosen = "";
-  let touched = { targets: new Set(), sources: new Set() };
-  let shown = null;
-  let stopsOf = null;
 
-  const moves = new GridTable({
-    label: "Steps",
-    columns: stepColumns(propagation, shared),
-    line: (move) => ({
-      depth: 0,
-      open: null,
-      selected: propagation.numbers[move] === now,
-    }),
-    activate: (move) => player.go(propagation.numbers[move]),
-  });
-  const values = new GridTable({
-    label: "Values after the step",
-    columns: valueColumns(
-      propagation,
-      rows,
-      data,
-      () => now,
-      () => touched,
-    ),
-    line: (row) => ({
-      depth: 0,
-      open: null,
-      selected: rows.get("key", row) === chosen,
-    }),
-    activate: (row) => {
-      const key = rows.get("key", row);
-      state.set({ value: key === chosen ? "" : key }, { push: true });
-    },
-  });
-  slots.steps.append(moves.root);
-  slots.values.append(values.root);
-  const every = Array.from({ length: propagation.length }, (_, move) => move);
-  moves.show(every, { empty: "No axis moved." });
+  view() {
+    return {
+      keys: [
+        ...this.player.keys(),
+        ...(this.hasGraph
+          ? Object.entries(MODES).map(([mode, words], at) => ({
+              keys: String(at + 1),
+              words,
+              run: () => this.state.set({ show: mode }),
+            }))
+          : []),
+        {
+          keys: "e",
+          words: "On the graph: open one level more",
+          run: () => this.mode !== "table" && this.graph?.more(),
+        },
+        { keys: "Escape", words: "Close the chain", run: () => this.chosen && this.#close() },
+      ],
+      shown: () => {
+        this.player.drawSpark();
+        // The tables know how high they are a frame later.
+        requestAnimationFrame(() => requestAnimationFrame(() => this.#reveal()));
+      },
+      update: (params) => this.#update(params),
+    };
+  }
 
-  const player = new Player({
-    slots,
-    propagation,
-    state,
-    show: (step) => {
-      now = step;
-      draw();
-    },
-  });
-  slots.follow.checked = true;
-  slots.sharded.addEventListener("change", () =>
-    state.set({ all: slots.sharded.checked ? "" : "1" }),
-  );
-  slots.note.append(...notes(report, data, propagation));
+  #readRows() {
+    const { rows, data, propagation } = this;
+    this.all = Array.from({ length: rows.length }, (_, row) => row).filter(
+      (row) => data.values[row] !== null,
+    );
+    this.sharded = this.all.filter((row) => propagation.final(data.values[row]).length);
+    this.rowOfValue = new Map();
+    for (const row of this.all) {
+      const value = data.values[row];
+      if (!this.rowOfValue.has(value)) this.rowOfValue.set(value, row);
+    }
+  }
 
-  function draw() {
-    touched = propagation.touched(now);
-    drawNow();
-    moves.refresh();
-    values.refresh();
-    reveal();
-    slots.after.textContent =
-      now < 0 ? "Before the first step" : now >= last ? "In the end" : `After step ${whole(now)}`;
+  #tables() {
+    const { propagation, rows, shared, slots } = this;
+    this.moves = new GridTable({
+      label: "Steps",
+      columns: stepColumns(propagation, shared),
+      line: (move) => ({
+        depth: 0,
+        open: null,
+        selected: propagation.numbers[move] === this.now,
+      }),
+      activate: (move) => this.player.go(propagation.numbers[move]),
+    });
+    this.values = new GridTable({
+      label: "Values after the step",
+      columns: valueColumns(
+        propagation,
+        rows,
+        () => this.now,
+        () => this.touched,
+      ),
+      line: (row) => ({
+        depth: 0,
+        open: null,
+        selected: rows.get("key", row) === this.chosen,
+      }),
+      activate: (row) => this.#choose(row),
+    });
+    slots.steps.append(this.moves.root);
+    slots.values.append(this.values.root);
+    const every = Array.from({ length: propagation.length }, (_, move) => move);
+    this.moves.show(every, { empty: "No axis moved." });
+  }
+
+  #choose(row) {
+    const key = row === null ? "" : this.rows.get("key", row);
+    this.state.set({ value: key === this.chosen ? "" : key }, { push: true });
+  }
+
+  // A step.
+
+  #show(step) {
+    this.now = step;
+    this.touched = this.propagation.touched(step);
+    this.#drawNow();
+    this.moves.refresh();
+    if (this.mode !== "graph") this.values.refresh();
+    if (this.mode !== "table") this.graph?.show(step, this.#follows());
+    this.#reveal();
+    const { last } = this.propagation;
+    this.slots.after.textContent =
+      step < 0
+        ? "Before the first step"
+        : step >= last
+          ? "In the end"
+          : `After step ${whole(step)}`;
+  }
+
+  #follows() {
+    return this.slots.follow.checked && !this.player.dragging && !this.player.isFast;
   }
 
   /** Brings what the step is about into sight. */
-  function reveal() {
+  #reveal() {
+    const { propagation, values, now } = this;
     const at = propagation.position(now);
-    if (now >= 0 && at < propagation.length) moves.reveal(at, { centre: true });
-    if (slots.follow.checked && !player.dragging) follow();
-  }
-
-  function follow() {
-    for (const value of touched.targets) {
-      const row = rowsOf.get(value);
+    if (now >= 0 && at < propagation.length) this.moves.reveal(at, { centre: true });
+    if (!this.slots.follow.checked || this.player.dragging || this.mode === "graph") return;
+    for (const value of this.touched.targets) {
+      const row = this.rowOfValue.get(value);
       const line = row === undefined ? -1 : values.lines.indexOf(row);
       if (line >= 0) {
         values.reveal(line, { centre: true });
@@ -195,8 +165,8 @@ export async function mount(_root, context) {
     }
   }
 
-  function drawNow() {
-    const first = propagation.position(now);
+  #drawNow() {
+    const { propagation, now, slots } = this;
     if (now < 0) {
       slots.now.replaceChildren(
         el("p.muted", {}, "Only what is annotated is sharded. Play, or take the first step."),
@@ -204,25 +174,32 @@ export async function mount(_root, context) {
       return;
     }
     const moved = [];
-    for (let at = first; propagation.numbers[at] === now; at += 1) moved.push(at);
+    for (let at = propagation.position(now); propagation.numbers[at] === now; at += 1) {
+      moved.push(at);
+    }
+    if (!moved.length) {
+      slots.now.replaceChildren(el("p.muted", {}, "Shardy lists no move of this number."));
+      return;
+    }
+    const more = moved.length - 2;
     slots.now.replaceChildren(
-      ...moved.slice(0, 2).map((at) => sentence(at)),
-      ...rest(moved.length),
+      ...moved.slice(0, 2).map((at) => this.#sentence(at)),
+      ...(more > 0 ? [el("p.muted", {}, `and ${count(more, "more move")} in this step`)] : []),
     );
   }
 
-  function rest(length) {
-    return length > 2
-      ? [el("p.muted", {}, `and ${count(length - 2, "more move")} in this step`)]
-      : [];
-  }
-
-  function sentence(at) {
+  #sentence(at) {
+    const { propagation, rows, state } = this;
     const place = propagation.moves.get("place", at);
     const row = propagation.places.get("row", place);
     const name = propagation.places.get("name", place);
-    const source = shared.source(propagation.places.get("source", place));
+    const source = this.shared.source(propagation.places.get("source", place));
     const key = row === null ? null : rows.get("key", row);
+    const choose = (event) => {
+      event.preventDefault();
+      state.set({ value: key }, { push: true });
+    };
+    const href = state.href("propagation", { ...state.params, value: key });
     return el(
       "p.player-sentence",
       {},
@@ -230,19 +207,7 @@ export async function mount(_root, context) {
       " through ",
       key === null
         ? el("bdi.path-op", {}, name)
-        : el(
-            "a.path-op",
-            {
-              href: state.href("propagation", { ...state.params, value: key }),
-              on: {
-                click: (event) => {
-                  event.preventDefault();
-                  state.set({ value: key }, { push: true });
-                },
-              },
-            },
-            el("bdi", {}, name),
-          ),
+        : el("a.path-op", { href, on: { click: choose } }, el("bdi", {}, name)),
       source ? el("code.source", {}, " ", el("bdi", {}, source)) : null,
       el(
         "span.player-way",
@@ -254,23 +219,19 @@ export async function mount(_root, context) {
     );
   }
 
-  function drawChain() {
-    const row = rowOf(rows, chosen);
+  // A chain.
+
+  #drawChain() {
+    const { slots, chosen, rows, data } = this;
     slots.chain.hidden = !chosen;
     slots.split.dataset.open = String(Boolean(chosen));
     if (!chosen) return;
+    const row = rowOf(rows, chosen);
     const content = el("div", {});
     const known = row >= 0 && data.values[row] !== null;
-    const filled =
-      known &&
-      chainOf(content, row, {
-        propagation,
-        chains,
-        rows,
-        context,
-        step: (number) => player.go(number),
-      });
-    if (!filled) {
+    const { propagation, chains, context } = this;
+    const step = (number) => this.player.go(number);
+    if (!known || !chainOf(content, row, { propagation, chains, rows, context, step })) {
       const words = known
         ? "No axis came to it, and none was stopped beside it."
         : row >= 0
@@ -278,7 +239,6 @@ export async function mount(_root, context) {
           : `No value of this program is called ${chosen}.`;
       content.append(el("p.muted", { dir: "auto" }, words));
     }
-    const isAsked = known && asked().has(data.values[row]);
     slots.chain.replaceChildren(
       el(
         "header.propagation-chain-head",
@@ -290,28 +250,29 @@ export async function mount(_root, context) {
             type: "button",
             "aria-label": "Close the chain",
             title: "Close (Esc)",
-            on: { click: () => close() },
+            on: { click: () => this.#close() },
           },
           "×",
         ),
-        row >= 0 ? el("p.propagation-links", {}, links(row)) : null,
+        row >= 0 ? el("p.propagation-links", {}, this.#links(row)) : null,
       ),
       content,
-      isAsked || !known
-        ? ""
-        : el(
+      known && !this.#isAsked(data.values[row])
+        ? el(
             "p.muted",
             {},
             `What stopped axes is worked out for the first ${whole(data.stopped)} values: of this one, sdyscope explain says it.`,
-          ),
+          )
+        : "",
     );
     slots.chain.scrollTop = 0;
   }
 
   /** Where else the value is shown. */
-  function links(row) {
+  #links(row) {
+    const { rows, state, chosen } = this;
     const found = [el("a", { href: state.href("tensors", { tensor: chosen }) }, "in the table")];
-    if (report.views.some((view) => view.name === "graph")) {
+    if (this.hasGraph) {
       const named = ["argument", "result"].includes(rows.get("section", row));
       const href = state.href("graph", { node: rows.get(named ? "name" : "ssa", row) });
       found.push(" · ", el("a", { href }, "on the graph"));
@@ -319,217 +280,99 @@ export async function mount(_root, context) {
     return found;
   }
 
-  /** The values that it was worked out for what stopped axes: the first so many. */
-  function asked() {
-    if (!stopsOf) {
-      stopsOf = new Set();
-      for (const row of all) if (stopsOf.size < data.stopped) stopsOf.add(data.values[row]);
+  /** Whether it was worked out what stopped axes at a value: it is of the first so many. */
+  #isAsked(value) {
+    if (!this.asked) {
+      this.asked = new Set();
+      for (const row of this.all) {
+        if (this.asked.size >= this.data.stopped) break;
+        this.asked.add(this.data.values[row]);
+      }
     }
-    return stopsOf;
+    return this.asked.has(value);
   }
 
-  function close() {
-    state.set({ value: "" }, { push: true });
-    values.element.focus();
+  #close() {
+    this.state.set({ value: "" }, { push: true });
+    (this.mode === "graph" ? this.slots.picture.firstElementChild : this.values.element)?.focus();
   }
 
-  return {
-    keys: [
-      ...player.keys(),
-      { keys: "Escape", words: "Close the chain", run: () => chosen && close() },
-    ],
-    shown() {
-      player.drawSpark();
-      // The tables know how high they are a frame later.
-      requestAnimationFrame(() => requestAnimationFrame(reveal));
-    },
-    update(params) {
-      const { step = "", value = "", all: every_ = "" } = params;
-      const only = !every_;
-      slots.sharded.checked = only;
-      if (only !== shown) {
-        shown = only;
-        values.show(only ? sharded : all, { empty: "Nothing is sharded." });
+  // What the address says.
+
+  async #update(params) {
+    const { step = "", value = "", all = "" } = params;
+    const { slots, values } = this;
+    slots.sharded.checked = !all;
+    if (all !== this.listed) {
+      this.listed = all;
+      values.show(all ? this.all : this.sharded, { empty: "Nothing is sharded." });
+    }
+    this.#setMode(params.show);
+    const isOther = value !== this.chosen;
+    if (isOther) {
+      this.chosen = value;
+      this.#drawChain();
+      values.refresh();
+    }
+    this.player.update(step);
+    if (this.mode === "table") return;
+    await this.#openGraph();
+    if (!this.graph || this.state.view !== "propagation") return;
+    this.graph.update(this.state.params.open);
+    if (this.chained === this.chosen) return;
+    this.chained = this.chosen;
+    const row = this.chosen ? rowOf(this.rows, this.chosen) : -1;
+    const isKnown = row >= 0 && this.data.values[row] !== null;
+    this.graph.showChains(isKnown ? this.chains.ofRow(row) : [], row, isKnown);
+  }
+
+  #setMode(asked) {
+    const first = globalThis.innerWidth >= WIDE ? "both" : "graph";
+    const mode = this.hasGraph ? (MODES[asked] ? asked : first) : "table";
+    if (mode === this.mode) return;
+    this.mode = mode;
+    this.slots.split.dataset.show = mode;
+    for (const button of this.slots.modes.children) {
+      button.setAttribute("aria-pressed", String(button.dataset.mode === mode));
+    }
+    this.slots.main.hidden = mode === "table";
+    this.slots.listed.hidden = mode === "graph";
+    this.values.refresh();
+    this.graph?.show(this.now, false);
+  }
+
+  /** Reads the graph when it is first shown; without one there is the table. */
+  #openGraph() {
+    this.opening ??= (async () => {
+      const graphs = await openGraphs(this.context);
+      if (!graphs) {
+        this.hasGraph = false;
+        this.slots.modes.hidden = true;
+        this.#setMode("table");
+        return;
       }
-      if (value !== chosen) {
-        chosen = value;
-        drawChain();
-        values.refresh();
-      }
-      player.update(step);
-    },
-  };
+      this.graph = new StepGraph(this.slots, graphs, {
+        propagation: this.propagation,
+        report: this.report,
+        open: (text) => this.state.set({ open: text }),
+        choose: (row) => (row !== null || this.chosen) && this.#choose(row),
+      });
+      this.graph.show(this.now, false);
+    })();
+    return this.opening;
+  }
 }
 
-function notes(report, data, propagation) {
+function notes(report, propagation) {
+  const { data } = propagation;
+  const exactness = data.exactness.charAt(0).toUpperCase() + data.exactness.slice(1);
   const parts = [
     `${count(propagation.length, "move")}; Shardy numbers its steps from 0 to ${whole(propagation.last)}. `,
-    `${sentenceCase(data.exactness)}: ${data.madeBy}`.replace(/\.?$/, "."),
+    `${exactness}: ${data.madeBy}`.replace(/\.?$/, "."),
   ];
   if (report.partitioners.includes("gspmd")) {
     parts.push(" GSPMD does not say how it propagates: these are Shardy’s steps.");
   }
   if (!data.priorities) parts.push(" The user gave no priorities.");
   return parts;
-}
-
-function stepColumns(propagation, shared) {
-  const { moves, places } = propagation;
-  const at = (move, name) => places.get(name, moves.get("place", move));
-  return [
-    {
-      name: "number",
-      title: "step",
-      chars: 6,
-      least: 5,
-      priority: 0,
-      render: (cell, move) => cell.append(whole(propagation.numbers[move])),
-    },
-    {
-      name: "axis",
-      title: "axis",
-      chars: 10,
-      least: 7,
-      priority: 0,
-      render: (cell, move) => cell.append(axisText(propagation.part(move).text)),
-    },
-    {
-      name: "op",
-      title: "through",
-      chars: 26,
-      least: 14,
-      grow: 2,
-      priority: 1,
-      render: (cell, move) => {
-        const name = at(move, "name");
-        cell.title = name;
-        cell.append(el("bdi", {}, tail(name)));
-      },
-    },
-    {
-      name: "way",
-      title: "from → to",
-      chars: 34,
-      least: 20,
-      grow: 2,
-      priority: 3,
-      render: (cell, move) => {
-        const words = `${moves.get("from", move)} → ${moves.get("to", move).join(", ")}`;
-        cell.title = words;
-        cell.append(words);
-      },
-    },
-    {
-      name: "source",
-      title: "source",
-      chars: 20,
-      least: 12,
-      priority: 4,
-      render: (cell, move) => {
-        const source = shared.source(at(move, "source"));
-        cell.title = source;
-        cell.append(el("bdi.muted", {}, source.split("/").pop()));
-      },
-    },
-    ...(propagation.data.priorities
-      ? [
-          {
-            name: "priority",
-            title: "priority",
-            chars: 8,
-            least: 7,
-            end: true,
-            priority: 5,
-            render: (cell, move) => cell.append(String(moves.get("priority", move))),
-          },
-        ]
-      : []),
-  ];
-}
-
-function sentenceCase(words) {
-  return words.charAt(0).toUpperCase() + words.slice(1);
-}
-
-function plainOp(kind) {
-  return kind.slice(kind.lastIndexOf(".") + 1);
-}
-
-/** The last two parts of a scope. */
-function tail(name) {
-  return name.split("/").slice(-2).join("/");
-}
-
-function valueColumns(propagation, rows, data, step, touched) {
-  const get = (name, row) => rows.get(name, row);
-  return [
-    {
-      name: "tensor",
-      title: "value",
-      chars: 36,
-      least: 24,
-      grow: 3,
-      priority: 0,
-      render: (cell, row) => {
-        const { targets, sources } = touched();
-        const value = data.values[row];
-        const name = get("name", row) || get("kind", row);
-        const op =
-          get("section", row) === "inside" ? get("op", row) || plainOp(get("kind", row)) : "";
-        const mark = targets.has(value) ? "to" : sources.has(value) ? "from" : "";
-        cell.dataset.touched = mark;
-        cell.title = `${op ? `${name}/${op}` : name} ${get("ssa", row)}`;
-        cell.append(
-          el(
-            "span.value-words",
-            {},
-            el("span.touch", {}, { to: "●", from: "○", "": "" }[mark]),
-            mark ? el("span.unseen", {}, mark === "to" ? "came here: " : "came from: ") : "",
-            el("bdi", {}, op || name),
-            op ? el("span.ssa", {}, get("ssa", row)) : "",
-            op ? el("bdi.ssa", {}, tail(get("name", row))) : "",
-          ),
-        );
-      },
-    },
-    {
-      name: "type",
-      title: "type",
-      chars: 18,
-      least: 10,
-      priority: 3,
-      render: (cell, row) =>
-        cell.append(el("code", {}, `${get("dtype", row)}${dims(get("shape", row))}`)),
-    },
-    {
-      name: "sharding",
-      title: "sharding then",
-      chars: 34,
-      least: 18,
-      grow: 2,
-      priority: 0,
-      render: (cell, row) => {
-        const value = data.values[row];
-        const list = propagation.at(value, step());
-        const words = propagation.words(list, get("shape", row)?.length ?? 0);
-        if (touched().targets.has(value)) cell.dataset.touched = "to";
-        cell.title = words;
-        cell.append(list.length ? spec(words) : el("span.muted", {}, words));
-      },
-    },
-    {
-      name: "since",
-      title: "since step",
-      chars: 10,
-      least: 9,
-      end: true,
-      priority: 2,
-      render: (cell, row) => {
-        const before = propagation.brought(data.values[row]).filter((one) => one.number <= step());
-        const list = propagation.at(data.values[row], step());
-        if (before.length) cell.append(whole(before.at(-1).number));
-        else cell.append(el("span.muted", {}, list.length ? "annotated" : "–"));
-      },
-    },
-  ];
 }

@@ -21,7 +21,10 @@ export class Chains {
     this.data = propagation.data;
   }
 
-  /** The chains of a row of the tensors' table: `{dimension, axis, beginning, moves}` each. */
+  /**
+   * The chains of a row of the tensors' table: `{dimension, axis, beginning, from, moves}` each;
+   * `from` is the value that it begins at.
+   */
   ofRow(row) {
     const value = this.data.values[row];
     const own = this.data.results[row];
@@ -30,7 +33,7 @@ export class Chains {
       const part = this.propagation.parts[number];
       if (onward === null) {
         const beginning = this.#annotation(annotation);
-        return [{ dimension, axis: this.propagation.text(part), beginning, moves: [] }];
+        return [{ dimension, axis: this.propagation.text(part), beginning, from: null, moves: [] }];
       }
       const carried = this.propagation.dimension(onward, part);
       return this.#pieces(onward, part).map((piece) => ({
@@ -90,6 +93,7 @@ export class Chains {
       dimension,
       axis: this.propagation.text(part),
       beginning,
+      from: at,
       moves: moves.reverse(),
     };
   }

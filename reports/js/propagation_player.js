@@ -84,7 +84,7 @@ export class Player {
     const wanted = /^-?\d+$/.test(text) ? Number(text) : this.last;
     const step = Math.min(Math.max(wanted, -1), this.last);
     if (this.settling) return; // The address is behind what is shown.
-    if (step !== this.step) this.#show(step);
+    if (step !== this.step) this.#draw(step);
   }
 
   /** Shows a step, stops playing, and says it in the address. */
@@ -125,6 +125,11 @@ export class Player {
     this.playing = requestAnimationFrame(frame);
   }
 
+  /** Whether it plays faster than eyes can follow from place to place. */
+  get isFast() {
+    return Boolean(this.playing) && !["1", "5"].includes(this.slots.speed.value);
+  }
+
   /** Stops playing. */
   stop() {
     if (!this.playing) return;
@@ -133,7 +138,13 @@ export class Player {
     this.#icon("play", "Play (space)");
   }
 
+  /** Draws a step; the address follows. */
   #show(step) {
+    this.#draw(step);
+    if (!this.settling) this.#settle();
+  }
+
+  #draw(step) {
     this.step = step;
     const { slider, count } = this.slots;
     slider.value = String(step);
@@ -146,7 +157,6 @@ export class Player {
     this.buttons.forward.disabled = step >= this.last;
     this.buttons.last.disabled = step >= this.last;
     this.show(step);
-    if (!this.settling) this.#settle();
   }
 
   #settle() {

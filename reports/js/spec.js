@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 
-/** How many colours there are for axes; css/base.css has --axis-0 and so on. */
+/** How many colours there are for axes; css/colours.css has --axis-0 and so on. */
 const COLOURS = 8;
 
 const numbers = new Map();

@@ -9,7 +9,7 @@ import { VERDICTS } from "./tensor_rows.js";
 /** Other views' parts of the details: module, title. Each exports `detail(root, tensor, context)`. */
 const SLOTS = [
   ["placement.js", "Placement"],
-  ["propagation.js", "How it came there"],
+  ["propagation_chain.js", "How it came there"],
   ["graph.js", "In the graph"],
   ["ir_tensors.js", "In the module's text"],
 ];

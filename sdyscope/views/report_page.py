@@ -151,7 +151,7 @@ def _rendered(
 
 
 def _styles(own: Traversable) -> Iterator[str]:
-    """`base.css`, then the others by name."""
+    """`base.css`, then the others by name: a view's own come after what several use."""
     names = sorted(file.name for file in (own / "css").iterdir() if file.name.endswith(".css"))
     for name in sorted(names, key=lambda name: name != "base.css"):
         yield _safe(_text(own, f"css/{name}"), _ENDS_STYLE, name)

@@ -110,4 +110,4 @@ def test_headlines_lead_to_views_that_there_are(mlp, unconstrained):
 
 def test_a_headline_leads_to_what_it_is_about(page):
     page.click(".headline a >> nth=0")
-    page.wait_for_function("document.querySelector('main .view').dataset.view !== 'overview'")
+    page.wait_for_selector("main .view:not([data-view=overview])")

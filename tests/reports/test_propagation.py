@@ -17,6 +17,7 @@ from sdyscope.views.explain import annotated, place
 from sdyscope.views.propagate_rows import ssa_name
 from sdyscope.views.propagated import axis_text, describer
 from sdyscope.views.report_columns import Pool
+from sdyscope.views.report_graph import part
 from sdyscope.views.report_tensors import rows
 from sdyscope.views.shardings import file_text
 from tests.programs import PROGRAMS
@@ -160,7 +161,7 @@ def count(page):
 
 @pytest.fixture
 def player(open_page, mlp):
-    page = open_page(mlp.html, "#propagation")
+    page = open_page(mlp.html, "#propagation?show=table")
     page.wait_for_selector(".player-play")
     return page
 
@@ -200,7 +201,7 @@ def test_playing_comes_to_the_end(player):
 
 def test_values_are_as_of_the_step(open_page, mlp):
     step = 12
-    page = open_page(mlp.html, f"#propagation?step={step}&all=1")
+    page = open_page(mlp.html, f"#propagation?show=table&step={step}&all=1")
     page.wait_for_selector(".propagation-values .ssa")
     replay = Replay(
         mlp.inspection.explainer("shardy").flow,
@@ -240,6 +241,107 @@ def test_the_details_of_a_tensor_have_its_chain(open_page, mlp):
     page.wait_for_selector(".view[data-view=propagation]")
 
 
+def boxes(page):
+    """What the graph says of ops that are drawn in full: name, type, sharding by item."""
+    return page.evaluate(
+        """() => [...document.querySelectorAll('.propagation .graph-item')].map((one) => ({
+          item: Number(one.dataset.item),
+          form: one.dataset.form,
+          title: one.querySelector('.graph-name').textContent,
+          spec: one.querySelector('.graph-spec')?.textContent ?? '',
+          step: one.dataset.step ?? '',
+          decided: one.dataset.decided ?? '',
+        }))"""
+    )
+
+
+def test_the_graph_is_as_of_the_step(open_page, mlp):
+    made = part(mlp.report, Pool({}, 1), mlp.inspection)
+    ssa = made["nodes"]["columns"]["ssa"]
+    ssa = [ssa["distinct"][at] for at in ssa["codes"]] if "codes" in ssa else ssa["values"]
+    places = describer(mlp.inspection, mlp.inspection.propagated("shardy")).places
+    replay = Replay(mlp.inspection.explainer("shardy").flow, places)
+    graph = mlp.inspection.graph("shardy")
+    page = open_page(mlp.html, "#propagation?show=graph&step=-1")
+    page.wait_for_selector(".propagation .graph-item")
+    for step in (-1, 12, replay.last):
+        page.evaluate(f"location.hash = '#propagation?show=graph&step={step}'")
+        until(page, "document.querySelector('[data-slot=slider]').value", str(step).__eq__)
+        known = {ssa_name(graph, value): found for value, found in replay.at(step).items()}
+        seen = 0
+        for box in boxes(page):
+            if box["form"] != "op" or known.get(ssa[box["item"]]) is None:
+                continue
+            seen += 1
+            dims = known[ssa[box["item"]]].dim_shardings
+            axes = [axis.name for dim in dims for axis in dim.axes]
+            assert all(f"'{axis}'" in box["spec"] for axis in axes), (step, box)
+            assert (box["spec"] == "replicated") == (not axes), (step, box)
+        assert seen > 5
+
+
+def test_what_a_step_moves_is_marked_on_the_graph(open_page, mlp):
+    page = open_page(mlp.html, "#propagation?show=graph&step=-1")
+    page.wait_for_selector(".propagation .graph-item")
+    assert page.locator(".propagation [data-step]").count() == 0
+    for _ in range(4):
+        page.keyboard.press("e")
+    steps = propagate.document(mlp.inspection, steps=True).steps
+    numbers = {step.number for step in steps}
+    marked = 0
+    for step in range(max(numbers) + 1):
+        page.keyboard.press("ArrowRight")
+        ops = page.locator(".propagation [data-step=op]").count()
+        edges = page.locator(".propagation .graph-edge[data-step][data-way]").count()
+        marked += bool(ops and edges)
+        assert ops <= 2 * sum(one.number == step for one in steps)
+    # What is returned is not an op of the graph.
+    assert marked == len({step.number for step in steps if "return" not in step.op})
+    page.keyboard.press("End")
+    assert page.locator(".propagation [data-decided=nothing]").count() == 0
+    page.keyboard.press("Home")
+    assert page.locator(".propagation [data-decided=nothing]").count() > 5
+
+
+def test_groups_on_the_graph_fill(open_page, unconstrained):
+    page = open_page(unconstrained.html, "#propagation?show=graph&step=-1&open=none")
+    page.wait_for_selector(".propagation .graph-item")
+    words = "document.querySelector('.graph-item[data-kind=scope] .graph-note').textContent"
+    until(page, words, lambda found: "sharded" in found)
+    done = """() => [...document.querySelectorAll('.graph-item .graph-note')]
+        .map((one) => one.textContent.match(/(\\d+) of (\\d+) sharded/))
+        .filter(Boolean).map(([, done, of]) => [Number(done), Number(of)])"""
+    before = page.evaluate(done)
+    page.keyboard.press("End")
+    after = page.evaluate(done)
+    assert all(done == of for done, of in after)
+    assert sum(done for done, _ in before) < sum(done for done, _ in after)
+
+
+def test_a_chain_is_a_path_on_the_graph(open_page, mlp):
+    page = open_page(mlp.html, "#propagation?show=graph&value=%254")
+    page.wait_for_selector(".graph-station")
+    moves = page.locator(".propagation-chain .path").first.locator(".path-sign").count()
+    stations = page.locator(".graph-station").all_text_contents()
+    assert stations[0].startswith("1")
+    assert len(stations) >= 2
+    assert moves
+    assert page.locator(".graph-edge[data-chain]").count() >= 1
+    page.keyboard.press("Escape")
+    page.wait_for_selector(".graph-station", state="detached")
+    assert page.locator(".graph-edge[data-chain]").count() == 0
+
+
+def test_what_is_clicked_on_the_graph_is_chosen(open_page, mlp):
+    page = open_page(mlp.html, "#propagation?show=graph")
+    page.click(".propagation .graph-item[data-form=op] >> nth=0")
+    page.wait_for_selector(".propagation-chain:not([hidden])")
+    assert "value=%25" in page.evaluate("location.hash")
+    page.keyboard.press("2")
+    page.wait_for_selector(".propagation-graph", state="hidden")
+    assert page.locator(".propagation-values .grid-row[aria-selected=true]").count() == 1
+
+
 def test_what_is_not_there_is_said(open_page, mlp):
     page = open_page(mlp.html, "#propagation?value=nobody&step=99999")
     assert "No value of this program is called nobody." in page.inner_text(".propagation-chain")
@@ -247,7 +349,8 @@ def test_what_is_not_there_is_said(open_page, mlp):
 
 
 def test_nothing_keeps_people_from_using_it(open_page, mlp, violations):
-    for dark in (False, True):
-        page = open_page(mlp.html, "#propagation?step=4&value=%254", dark=dark)
+    for show, dark in (("graph", False), ("both", True)):
+        page = open_page(mlp.html, f"#propagation?step=4&value=%254&show={show}", dark=dark)
         page.wait_for_selector(".path-line")
+        page.wait_for_selector(".graph-item")
         assert violations(page) == []
