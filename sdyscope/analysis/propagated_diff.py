@@ -11,8 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
-
-import networkx
+from typing import TYPE_CHECKING
 
 from sdyscope.analysis.value_pairs import value_pairs
 from sdyscope.analysis.values import NamedValue, named_value
@@ -23,6 +22,9 @@ from sdyscope.graph import OpGraph
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.propagated import Propagated, PropagatedValue, ValueId
+
+if TYPE_CHECKING:
+    import networkx
 
 __all__ = ["DifferentValue", "Group", "PropagatedDiff", "PropagatedSide", "propagated_diff"]
 
@@ -229,6 +231,10 @@ class _Comparison:
 
         A value that follows from several is put under the one that most follows from.
         """
+        if not self.different:
+            return []
+        import networkx  # Not above, as it takes long, and every command gets here.
+
         flow = self.differing_flow()
         condensed = networkx.condensation(flow)
         order = list(networkx.topological_sort(condensed))
@@ -267,6 +273,8 @@ class _Comparison:
         A value that can't be compared may carry a difference on, so it is passed through. What is
         computed from constants alone is sharded as its uses want it, so it follows from them.
         """
+        import networkx
+
         flow: networkx.DiGraph[ValueId] = networkx.DiGraph()
         flow.add_nodes_from(self.different)
         before = {value: inputs(self.a.graph, value) for value in self.a.propagated.values}

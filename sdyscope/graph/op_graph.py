@@ -6,9 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
-from typing import Literal
-
-import networkx
+from typing import TYPE_CHECKING, Literal
 
 from sdyscope.graph.boundaries import boundary_edges
 from sdyscope.graph.model import (
@@ -23,6 +21,9 @@ from sdyscope.graph.model import (
 )
 from sdyscope.graph.types import TensorType
 from sdyscope.mesh import Mesh
+
+if TYPE_CHECKING:
+    import networkx
 
 __all__ = ["OpGraph"]
 
@@ -71,6 +72,8 @@ class OpGraph:
         has the attribute `edge` (the `Edge`). The key of an SSA use (`data`, `capture`) is the
         operand's number; the key of any other edge is a string.
         """
+        import networkx  # Not above: few ask for it, and it takes longer than all else here.
+
         made: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
         made.add_nodes_from((op.id, {"op": op}) for op in self.ops)
         made.add_edges_from(
