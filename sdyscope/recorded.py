@@ -169,7 +169,7 @@ class Record:
     Attributes:
       schema: name and version of this form.
       runs: the commands that were recorded, one unless `--add` added others.
-      processes: the processes in which JAX compiled something, in the order of their start.
+      processes: the processes in which JAX compiled something, in the order in which they did.
       programs: every program, in the order in which they were first seen.
       problems: what could not be recorded or read, in sentences.
     """
@@ -273,13 +273,18 @@ def is_recorded(folder: Path) -> bool:
     return any((folder / PROCESSES).glob("*.jsonl"))
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     """Merges what the processes wrote.
+
+    Args:
+      folder: the folder.
+      trust_index: whether an index that is not one, or is newer, is an error.
 
     Raises:
       TargetError: the folder can't be read, or a newer sdyscope wrote it.
     """
-    _check_index(folder / INDEX)
+    if trust_index:
+        _check_index(folder / INDEX)
     problems: list[str] = []
     files = sorted((folder / PROCESSES).glob("*.jsonl"))
     written = [(file.stem, _lines(file, problems)) for file in files]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sdyscope.stages.lower import LoweredModule
     from sdyscope.stages.recorder import hearing
 
-__all__ = ["Recording", "RecordedInspection", "recording"]
+__all__ = ["RecordedInspection", "Recording", "recording"]
 
 
 class RecordedInspection(Inspection):

@@ -326,7 +326,9 @@ def _read_recorded(
     # Called by the word that names it: the file's own name is that of its content.
     path = Path(f"{folder}:{program.label}")
     modules = {
-        name: replace(read(folder / file), name=program.label, path=path)
+        name: replace(
+            read(folder / file), name=program.label, path=path, notes=_elided(folder / file)
+        )
         for name, file in program.modules.items()
         if name in partitioners
     }
@@ -336,6 +338,12 @@ def _read_recorded(
         if name in partitioners
     }
     return of_modules(modules, failures)
+
+
+def _elided(file: Path) -> tuple[str, ...]:
+    if b"dense_resource<__elided__>" not in file.read_bytes():
+        return ()
+    return ("Its large constants were not recorded: it can be looked at, but not compiled.",)
 
 
 def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 import click
 
 from sdyscope.commands import options
+from sdyscope.errors import SdyscopeError
 
 _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
 
@@ -57,7 +58,7 @@ def command(
     standard error.
 
     Exit status: that of COMMAND, and 128 + N where signal N ended it. 2, with a sentence, where it
-    was not started.
+    was not started, or succeeded and what was recorded is gone.
     """
     from sdyscope.commands import record_run
     from sdyscope.views import document, output, paragraphs, record
@@ -65,7 +66,13 @@ def command(
     command_line = record_run.command_line(words)
     record_run.prepare(folder, overwrite=overwrite, add=add)
     status = record_run.run(command_line, folder, partitioner or "", quiet=as_json)
-    found, run = record_run.finish(folder)
+    try:
+        found, run = record_run.finish(folder)
+    except SdyscopeError as error:
+        if status == 0:
+            raise
+        click.echo(f"error: {error}", err=True)
+        return _exit_status(status)
     messages = output.messages()
     shown = list(record.summary(found, str(folder), run))
     if verbose:
@@ -73,4 +80,8 @@ def command(
     paragraphs.print_paragraphs(shown, messages)
     if as_json:
         output.answers().write_bytes(document.encode(found))
+    return _exit_status(status)
+
+
+def _exit_status(status: int) -> int:
     return status if status >= 0 else 128 - status

@@ -151,9 +151,16 @@ def finish(folder: Path) -> tuple[Record, Run]:
     """Writes the index, and gives what it holds and the run that ended last.
 
     Raises:
-      TargetError: the directory can't be written or read any more.
+      TargetError: the directory can't be written or read any more, or was removed meanwhile.
     """
-    found = read(folder)
+    # The index is a copy: whatever the script has made of it, it is written anew.
+    found = read(folder, trust_index=False)
+    if not found.runs:
+        raise TargetError(
+            "What was recorded is gone: the directory was removed while the script ran.",
+            file=folder,
+            hint="Record into a directory that the script does not clear.",
+        )
     write_index(folder, found)
     return found, max(found.runs, key=lambda run: run.ended or 0)
 
@@ -210,7 +217,7 @@ def _to_its_end(command: Sequence[str], environment: dict[str, str], *, quiet: b
                 command,
                 executable=shutil.which(command[0]),
                 env=environment,
-                stdout=sys.stderr if quiet else None,
+                stdout=2 if quiet else None,
             )
         )
         return running[0].wait()

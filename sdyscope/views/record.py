@@ -188,11 +188,14 @@ def _lowered_again(record: Record) -> Iterator[Paragraph]:
         groups.setdefault((program.name, program.defined), []).append(program)
     for (name, defined), group in groups.items():
         times = sum(program.lowerings for program in group)
-        if times < 2:
+        processes = {process for program in group for process in program.processes}
+        if times <= len(processes):
             continue
         shapes = record.shapes(group[0])
         where = f" at {place(defined)}" if defined else ""
         text = f"{name}{where} was lowered {times} times"
+        if len(processes) > 1:
+            text += f" in {len(processes)} processes"
         if shapes > 1:
             text += f", with {shapes} different shapes: {_what_varies(group)}"
         else:

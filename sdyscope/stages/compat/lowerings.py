@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -34,9 +35,9 @@ def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         "compiler_options_kvs": keywords["compiler_options_kvs"],
     }
     flat = tuple(map(_argument, jaxpr.in_avals))
-    known = {
+    known: dict[str, Callable[[], Any]] = {
         # JAX up to 0.8: a function that lowers, which has the arguments in it.
-        "lfg": lambda: jax.tree_util.Partial(
+        "lfg": lambda: functools.partial(
             jit_internals._resolve_and_lower, flat, pgle_profiler=None
         ),
         "meta_tys_flat": lambda: flat,
@@ -47,8 +48,9 @@ def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
         "consts": lambda: (),
         "fun_sourceinfo": lambda: None,
     }
-    wanted = list(inspect.signature(jax.stages.Traced.__init__).parameters)[1:]
-    return jax.stages.Traced(*(known[parameter]() for parameter in wanted))
+    made: Any = jax.stages.Traced
+    wanted = list(inspect.signature(made.__init__).parameters)[1:]
+    return made(*(known[parameter]() for parameter in wanted))
 
 
 def _argument(aval: Any) -> Any:

@@ -20,7 +20,7 @@ from types import FrameType, ModuleType
 from typing import Any, Protocol
 
 #: Constants with more elements than this are left out of a module's text.
-LARGEST_CONSTANT = 2**20
+LARGEST_CONSTANT = 2**22
 
 Place = tuple[str, int]
 """A file and a line."""

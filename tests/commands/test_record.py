@@ -1,0 +1,193 @@
+"""`sdyscope record`, and the other commands on what it recorded."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+TRAIN = """
+import multiprocessing, os, sys
+
+def other(name):
+    import jax
+    def function(x):
+        return x * 2
+    function.__name__ = name
+    jax.jit(function)(3.0)
+
+if __name__ == "__main__":
+    child = os.fork()
+    if child == 0:
+        other("forked")
+        os._exit(0)
+    os.waitpid(child, 0)
+    spawned = multiprocessing.get_context("spawn").Process(target=other, args=("spawned",))
+    spawned.start()
+    spawned.join()
+
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import NamedSharding, PartitionSpec as P
+
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    @jax.jit
+    def train_step(params, batch):
+        hidden = jax.lax.with_sharding_constraint(jnp.tanh(batch @ params["w"]), on(CONSTRAINT))
+        return hidden.sum()
+
+    w = jax.device_put(jnp.ones((8, 16)), on(None, "model"))
+    for size in SIZES:
+        train_step({"w": w}, jax.device_put(jnp.ones((size, 8)), on("data")))
+    print("trained")
+    END
+"""
+
+
+def record(folder, script, *options, constraint='"data", "model"', sizes=(8, 16, 8), end="0"):
+    text = TRAIN.replace("CONSTRAINT", constraint).replace("SIZES", str(sizes)).replace("END", end)
+    script.write_text(text)
+    words = [sys.executable, "-m", "sdyscope", "record", "-o", str(folder), *options, "--"]
+    return subprocess.run([*words, str(script)], capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    """Two runs of a script: `before` under both partitioners, `after` with another constraint."""
+    root = tmp_path_factory.mktemp("recorded")
+    done = {
+        "before": record(
+            root / "before", root / "train.py", "--partitioner", "both", end="sys.exit(3)"
+        ),
+        "after": record(
+            root / "after", root / "train.py", constraint='"data"', sizes=(8, 32),
+            end=f"os.kill(os.getpid(), {int(signal.SIGKILL)})",
+        ),
+    }  # fmt: skip
+    return root, done
+
+
+@pytest.fixture
+def recorded(runs, monkeypatch):
+    monkeypatch.chdir(runs[0])
+    return runs[1]
+
+
+pytestmark = pytest.mark.compiles
+
+
+def test_the_script_runs_as_it_would(recorded):
+    before, after = recorded["before"], recorded["after"]
+    assert (before.returncode, before.stdout) == (3, "trained\n")
+    assert "The script ended with exit status 3.\n" in before.stderr
+    assert "before: 4 programs, compiled 4 times in " in before.stderr.replace("\n", " ")
+    assert after.returncode == 128 + signal.SIGKILL
+    assert "The script was ended by SIGKILL.\n" in after.stderr
+    assert "after: 4 programs, compiled 4 times in " in after.stderr.replace("\n", " ")
+    assert "Traceback" not in before.stderr + after.stderr
+
+
+def test_an_overview(sdyscope, recorded):
+    done = sdyscope("show", "before", columns=120)
+    assert done.status == 0
+    lines = done.out.splitlines()
+    rows = [line.split()[0] for line in lines[3:7]]
+    assert rows == ["forked", "spawned", "train_step.1", "train_step.2"]
+    assert "shardy, gspmd" in lines[5]
+    assert "in 3 processes, by JAX" in done.out
+    said = " ".join(done.out.split())
+    assert "was lowered 2 times, with 2 different shapes: batch f32[8,8], f32[16,8]; from" in said
+    assert "of JAX not listed: --all lists them" in said
+    assert "functions of JAX (" in sdyscope("show", "before", "--all").out
+    assert max(map(len, sdyscope("show", "before", columns=80).out.splitlines())) <= 80
+
+
+def test_the_index_is_the_document(sdyscope, recorded, runs):
+    index = json.loads((runs[0] / "before" / "record.json").read_text())
+    found = sdyscope("show", "before", "--json").document("show")
+    assert found["recorded"] == index
+    assert index["runs"][0]["status"] == 3
+    program = index["programs"][-1]
+    assert program["paths"] == ["params['w']", "batch"]
+    assert (program["name"], program["devices"]) == ("train_step", 8)
+    assert list(program["modules"]) == ["shardy", "gspmd"]
+    files = {file for one in index["programs"] for file in one["modules"].values()}
+    stored = {f"modules/{path.name}" for path in (runs[0] / "before" / "modules").iterdir()}
+    assert files == stored
+
+
+def test_one_program_of_a_run_is_a_target(sdyscope, recorded):
+    done = sdyscope("show", "before:train_step.1", "--kind", "argument")
+    assert "params['w']  f32[8,16]  P(None, 'model')  P(None, 'model')" in done.out
+    assert sdyscope("diff", "before:train_step.1").status == 0
+    assert sdyscope("propagate", "before:train_step.2").status == 0
+    assert sdyscope("comms", "after:jit_forked", "--predicted").status == 0
+    sdyscope("show", "before:train_step").said("2 programs are called", "train_step.2 train_step(")
+    sdyscope("show", "before:train_stop.1").said("Did you mean train_step.1?")
+    sdyscope("comms", "before").said("4 of them not functions of JAX", "before:NAME")
+    sdyscope("show", "before:spawned", "--module", "x").said("Leave --module out")
+    sdyscope("show", "after:spawned", "--partitioner", "gspmd").said("--partitioner both")
+    sdyscope("check", "before:spawned", "--mesh", "data=2").said("--mesh can't change")
+
+
+def test_two_runs_are_compared(sdyscope, recorded):
+    done = sdyscope("diff", "before", "after")
+    assert done.status == 1
+    assert "4 programs in both: 2 differ" in done.out
+    assert "before:train_step.1  after:train_step.1" in done.out
+    # What is left of a name is compared although its shapes differ.
+    assert "train_step.2: 2 of 4 tensors" in done.out
+    assert "of JAX's own functions were left out; --all compares them" in done.out
+    assert sdyscope("diff", "before", "before").status == 0
+    both = sdyscope("diff", "before")
+    assert (both.status, "4 programs in both: all the same" in both.out) == (0, True)
+    sdyscope("diff", "after").said("was recorded under one partitioner")
+
+
+def test_a_directory_that_is_not_fit(sdyscope, recorded, tmp_path):
+    words = ("--", sys.executable, "-c", "pass")
+    sdyscope("record", "-o", "before", *words).said("--overwrite replaces the run, --add adds")
+    sdyscope("record", "-o", "train.py", *words).said("train.py: This is no directory")
+    (tmp_path / "mine").write_text("")
+    sdyscope("record", "-o", tmp_path, "--overwrite", *words).said("is not empty")
+    assert os.listdir(tmp_path) == ["mine"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "no command to record"),
+        (["nothing.py"], "nothing.py: There is no such script"),
+        ([sys.executable, "-X", "dev", "nothing.py"], "nothing.py: There is no such script"),
+        (["-m", "nothing.at.all"], "There is no module 'nothing.at.all'"),
+        (["nothing_at_all", "x"], "There is no program 'nothing_at_all'"),
+    ],
+)
+def test_a_command_that_is_not_there(sdyscope, tmp_path, words, said):
+    sdyscope("record", "-o", tmp_path / "runs", "--", *words).said(said)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_overwriting_adding_and_what_a_script_does_to_the_directory(sdyscope, tmp_path):
+    folder = tmp_path / "runs"
+
+    def run(code, *options):
+        command = ("--", sys.executable, "-c", f"folder = {str(folder)!r}; {code}")
+        return sdyscope("record", "-o", folder, *options, *command)
+
+    def commands():
+        return len(json.loads((folder / "record.json").read_text())["runs"])
+
+    done = run("import pathlib; pathlib.Path(folder, 'record.json').write_text('mine')")
+    assert (done.status, commands()) == (0, 1)
+    assert "JAX compiled nothing in a process that was recorded" in done.err
+    assert (run("raise SystemExit(5)", "--add").status, commands()) == (5, 2)
+    done = run("print('to standard error')", "--overwrite", "--json")
+    assert (done.document("record")["runs"][0]["status"], commands()) == (0, 1)
+    remove = "import shutil; shutil.rmtree(folder)"
+    run(remove, "--overwrite").said("removed while the script ran")
