@@ -55,6 +55,11 @@ def to_placement(
         case NamedSharding():
             return named_sharding_placement(sharding, rank)
         case TensorSharding():
+            own = sharding.mesh if isinstance(sharding.mesh, Mesh) else mesh
+            if own is not None and own.is_maximal and not sharding.dim_shardings:
+                # JAX writes so, whatever the rank, of what a callback to the host takes and gives.
+                device = own.devices()[0]
+                return Placement(num_devices or device + 1, ((),) * rank, device=device)
             _check_rank(sharding, len(sharding.dim_shardings), rank)
             return tensor_sharding_placement(sharding, mesh)
         case NamedHloSharding():
@@ -62,8 +67,8 @@ def to_placement(
                 _check_rank(sharding, len(sharding.dim_shardings), rank)
             return named_hlo_sharding_placement(sharding, rank)
         case HloSharding():
-            own = sharding.tile_assignment.num_devices if sharding.tile_assignment else 1
-            count = num_devices or (mesh.size if mesh is not None else own)
+            assigned = sharding.tile_assignment.num_devices if sharding.tile_assignment else 1
+            count = num_devices or (mesh.size if mesh is not None else assigned)
             return hlo_sharding_placement(sharding, count, rank)
 
 

@@ -26,6 +26,7 @@ COMMANDS = (
     "search",
     "run",
     "report",
+    "lint",
     "snapshot",
     "record",
     "doctor",

@@ -34,6 +34,7 @@ DOCUMENTS: Mapping[str, str] = {
     "search": "sdyscope.views.search:Search",
     "run": "sdyscope.views.run:Run",
     "report": "sdyscope.views.report:Report",
+    "lint": "sdyscope.views.lint:Lint",
     "snapshot": "sdyscope.views.snapshot:Snapshot",
     "record": "sdyscope.recorded:Record",
     "doctor": "sdyscope.views.doctor:Doctor",

@@ -191,7 +191,7 @@ def linted(
     if "partitioners-differ" in {one.name for one in rules} and len(found) < 2:
         only = next(iter(found))
         reason = "It compares two partitioners: --partitioner both."
-        not_run.append(NotRun("partitioners-differ", only, reason, True))
+        not_run.append(NotRun("partitioners-differ", only, reason, False))
     return Lint(_merged(found, rules), rules, tuple(not_run), tuple(found))
 
 

@@ -155,8 +155,14 @@ def _next_differs(subject: Subject) -> Iterator[Finding]:
     mesh = subject.mesh
     arguments, results = subject.arguments, subject.results
     pairs = mirrored([one.leaf for one in results], [one.leaf for one in arguments])
+    # Two arrays that are all of an argument and of a result need not be the same thing.
+    pairs = {
+        number: other
+        for number, other in pairs.items()
+        if len(arguments[other].leaf.keys) > 1 or _is_donated(arguments[other])
+    }
     if not pairs:
-        raise NotApplicable("No result is the next value of an argument.")
+        raise NotApplicable("No result is recognizably the next value of an argument.")
     unknown = 0
     for number, other in pairs.items():
         after, before = results[number], arguments[other]
@@ -179,6 +185,12 @@ def _next_differs(subject: Subject) -> Iterator[Finding]:
             f"The program leaves the sharding of {_count(unknown, 'next value')} to the compiler, "
             "and --no-compile leaves that out."
         )
+    if unknown:
+        _ = subject.partitioned  # which says why there is none
+
+
+def _is_donated(one: Placed) -> bool:
+    return one.row.requested is not None and one.row.requested.donated
 
 
 def _count(number: int, what: str) -> str:
@@ -225,8 +237,9 @@ ARGUMENT_RULES = (
         """A train step returns parameters that go into the next step. Where `out_shardings` leaves
         the results to the compiler, they may come back otherwise than they went in: then the
         second step is traced and compiled again for the new shardings, a donated buffer is of no
-        use, and memory is not what the first step's was. Results that the program leaves open are
-        only known when it is compiled.""",
+        use, and memory is not what the first step's was. An argument is the next value's if its
+        path says so (`result[0]['w1']` for `params['w1']`), or if it is donated and is all of an
+        argument. Results that the program leaves open are only known when it is compiled.""",
         _next_differs,
     ),
 )

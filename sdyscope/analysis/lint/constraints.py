@@ -111,11 +111,13 @@ def _begins(coarse: Digits, fine: Digits) -> bool:
 
 def _overridden(subject: Subject) -> Iterator[Finding]:
     propagated = subject.propagated
+    told: set[int] = set()
     for one in _constraints(subject):
         found = propagated.values.get((one.op, 0))
         if found is None or found.placement is None or one.manual:
             continue
         if _differ(_known(one).without_manual, found.placement.without_manual, {*one.open_dims}):
+            told.add(one.op)
             yield _override(
                 subject,
                 one,
@@ -123,13 +125,14 @@ def _overridden(subject: Subject) -> Iterator[Finding]:
                 f"{subject.partitioner} decides otherwise for the very value.",
             )
     if subject.compiles:
-        yield from _returned(subject)
+        yield from _returned(subject, told)
 
 
-def _returned(subject: Subject) -> Iterator[Finding]:
+def _returned(subject: Subject, told: set[int]) -> Iterator[Finding]:
     """Constraints on values that the program returns, and that come back otherwise."""
     graph = subject.graph
-    by_op = {one.op: one for one in _constraints(subject) if not one.manual}
+    _ = subject.partitioned
+    by_op = {one.op: one for one in _constraints(subject) if not (one.manual or one.op in told)}
     main = graph.main
     inside = graph.children(main.op) if main is not None else []
     end = inside[-1] if inside else None

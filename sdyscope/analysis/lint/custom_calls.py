@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Iterator
 
+from sdyscope.analysis.collective_totals import Collective
 from sdyscope.analysis.lint.rule import Rule
 from sdyscope.analysis.lint.subject import Subject
 from sdyscope.errors import SdyscopeError
@@ -103,7 +104,7 @@ def _fed(subject: Subject) -> Iterator[Finding]:
 
 def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Finding]:
     found = {one.name: one for one in subject.collectives.collectives}
-    lines = {(op.call_target, op.source) for op in calls}
+    lines = {(op.call_target, subject.source(op)) for op in calls}
     targets = {op.call_target for op in calls}
     told: set[object] = set()
     for computation in module.computations.values():
@@ -113,7 +114,9 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                 continue
             stack = module.stack(instruction)
             source = next((line for line in stack if (target, line) in lines), None)
-            source = source or next((op.source for op in calls if op.call_target == target), None)
+            source = source or next(
+                (subject.source(op) for op in calls if op.call_target == target), None
+            )
             for name in _behind(computation, instruction):
                 one = found.get(name)
                 if one is None or (target, source) in told:
@@ -124,11 +127,19 @@ def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator
                     subject,
                     target,
                     source,
-                    f"An {one.kind} over {over or 'devices'} of {one.bytes:,} bytes stands before "
-                    f"the custom call {target}, {one.count:,} times a step: the partitioner can't "
-                    "split the call, and gives each device all of its operand.",
+                    f"The custom call {target} gets its operand by {_article(one.kind)} over "
+                    f"{over or 'devices'}, of {one.bytes:,} bytes{_times(one)}: the partitioner "
+                    "can't split the call, and gives each device all of it.",
                     subject.partitioned.tags.get(instruction.name, ()),
                 )
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _times(one: Collective) -> str:
+    return f", {one.count:,} times a step" if one.count > 1 else ""
 
 
 def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]:
@@ -158,7 +169,7 @@ def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Finding]:
             yield _feeds(
                 subject,
                 op.call_target or "",
-                op.source,
+                subject.source(op),
                 f"The operand {name} of the custom call {op.call_target} is "
                 f"{subject.words(place)}; the partitioner can't split the call, and will give each "
                 "device all of it.",
@@ -175,7 +186,7 @@ def _feeds(
     tags: tuple[tuple[int, ...], ...],
 ) -> Finding:
     node = next((path[-1] for path in tags if path), None)
-    scope = "" if node is None else subject.graph.ops[node].scope
+    scope = "" if node is None else subject.scope(subject.graph.ops[node])
     return Finding(
         "collective-before-custom-call",
         "warning",
@@ -202,17 +213,18 @@ def _callbacks(subject: Subject) -> Iterator[Finding]:
             sizes = [size or 0 for size in edge.type.shape or ()]
             sent += place.bytes_per_device(sizes, edge.type.dtype) * math.prod(place.shards)
             first = first or subject.names.name((producer.id, edge.result))
-        if not sent or (op.source, first) in told:
+        source = subject.source(op)
+        if not sent or (source, first) in told:
             continue
-        told.add((op.source, first))
+        told.add((source, first))
         yield Finding(
             "host-callback-gathers",
             "warning",
             f"A callback to the host takes {first} whole, and it is in pieces on several devices: "
             f"{sent:,} bytes are gathered each time it is called.",
-            tensor=op.scope or op.call_target or "",
+            tensor=subject.scope(op) or op.call_target or "",
             kind="op",
-            source=op.source,
+            source=source,
             partitioner=subject.partitioner,
             hint="Give the callback a summary, call it in a shard_map for what each device has, or "
             "take it out.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.collective_totals import Collective
 from sdyscope.analysis.lint.rule import Rule
@@ -21,7 +21,6 @@ _VARYING = frozenset(
         "custom-call",
         "infeed",
         "outfeed",
-        "parameter",
         "recv",
         "rng",
         "rng-bit-generator",
@@ -48,45 +47,52 @@ def _invariant_gathers(subject: Subject) -> Iterator[Finding]:
         for computation in module.computations.values()
         for name in computation.instructions
     }
-    loops: dict[str, frozenset[str]] = {}
     for one in subject.collectives.collectives:
         if one.kind != "all-gather" or one.name not in homes:
             continue
-        body, instruction = homes[one.name], homes[one.name].instructions[one.name]
-        loop: Instruction | None = None
-        while loop is None and body.name in callers:
+        body, inside = homes[one.name], list[tuple[Computation, Instruction]]()
+        while body.name in callers and callers[body.name][1].opcode != "while":
             caller, site = callers[body.name]
-            if site.opcode == "while":
-                loop = site
-            else:
-                body, instruction = module.computations[caller], site
-        if loop is None or body.name not in loop.called("body"):
+            inside.append((body, site))
+            body = module.computations[caller]
+        if body.name not in callers or body.name not in callers[body.name][1].called("body"):
             continue
-        if body.name not in loops:
-            loops[body.name] = _invariant(body)
-        if instruction.name in loops[body.name]:
+        same = _invariant(body)
+        for called, site in reversed(inside):
+            passed = [name in same for name in site.operands]
+            same = _invariant(called, passed)
+        if one.name in same:
             yield _gathered(subject, module, one)
 
 
-def _invariant(body: Computation) -> frozenset[str]:
-    """The instructions of a loop's body that have the same value in each iteration."""
+def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> frozenset[str]:
+    """The instructions of a computation that have the same value in each iteration of a loop.
+
+    Args:
+        body: the loop's body, or what is called in it.
+        passed: of what is called, which operands have the same value each time.
+    """
     found: set[str] = set()
     root = body.root
-    passed = root.operands if root is not None and root.opcode == "tuple" else ()
+    carried = root.operands if root is not None and root.opcode == "tuple" else ()
     for one in body.instructions.values():
-        if one.opcode == "get-tuple-element":
-            index = one.attributes.get("index", "")
-            source = body.instructions.get(one.operands[0]) if one.operands else None
-            if source is not None and source.opcode == "parameter":
-                number = int(index) if index.isdecimal() else len(passed)
-                if number < len(passed) and _element(body, passed[number]) == index:
-                    found.add(one.name)
-                continue
-        if one.opcode == "constant" or (
-            one.opcode not in _VARYING and one.operands and found.issuperset(one.operands)
-        ):
+        if one.opcode == "parameter":
+            number = int(one.operand_text) if one.operand_text.isdecimal() else -1
+            if passed is not None and 0 <= number < len(passed) and passed[number]:
+                found.add(one.name)
+            continue
+        is_made = one.operands and one.opcode not in _VARYING and found.issuperset(one.operands)
+        if is_made or one.opcode == "constant" or _is_carried(body, one, carried):
             found.add(one.name)
     return frozenset(found)
+
+
+def _is_carried(body: Computation, one: Instruction, carried: Sequence[str]) -> bool:
+    """Whether a value is an element of a loop's tuple that its body hands on as it is."""
+    index = _element(body, one.name) if one.opcode == "get-tuple-element" else None
+    if index is None or not index.isdecimal() or int(index) >= len(carried):
+        return False
+    return _element(body, carried[int(index)]) == index
 
 
 def _element(body: Computation, name: str) -> str | None:
@@ -202,10 +208,13 @@ LOOP_RULES: tuple[Rule, ...] = (
         the compiled loop: nothing that it is made from changes between iterations. Gathered once
         before the loop it is sent once, and held all the while.
 
-        **FSDP is not found.** A scan over a stack of layers takes another layer in each iteration
-        and gathers that: each is another value, and gathering it late is what saves the memory. Nor
-        is a gather that runs once, or a layer that is gathered in the forward and again in the
+        FSDP is not found. A scan over a stack of layers takes another layer in each iteration and
+        gathers that: each is another value, and gathering it late is what saves the memory. Nor is
+        a gather that runs once, or a layer that is gathered in the forward and again in the
         backward pass.
+
+        Some compilers move such a gather out of the loop themselves: XLA's for CPUs does, the one
+        for TPUs does not. So ask with `--on` for the hardware that is meant.
 
         Where the memory is not there, gathering again is right: ignore the rule, with that as the
         reason. A note where it is less than 64 KiB a step.""",

@@ -10,7 +10,7 @@ from sdyscope.analysis.rematerializations import Rematerialization, rematerializ
 from sdyscope.analysis.values import plain_scope
 from sdyscope.annotations import Annotation
 from sdyscope.convert import to_placement
-from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.errors import CompilerError, ConversionError, SyntaxTextError
 from sdyscope.findings import Finding
 from sdyscope.hlo import read_hlo
 from sdyscope.placement import Placement
@@ -27,15 +27,21 @@ _HINT = (
 
 def _look(subject: Subject) -> Iterator[Finding]:
     if subject.compiles:
-        yield from _confirmed(subject)
-    else:
-        yield from _predicted(subject)
+        try:
+            yield from _confirmed(subject)
+            return
+        except CompilerError as error:
+            yield from _predicted(subject)
+            raise NotApplicable(f"Only predicted, for constraints: {error.message}") from error
+    yield from _predicted(subject)
 
 
 def _confirmed(subject: Subject) -> Iterator[Finding]:
     """What XLA itself logs, each line of the program once."""
     told: dict[object, list[Rematerialization]] = {}
     for one in subject.collectives.rematerializations:
+        if one.after.startswith("{maximal"):
+            continue  # all of it on one device, for a callback: host-callback-gathers says so
         key = one.source or (plain_scope(one.scope), one.primitive)
         told.setdefault((key, one.before, one.after), []).append(one)
     for alike in told.values():

@@ -9,7 +9,6 @@ from sdyscope.analysis.lint.rule import Rule
 from sdyscope.analysis.lint.subject import Subject
 from sdyscope.findings import Finding
 from sdyscope.graph import Op
-from sdyscope.source import SourceLocation
 
 __all__ = ["RNG_RULES"]
 
@@ -37,9 +36,9 @@ def _threefry(subject: Subject) -> Iterator[Finding]:
             f"{numbers:,} random words are drawn with jax_threefry_partitionable off, and are in "
             "pieces on several devices: their halves are computed together and sent where they "
             "belong.",
-            tensor=_scope(subject, op),
+            tensor=subject.scope(op),
             kind="op",
-            source=_source(subject, op),
+            source=subject.source(op),
             partitioner=subject.partitioner,
             found=words,
             hint="Set jax_threefry_partitionable (JAX's default since 0.5); the numbers change.",
@@ -77,36 +76,14 @@ def _bit_generator(subject: Subject) -> Iterator[Finding]:
             "warning",
             f"XLA's generator draws {numbers // len(op.types):,} numbers of which a device needs "
             "a part: it can't be split, so each device draws all of them and takes its own.",
-            tensor=_scope(subject, op),
+            tensor=subject.scope(op),
             kind="op",
-            source=_source(subject, op),
+            source=subject.source(op),
             partitioner=subject.partitioner,
             found=words,
             hint="Draw with Threefry, which is split, or in a shard_map with a key for each "
             "device.",
         )
-
-
-def _source(subject: Subject, op: Op) -> SourceLocation | None:
-    """The line of the program that an op inside JAX's functions is called from."""
-    at: Op | None = op
-    seen: set[str] = set()
-    while at is not None and at.source is None and at.function not in seen:
-        seen.add(at.function)
-        at = next(iter(subject.graph.callers(at.function)), None)
-    return None if at is None else at.source
-
-
-def _scope(subject: Subject, op: Op) -> str:
-    """The scope of an op inside JAX's functions, with that of the outermost call."""
-    at, scope = op, op.scope
-    seen: set[str] = set()
-    while at.function not in seen and (callers := subject.graph.callers(at.function)):
-        seen.add(at.function)
-        at = callers[0]
-        if not scope.startswith(at.scope):
-            scope = f"{at.scope}/{scope}"
-    return scope
 
 
 RNG_RULES = (

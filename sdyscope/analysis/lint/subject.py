@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ from sdyscope.analysis.value_names import ValueNames
 from sdyscope.annotations import Annotation
 from sdyscope.convert import in_words
 from sdyscope.errors import CompilerError
-from sdyscope.graph import OpGraph
+from sdyscope.graph import Op, OpGraph
 from sdyscope.hardware import Hardware
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.mesh import Mesh
@@ -23,6 +23,7 @@ from sdyscope.partitioned import Partitioned
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner, RequestedTensor
 from sdyscope.propagated import Propagated, ValueId
+from sdyscope.source import SourceLocation
 from sdyscope.tensors import TensorTable
 
 __all__ = ["NOT_COMPILED", "Lintable", "Subject"]
@@ -204,7 +205,11 @@ class Subject:
 
     @property
     def _compiled_memory(self) -> Memory | None:
-        return self.memory if self.compiles else None
+        """What is known without it is known where the program can't be compiled, too."""
+        try:
+            return self.memory if self.compiles else None
+        except CompilerError:
+            return None
 
     def placement(self, value: ValueId) -> Placement | None:
         """Where a value of the lowered module is after propagation; None where that is not known.
@@ -214,6 +219,30 @@ class Subject:
         """
         found = self.propagated.values.get(value)
         return None if found is None else found.placement
+
+    def source(self, op: Op) -> SourceLocation | None:
+        """The line of an op, or of the call that it is from where only that has one."""
+        return next((one.source for one in self._called_from(op) if one.source is not None), None)
+
+    def scope(self, op: Op) -> str:
+        """The scope of an op, with that of the calls that it is from."""
+        scope = ""
+        for one in self._called_from(op):
+            if not scope.startswith(one.scope):
+                scope = f"{one.scope}/{scope}"
+            scope = scope or one.scope
+        return scope.strip("/")
+
+    def _called_from(self, op: Op) -> Iterator[Op]:
+        """An op and the calls that lead to it, the first of each function."""
+        seen: set[str] = set()
+        at: Op | None = op
+        while at is not None:
+            yield at
+            if at.function in seen:
+                return
+            seen.add(at.function)
+            at = next(iter(self.graph.callers(at.function)), None)
 
     def words(self, place: Placement) -> str:
         """A placement in words, with the axes of the program's mesh where it has one."""

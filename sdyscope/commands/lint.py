@@ -1,0 +1,107 @@
+"""`sdyscope lint`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import opening, options, propagation
+
+if TYPE_CHECKING:
+    from sdyscope.hardware import Hardware
+
+
+def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple[str, ...]:
+    return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
+
+
+@options.command()
+@click.argument("target", metavar="TARGET", required=False)
+@options.mesh
+@options.on
+@click.option(
+    "--partitioner",
+    type=click.Choice(list(options.PARTITIONERS)),
+    help="Under which to look. By default shardy, or what a file is written for.",
+)
+@options.settings
+@opening.module
+@click.option(
+    "--select",
+    multiple=True,
+    metavar="GLOB,...",
+    callback=_globs,
+    help="Run only these rules, such as 'donation-*'. Can be repeated.",
+)
+@click.option(
+    "--ignore",
+    multiple=True,
+    metavar="GLOB,...",
+    callback=_globs,
+    help="Leave these rules out. Can be repeated.",
+)
+@click.option(
+    "--no-compile",
+    is_flag=True,
+    help="Do not compile the program: rules that need that are then listed as not run.",
+)
+@click.option("--rules", "list_rules", is_flag=True, help="List the rules.")
+@click.option("--explain", metavar="RULE", help="Say more about one rule.")
+@options.json
+def command(
+    target: str | None,
+    mesh: dict[str, int] | None,
+    on: Hardware | None,
+    partitioner: str | None,
+    settings: dict[str, str],
+    module: str | None,
+    select: tuple[str, ...],
+    ignore: tuple[str, ...],
+    no_compile: bool,
+    list_rules: bool,
+    explain: str | None,
+    as_json: bool,
+) -> int:
+    """Look for what is wrong, or costs more than it need.
+
+    Rules with stable names look at every stage: annotations that did not arrive, constraints that
+    contradict one another, donations of no use, tensors that are whole where others are in pieces,
+    collectives that need not be. Exit status 1 if there is anything worse than a note.
+
+    --rules lists the rules and --explain says what one finds, why, and what it does not find; both
+    take no TARGET.
+    """
+    from sdyscope.analysis.lint import chosen_rules, linted, rule
+    from sdyscope.errors import TargetError
+    from sdyscope.views import document, lint, output, paragraphs
+
+    if explain is not None or list_rules:
+        rules = [rule(explain)] if explain is not None else chosen_rules(select, ignore)
+        if target is not None:
+            raise TargetError("--rules and --explain are about rules.", hint="Leave TARGET out.")
+        if as_json:
+            output.answers().write_bytes(document.encode(lint.rules_document(rules)))
+        elif explain is not None:
+            paragraphs.print_paragraphs(lint.explained(rules[0]))
+        else:
+            paragraphs.print_paragraphs(lint.rules_paragraphs(rules))
+        return 0
+    if target is None:
+        raise TargetError(
+            "There is no TARGET to look at.", hint="Name one, or list the rules with --rules."
+        )
+    chosen_rules(select, ignore)  # a wrong name is told before anything is compiled
+    if no_compile and on is not None:
+        raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
+    inspection = propagation.open_target(
+        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    )
+    found = linted(inspection, select=select, ignore=ignore, compiled=not no_compile, on=on)
+    made = lint.document(inspection.name, found)
+    if as_json:
+        output.answers().write_bytes(document.encode(made))
+    else:
+        paragraphs.print_paragraphs(lint.paragraphs(made))
+    return 0 if found.passed else 1
