@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import opening, options, pairing, partitioned_diff
+from sdyscope.commands import opening, options, pairing, partitioned_diff, snapshot_diff
 from sdyscope.commands.compiled_file import compiled_file
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.program import Partitioner
@@ -72,6 +72,8 @@ def command(
     where what differs begins. --on given twice compares A on two kinds of hardware, or A on the
     first with B on the second. A and B may also be HLO texts of compiled programs.
 
+    Two snapshot files are compared at every stage that both have; nothing is traced.
+
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
     from sdyscope.views import diff, document, output, paragraphs, table
@@ -84,7 +86,9 @@ def command(
     if len(on) > 2:
         raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
     asked = _Asked(mesh, partitioners, settings, module, at, on, everything)
-    found = _alone(asked, first) if second is None else _two(asked, first, second)
+    found = snapshot_diff.between(first, second, at=at)
+    if found is None:
+        found = _alone(asked, first) if second is None else _two(asked, first, second)
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:

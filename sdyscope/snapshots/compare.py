@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.snapshots.folding import fold, size
@@ -11,7 +11,9 @@ from sdyscope.snapshots.reduced import reduced
 from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 
-__all__ = ["Change", "Comparison", "What", "compare"]
+__all__ = ["Change", "Comparison", "NotCompared", "What", "compare"]
+
+NotCompared: TypeAlias = Literal[Stage, "memory"]
 
 What: TypeAlias = Literal["changed", "removed", "added"]
 
@@ -48,14 +50,14 @@ class Comparison:
         header: what is said of the whole program and differs: word, before, after.
         changes: what differs of tensors and collectives.
         same: how many keys are the same.
-        not_compared: stages that only one of the two has.
+        not_compared: what only one of the two has: stages, or memory.
     """
 
     name: str
     header: tuple[tuple[str, str, str], ...]
     changes: tuple[Change, ...]
     same: int
-    not_compared: tuple[Stage, ...] = ()
+    not_compared: tuple[NotCompared, ...] = ()
 
     @property
     def is_same(self) -> bool:
@@ -68,16 +70,23 @@ class Comparison:
         return sum(change.count for change in self.changes)
 
 
-def compare(before: Snapshot, after: Snapshot) -> Comparison:
+def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comparison:
     """What changed, at the stages that both have.
 
     Args:
         before: the first, such as the one in a file.
         after: the second, such as the program as it is now.
+        as_asked: whether the stages of the second were asked for: one that the first does not have
+            is a difference then.
     """
     shared = tuple(s for s in STAGES if s in before.stages and s in after.stages)
     missing = tuple(s for s in STAGES if (s in before.stages) != (s in after.stages))
     one, two = reduced(before, shared), reduced(after, shared)
+    left_out: tuple[NotCompared, ...] = missing
+    if "partitioned" in shared and _has_memory(one) != _has_memory(two):
+        # Version 1 of the format did not have it.
+        one, two = _without_memory(one), _without_memory(two)
+        left_out = (*missing, "memory")
     header = [
         (word, old, new)
         for word, old, new in (
@@ -87,7 +96,7 @@ def compare(before: Snapshot, after: Snapshot) -> Comparison:
         )
         if old != new
     ]
-    if not set(after.stages) <= set(before.stages):
+    if as_asked and not set(after.stages) <= set(before.stages):
         # What is asked for and was never recorded is no agreement.
         header.append(("stages", ", ".join(before.stages), ", ".join(after.stages)))
     differing = _differing(one.items, two.items)
@@ -97,7 +106,16 @@ def compare(before: Snapshot, after: Snapshot) -> Comparison:
         name = template_text(template)
         changes.append(Change(what, key, name, size(template), type_after, old, new))
     same = sum(two.items.get(key) == items for key, items in one.items.items())
-    return Comparison(before.name, tuple(header), tuple(changes), same, missing)
+    return Comparison(before.name, tuple(header), tuple(changes), same, left_out)
+
+
+def _has_memory(snapshot: Snapshot) -> bool:
+    return any(key.kind == "memory" for key in snapshot.items)
+
+
+def _without_memory(snapshot: Snapshot) -> Snapshot:
+    kept = {key: items for key, items in snapshot.items.items() if key.kind != "memory"}
+    return replace(snapshot, items=kept)
 
 
 _Differing: TypeAlias = dict[Key, tuple[str, tuple[Item, ...], tuple[Item, ...]]]

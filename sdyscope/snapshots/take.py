@@ -16,6 +16,7 @@ from sdyscope.snapshots.cells import cells_of
 from sdyscope.snapshots.communicated import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
 from sdyscope.snapshots.reduced import counted
+from sdyscope.snapshots.stored import stored
 from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.words import NOTHING, REPLICATED, mesh_words, placement_words
 from sdyscope.staged import Staged
@@ -75,6 +76,7 @@ def take(
         made = {one: staged.partitioned(one, on) for one in partitioners}
         hardware = str(next(iter(made.values())).hardware)
         found += communicated(made, taken.meshes)
+        found += stored(staged, made)
     found += taken.not_understood()
     grouped: dict[Key, list[Item]] = {}
     for key, item in found:

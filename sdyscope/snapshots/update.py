@@ -9,7 +9,7 @@ from pathlib import Path
 from sdyscope.snapshots.compare import compare
 from sdyscope.snapshots.read import Block, Section, read_sections
 from sdyscope.snapshots.values import Item, Key, Snapshot
-from sdyscope.snapshots.write import MARK, VERSION, blocks, head
+from sdyscope.snapshots.write import MARK, blocks, head, version_of
 
 __all__ = ["update"]
 
@@ -52,9 +52,11 @@ def update(
         else:
             made = [head(now[name]), *(text for _, text in blocks(now[name]))]
             parts += [_with_newlines(part, newline) for part in made]
-    made_first = (
-        first.rstrip("\r") if first.startswith(f"{MARK} {VERSION}") else f"{MARK} {VERSION}"
-    )
+    left = [now.get(name) or before[name].snapshot for name in names]
+    needed = version_of(one for one in left if one.name in now or not remove_unused)
+    made_first = first.rstrip("\r")
+    if int(made_first.removeprefix(MARK)) < needed:
+        made_first = f"{MARK} {needed}"
     return newline.join([made_first + newline, *parts])
 
 

@@ -24,10 +24,12 @@ Kind: TypeAlias = Literal[
     "shard_map output",
     "value",
     "collective",
+    "memory",
     "not understood",
 ]
 """``value``: the tensors of one type in one scope; ``collective``: what is communicated for one op;
-``not understood``: what a stage could not read, with how often."""
+``memory``: what a device holds of one top-level argument or result; ``not understood``: what a
+stage could not read, with how often."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from sdyscope.snapshots.folding import Range, Template, fold
-from sdyscope.snapshots.values import Cell, Item, Key, Snapshot
+from sdyscope.snapshots.values import Cell, Item, Key, Kind, Snapshot
 
-__all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_text", "write"]
+__all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_text"]
+__all__ += ["version_of", "write"]
 
-#: The version of the format that is written.
-VERSION: Final = 1
+#: The latest version of the format. A file is written in the first that can say what is in it.
+VERSION: Final = 2
+
+#: Kinds of blocks that came later than the first version.
+_SINCE: Mapping[Kind, int] = {"memory": 2}
 
 #: What every file begins with; the version follows.
 MARK: Final = "sdyscope snapshot"
@@ -24,10 +28,16 @@ _SPECIAL = frozenset("\\{}")
 
 def write(snapshots: Iterable[Snapshot]) -> str:
     """The text of a file with some programs, sorted by name."""
-    parts = [f"{MARK} {VERSION}\n"]
-    for snapshot in sorted(snapshots, key=lambda one: one.name):
+    ordered = sorted(snapshots, key=lambda one: one.name)
+    parts = [f"{MARK} {version_of(ordered)}\n"]
+    for snapshot in ordered:
         parts += [head(snapshot), *(text for _, text in blocks(snapshot))]
     return "\n".join(parts)
+
+
+def version_of(snapshots: Iterable[Snapshot]) -> int:
+    """The first version of the format that can say what is in some snapshots."""
+    return max((_SINCE.get(key.kind, 1) for one in snapshots for key in one.items), default=1)
 
 
 def head(snapshot: Snapshot) -> str:

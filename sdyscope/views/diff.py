@@ -14,7 +14,7 @@ from sdyscope.analysis.diff import OpDifference as OpDiff
 from sdyscope.annotations import Annotation
 from sdyscope.inspection import PARTITIONERS
 from sdyscope.mesh import Mesh
-from sdyscope.views import partitioned_diff_table, propagated_diff
+from sdyscope.views import partitioned_diff_table, propagated_diff, snapshot_text
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.partitioned_diff import PartitionedDiff
 from sdyscope.views.propagated_diff import PropagatedDiff
@@ -27,10 +27,11 @@ from sdyscope.views.shardings import (
     source_text,
     written_document,
 )
+from sdyscope.views.snapshot import ComparisonDocument
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, shape
 
-Stage: TypeAlias = Literal["lowered", "propagated", "partitioned"]
-"""At which a comparison is made."""
+Stage: TypeAlias = Literal["lowered", "propagated", "partitioned", "snapshot"]
+"""At which a comparison is made; ``snapshot``: at all that two snapshot files have."""
 
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20
@@ -134,6 +135,7 @@ class Diff:
         they were compared at a later stage.
       propagated: the same for the values after propagation.
       partitioned: the same for what one device runs, sends and holds.
+      snapshots: comparisons of two snapshot files, at every stage that both have.
       only_a: programs that only the first directory has.
       only_b: programs that only the second directory has.
       unread: sentences on files that could not be read.
@@ -146,6 +148,7 @@ class Diff:
     programs: tuple[ProgramDiff, ...] = ()
     propagated: tuple[PropagatedDiff, ...] = ()
     partitioned: tuple[PartitionedDiff, ...] = ()
+    snapshots: tuple[ComparisonDocument, ...] = ()
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -194,6 +197,7 @@ def document(
     *,
     propagated: Sequence[PropagatedDiff] = (),
     partitioned: Sequence[PartitionedDiff] = (),
+    snapshots: Sequence[ComparisonDocument] = (),
     at: Stage | None = None,
 ) -> Diff:
     """The document of all comparisons.
@@ -206,15 +210,19 @@ def document(
       notes: sentences on programs that were left out.
       propagated: comparisons after propagation.
       partitioned: comparisons of what was compiled.
+      snapshots: comparisons of snapshot files.
       at: the stage; by default that of the comparisons.
     """
     every: list[_Compared] = [*programs, *propagated, *partitioned]
     return Diff(
         at=at or ("propagated" if propagated else "partitioned" if partitioned else "lowered"),
-        same=all(one.same for one in every) and not (only_a or only_b or unread),
+        same=all(one.same for one in every)
+        and all(map(snapshot_text.is_same, snapshots))
+        and not (only_a or only_b or unread),
         programs=tuple(programs),
         propagated=tuple(propagated),
         partitioned=tuple(partitioned),
+        snapshots=tuple(snapshots),
         only_a=tuple(only_a),
         only_b=tuple(only_b),
         unread=tuple(unread),
@@ -264,7 +272,11 @@ def _op(found: OpDiff) -> OpDifference:
 def summary(diff: Diff) -> Iterator[Paragraph]:
     """The total, first of all."""
     every: tuple[_Compared, ...] = (*diff.programs, *diff.propagated, *diff.partitioned)
-    if len(every) == 1 and not (diff.only_a or diff.only_b):
+    for found in diff.snapshots:
+        yield from snapshot_text.comparison(found, snapshot_text.OF_TWO)
+    if diff.snapshots:
+        pass  # Each is told in whole.
+    elif len(every) == 1 and not (diff.only_a or diff.only_b):
         yield from map(_total, diff.programs)
         yield from map(propagated_diff.total, diff.propagated)
         yield from map(partitioned_diff_table.total, diff.partitioned)

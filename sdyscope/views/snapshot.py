@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from sdyscope.program import Partitioner
 from sdyscope.snapshots import Change, Comparison, Item, Key, Stage
 from sdyscope.snapshots import Snapshot as Taken
+from sdyscope.snapshots.compare import NotCompared
 
 Action: TypeAlias = Literal["print", "write", "check", "update", "diff"]
 
@@ -133,7 +134,7 @@ class ComparisonDocument:
       different: how many are not.
       header: what changed of the whole program.
       changes: what changed of tensors and collectives.
-      not_compared: stages that only the snapshot or only the program has.
+      not_compared: what only the snapshot or only the program has: stages, or memory.
     """
 
     name: str
@@ -141,7 +142,7 @@ class ComparisonDocument:
     different: int
     header: tuple[HeaderChange, ...]
     changes: tuple[ChangeDocument, ...]
-    not_compared: tuple[Stage, ...]
+    not_compared: tuple[NotCompared, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

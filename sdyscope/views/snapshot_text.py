@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.snapshot import ChangeDocument, ComparisonDocument, ItemDocument, Snapshot
 
-_TITLES = {
-    "changed": "",
-    "removed": "only in the snapshot: ",
-    "added": "not in the snapshot: ",
-}
+
+@dataclass(frozen=True)
+class Sides:
+    """What the two sides of a comparison are called.
+
+    Attributes:
+      removed: what stands before a tensor that only the first has.
+      added: before one that only the second has.
+      same: what is said of what both have alike.
+    """
+
+    removed: str
+    added: str
+    same: str
+
+
+#: A snapshot and the program as it is now.
+OF_PROGRAM = Sides("only in the snapshot: ", "not in the snapshot: ", "as before")
+#: Two snapshots.
+OF_TWO = Sides("only in the first: ", "only in the second: ", "the same in both")
 
 
 def paragraphs(found: Snapshot) -> Iterator[Paragraph]:
@@ -33,7 +48,7 @@ def _hints(found: Snapshot) -> Iterator[Paragraph]:
     if found.action != "check" or found.same:
         return
     yield Paragraph("")
-    if found.missing or not all(map(_is_same, found.compared)):
+    if found.missing or not all(map(is_same, found.compared)):
         yield Paragraph(
             "If this is meant, write it with --update in place of --check.", "muted", hang=2
         )
@@ -45,15 +60,16 @@ def _hints(found: Snapshot) -> Iterator[Paragraph]:
         )
 
 
-def _is_same(one: ComparisonDocument) -> bool:
+def is_same(one: ComparisonDocument) -> bool:
+    """Whether nothing differs that was compared."""
     return not one.header and not one.changes
 
 
-def comparison(one: ComparisonDocument) -> Iterator[Paragraph]:
+def comparison(one: ComparisonDocument, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
     """What changed of one program."""
-    same = f"{one.same:,} {'is' if one.same == 1 else 'are'} as before"
-    if _is_same(one):
-        yield Paragraph(f"{one.name}: {_tensors(one.same)}, all as before", "good", hang=2)
+    same = f"{one.same:,} {'is' if one.same == 1 else 'are'} {sides.same}"
+    if is_same(one):
+        yield Paragraph(f"{one.name}: {_tensors(one.same)}, all {sides.same}", "good", hang=2)
     else:
         number = f"{_tensors(one.different)} {'differs' if one.different == 1 else 'differ'}"
         yield Paragraph(f"{one.name}: {number}, {same}", "bad", hang=2)
@@ -68,7 +84,7 @@ def comparison(one: ComparisonDocument) -> Iterator[Paragraph]:
         yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
     for difference in one.changes:
         yield Paragraph("")
-        yield from _change(difference)
+        yield from _change(difference, sides)
 
 
 def _tensors(number: int) -> str:
@@ -77,12 +93,13 @@ def _tensors(number: int) -> str:
     )
 
 
-def _change(one: ChangeDocument) -> Iterator[Paragraph]:
+def _change(one: ChangeDocument, sides: Sides) -> Iterator[Paragraph]:
     type_ = one.type_before
     if one.type_after != type_:
         type_ += f" -> {one.type_after}"
     words = [one.kind, f"{one.over} in" if one.over else "", _name(one.name), type_]
-    title = _TITLES[one.what] + " ".join(word for word in words if word)
+    before = {"changed": "", "removed": sides.removed, "added": sides.added}[one.what]
+    title = before + " ".join(word for word in words if word)
     yield Paragraph(title, "heading", 2, 2)
     if max(len(one.before), len(one.after)) == 1:
         yield from _stages(one.before, one.after)

@@ -162,6 +162,85 @@ def test_bad_input(sdyscope, tmp_path):
     sdyscope("snapshot", "mlp", "--remove-unused").said("goes with --update")
 
 
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("snapshot 1", "snapshot 9", "golden.snap:1:19: this snapshot is of version 9"),
+        (
+            "\nargument",
+            "\n<<<<<<< ours\nargument",
+            "golden.snap:8:1: a merge conflict was left",
+        ),
+        (
+            "  requested P('data', None)",
+            "  asked P('data', None)",
+            "expected a stage of this snapshot: requested, lowered, propagated",
+        ),
+        ("  lowered =", "lowered =", "expected an empty line before the next block"),
+    ],
+    ids=["future", "conflict", "by hand", "indent lost"],
+)
+@pytest.mark.parametrize("option", ["--check", "--update"])
+def test_a_damaged_file_is_told_in_a_sentence_and_stays(
+    sdyscope, target, golden, old, new, words, option
+):
+    text = golden.read_text()
+    assert old in text
+    golden.write_text(text.replace(old, new, 1))
+    damaged = golden.read_bytes()
+    changed = target('array((16, 8), "data")', 'array((16, 8), "model")')
+    sdyscope("snapshot", changed, "-o", golden, option).said(words, "^")
+    sdyscope("diff", golden, golden).said(words)
+    assert golden.read_bytes() == damaged
+
+
+@pytest.fixture
+def others(sdyscope, target, golden, tmp_path):
+    """The golden file, one with another constraint, and one with another program."""
+    changed, two = tmp_path / "changed.snap", tmp_path / "two.snap"
+    other = target('on("data", "model"))', 'on("data"))')
+    assert sdyscope("snapshot", other, "-o", changed).status == 0
+    two.write_text(
+        golden.read_text() + "\nprogram  late\n  partitioners shardy\n  stages lowered\n"
+    )
+    return golden, changed, two
+
+
+def test_two_files_are_compared_without_their_programs(sdyscope, others):
+    golden, changed, two = others
+    done = sdyscope("diff", golden, golden)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith("step: ")
+    assert "all the same in both" in done.out
+    done = sdyscope("diff", golden, changed, columns=80)
+    assert done.status == 1
+    assert "  constraint layer{0..2} f32[16,8]\n    - requested P('data', 'model')\n" in done.out
+    assert "    + requested P('data', None)\n" in done.out
+    found = sdyscope("diff", golden, changed, "--json").document("diff")
+    assert (found["at"], found["same"]) == ("snapshot", False)
+    assert "constraint" in {one["kind"] for one in found["snapshots"][0]["changes"]}
+    done = sdyscope("diff", golden, two)
+    assert done.status == 1
+    assert "only in the second: late" in done.out
+
+
+def test_two_files_of_other_stages(sdyscope, target, golden, tmp_path):
+    less, other = tmp_path / "less.snap", tmp_path / "other.snap"
+    sdyscope("snapshot", target(), "-o", less, "--stages", "requested")
+    sdyscope("snapshot", target(), "-o", other, "--stages", "propagated")
+    for pair in ((golden, less), (less, golden)):
+        done = sdyscope("diff", *pair)
+        assert done.status == 0
+        assert "not compared: lowered and propagated, which one side does not have" in done.out
+    sdyscope("diff", less, other).said("no stage in common: requested and propagated")
+
+
+def test_a_snapshot_and_something_else(sdyscope, golden):
+    sdyscope("diff", golden).said("is one snapshot", "sdyscope snapshot TARGET --check")
+    sdyscope("diff", "mlp", golden).said("and mlp is none", "sdyscope snapshot mlp --check -o")
+    sdyscope("diff", golden, golden, "--at", "propagated").said("Leave --at out")
+
+
 @pytest.mark.compiles
 @pytest.mark.skipif(
     compat.version_tuple() >= (0, 11), reason="JAX 0.11 and later name these collectives otherwise"

@@ -1,0 +1,146 @@
+"""Snapshots of programs under both partitioners, at every stage, with a `shard_map` inside."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.inspection import inspect
+from sdyscope.snapshots import compare, read_snapshots, update, write
+
+pytestmark = pytest.mark.compiles
+
+MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
+ALL = ("requested", "lowered", "propagated", "partitioned")
+BOTH = ("shardy", "gspmd")
+
+
+def on(*spec):
+    return NamedSharding(MESH, P(*spec))
+
+
+def array(shape, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec))
+
+
+def taken(step, *spec, stages=ALL, partitioners=BOTH, donate=()):
+    arguments = ({"w": array((64, 32), *(spec or (None, "model")))}, array((16, 64), "data"))
+    jitted = jax.jit(step, donate_argnums=donate)
+    return inspect(jitted, *arguments, name="step", partitioners=partitioners).snapshot(stages)
+
+
+def scattered(x, block):
+    return jax.shard_map(
+        block, mesh=MESH, in_specs=P("data", "model"), out_specs=P(("data", "model"))
+    )(x)
+
+
+def step(params, x):
+    with jax.named_scope("layer0"):
+        hidden = jax.lax.with_sharding_constraint(jnp.tanh(x @ params["w"]), on("data", "model"))
+    with jax.named_scope("mix"):
+        total = scattered(hidden, lambda h: jax.lax.psum_scatter(h, "model", tiled=True))
+    return params, total.sum()
+
+
+def other_step(p, batch):
+    # Other names and lines, other SSA names, something unrelated first.
+
+    unrelated = jnp.cos(jnp.sum(batch))
+
+    def ring(block):
+        return jax.lax.psum_scatter(block, "model", tiled=True)
+
+    with jax.named_scope("layer0"):
+        made = jnp.tanh(jnp.matmul(batch, p["w"]))
+        made = jax.lax.with_sharding_constraint(made, on(("data",), ("model",)))
+    with jax.named_scope("mix"):
+        total = scattered(made, ring)
+    del unrelated
+    return p, total.sum()
+
+
+@pytest.fixture(scope="module")
+def whole():
+    """All stages under both partitioners."""
+    return taken(step)
+
+
+def kinds(snapshot, kind):
+    return {key.name: items for key, items in snapshot.items.items() if key.kind == kind}
+
+
+def test_every_stage_of_both_partitioners_is_in_it(whole):
+    assert whole.partitioners == BOTH
+    for kind in ("argument", "result", "constraint", "shard_map input", "shard_map output"):
+        assert kinds(whole, kind), kind
+    assert kinds(whole, "value")
+    assert kinds(whole, "collective")
+    text = write([whole])
+    assert "shard_map input  mix #0  f32[16,32]\n  requested P('data', 'model')\n" in text
+    assert "shard_map output  mix #0  f32[" in text
+    # What the compiler says in the end is told once where both say it.
+    (constraint,) = kinds(whole, "constraint").values()
+    assert {cell.stage for item in constraint for cell in item.cells} == set(ALL[:3])
+    assert read_snapshots(text) == (whole,)
+
+
+def test_it_says_the_same_of_the_same_program_written_otherwise(whole):
+    other = taken(other_step)
+    renamed = write([other]).replace("  p['w']", "  params['w']").replace("  batch  ", "  x  ")
+    renamed = renamed.replace("argument p\n", "argument params\n")
+    renamed = renamed.replace("argument batch\n", "argument x\n")
+    found = compare(whole, read_snapshots(renamed)[0])
+    assert found.is_same, list(found.changes)
+
+
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_another_sharding_is_found_at_its_tensor_and_where_it_leads(whole, partitioner):
+    only = taken(step, partitioners=(partitioner,))
+    other = taken(step, "data", None, partitioners=(partitioner,))
+    changed = {(one.key.kind, one.key.name): one.what for one in compare(only, other).changes}
+    assert changed["argument", "params['w']"] == "changed"
+    assert changed["result", "result[0]['w']"] == "changed"
+    assert any(kind == "collective" for kind, _ in changed)
+    assert changed["memory", "argument params"] == "changed"
+    assert ("constraint", "layer0") not in changed
+    assert ("shard_map input", "mix #0") not in changed
+
+
+def test_memory_is_what_the_compiler_counts(whole):
+    arguments = (({"w": array((64, 32), None, "model")}), array((16, 64), "data"))
+    compiled = inspect(jax.jit(step), *arguments, partitioners=("shardy",)).partitioned("shardy")
+    held = 0
+    for name, items in kinds(whole, "memory").items():
+        (item,) = items
+        found = re.match(r"a device holds ([\d,]+) B", item.cells[0].text)
+        held += int(found[1].replace(",", "")) if name.startswith("argument") else 0
+    assert held == compiled.memory.arguments
+    assert kinds(whole, "memory").keys() >= {"argument params", "argument x", "result result[1]"}
+
+
+def test_donation_is_in_it(whole):
+    donated = taken(step, donate=(0,), stages=("partitioned",), partitioners=("shardy",))
+    text = write([donated])
+    assert "memory  result result[0]\n  partitioned a device holds 4,096 B" in text
+    assert "4,096 B of it in arguments' buffers" in text
+    assert "arguments' buffers" not in write([whole])
+
+
+def test_a_file_from_before_memory_was_told_still_holds(whole):
+    text = write([whole])
+    assert text.startswith("sdyscope snapshot 2\n")
+    old = re.sub(r"\nmemory  [^\n]*\n(?:  [^\n]*\n)+", "", text)
+    old = old.replace("sdyscope snapshot 2", "sdyscope snapshot 1")
+    assert "memory" not in old
+    before = read_snapshots(old)[0]
+    found = compare(before, whole)
+    assert found.is_same
+    assert found.not_compared == ("memory",)
+    assert update(old, [whole]) == text
+    # What has no memory is written so that older readers know it.
+    assert write([before]).startswith("sdyscope snapshot 1\n")
+    assert write([whole.at(ALL[:3])]).startswith("sdyscope snapshot 1\n")
