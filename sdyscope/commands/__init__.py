@@ -28,6 +28,7 @@ COMMANDS = (
     "report",
     "lint",
     "snapshot",
+    "ci",
     "record",
     "doctor",
 )

@@ -36,6 +36,7 @@ DOCUMENTS: Mapping[str, str] = {
     "report": "sdyscope.views.report:Report",
     "lint": "sdyscope.views.lint:Lint",
     "snapshot": "sdyscope.views.snapshot:Snapshot",
+    "ci": "sdyscope.views.ci:Ci",
     "record": "sdyscope.recorded:Record",
     "doctor": "sdyscope.views.doctor:Doctor",
 }

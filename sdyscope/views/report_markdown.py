@@ -69,32 +69,41 @@ def _shortened(text: str) -> str:
     return f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
 
 
-def _render(report: Report, rows: int) -> str:
-    environment = jinja2.Environment(
+def environment() -> jinja2.Environment:
+    """What Markdown templates are rendered in: the filters that make any text harmless."""
+    made = jinja2.Environment(
         loader=jinja2.PackageLoader("sdyscope.reports", ""),
         autoescape=False,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {
+    made.filters |= {
         "plain": plain,
         "sentence": sentence,
         "code": code,
         "size": size,
         "source": source_text,
     }
+    return made
+
+
+def _render(report: Report, rows: int) -> str:
     differing = _differing(report)
-    return environment.get_template("report.md.j2").render(
-        report=report,
-        rows=rows,
-        marks=MARKS,
-        meshes=[mesh_words(mesh) for mesh in report.meshes],
-        differing=differing,
-        findings=report.findings,
-        count=count,
-        axes_text=axes_text,
-        shown_name=shown_name,
+    return (
+        environment()
+        .get_template("report.md.j2")
+        .render(
+            report=report,
+            rows=rows,
+            marks=MARKS,
+            meshes=[mesh_words(mesh) for mesh in report.meshes],
+            differing=differing,
+            findings=report.findings,
+            count=count,
+            axes_text=axes_text,
+            shown_name=shown_name,
+        )
     )
 
 

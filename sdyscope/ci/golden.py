@@ -1,0 +1,235 @@
+"""A target against its golden file: each difference as a finding, with a line to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sdyscope.annotations import split_scope
+from sdyscope.ci.config import SnapshotFile, Target
+from sdyscope.ci.outcome import Found
+from sdyscope.findings import Finding
+from sdyscope.snapshots import Change, Comparison, Item, Key, Snapshot, compare, take, write
+from sdyscope.snapshots.inside import scope_name
+from sdyscope.snapshots.read import Section, read_file, read_sections
+from sdyscope.source import SourceLocation
+from sdyscope.staged import Staged
+
+__all__ = ["Golden", "golden", "unused_programs"]
+
+_UPDATE = "If this is meant, write it with sdyscope ci --update and have the file reviewed."
+
+
+@dataclass(frozen=True)
+class Golden:
+    """What came of the comparison.
+
+    Attributes:
+        words: what was compared: ``36 tensors or collectives``.
+        found: the differences.
+        text: the snapshot as it is now.
+    """
+
+    words: str
+    found: tuple[Found, ...]
+    text: str
+
+
+def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
+    """Compares a program with its golden file, which is not written.
+
+    Args:
+        staged: the program.
+        target: how it is configured; its name is that of the program in the file.
+        wanted: the file.
+
+    Raises:
+        SdyscopeError: the file is no snapshot, or the program can't be taken through the stages.
+    """
+    text = read_file(wanted.path) if wanted.path.exists() else ""
+    sections = {one.snapshot.name: one for one in read_sections(text, wanted.path)} if text else {}
+    section = sections.get(target.name)
+    stages = wanted.stages
+    on = target.on
+    if section is not None:
+        stages = stages or section.snapshot.stages
+        on = on or section.snapshot.hardware or None
+    now = take(staged, stages, on=on, name=target.name)
+    made = write([now])
+    if section is None:
+        finding = Finding(
+            "snapshot-missing",
+            "error",
+            f"{wanted.path.name} does not have this program.",
+            tensor=target.name,
+            kind="program",
+            hint="Write it with sdyscope ci --update, and commit the file.",
+        )
+        return Golden(_words(now), (_at(target.place, finding),), made)
+    comparison = compare(section.snapshot, now)
+    lines = _Lines(staged, str(wanted.path), text, section)
+    return Golden(_words(now), tuple(_found(comparison, lines)), made)
+
+
+def _words(snapshot: Snapshot) -> str:
+    count = snapshot.tensors
+    return f"{count:,} tensor{'' if count == 1 else 's'} or collective{'' if count == 1 else 's'}"
+
+
+def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
+    for word, before, after in comparison.header:
+        finding = Finding(
+            "snapshot-changed",
+            "error",
+            f"The program has other {word} than its snapshot.",
+            kind=word,
+            expected=before or "none",
+            found=after or "none",
+            hint=_UPDATE,
+        )
+        yield _at(lines.head, finding)
+    for change in comparison.changes:
+        source = lines.source(change)
+        finding = replace(_finding(change), source=source)
+        written = lines.block(change.key)
+        yield Found("snapshot", finding, source or written, written)
+
+
+def _at(place: SourceLocation, finding: Finding) -> Found:
+    return Found("snapshot", finding, place, place)
+
+
+def _finding(change: Change) -> Finding:
+    key = change.key
+    type_ = key.type if change.type_after == key.type else f"{key.type} -> {change.type_after}"
+    over = f"{key.over} in" if key.over else ""
+    name = "the top of the program" if change.name == "." else change.name
+    messages = {
+        "changed": "It is another than in the snapshot.",
+        "removed": "The snapshot has it, and the program does not.",
+        "added": "The program has it, and the snapshot does not.",
+    }
+    before, after = _told(change)
+    return Finding(
+        f"snapshot-{change.what}",
+        "error",
+        messages[change.what],
+        tensor=" ".join(word for word in (over, name, type_) if word),
+        kind=key.kind,
+        expected=before,
+        found=after,
+        hint=_UPDATE,
+    )
+
+
+def _told(change: Change) -> tuple[str, str]:
+    """What the snapshot says and what is so now, without what both say."""
+    if max(len(change.before), len(change.after)) == 1:
+        before, after = _stages(change.before), _stages(change.after)
+        shared = before.items() & after.items()
+        return (
+            "; ".join(f"{key} {text}" for key, text in before.items() if (key, text) not in shared),
+            "; ".join(f"{key} {text}" for key, text in after.items() if (key, text) not in shared),
+        )
+    return (
+        "; ".join(_item(item) for item in change.before if item not in change.after),
+        "; ".join(_item(item) for item in change.after if item not in change.before),
+    )
+
+
+def _stages(items: tuple[Item, ...]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for item in items:
+        count = f"×{item.count} " if item.count > 1 else ""
+        for cell in item.cells:
+            key = f"{cell.stage} {cell.partitioner}:" if cell.partitioner else cell.stage
+            found[key] = count + cell.text
+    return found
+
+
+def _item(item: Item) -> str:
+    told = ", ".join(
+        f"{stage} {text}" for stage, text in _stages((replace(item, count=1),)).items()
+    )
+    return f"×{item.count} {told}" if item.count > 1 else told
+
+
+class _Lines:
+    """Where what differs is written: in the program, else in the golden file."""
+
+    def __init__(self, staged: Staged, path: str, text: str, section: Section) -> None:
+        self.staged = staged
+        self.path = path
+        self.section = section
+        self._text = text
+        self._sources: Mapping[tuple[str, str], SourceLocation] | None = None
+        self.head = SourceLocation(path, _program_line(text, section))
+
+    def block(self, key: Key) -> SourceLocation:
+        """The line of the golden file that a key is on, or that of its program."""
+        at = self._text.index(self.section.text)
+        for block in self.section.blocks:
+            at = self._text.find(block.text, at)
+            if key in block.says:
+                return SourceLocation(self.path, _line(self._text, at + len(block.comments)))
+        return self.head
+
+    def source(self, change: Change) -> SourceLocation | None:
+        """The line of the program that makes what changed; None for arguments and results."""
+        if change.key.kind in ("argument", "result") or change.what == "removed":
+            return None
+        if self._sources is None:
+            self._sources = _sources(self.staged)
+        name = change.key.name
+        shape = change.type_after.partition("[")[2]
+        return self._sources.get((name, shape)) or self._sources.get((name, ""))
+
+
+def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
+    """Lines by scope and shape, and by scope alone; with JAX's primitive and without it."""
+    found: dict[tuple[str, str], SourceLocation] = {}
+    for tensor in staged.tensors.tensors:
+        if tensor.source is not None and tensor.kind not in ("argument", "result"):
+            shape = ",".join(map(str, tensor.shape or ()))
+            found.setdefault((scope_name(tensor.path), f"{shape}]"), tensor.source)
+            found.setdefault((scope_name(tensor.path), ""), tensor.source)
+    for partitioner in staged.lowered:
+        for op in staged.graph(partitioner).ops:
+            if op.source is None or op.is_argument:
+                continue
+            scope, primitive = split_scope(op.scope)
+            named = scope_name(scope)
+            full = "/".join(word for word in (named, primitive) if word)
+            for type_ in op.types:
+                shape = ",".join(map(str, type_.shape or ()))
+                found.setdefault((named, f"{shape}]"), op.source)
+                found.setdefault((full, f"{shape}]"), op.source)
+            found.setdefault((named, ""), op.source)
+            found.setdefault((full, ""), op.source)
+    return found
+
+
+def unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Found]:
+    """Programs of a golden file that are no targets: nobody compares them any more."""
+    sections = {one.snapshot.name: one for one in read_sections(text, path)}
+    for name in names:
+        finding = Finding(
+            "snapshot-unused",
+            "warning",
+            f"{path.name} has a program that is no target.",
+            tensor=name,
+            kind="program",
+            hint="Take it out with sdyscope ci --update --remove-unused.",
+        )
+        place = SourceLocation(str(path), _program_line(text, sections[name]))
+        yield _at(place, finding)
+
+
+def _program_line(text: str, section: Section) -> int:
+    """The line of a snapshot file that a program begins on."""
+    return _line(text, text.index(section.text) + len(section.comments))
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, max(at, 0)) + 1

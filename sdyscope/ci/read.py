@@ -1,0 +1,446 @@
+"""``[tool.sdyscope]`` read from a TOML file: strictly, every error with its line."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
+
+import msgspec
+
+from sdyscope.analysis.budgets import Budgets, CommunicationLimit, ReplicationLimit
+from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
+from sdyscope.ci.config import SECTION, Config, Ignore, SnapshotFile, Target
+from sdyscope.ci.toml_places import Path as TomlPath
+from sdyscope.ci.toml_places import nearest, toml_places
+from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.findings import Severity
+from sdyscope.hardware import parse_hardware
+from sdyscope.mesh_config import MeshShape
+from sdyscope.mesh_config.mesh_shape import unknown_axis
+from sdyscope.mesh_config.read import read_toml
+from sdyscope.program import Partitioner
+from sdyscope.rates import parse_size
+from sdyscope.snapshots import STAGES, Stage
+from sdyscope.source import SourceLocation
+
+__all__ = ["find_config", "read_config"]
+
+_Value = TypeVar("_Value")
+
+_PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
+    "shardy": ("shardy",),
+    "gspmd": ("gspmd",),
+    "both": ("shardy", "gspmd"),
+}
+
+_Size: TypeAlias = str | int
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
+_Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
+    """A table whose keys are known."""
+
+
+class _Communication(_Table, frozen=True):
+    kind: CollectiveKind | None = None
+    axis: str = ""
+    bytes: _Size | None = None
+    count: _Count | None = None
+
+
+class _Replicated(_Table, frozen=True, kw_only=True):
+    tensors: _Words = "*"
+    bytes: _Size
+
+
+class _Memory(_Table, frozen=True):
+    arguments: _Size | None = None
+    temporaries: _Size | None = None
+    total: _Size | None = None
+
+
+class _Budgets(_Table, frozen=True):
+    communication: tuple[_Communication, ...] = ()
+    unlisted_communication: _Size | None = None
+    replicated: _Size | tuple[_Replicated, ...] = ()
+    memory: _Memory = _Memory()
+
+
+class _Snapshot(_Table, frozen=True, kw_only=True):
+    file: _Words
+    stages: tuple[Stage, ...] | None = None
+
+
+class _Ignore(_Table, frozen=True, kw_only=True):
+    rule: _Words
+    tensors: _Words = "*"
+    reason: _Words
+
+
+class _Defaults(_Table, frozen=True):
+    mesh: dict[str, int] | None = None
+    mesh_config: str | None = None
+    mesh_selector: str | None = None
+    devices: str | int | None = None
+    partitioner: Literal["shardy", "gspmd", "both"] = "shardy"
+    on: str | None = None
+    settings: dict[str, str | int | float | bool] = {}
+    jax: str | tuple[str, ...] = ()
+    check: bool = True
+    lint: bool = True
+    compile: bool = True
+    snapshot: _Snapshot | None = None
+    budgets: _Budgets | None = None
+    fail_on: Severity = "warning"
+
+
+class _Target(_Defaults, frozen=True, kw_only=True):
+    target: _Words
+    module: str | None = None
+    ignore: tuple[_Ignore, ...] = ()
+
+
+#: What to write for a key, where something else is there.
+_WRITE: Mapping[str, str] = {
+    "defaults": "[tool.sdyscope.defaults]",
+    "targets": '[tool.sdyscope.targets.NAME] with target = "train.py:step"',
+    "target": 'target = "train.py:step"',
+    "mesh": "mesh = { data = 4, model = 2 }",
+    "mesh-config": 'mesh-config = "mesh.toml"',
+    "mesh-selector": 'mesh-selector = "tpu-v5p-4096"',
+    "devices": "devices = 8",
+    "partitioner": 'partitioner = "shardy", "gspmd" or "both"',
+    "on": 'on = "tpu:v5e:4x4"',
+    "settings": "settings = { layers = 8 }",
+    "module": 'module = "jit_step"',
+    "jax": 'jax = "0.10"',
+    "check": "check = true or false",
+    "lint": "lint = true or false",
+    "compile": "compile = true or false",
+    "snapshot": 'snapshot = { file = "shardings.snap" }',
+    "file": 'file = "shardings.snap"',
+    "stages": "stages = " + str(list(STAGES)).replace("'", '"') + ", or some of these",
+    "budgets": "[tool.sdyscope.targets.NAME.budgets]",
+    "communication": 'communication = [{ kind = "all-gather", axis = "model", bytes = "10MiB" }]',
+    "unlisted-communication": 'unlisted-communication = "1MiB"',
+    "replicated": 'replicated = "1GiB", or [{ tensors = "params*", bytes = "0B" }]',
+    "memory": 'memory = { total = "14GiB" }',
+    "arguments": 'arguments = "10GiB"',
+    "temporaries": 'temporaries = "4GiB"',
+    "total": 'total = "14GiB"',
+    "kind": f'kind = "{KINDS[0]}"; the kinds are {", ".join(KINDS)}',
+    "axis": 'axis = "model"',
+    "bytes": 'bytes = "10MiB"',
+    "count": "count = 8",
+    "ignore": 'ignore = [{ rule = "not-divisible", tensors = "*", reason = "..." }]',
+    "rule": 'rule = "not-divisible"',
+    "tensors": "tensors = \"params['embed']*\"",
+    "reason": 'reason = "why this is well"',
+    "fail-on": 'fail-on = "error", "warning" or "note"',
+}
+
+_PATH = re.compile(r"\.([^.\[\]`]+)|\[(\d+)\]|\[(\.\.\.)\]")
+
+
+def find_config(folder: Path) -> Path:
+    """The nearest ``pyproject.toml`` with ``[tool.sdyscope]``, in a folder or one around it.
+
+    Raises:
+        TargetError: there is none.
+    """
+    here = folder.resolve()
+    for each in (here, *here.parents):
+        file = each / "pyproject.toml"
+        if file.is_file() and _is_configured(file):
+            return file
+    raise TargetError(
+        "There is no pyproject.toml with [tool.sdyscope] here or in a folder above.",
+        hint="docs/ci.md describes it; --config names another file.",
+    )
+
+
+def _is_configured(file: Path) -> bool:
+    # What is no TOML is told of by whoever reads it, if it means us.
+    return "tool.sdyscope" in _text(file)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_bytes().decode("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        raise TargetError(f"The configuration can't be read: {why}.", file=file) from error
+
+
+def read_config(file: Path) -> Config:
+    """The configuration in a file.
+
+    Raises:
+        TargetError: the file can't be read, is no TOML, has no ``[tool.sdyscope]``, or something in
+            that is not known or can't be; with the line, and what to write.
+    """
+    text = _text(file).replace("\r\n", "\n")
+    whole = read_toml(text, file)
+    return _Reader(file, whole, text).config()
+
+
+class _Reader:
+    def __init__(self, file: Path, whole: Mapping[str, Any], text: str) -> None:
+        self.file = file
+        self.whole = whole
+        self.places = toml_places(text)
+        self.used: set[str] = set()
+
+    def config(self) -> Config:
+        section = self.whole.get("tool", {})
+        section = section.get("sdyscope") if isinstance(section, Mapping) else None
+        if not isinstance(section, Mapping):
+            raise TargetError(
+                "There is no [tool.sdyscope] in this file.",
+                file=self.file,
+                hint="docs/ci.md describes it.",
+            )
+        for key in section:
+            if key not in ("defaults", "targets", "ignore"):
+                self.unknown((key,), key, ["defaults", "targets", "ignore"])
+        defaults = self.table(section.get("defaults", {}), ("defaults",))
+        self.converted(defaults, _Defaults, ("defaults",))
+        tables = self.table(section.get("targets", {}), ("targets",))
+        ignores = self.converted(section.get("ignore", []), tuple[_Ignore, ...], ("ignore",))
+        if not tables:
+            self.fail(("targets",), "No targets are configured.", f"Write {_WRITE['targets']}.")
+        return Config(
+            file=self.file,
+            targets=tuple(self.target(name, table, defaults) for name, table in tables.items()),
+            ignores=self.ignores(ignores, ("ignore",)),
+            places=self.places,
+        )
+
+    # What can be wrong.
+
+    def fail(self, path: TomlPath, message: str, hint: str | None) -> NoReturn:
+        place = nearest(self.places, (*SECTION, *path))
+        raise TargetError(
+            message,
+            file=self.file,
+            line=place.line if place else None,
+            column=place.column if place else None,
+            hint=hint,
+        )
+
+    def unknown(self, path: TomlPath, key: str, known: Sequence[str]) -> NoReturn:
+        close = difflib.get_close_matches(key, known, n=1)
+        hint = f"Did you mean {close[0]!r}?" if close else f"There is {', '.join(known)}."
+        self.fail(path, f"There is no key {key!r} in {_named(path[:-1])}.", hint)
+
+    def table(self, value: Any, path: TomlPath) -> Mapping[str, Any]:
+        if not isinstance(value, Mapping):
+            self.fail(path, f"{path[-1]!r} is no table.", f"Write {_WRITE[str(path[0])]}.")
+        return value
+
+    def converted(self, value: Any, type_: type[_Value], path: TomlPath) -> _Value:
+        """A value of the form that its table has."""
+        try:
+            return msgspec.convert(value, type_)
+        except msgspec.ValidationError as error:
+            message, _, at = str(error).partition(" - at `$")
+            inner: TomlPath = tuple(
+                int(number) if number else key
+                for key, number, rest in _PATH.findall(at)
+                if not rest
+            )
+            self.refuse((*path, *inner), message, type_)
+
+    def refuse(self, path: TomlPath, message: str, type_: Any) -> NoReturn:
+        """Says in TOML's words what msgspec found."""
+        if found := re.match(r"Object contains unknown field `(.*)`", message):
+            known = _keys_at(type_, path)
+            self.unknown((*path, found[1]), found[1], known)
+        if found := re.match(r"Object missing required field `(.*)`", message):
+            self.fail(path, f"{_named(path)} needs {found[1]!r}.", f"Write {_WRITE[found[1]]}.")
+        key = next((part for part in reversed(path) if part in _WRITE), "")
+        hint = f"Write {_WRITE[str(key)]}." if key else None
+        self.fail(path, f"{str(key) or _named(path)!r} can't be that: {_in_toml(message)}.", hint)
+
+    def at(self, path: TomlPath, make: Callable[[], _Value]) -> _Value:
+        """What ``make`` returns; its error gets the place of the key."""
+        try:
+            return make()
+        except SdyscopeError as error:
+            self.fail(path, error.message, error.hint)
+
+    # The parts.
+
+    def target(self, name: str, value: Any, defaults: Mapping[str, Any]) -> Target:
+        path: TomlPath = ("targets", name)
+        own = self.table(value, path)
+        # A mesh is said in one of two ways: the target's hides that of the defaults.
+        hidden = [key for key in ("mesh", "mesh-config", "mesh-selector") if key in own]
+        merged = {
+            key: inherited
+            for key, inherited in defaults.items()
+            if not (hidden and key.startswith("mesh"))
+        }
+        self.converted(own, _Target, path)
+        table = self.converted({**merged, **own}, _Target, path)
+
+        def where(*keys: str | int) -> TomlPath:
+            return (*path, *keys) if keys[0] in own else ("defaults", *keys)
+
+        if table.mesh is not None and table.mesh_config is not None:
+            self.fail(
+                where("mesh-config"),
+                "mesh and mesh-config both say what the mesh is.",
+                "Leave one of them out.",
+            )
+        mesh = table.mesh
+        if mesh is not None:
+            sizes = tuple(mesh), tuple(mesh.values())
+            self.at(where("mesh"), lambda: MeshShape(*sizes))
+        if (on := table.on) is not None:
+            self.at(where("on"), lambda: parse_hardware(on))
+        snapshot = table.snapshot
+        needs = {
+            "budgets": table.budgets is not None,
+            "snapshot": snapshot is not None and "partitioned" in (snapshot.stages or ()),
+        }
+        for key in (key for key, there in needs.items() if there and not table.compile):
+            self.fail(
+                where(key),
+                f"{key} of {name} needs the compiled program, and compile = false forbids that.",
+                "Leave one of them out.",
+            )
+        return Target(
+            name=name,
+            word=table.target,
+            place=self.source(path),
+            mesh=mesh,
+            mesh_config=table.mesh_config,
+            mesh_selector=table.mesh_selector,
+            devices=None if table.devices is None else str(table.devices),
+            partitioners=_PARTITIONERS[table.partitioner],
+            on=on,
+            settings=table.settings,
+            module=table.module,
+            jax=self.versions(table.jax, where("jax")),
+            check=table.check,
+            lint=table.lint,
+            compiles=table.compile,
+            snapshot=None
+            if snapshot is None
+            else SnapshotFile(self.file.parent / snapshot.file, _ordered(snapshot.stages)),
+            budgets=None
+            if table.budgets is None
+            else self.budgets(table.budgets, where("budgets"), mesh),
+            ignores=self.ignores(table.ignore, (*path, "ignore")),
+            fail_on=table.fail_on,
+        )
+
+    def versions(self, value: str | tuple[str, ...], path: TomlPath) -> tuple[str, ...]:
+        versions = (value,) if isinstance(value, str) else value
+        for version in versions:
+            if not re.fullmatch(r"\d+(\.\d+)*", version):
+                self.fail(path, f"{version!r} is no version of JAX.", f"Write {_WRITE['jax']}.")
+        return versions
+
+    def source(self, path: TomlPath) -> SourceLocation:
+        place = nearest(self.places, (*SECTION, *path))
+        line, column = place or (1, 1)
+        return SourceLocation(str(self.file), line, column - 1)
+
+    def ignores(self, tables: Sequence[_Ignore], path: TomlPath) -> tuple[Ignore, ...]:
+        return tuple(
+            Ignore(one.rule, one.tensors, one.reason, self.source((*path, number)))
+            for number, one in enumerate(tables)
+        )
+
+    def size(self, value: _Size | None, path: TomlPath) -> int | None:
+        """Bytes: a number, or a text with a unit."""
+        if isinstance(value, str):
+            return self.at(path, lambda: parse_size(value, least=0))
+        if value is not None and value < 0:
+            self.fail(path, f"{value} bytes are less than none.", f"Write {_WRITE['bytes']}.")
+        return value
+
+    def budgets(self, table: _Budgets, path: TomlPath, mesh: Mapping[str, int] | None) -> Budgets:
+        communication = []
+        for number, one in enumerate(table.communication):
+            where = (*path, "communication", number)
+            if one.bytes is None and one.count is None:
+                self.fail(where, "This limits nothing.", f"Write {_WRITE['bytes']}, or a count.")
+            if one.axis and mesh is not None and one.axis not in mesh:
+                error = unknown_axis(one.axis, tuple(mesh))
+                self.fail((*where, "axis"), error.message, error.hint)
+            size = self.size(one.bytes, (*where, "bytes"))
+            communication.append(CommunicationLimit(one.kind, one.axis, size, one.count))
+        replicated = table.replicated
+        if isinstance(replicated, str | int):
+            limit = self.size(replicated, (*path, "replicated"))
+            limits = [("*", limit)]
+        else:
+            limits = [
+                (one.tensors, self.size(one.bytes, (*path, "replicated", number, "bytes")))
+                for number, one in enumerate(replicated)
+            ]
+        memory = {
+            key: self.size(getattr(table.memory, key), (*path, "memory", key))
+            for key in ("arguments", "temporaries", "total")
+        }
+        unlisted = self.size(table.unlisted_communication, (*path, "unlisted-communication"))
+        return Budgets(
+            communication=tuple(communication),
+            unlisted=unlisted,
+            replicated=tuple(ReplicationLimit(glob, size or 0) for glob, size in limits),
+            **memory,
+        )
+
+
+def _ordered(stages: tuple[Stage, ...] | None) -> tuple[Stage, ...] | None:
+    return None if stages is None else tuple(stage for stage in STAGES if stage in stages)
+
+
+#: What TOML's users call msgspec's types.
+_TYPES: Mapping[str, str] = {
+    "object": "a table",
+    "array": "a list",
+    "str": "a text",
+    "int": "a whole number",
+    "float": "a number",
+    "bool": "true or false",
+}
+
+
+def _in_toml(message: str) -> str:
+    """``Expected `object | null`, got `str``` as ``expected a table, got a text``."""
+
+    def named(found: re.Match[str]) -> str:
+        words = [_TYPES.get(word, word) for word in found[1].split(" | ") if word != "null"]
+        return one_of(words)
+
+    return message[:1].lower() + re.sub("`([^`]*)`", named, message[1:])
+
+
+def _named(path: TomlPath) -> str:
+    """``[tool.sdyscope.targets.mlp]``; an element of an array is told by its number."""
+    words = ".".join(str(part) for part in (*SECTION, *path) if isinstance(part, str))
+    numbers = [part + 1 for part in path if isinstance(part, int)]
+    return f"[{words}]" + (f" number {numbers[-1]}" if numbers else "")
+
+
+def _keys_at(type_: Any, path: TomlPath) -> list[str]:
+    """The keys that the table at a path may have."""
+    tables: Mapping[str | int, type[_Table]] = {
+        "ignore": _Ignore,
+        "snapshot": _Snapshot,
+        "budgets": _Budgets,
+        "communication": _Communication,
+        "replicated": _Replicated,
+        "memory": _Memory,
+    }
+    keys = [part for part in path if isinstance(part, str)]
+    struct = tables.get(keys[-1], type_)
+    return [field.encode_name for field in msgspec.structs.fields(struct)]

@@ -1,0 +1,29 @@
+"""What each rule says, for forms that list rules: those of lint, and those of CI alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from sdyscope.analysis.lint import RULES
+
+__all__ = ["rule_words"]
+
+_OWN: Mapping[str, str] = {
+    "snapshot-changed": "A tensor or collective is another than in the golden file.",
+    "snapshot-removed": "The golden file has something that the program does not have.",
+    "snapshot-added": "The program has something that the golden file does not have.",
+    "snapshot-missing": "The golden file does not have the program.",
+    "snapshot-unused": "The golden file has a program that is no target.",
+    "over-communication": "A step communicates more than its budget allows.",
+    "over-replication": "A device holds more that other devices hold, too, than is allowed.",
+    "over-memory": "A device needs more memory than its budget allows.",
+    "budget-uncertain": "A budget could not be counted with certainty.",
+    "unused-ignore": "A finding is ignored that is not there.",
+}
+
+
+def rule_words(name: str) -> tuple[str, str]:
+    """A line on a rule, and its explanation; the explanation is empty where there is none."""
+    if name in RULES:
+        return RULES[name].summary, RULES[name].explanation
+    return _OWN.get(name, name.replace("-", " ").capitalize() + "."), ""
