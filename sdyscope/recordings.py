@@ -138,7 +138,7 @@ def _source(event: hearing.Lowering) -> Program | LoweredModule:
     """The program as it was traced; where this JAX does not tell, its module alone."""
     name = event.name.removeprefix("jit_")
     try:
-        from sdyscope.stages.compat import traced_of
+        from sdyscope.stages.recorder.traced import traced_of
 
         return Program(name, traced_of(event.arguments, event.keywords))
     except (ImportError, AttributeError, KeyError, TypeError, ValueError):

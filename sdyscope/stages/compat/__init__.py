@@ -50,7 +50,6 @@ from sdyscope.stages.compat.jitted import lowering_arguments as lowering_argumen
 from sdyscope.stages.compat.jitted import results as results
 from sdyscope.stages.compat.jitted import specified as specified
 from sdyscope.stages.compat.jitted import traced as traced
-from sdyscope.stages.compat.lowerings import traced_of as traced_of
 from sdyscope.stages.compat.meshes import abstract_mesh as abstract_mesh
 from sdyscope.stages.compat.meshes import all_explicit as all_explicit
 from sdyscope.stages.compat.meshes import device_mesh as device_mesh

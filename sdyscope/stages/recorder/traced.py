@@ -1,4 +1,8 @@
-"""What JAX was asked to lower, as the `jax.stages.Traced` that it came from."""
+"""What JAX was asked to lower, as the `jax.stages.Traced` that it came from.
+
+This is not in `stages.compat`, which imports `jax.extend`: from JAX 0.12 that brings settings of
+Pallas with it, and every function of the program that was traced before would be traced anew.
+"""
 
 from __future__ import annotations
 
