@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from sdyscope.sharding import TensorSharding as TensorSharding
     from sdyscope.tensors import Tensor as Tensor
     from sdyscope.tiling import HloSharding as HloSharding
+    from sdyscope.views.report_notebook import show_sharding as show_sharding
 
 #: Public name -> the module that has it. Loaded when first used, so that importing stays quick.
 _HOMES = {
@@ -48,6 +49,7 @@ _HOMES = {
     "to_placement": "convert",
     "read": "inspection",
     "recording": "recordings",
+    "show_sharding": "views.report_notebook",
     "to_hlo_sharding": "convert",
     "to_named_hlo_sharding": "convert",
     "to_named_sharding": "convert",

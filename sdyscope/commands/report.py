@@ -62,7 +62,13 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
     type=click.Path(path_type=Path),
     metavar="FILE",
     help="Write to this file. By default html goes to report.html, markdown and json to standard "
-    "output. For svg a folder.",
+    "output. For svg a folder, or FILE.svg for one picture: what a step communicates, or what "
+    "--tensor names.",
+)
+@click.option(
+    "--tensor",
+    metavar="NAME",
+    help="Draw where this tensor is, as SVG: a pytree path, or what `sdyscope explain` takes.",
 )
 @options.json
 def command(
@@ -77,13 +83,15 @@ def command(
     run: bool,
     form: str | None,
     path: Path | None,
+    tensor: str | None,
     as_json: bool,
 ) -> int:
     """Write the whole inspection as one page that opens offline.
 
     The page needs no network and no server: open it from the disk, attach it to a pull request.
     Markdown fits a pull request's comment or a step's summary; JSON is what both are made of. SVG
-    is a folder of pictures: each placement that arguments have, and what a step communicates.
+    is a folder of pictures: each placement that arguments have, and what a step communicates. One
+    of them alone is a file.
 
     With B, a second target, the page shows what the two differ in, by where it begins.
     """
@@ -99,9 +107,11 @@ def command(
     _check_not_compiled(target)
     if as_json and form not in (None, "json"):
         raise TargetError(f"--json is not --format {form}.", hint="Leave one of them out.")
-    chosen = form or ("json" if as_json else _form_of(path))
+    chosen = form or ("json" if as_json else "svg" if tensor else _form_of(path))
     if chosen == "svg" and path is None:
-        raise TargetError("SVG is several pictures.", hint="Name a folder with -o.")
+        raise TargetError("SVG is several pictures.", hint="Name a folder or a file with -o.")
+    if tensor is not None and (chosen != "svg" or second is not None or not _is_picture(path)):
+        raise TargetError("--tensor is one picture.", hint="Leave it out, or name -o FILE.svg.")
     if second is not None:
         if chosen != "html" or run:
             raise TargetError(
@@ -122,6 +132,10 @@ def command(
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
+    if tensor is not None and path is not None:
+        from sdyscope.views import report_svg
+
+        return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
     with progress_bar() as notify:
         made = report.document(
             inspection,
@@ -131,6 +145,8 @@ def command(
             run=(lambda: _run(inspection)) if run else None,
             notify=notify,
         )
+        if chosen == "svg" and _is_picture(path):
+            return _written(path, _communication(made))
         if chosen == "svg" and path is not None:
             return _pictures(path, made, inspection)
         content = _content(chosen, made, inspection)
@@ -167,8 +183,12 @@ def _check_not_compiled(target: str) -> None:
 
 
 def _form_of(path: Path | None) -> str:
-    endings = {".md": "markdown", ".markdown": "markdown", ".json": "json"}
+    endings = {".md": "markdown", ".markdown": "markdown", ".json": "json", ".svg": "svg"}
     return endings.get(path.suffix.lower(), "html") if path is not None else "html"
+
+
+def _is_picture(path: Path | None) -> bool:
+    return path is not None and (path.suffix.lower() == ".svg" or str(path) == "-")
 
 
 def _run(inspection: Inspection) -> Run:
@@ -206,6 +226,19 @@ def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:
         output.write_atomically(folder / f"{name}.svg", picture)
         output.answers().write(str(folder / f"{name}.svg"))
     return 0
+
+
+def _communication(made: Report) -> bytes:
+    """What a step communicates, as one picture."""
+    from sdyscope.errors import TargetError
+    from sdyscope.views import report_svg
+
+    if made.comms is None:
+        raise TargetError(
+            "What a step communicates is not known: it was not compiled.",
+            hint="Leave --no-compile out, or name a tensor with --tensor.",
+        )
+    return report_svg.communication_svg(made.comms).encode()
 
 
 def _content(form: str, made: Report, inspection: Inspection) -> bytes:

@@ -11,8 +11,9 @@ from typing import Any
 
 import jinja2
 
+from sdyscope.analysis.values import resolve_value
 from sdyscope.convert import in_words, to_placement
-from sdyscope.errors import ConversionError
+from sdyscope.errors import ConversionError, TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
@@ -133,6 +134,39 @@ def placements(inspection: Inspection) -> Iterator[tuple[str, str]]:
             drawn.add(place)
             form = "" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
             yield tensor.name, placement_svg(place, mesh, f"{tensor.name} {form}")
+
+
+def tensor_svg(inspection: Inspection, name: str) -> str:
+    """The placement of one tensor: as requested or lowered, of what is inside as propagated.
+
+    Args:
+      inspection: the program.
+      name: pytree path of an argument or result, or whatever else `sdyscope explain` takes; of
+        several values the first.
+
+    Raises:
+      TargetError: nothing has this name, or the tensor has no placement.
+      CompilerError: it is inside, and there is no propagation.
+    """
+    mesh = only_mesh(meshes_of(inspection).values())
+    for tensor in inspection.tensors.tensors:
+        place = _placement(tensor) if tensor.name == name else None
+        if place is not None:
+            form = "" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
+            return placement_svg(place, mesh, f"{tensor.name} {form}")
+    graph = inspection.graph()
+    value, *_ = resolve_value(graph, name)
+    found = inspection.propagated().values.get(value.id)
+    if found is None or found.placement is None:
+        raise TargetError(
+            f"{value.name} has no placement"
+            + (f": it is {found.fate}." if found is not None and found.fate != "kept" else "."),
+            hint="`sdyscope show` lists what has one.",
+        )
+    kind = graph.ops[value.id[0]].types[value.id[1]]
+    sizes = None if kind.shape is None else [one for one in kind.shape if one is not None]
+    form = "" if sizes is None or kind.num_elements is None else shape(sizes, kind.dtype)
+    return placement_svg(found.placement, mesh, f"{value.name} {value.ssa} {form}")
 
 
 def _placement(tensor: Tensor) -> Placement | None:

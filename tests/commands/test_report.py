@@ -119,6 +119,25 @@ def test_pictures_need_a_folder(sdyscope, target):
     sdyscope("report", target, "--no-compile", "--format", "svg").said("several pictures", "-o")
 
 
+def test_one_tensor_is_one_picture(sdyscope, target, tmp_path):
+    for name, said in (("w", "w f32[8,16]"), ("%1", "%1 f32[8,16]")):
+        file = tmp_path / "one.svg"
+        done = sdyscope("report", target, "--tensor", name, "-o", file)
+        assert done.out == f"{file}: {len(file.read_bytes()):,} bytes\n"
+        assert f"{said}</title>" in file.read_text()
+        assert "dim 0 in 4 over x, dim 1 in 2 over y" in file.read_text()
+    sdyscope("report", target, "--tensor", "nobody", "-o", file).said("called nobody")
+    sdyscope("report", target, "--tensor", "w", "-o", tmp_path / "x.html").said("one picture")
+
+
+@pytest.mark.compiles
+def test_communication_is_one_picture(sdyscope, target, tmp_path):
+    file = tmp_path / "sent.svg"
+    assert sdyscope("report", target, "-o", file).status == 0
+    assert "what a device sends in a step" in file.read_text()
+    sdyscope("report", target, "--no-compile", "-o", file).said("not compiled")
+
+
 @pytest.mark.compiles
 def test_what_was_run_closes_the_last_stage(sdyscope, target):
     found = json.loads(sdyscope("report", target, "--run", "--format", "json").out)

@@ -3,8 +3,11 @@
 import re
 import xml.etree.ElementTree as ElementTree
 
+import jax
 import pytest
 
+from sdyscope import show_sharding
+from sdyscope.errors import SdyscopeError
 from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
@@ -99,3 +102,42 @@ def test_bars_of_what_is_sent(mlp):
     assert len(list(root.iter(f"{SVG}rect"))) == sum(
         len(program.by_kind) for program in mlp.report.comms.programs
     )
+
+
+# --- any sharding ---------------------------------------------------------------------------------
+
+
+def test_a_sharding_of_jax_is_shown_with_its_blocks():
+    mesh = jax.sharding.AbstractMesh((4, 2), ("data", "model"))
+    sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data", "model"))
+    shown = show_sharding(sharding, (16, 128))
+    assert str(shown) == (
+        "dim 0 in 4 over data, dim 1 in 2 over model; blocks of [4, 64] of [16, 128]"
+    )
+    assert shown._repr_html_() == shown.svg
+    found = squares(shown.svg)
+    assert len(set(found.values())) == 8
+    own = NamedSharding(Mesh.of({"data": 4, "model": 2}), PartitionSpec.of("data", "model"))
+    assert squares(show_sharding(own).svg) == found
+
+
+def test_an_array_says_its_own_shape():
+    mesh = jax.sharding.AbstractMesh((4,), ("data",))
+    spec = jax.sharding.PartitionSpec(None, "data")
+    sharding = jax.sharding.NamedSharding(mesh, spec)
+    shown = show_sharding(jax.ShapeDtypeStruct((6, 8), "float32", sharding=sharding))
+    assert str(shown).endswith("blocks of [6, 2] of [6, 8]")
+
+
+@pytest.mark.parametrize(
+    ("sharding", "says"),
+    [
+        (lambda: jax.numpy.ones(3), "names no mesh axes"),
+        (lambda: parse_tensor_sharding('#sdy.sharding<@m, [{"x"}]>'), "how many devices"),
+        (lambda: NamedSharding(Mesh.of({"x": 4}), PartitionSpec.of("x", "y")), "y"),
+    ],
+    ids=["one device", "a symbol", "no such axis"],
+)
+def test_what_has_no_picture_says_why(sharding, says):
+    with pytest.raises(SdyscopeError, match=says):
+        show_sharding(sharding())
