@@ -204,9 +204,16 @@ class OriginReader:
         self.parsed: dict[Any, list[Origins]] = {}
         # Equal shardings and equal origins are mostly one object; both are kept alive here.
         self.left: dict[tuple[int, int], tuple[Origins, object, Origins]] = {}
+        self.read: dict[ValueId, Origins] = {}
 
     def __call__(self, place: ValueId, sharding: object) -> Origins:
         """For each axis that a value is sharded on in the end, where it comes from."""
+        found = self.read.get(place)
+        if found is None:
+            found = self.read[place] = self._origins(place, sharding)
+        return found
+
+    def _origins(self, place: ValueId, sharding: object) -> Origins:
         if not isinstance(sharding, TensorSharding):
             return ()
         written = self.written(place)

@@ -16,7 +16,7 @@ from sdyscope.graph import Op, Sharding, TensorType
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.program import Partitioner
-from sdyscope.propagated import Exactness, Fate, Propagated, PropagatedValue, ValueId
+from sdyscope.propagated import Exactness, Fate, Origins, Propagated, PropagatedValue, ValueId
 from sdyscope.sharding import ManualAxes, TensorSharding
 from sdyscope.source import SourceLocation
 from sdyscope.staged import Staged
@@ -128,7 +128,8 @@ def propagation_document(found: Propagated) -> PropagationDocument:
 
 
 _Alike: TypeAlias = tuple[Fate, ValueId | None, tuple[int, ...]]
-"""What makes the document of a value: its fate, and what else it is made from, by id."""
+"""What makes the document of a value: its fate; which value it is, where an origin is its own
+annotation; and what else it is made from, by id."""
 
 
 @dataclass
@@ -164,8 +165,10 @@ class Describer:
         place = self.placement(found, type_, sharding)
         # Layers repeat: of values that are alike the document is one. What is made once, as types
         # and shardings are, is known by its id, and kept so that it stays its own.
-        alike = (found.origins, written, place, type_)
-        key = (found.fate, self._whose(found), tuple(map(id, alike)))
+        origins = found.origins
+        alike = (origins, written, place, type_)
+        own = found.id if any(origin.type == "self" for _, origin in origins) else None
+        key = (found.fate, own, tuple(map(id, alike)))
         known = self._known.get(key)
         if known is None:
             made = PropagatedDocument(
@@ -173,17 +176,13 @@ class Describer:
                 "" if written is None else str(written),
                 self._short(written, place, type_),
                 None if place is None else self._placement(place, type_),
-                tuple(self._origins(found, written)),
+                tuple(self._origins(found.id, origins, written)),
             )
             known = self._known[key] = made, alike
         if len(found.values) < 2:
             return known[0]
         names = tuple(self.places.graph.ops[node].names[index] for node, index in _others(found))
         return replace(known[0], merged_with=names, merged=len(found.values) - 1)
-
-    def _whose(self, found: PropagatedValue) -> ValueId | None:
-        """The value, where it matters which it is: its origin is its own annotation."""
-        return found.id if any(origin.type == "self" for _, origin in found.origins) else None
 
     def _short(self, sharding: Sharding | None, place: Placement | None, type_: TensorType) -> str:
         key = (place, sharding)
@@ -237,15 +236,17 @@ class Describer:
             self._placements[key] = placement_document(place, shape, type_.dtype, self.mesh)
         return self._placements[key]
 
-    def _origins(self, found: PropagatedValue, written: Sharding | None) -> list[OriginDocument]:
+    def _origins(
+        self, value: ValueId, origins: Origins, written: Sharding | None
+    ) -> list[OriginDocument]:
         shown = set()
         if isinstance(written, TensorSharding):
             shown = {axis.name for dim in written.dim_shardings for axis in dim.axes}
         documents = []
-        for axis, origin in found.origins:
+        for axis, origin in origins:
             if axis.name not in shown:
                 continue
-            annotation = self.places.annotation(origin, found.id)
+            annotation = self.places.annotation(origin, value)
             documents.append(
                 OriginDocument(
                     axis_text(str(axis)),
