@@ -194,6 +194,13 @@ def _run(
         if not one.is_for(jax)
     }
     running = [one for one in targets if one.name not in skipped]
+    if not running:
+        # Green for ever, from the day on which JAX is a new one.
+        raise TargetError(
+            f"No target is for JAX {jax}, so nothing was looked at.",
+            file=config.file,
+            hint="Write the targets' jax anew, or leave it out.",
+        )
     with progress.progress_bar() as notify:
         outcomes = _outcomes(config, running, jobs or _cores(), verbose, notify)
     general: list[Found] = []

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sdyscope.views.ci import Ci, CiBudget, CiCheck, CiFinding, CiTarget
-from sdyscope.views.ci_text import CHECKS, amount, is_over, overview, share, summary
+from sdyscope.views.ci_text import CHECKS, amount, budget_words, is_over, overview, share, summary
 from sdyscope.views.report_markdown import LIMIT, MARKS, ROWS, environment
 from sdyscope.views.shardings import shown_name
 
@@ -74,6 +74,7 @@ def _render(found: Ci, rows: int, most: int, notes: bool) -> str:
             place=_place,
             budgets=_budgets,
             amount=amount,
+            budget_words=budget_words,
             is_over=is_over,
             share=share,
             ignored_of=lambda of: [one for one in of.every_finding if one.ignored],

@@ -157,7 +157,7 @@ def budgets(target: CiTarget) -> Table:
     )
     rows = (
         (
-            Cell(one.words),
+            Cell(budget_words(one)),
             Cell(one.partitioner, "muted"),
             Cell("not known" if one.used is None else amount(one, one.used)),
             Cell(amount(one, one.allowed)),
@@ -166,6 +166,11 @@ def budgets(target: CiTarget) -> Table:
         for one in target.budgets
     )
     return Table(columns, tuple(rows), f"{target.name}: budgets, for each device and step")
+
+
+def budget_words(one: CiBudget) -> str:
+    """What a budget is about: `all-gather over model, count`."""
+    return f"{one.words}, count" if one.unit == "collectives" else one.words
 
 
 def is_over(one: CiBudget) -> bool:
