@@ -152,11 +152,11 @@ class RecordedProgram:
 
     @property
     def words(self) -> str:
-        """Its name with the types of its arguments, a few of them: `train_step(f32[8,64], ...)`."""
+        """Its label with the types of its arguments, of a few: `train_step.1 (f32[8,64], ...)`."""
         known = self.arguments or ()
         shown = ", ".join(known[:_SHOWN_ARGUMENTS])
         more = f", {len(known) - _SHOWN_ARGUMENTS} more" if len(known) > _SHOWN_ARGUMENTS else ""
-        return self.name if self.arguments is None else f"{self.name}({shown}{more})"
+        return self.label if self.arguments is None else f"{self.label} ({shown}{more})"
 
 
 _SHOWN_ARGUMENTS = 4

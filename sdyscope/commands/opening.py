@@ -167,7 +167,7 @@ def _only_own(opened: Opened) -> Inspection:
     own = {program.label: program for program in opened.record.own}
     if len(own) == 1:
         return next(one for one in opened.programs if one.name in own)
-    few = [f"{program.label} {program.words}" for program in list(own.values())[:_LISTED]]
+    few = [program.words for program in list(own.values())[:_LISTED]]
     if len(own) > _LISTED:
         few.append(f"and {len(own) - _LISTED} more")
     raise TargetError(
@@ -297,7 +297,7 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
         if len(found) == 1:
             return (found[0],)
         if found:
-            few = [f"{one.label} {one.words}" for one in found[:_LISTED]]
+            few = [one.words for one in found[:_LISTED]]
             more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []
             raise TargetError(
                 f"{len(found)} programs are called {name!r}.",

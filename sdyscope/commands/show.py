@@ -55,7 +55,7 @@ def command(
     can't be read.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import document, output, paragraphs, record, show, show_table, table
+    from sdyscope.views import document, output, paragraphs, record_table, show, show_table, table
 
     opened = opening.open_target(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
@@ -78,11 +78,11 @@ def command(
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         table.print_table(
-            record.overview(found, opened.record, everything=everything, columns=columns)
+            record_table.overview(found, opened.record, everything=everything, columns=columns)
         )
         output.answers().write("")
         paragraphs.print_paragraphs(
-            record.overview_footer(found, opened.record, everything=everything)
+            record_table.overview_footer(found, opened.record, everything=everything)
         )
     elif opened.is_directory and opened.several:
         table.print_table(show_table.overview(found, output.answers().columns))

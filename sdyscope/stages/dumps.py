@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from sdyscope.errors import TargetError
+from sdyscope.recorded import is_recorded, read_record
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.read import read
 
@@ -20,7 +21,8 @@ def dumped_files(folder: Path | str) -> list[Path]:
     """The lowered modules in a directory of dumps, in the order in which they were written.
 
     Of what JAX_DUMP_IR_TO wrote, every module. Of what xla_dump_to wrote, each module as Shardy got
-    it, or else as XLA did (`before_optimizations`). Else every file that ends like a module.
+    it, or else as XLA did (`before_optimizations`). Of a recorded run, each program's module for
+    its own partitioner. Else every file that ends like a module.
 
     Raises:
       TargetError: there are none, or no such directory.
@@ -28,6 +30,9 @@ def dumped_files(folder: Path | str) -> list[Path]:
     folder = Path(folder)
     if not folder.is_dir():
         raise TargetError("There is no such directory.", file=folder)
+    if is_recorded(folder):
+        programs = read_record(folder).programs
+        return [folder / program.modules[program.partitioner] for program in programs]
     jax_dumps = sorted(
         (int(found[1]), path)
         for path in folder.glob("jax_ir*.mlir")
@@ -45,7 +50,7 @@ def dumped_files(folder: Path | str) -> list[Path]:
     raise TargetError(
         "There are no modules in this directory.",
         file=folder,
-        hint="Make some: JAX_DUMP_IR_TO=DIR JAX_DUMP_IR_MODES=stablehlo python train.py.",
+        hint="Make some: sdyscope record -o DIR -- python train.py.",
     )
 
 
