@@ -82,6 +82,8 @@ class CollectiveOrigin:
         source: that op's line.
         annotations: where the axes come from: first those of the value, then those of the need.
         words: all of it in a sentence.
+        followed: whether the op was found along the value in the partitioned program, since XLA
+            names the collective after what makes the value, or not at all.
     """
 
     kind: OriginKind
@@ -93,6 +95,7 @@ class CollectiveOrigin:
     source: SourceLocation | None
     annotations: tuple[OriginAnnotation, ...]
     words: str
+    followed: bool = False
 
     @property
     def is_known(self) -> bool:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
 from sdyscope.analysis.collective_origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.analysis.made_for import NamedAfter
 from sdyscope.analysis.rematerializations import Rematerialization
 from sdyscope.analysis.scopes import Phase
 from sdyscope.hlo import NotUnderstood, Shape
@@ -28,16 +29,20 @@ class Part:
         bytes: its size.
         sent: bytes that a device sends for it in one run; see ``collective_bytes``.
         received: bytes that it receives.
-        scope: scope of the op it was made for, without the program and the primitive; where XLA
-            kept none, of the op whose value it moves.
+        scope: scope of the op it was made for, without the program and the primitive; where none
+            is known, of the op whose value it moves.
         primitive: JAX's primitive, as the scope ends with it.
         phase: forward, backward or other.
         source: the innermost line of user code of the same op; None where there is none.
-        tags: the ops that it was made for, or whose value it moves: of each the calls that it was
-            inlined from, then the op itself, as nodes in the op graph of the lowered module. None
-            where the compiler kept none, or the program was compiled without tags.
-        result: where XLA kept no op that it was made for, the result of the program that the
+        tags: the ops that it was made for: of each the calls that it was inlined from, then the op
+            itself, as nodes in the op graph of the lowered module. Empty where none is known, or
+            the program was compiled without tags.
+        makers: the ops that make the value, likewise, where these are others and are known.
+        argument: the parameter of the program that the value is; None where it is none.
+        result: where no op is known that it was made for, the result of the program that the
             communicated value becomes; None where it becomes none.
+        named_after: what XLA names it after: the op that needs it, what makes its value, nothing.
+            If it is not the op, ``tags`` were found along the value in the partitioned program.
         origin: why it is there; None where that was not looked for.
     """
 
@@ -50,7 +55,10 @@ class Part:
     phase: Phase
     source: SourceLocation | None
     tags: tuple[tuple[int, ...], ...] = ()
+    makers: tuple[tuple[int, ...], ...] = ()
+    argument: int | None = None
     result: int | None = None
+    named_after: NamedAfter = "op"
     origin: CollectiveOrigin | None = None
 
 

@@ -8,13 +8,13 @@ is none, and a computation counts as often as it runs.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TypeAlias
 
 from sdyscope.analysis.collective_axes import axes_of_groups, axes_of_pairs
 from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind, wire_bytes
 from sdyscope.analysis.collective_totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.made_for import MadeFor, Tags
 from sdyscope.analysis.scopes import phase_of, scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import (
@@ -33,19 +33,10 @@ from sdyscope.source import SourceLocation
 
 __all__ = ["Collective", "Collectives", "Part", "Tags", "Tally", "collectives"]
 
-Tags: TypeAlias = tuple[tuple[int, ...], ...]
-"""Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
-
 _START = "-start"
 _DONE = re.compile(r"-(done|update)$")
 _SYNCHRONOUS = '"is_sync":true'
 _PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
-
-#: Ops that give a value another form only.
-_FORMS = ("bitcast", "copy", "convert", "reshape", "transpose", "get-tuple-element")
-
-#: How far back the maker of a value without a name is looked for.
-_STEPS = 8
 
 #: Kinds whose tuple is one tensor in pieces, not several tensors.
 _IN_PIECES = ("all-to-all", "ragged-all-to-all")
@@ -118,7 +109,6 @@ class _Reader:
 
     def __init__(self, module: HloModule, tags: Mapping[str, Tags]) -> None:
         self.module = module
-        self.tags = tags
         self.devices = module.num_partitions * module.replica_count
         self.groups: dict[str, ReplicaGroups] = {}
         self.pairs: dict[str, tuple[tuple[int, int], ...]] = {}
@@ -126,13 +116,12 @@ class _Reader:
             "transpose(" in instruction.rest for instruction in module.instructions()
         )
         self.sites = call_sites(module)
+        self.made_for = MadeFor(module, self.sites, tags)
         self.fused_by: dict[str, Instruction] = {}
-        self.within: dict[str, Computation] = {}
-        for name, sites in self.sites.items():
+        for sites in self.sites.values():
             for instruction, called in sites:
                 if instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start"):
                     self.fused_by.setdefault(called, instruction)
-                    self.within[instruction.name] = module.computations[name]
 
     def all(self) -> tuple[tuple[Collective, ...], list[NotUnderstood]]:
         """The collectives without axes, and what should be one and can't be read."""
@@ -257,17 +246,13 @@ class _Reader:
             joined = self.joined(computation, instruction)
             if sum(one.shape.bytes for one in joined) == shapes[0].bytes:
                 shapes, named = tuple(one.shape for one in joined), joined
-        own = self.fused_by.get(computation.name)
         made = []
-        for shape, user in zip(shapes, named, strict=True):
-            known = [one for one in (user, instruction, own) if one and self.is_named(one)]
-            result = None if known else self.returned_as(computation, user)
-            if not known:
-                known = [*self.form_of(computation, user), *self.maker(computation, user)]
-            op_name = known[0].op_name if known else ""
+        for shape, value in zip(shapes, named, strict=True):
+            purpose = self.made_for.purpose(computation, instruction, value, kind)
+            op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
-            stacks = [self.module.stack(one) for one in known]
+            stacks = [self.module.stack(one) for one in purpose.said]
             made.append(
                 Part(
                     shape=shape,
@@ -278,70 +263,14 @@ class _Reader:
                     primitive=primitive,
                     phase=phase_of(op_name, self.differentiated),
                     source=next((_users_line(stack) for stack in stacks if stack), None),
-                    tags=self.tags.get(known[0].name, ()) if known else (),
-                    result=result,
+                    tags=purpose.tags,
+                    makers=purpose.makers,
+                    argument=purpose.argument,
+                    result=purpose.result,
+                    named_after=purpose.named_after,
                 )
             )
         return tuple(made)
-
-    def is_named(self, instruction: Instruction) -> bool:
-        """Whether an instruction says what op it was made for."""
-        return instruction.name in self.tags or bool(instruction.op_name)
-
-    def form_of(self, computation: Computation, instruction: Instruction) -> Iterator[Instruction]:
-        """What gives the value of an all-gather without a name another form, if it has one.
-
-        TPU compilers gather in a layout of their own; what was gathered is then the copy.
-        """
-        if not instruction.opcode.startswith("all-gather"):
-            return
-        for one in computation.instructions.values():
-            formed = one.opcode in _FORMS and one.operands[:1] == (instruction.name,)
-            if formed and self.is_named(one):
-                yield one
-                return
-
-    def maker(self, computation: Computation, instruction: Instruction) -> Iterator[Instruction]:
-        """What made the value that a collective without a name moves: the next op with a name."""
-        at: Instruction | None = instruction
-        element = 0
-        for _ in range(_STEPS):
-            if at is None:
-                return
-            if at.opcode == "parameter" and at.operand_text.isdecimal():
-                # A fusion's: what the fusion is given.
-                caller = self.fused_by.get(computation.name)
-                element = int(at.operand_text)
-                computation = self.within.get(caller.name, computation) if caller else computation
-                at = caller
-                if at is None:
-                    return
-            index = at.attributes.get("index", "") if at.opcode == "get-tuple-element" else ""
-            names = at.operands
-            at = (
-                computation.instructions.get(names[min(element, len(names) - 1)]) if names else None
-            )
-            element = int(index) if index.isdecimal() else 0
-            if at is not None and self.is_named(at):
-                yield at
-                return
-
-    def returned_as(self, computation: Computation, instruction: Instruction) -> int | None:
-        """Which result of the program a value is, once it is only given another form."""
-        if not computation.is_entry:
-            return None
-        names = {instruction.name}
-        after = False
-        for one in computation.instructions.values():
-            after = after or one.name == instruction.name
-            if not after or not names.intersection(operands := one.operands):
-                continue
-            if one.is_root:
-                index = next(at for at, name in enumerate(operands) if name in names)
-                return index if one.opcode == "tuple" else 0
-            if one.opcode in _FORMS or one.opcode.endswith("-done"):
-                names.add(one.name)
-        return 0 if computation.root is instruction else None
 
     def joined(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
         """The values that an operand without a name is a concatenation of: GPUs join so."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from sdyscope.analysis.axis_parts import AxisPart
 from sdyscope.analysis.collective_origins import CollectiveOrigin, OriginAnnotation
@@ -107,6 +108,11 @@ class OriginWords:
             annotations=tuple(annotations),
             words=words + _because(annotations),
         )
+
+    def followed(self, origin: CollectiveOrigin) -> CollectiveOrigin:
+        """An origin whose op was followed to."""
+        words = f"{origin.words}; found along the value, XLA does not name what needs it"
+        return replace(origin, followed=True, words=words)
 
     def unknown(self, part: Part, ops: Sequence[Op], axes: Sequence[AxisPart]) -> CollectiveOrigin:
         """One that nothing was found for; says how far it was followed."""

@@ -22,6 +22,7 @@ from sdyscope.views.shardings import (
 
 __all__ = [
     "NOT_FOUND",
+    "OP_FOLLOWED",
     "OriginAnnotationDocument",
     "OriginDocument",
     "annotation_text",
@@ -32,6 +33,9 @@ __all__ = [
 
 #: How the words of an origin begin that was not found.
 NOT_FOUND = "not found"
+
+#: What is said of an origin whose op XLA does not name.
+OP_FOLLOWED = "op followed"
 
 #: How many annotations a line names.
 _NAMED = 3
@@ -79,6 +83,8 @@ class OriginDocument:
       source: that op's line; null where the module has none.
       annotations: where the axes come from.
       words: all of it in a sentence.
+      followed: whether the op was found along the value in the partitioned program, since XLA names
+        the collective after what makes the value, or not at all.
     """
 
     kind: OriginKind
@@ -91,6 +97,7 @@ class OriginDocument:
     source: SourceDocument | None
     annotations: tuple[OriginAnnotationDocument, ...]
     words: str
+    followed: bool
 
 
 def origin_document(origin: CollectiveOrigin | None) -> OriginDocument | None:
@@ -108,6 +115,7 @@ def origin_document(origin: CollectiveOrigin | None) -> OriginDocument | None:
         source=source_document(origin.source),
         annotations=tuple(map(origin_annotation_document, origin.annotations)),
         words=origin.words,
+        followed=origin.followed,
     )
 
 
@@ -167,8 +175,17 @@ def because(origin: OriginDocument, file: str = "") -> str:
             words += f", for {_listed(needed, file)}" if needed else ""
         own = [one for one in has if one.name != origin.value]
         words += f"; it has {over} from {_listed(own, file)}" if own else ""
-    followed = any(not one.recorded for one in origin.annotations)
-    return words + (" (followed, not recorded)" if followed else "")
+    return words + _followed(origin)
+
+
+def _followed(origin: OriginDocument) -> str:
+    """What of an origin neither the compiler nor the partitioner said itself."""
+    annotations = any(not one.recorded for one in origin.annotations)
+    if not annotations:
+        return f" ({OP_FOLLOWED})" if origin.followed else ""
+    return (
+        " (op and axes followed, not recorded)" if origin.followed else " (followed, not recorded)"
+    )
 
 
 def _listed(annotations: Sequence[OriginAnnotationDocument], file: str) -> str:

@@ -15,7 +15,7 @@ from sdyscope.views.comms import (
     UnreadLine,
     axes_text,
 )
-from sdyscope.views.comms_origins import NOT_FOUND, annotation_text, because
+from sdyscope.views.comms_origins import NOT_FOUND, OP_FOLLOWED, annotation_text, because
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.shardings import NONE, source_text
 from sdyscope.views.show_table import mesh_words
@@ -214,20 +214,45 @@ def _notes(group: _Group, file: str) -> Iterator[Note]:
     yield Note(words + (f"; and {more:,} more alike" if more else ""))
 
 
-def by_annotation(found: Comms, *, everything: bool = False) -> Table:
-    """The annotations that most comes from, of each partitioner."""
+def by_annotation(found: Comms, *, everything: bool = False, columns: int | None = None) -> Table:
+    """The annotations that most comes from, of each partitioner.
+
+    Args:
+        found: the document.
+        everything: whether to list all.
+        columns: the width to keep to. Where the table is wider, a file that all lines are in is
+            only named once.
+    """
+    made = _by_annotation(found, everything, brief=False)
+    if columns is None or made.whole_width <= columns:
+        return made
+    return _by_annotation(found, everything, brief=True)
+
+
+def _by_annotation(found: Comms, everything: bool, *, brief: bool) -> Table:
+    shown = [
+        (one, one.by_annotation if everything else one.by_annotation[:ANNOTATIONS])
+        for one in _distinct(found)
+    ]
+    written = [entry.annotation for _, listed in shown for entry in listed]
+    files = {
+        source_text(one.source).rpartition(":")[0]
+        for one in written
+        if one.kind not in ("argument", "result") and one.source is not None
+    }
+    file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
-    for one in _distinct(found):
-        shown = one.by_annotation if everything else one.by_annotation[:ANNOTATIONS]
+    for one, listed in shown:
         count = f"{len(one.by_annotation):,} annotations that collectives come from"
-        whole = len(shown) == len(one.by_annotation)
-        which = f"all {count}" if whole else f"the largest of {count}"
-        if not shown:
+        which = (
+            f"all {count}" if len(one.by_annotation) == len(listed) else f"the largest of {count}"
+        )
+        if not listed:
             continue
-        rows.append(Heading(_label(found, one) + which))
-        for entry in shown:
+        rows.append(Heading(_label(found, one) + which + (f", in {file}" if file else "")))
+        for entry in listed:
             tally = entry.tally
-            name = annotation_text(entry.annotation)
+            name = annotation_text(entry.annotation, file)
             rows.append((name, f"{tally.count:,}", size(tally.bytes), size(tally.sent)))
     columns = (Column("annotation"), number("collectives"), number("size"), number("sent"))
     return Table(columns, tuple(rows))
@@ -319,6 +344,15 @@ def footer(found: Comms, *, everything: bool = False) -> Iterator[Paragraph]:
             "GSPMD, which records nothing",
             "muted",
         )
+    origins = (
+        part.origin for one in found.programs for each in one.collectives for part in each.parts
+    )
+    if any(origin is not None and origin.followed for origin in origins):
+        yield Paragraph(
+            f"{OP_FOLLOWED}: XLA names the collective after what makes the value, or not at all; "
+            "the op that needs it was found along the value in the compiled program",
+            "muted",
+        )
     said: dict[str, list[str]] = {}
     for one in found.programs:
         for words in _uncertain(one):
@@ -398,7 +432,7 @@ def parts(
         return ()
     if by_scope:
         return by_kind(found), scopes(found, everything=everything)
-    origins = by_annotation(found, everything=everything)
+    origins = by_annotation(found, everything=everything, columns=columns)
     return (
         by_kind(found),
         *([origins] if origins.rows else []),

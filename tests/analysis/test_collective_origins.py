@@ -24,11 +24,6 @@ from sdyscope.targets import resolve
 
 pytestmark = pytest.mark.compiles
 
-#: XLA names some collectives there after other ops, or after none; what is said of them is poorer.
-named_by_others = pytest.mark.skipif(
-    compat.version_tuple() >= (0, 11), reason="JAX 0.11 and later name these collectives otherwise"
-)
-
 MESH = Mesh.of({"data": 4, "model": 2})
 PARTITIONERS = ("shardy", "gspmd")
 SMALL = {"d_model": "64", "d_ff": "128", "vocab": "256", "heads": "4", "head_dim": "16"}
@@ -100,7 +95,6 @@ def test_each_tensor_of_a_joined_collective_has_its_own(partitioner: Any) -> Non
     assert named(joined[0].parts[2].origin, "has") == {("batch['y']", "P('data', None)")}
 
 
-@named_by_others
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_fsdp_gathers_weights(partitioner: Any) -> None:
     @jax.jit
@@ -120,7 +114,6 @@ def test_fsdp_gathers_weights(partitioner: Any) -> None:
     assert (tally.count, tally.bytes) == (1, 64 * 32 * 4)
 
 
-@named_by_others
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
 def test_every_change_of_a_sharding(partitioner: Any) -> None:
     """Each pair of shardings, of an argument each: from which, to which, and by which line."""
@@ -224,9 +217,7 @@ def test_users_programs(partitioner: Any) -> None:
         total += found.tensors
         attributed += found.with_origin
     assert total >= 20
-    # JAX 0.7 leaves ops in functions that are called without names; 0.11 names some otherwise.
-    version = compat.version_tuple()
-    assert attributed >= (0.95 if (0, 9) <= version < (0, 11) else 0.8) * total
+    assert attributed >= 0.95 * total
 
 
 def assert_attributed(found: Collectives) -> None:

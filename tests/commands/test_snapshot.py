@@ -6,7 +6,6 @@ import pytest
 
 from sdyscope.inspection import Inspection
 from sdyscope.snapshots import compare, read_snapshots
-from sdyscope.stages import compat
 from sdyscope.targets import resolve
 
 V1 = Path(__file__).parent.parent / "snapshots" / "version_1.snap"
@@ -242,9 +241,6 @@ def test_a_snapshot_and_something_else(sdyscope, golden):
 
 
 @pytest.mark.compiles
-@pytest.mark.skipif(
-    compat.version_tuple() >= (0, 11), reason="JAX 0.11 and later name these collectives otherwise"
-)
 def test_collectives_of_the_compiled_program(sdyscope, target, golden):
     done = sdyscope("snapshot", target(), "--stages", "partitioned")
     assert done.status == 0

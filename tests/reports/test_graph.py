@@ -16,11 +16,6 @@ from sdyscope.views.report_graph_marks import marks
 from sdyscope.views.report_graph_nodes import nodes_of
 from tests.reports.waiting import until
 
-#: XLA names some collectives there after other ops, or after none; what is said of them is poorer.
-named_by_others = pytest.mark.skipif(
-    compat.version_tuple() >= (0, 11), reason="JAX 0.11 and later name these collectives otherwise"
-)
-
 pytestmark = pytest.mark.compiles
 
 VENDOR = Path(__file__).parent.parent.parent / "reports" / "vendor"
@@ -195,7 +190,6 @@ def test_megatron_moves_nothing_and_sums_where_rows_are_split():
         assert ops
 
 
-@named_by_others
 def test_gathered_weights_are_marked_where_the_compiler_gathers_them():
     inspection = inspected("fsdp-transformer", layers=1)
     graph = inspection.graph("shardy")

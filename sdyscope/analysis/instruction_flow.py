@@ -1,0 +1,207 @@
+"""Where values go and come from in a compiled program, from instruction to instruction.
+
+Fusions, calls and what runs asynchronously are looked into, and elements of tuples are kept apart.
+Loops and branches are ends: values that enter one have reached it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
+
+__all__ = ["INLINE", "InstructionFlow", "Place", "Reached"]
+
+#: Ops that are one with their computation, which is what has a say first.
+INLINE = ("fusion", "fusion-start", "call", "async-start", "call-start", "custom-call-start")
+#: Values that are the same for whatever they are used with.
+_NOTHING = ("constant", "iota", "partition-id", "replica-id", "rng-get-and-update-state")
+#: Ops whose other operands are places, sizes or paddings.
+_FIRST = ("dynamic-slice", "pad", "gather", "slice")
+#: Values that are looked at from one.
+_MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A value of a compiled program.
+
+    Attributes:
+        computation: name of the computation it is in.
+        name: the instruction that it is the result of.
+        element: which element of a tuple; None for all of it.
+    """
+
+    computation: str
+    name: str
+    element: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """The ends of a walk, nearest first.
+
+    Attributes:
+        instructions: instructions that were not gone through.
+        boundary: going on, results of the program; going back, its parameters.
+    """
+
+    instructions: tuple[Instruction, ...]
+    boundary: tuple[int, ...]
+
+
+class InstructionFlow:
+    """Walks along the values of a module.
+
+    Args:
+        module: the program of one device.
+        sites: which computations its instructions run.
+    """
+
+    def __init__(self, module: HloModule, sites: CallSites) -> None:
+        self.module = module
+        self.sites = sites
+        self._users: dict[str, dict[str, list[Instruction]]] = {}
+
+    @cached_property
+    def callers(self) -> dict[str, tuple[str, Instruction]]:
+        """By computation the first instruction that runs it, and where that is."""
+        found: dict[str, tuple[str, Instruction]] = {}
+        for name, sites in self.sites.items():
+            for instruction, called in sites:
+                found.setdefault(called, (name, instruction))
+        return found
+
+    def users(self, place: Place) -> list[Instruction]:
+        """The instructions that have the value, or the tuple it is in, as an operand."""
+        found = self._users.get(place.computation)
+        if found is None:
+            found = self._users[place.computation] = {}
+            for one in self.module.computations[place.computation].instructions.values():
+                for operand in dict.fromkeys(one.operands):
+                    found.setdefault(operand, []).append(one)
+        return found.get(place.name, [])
+
+    def forward(self, start: Place, passes: Callable[[Instruction], bool]) -> Reached:
+        """The nearest users of a value.
+
+        Args:
+            start: the value.
+            passes: whether a user's result stands for the value, so that its users count instead.
+        """
+        ends: dict[str, Instruction] = {}
+        results: dict[int, None] = {}
+
+        def step(place: Place) -> Iterator[Place]:
+            computation = self.module.computations[place.computation]
+            if _is_root(computation, place.name):
+                if computation.is_entry:
+                    results[place.element or 0] = None
+                elif (caller := self.callers.get(computation.name)) is not None:
+                    around, instruction = caller
+                    if not passes(instruction):
+                        ends[instruction.name] = instruction
+                    elif instruction.opcode in INLINE:
+                        yield Place(around, instruction.name, place.element)
+            for user in self.users(place):
+                if user.opcode == "get-tuple-element":
+                    if place.element in (None, _index(user)):
+                        yield Place(place.computation, user.name)
+                    continue
+                at = [number for number, name in enumerate(user.operands) if name == place.name]
+                inside = self.inside(user)
+                if user.opcode == "tuple":
+                    yield from (Place(place.computation, user.name, number) for number in at)
+                elif inside is not None:
+                    yield from (one for number in at if (one := _parameter(inside, number)))
+                elif passes(user):
+                    yield Place(place.computation, user.name)
+                else:
+                    ends[user.name] = user
+
+        _walk([start], step)
+        return Reached(tuple(ends.values()), tuple(results))
+
+    def backward(self, start: Iterable[Place], passes: Callable[[Instruction], bool]) -> Reached:
+        """The nearest instructions that make values; constants are none.
+
+        Args:
+            start: the values.
+            passes: whether what an instruction is given stands for what it makes.
+        """
+        ends: dict[str, Instruction] = {}
+        parameters: dict[int, None] = {}
+
+        def step(place: Place) -> Iterator[Place]:
+            computation = self.module.computations[place.computation]
+            one = computation.instructions.get(place.name)
+            if one is None or one.opcode in _NOTHING:
+                return
+            if one.opcode == "parameter":
+                number = int(one.operand_text) if one.operand_text.isdecimal() else 0
+                caller = self.callers.get(computation.name)
+                if computation.is_entry:
+                    parameters[number] = None
+                elif caller is not None:
+                    around, instruction = caller
+                    operands = instruction.operands
+                    if not passes(instruction):
+                        ends[instruction.name] = instruction
+                    elif instruction.opcode in INLINE and number < len(operands):
+                        yield Place(around, operands[number], place.element)
+                return
+            operands = one.operands
+            inside = self.inside(one)
+            if one.opcode == "get-tuple-element":
+                yield Place(place.computation, operands[0], _index(one))
+            elif one.opcode == "tuple":
+                at = place.element
+                chosen = operands if at is None else operands[at : at + 1]
+                yield from (Place(place.computation, name) for name in chosen)
+            elif inside is not None and (root := inside.root) is not None:
+                yield Place(inside.name, root.name, place.element)
+            elif passes(one):
+                taken = operands[:1] if one.opcode in _FIRST else operands
+                yield from (Place(place.computation, name) for name in taken)
+            else:
+                ends[one.name] = one
+
+        _walk(start, step)
+        return Reached(tuple(ends.values()), tuple(parameters))
+
+    def inside(self, instruction: Instruction) -> Computation | None:
+        """The computation that is one with what is around the instruction."""
+        if instruction.opcode not in INLINE:
+            return None
+        called = instruction.called("calls", "to_apply", "called_computation")
+        return self.module.computations.get(called[0]) if called else None
+
+
+def _walk(start: Iterable[Place], step: Callable[[Place], Iterator[Place]]) -> None:
+    queue = deque(start)
+    seen = set(queue)
+    while queue and len(seen) < _MOST:
+        for place in step(queue.popleft()):
+            if place not in seen:
+                seen.add(place)
+                queue.append(place)
+
+
+def _is_root(computation: Computation, name: str) -> bool:
+    one = computation.instructions.get(name)
+    return one is not None and (one.is_root or one is computation.root)
+
+
+def _parameter(computation: Computation, number: int) -> Place | None:
+    for one in computation.instructions.values():
+        if one.opcode == "parameter" and one.operand_text == str(number):
+            return Place(computation.name, one.name)
+    return None
+
+
+def _index(instruction: Instruction) -> int | None:
+    text = instruction.attributes.get("index", "")
+    return int(text) if text.isdecimal() else None
