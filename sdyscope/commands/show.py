@@ -34,6 +34,7 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 @click.option(
     "--all", "everything", is_flag=True, help="Of a recorded run, list JAX's own functions."
 )
+@click.option("--slices", is_flag=True, help="Say which devices hold which slice of each tensor.")
 @options.json
 def command(
     target: str,
@@ -45,17 +46,19 @@ def command(
     kinds: tuple[_Kind, ...],
     written: bool,
     everything: bool,
+    slices: bool,
     as_json: bool,
 ) -> int:
     """Show every tensor: what was requested, and what was lowered.
 
     A row a tensor, a column a partitioner; then the shape of the block that a device holds, its
-    bytes, and how many devices hold the same. Of a directory of dumps, a row a module; of a
-    recorded run also how often and for how long each was compiled. Exit status 1 if a file of it
-    can't be read.
+    bytes, and how many devices hold the same. --slices says which devices hold which part. Of a
+    directory of dumps, a row a module; of a recorded run also how often and for how long each was
+    compiled. Exit status 1 if a file of it can't be read.
     """
     from sdyscope.errors import TargetError
     from sdyscope.views import document, output, paragraphs, record_table, show, show_table, table
+    from sdyscope.views import slices as slices_view
 
     opened = opening.open_target(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
@@ -67,6 +70,7 @@ def command(
         opened.record,
         match=match,
         kinds=kinds,
+        slices=slices,
     )
     if match is not None and not any(program.tensors for program in found.programs):
         raise TargetError(
@@ -88,6 +92,11 @@ def command(
         table.print_table(show_table.overview(found, output.answers().columns))
         output.answers().write("")
         paragraphs.print_paragraphs(show_table.overview_footer(found))
+    elif found.slices is not None:
+        for program, held in zip(found.programs, found.slices, strict=True):
+            table.print_text(show_table.heading(program))
+            output.answers().write("")
+            paragraphs.print_paragraphs(slices_view.paragraphs(held, program.hidden))
     else:
         for program in found.programs:
             made = show_table.table(program, written=written, columns=output.answers().columns)

@@ -29,6 +29,7 @@ from sdyscope.views.shardings import (
     source_document,
     written_document,
 )
+from sdyscope.views.slices import ProgramSlices, program_slices
 
 KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
@@ -168,6 +169,7 @@ class Show:
       programs: one program, or the modules of a directory.
       unread: files of the directory that can't be read.
       recorded: what `sdyscope record` noted down of a directory that it made; null for any other.
+      slices: which devices hold which slice, of each program in turn; null unless asked for.
     """
 
     schema: Literal["sdyscope.show/1"] = "sdyscope.show/1"
@@ -175,6 +177,7 @@ class Show:
     programs: tuple[ShownProgram, ...]
     unread: tuple[UnreadFile, ...] = ()
     recorded: Record | None = None
+    slices: tuple[ProgramSlices, ...] | None = None
 
 
 def document(
@@ -185,6 +188,7 @@ def document(
     *,
     match: str | None = None,
     kinds: Sequence[KindFilter] = (),
+    slices: bool = False,
 ) -> Show:
     """The document of what a TARGET holds.
 
@@ -195,15 +199,22 @@ def document(
       recorded: what was recorded of it.
       match: a glob that the names of tensors must match; None for all.
       kinds: which kinds of tensors; none for all.
+      slices: whether to say which devices hold which slice of each.
 
     Raises:
       SdyscopeError: a program can't be lowered.
     """
+    wanted = _filter(match, kinds)
     return Show(
         target=target,
         programs=tuple(shown(one, match=match, kinds=kinds) for one in programs),
         unread=tuple(unread),
         recorded=recorded,
+        slices=tuple(
+            program_slices(one.name, filter(wanted, one.tensors.tensors)) for one in programs
+        )
+        if slices
+        else None,
     )
 
 
@@ -295,10 +306,12 @@ def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
     return Total(count, whole, local, unplaced, unknown)
 
 
-def _filter(match: str | None, kinds: Sequence[KindFilter]) -> Callable[[ShownTensor], bool]:
+def _filter(
+    match: str | None, kinds: Sequence[KindFilter]
+) -> Callable[[ShownTensor | Tensor], bool]:
     pattern = None if match is None else glob(match)
 
-    def wanted(row: ShownTensor) -> bool:
+    def wanted(row: ShownTensor | Tensor) -> bool:
         if kinds and not any(row.kind == kind or row.kind.startswith(f"{kind} ") for kind in kinds):
             return False
         return pattern is None or pattern.fullmatch(row.name) is not None

@@ -223,3 +223,38 @@ def test_rows_that_are_alike_are_one(sdyscope, tmp_path):
     assert "constraints and shard_map boundaries (3)" in done.out
     assert done.out.count(f"{path}:8 (3 alike)") == 1
     assert len(sdyscope(*words, "--json").document("show")["programs"][0]["tensors"]) == 5
+
+
+def test_slices_in_words(sdyscope):
+    done = sdyscope("show", "mlp", "--slices", "--kind", "argument")
+    assert (done.status, done.err) == (0, "")
+    assert (
+        "params['w1']  f32[128,256]  P(None, 'model')\n"
+        "likewise opt_state[0].mu['w1'], opt_state[0].nu['w1']\n"
+        "  devices 0, 2, 4, 6 hold params['w1'][:, 0:128]\n"
+        "  devices 1, 3, 5, 7 hold params['w1'][:, 128:256]\n"
+    ) in done.out
+    assert "  all 8 devices hold opt_state[0].count\n" in done.out
+    assert "13 tensors left out by the filters\n" in done.out
+
+
+def test_slices_of_a_program_for_32768_devices(sdyscope):
+    """The figures of AXLearn's example: 256 slices of 16 rows, each on 128 devices."""
+    settings = ("--set", "features=8", "--set", "hidden=4096", "--set", "batch=16")
+    words = ("mlp", "--mesh", "data=16,model=256,track=8", *settings, "--slices")
+    done = sdyscope("show", *words, "--match", "params['w2']", "--json")
+    (program,) = done.document("show")["slices"]
+    (tensor,) = program["tensors"]
+    assert tensor["different"] == 256
+    assert len(tensor["listed"]) == 8
+    assert tensor["rule"] == "[16*i:16*i+16, :] where i = d // 8 % 256"
+    first, *_, last = tensor["listed"]
+    assert first["text"] == "devices 0-7 (+2,048 x16) hold params['w2'][0:16, :]"
+    assert (last["index"], last["devices"], last["first"]) == ([[4080, 4096], [0, 10]], 128, 2040)
+    assert first["repeats"] == [{"times": 16, "apart": 2048}, {"times": 8, "apart": 1}]
+
+
+def test_slices_leave_out_what_is_left_to_the_compiler(sdyscope, program):
+    done = sdyscope("show", program, "--slices")
+    assert "2 tensors are left to the compiler\n" in done.out
+    assert "devices 0, 1 hold params['w'][0:4, :]\n" in done.out
