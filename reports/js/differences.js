@@ -1,7 +1,8 @@
-// Two partitioners, or two programs: what differs, by where it begins.
+// Two partitioners, programs or kinds of hardware: what differs, by where it begins.
 
 import { isSame, places, withoutPlace } from "./differences_model.js";
 import { place } from "./differences_places.js";
+import { snapshots } from "./differences_snapshots.js";
 import { collectiveTable, kindTable, loweredPart, memoryTable } from "./differences_tables.js";
 import { el } from "./dom.js";
 import { count, partitionerName, size, whole } from "./format.js";
@@ -9,10 +10,14 @@ import { count, partitionerName, size, whole } from "./format.js";
 /** How many places are shown before the rest is asked for. */
 const SHOWN = 8;
 
+/** What stands before the name of a side. */
+const WHERE = { partitioners: "under", programs: "in", hardware: "on" };
+
 export function mount(_root, context) {
   const { data, slots, state } = context;
+  if (data.across === "snapshots") return snapshots(context);
   const labels = data.labels.map(partitionerName);
-  const where = data.across === "partitioners" ? "under" : "in";
+  const where = WHERE[data.across];
   const shared = { ...context, labels, where };
   const found = places(data);
   slots.totals.append(...totals(data, labels));
@@ -20,6 +25,7 @@ export function mount(_root, context) {
   const rest = withoutPlace(data);
   slots.restSection.hidden = !rest.length;
   if (rest.length) slots.rest.append(collectiveTable(rest, shared));
+  slots.loweredSection.hidden = data.across === "hardware";
   slots.lowered.append(...loweredPart(data.lowered, shared));
   slots.notes.append(...notes(data, labels));
   slots.count.textContent = count(found.length, "place");
@@ -66,7 +72,7 @@ function totals(data, labels) {
 }
 
 function title(data, labels) {
-  const where = data.across === "partitioners" ? "under" : "in";
+  const where = WHERE[data.across];
   const [a, b] = labels;
   if (isSame(data)) return [`The same ${where} `, el("bdi", {}, a), " and ", el("bdi", {}, b), "."];
   const words = [];
@@ -78,8 +84,8 @@ function title(data, labels) {
     if (total && total[2] !== total[3]) words.push(`needs ${moreOrLess(total[2], total[3])}`);
   }
   if (words.length) {
-    const than = data.across === "partitioners" ? "Under " : "In ";
-    return [than, el("bdi", {}, b), ` a device ${words.join(" and ")}.`];
+    const than = where.charAt(0).toUpperCase() + where.slice(1);
+    return [`${than} `, el("bdi", {}, b), ` a device ${words.join(" and ")}.`];
   }
   if (propagated.differentValues) {
     const all = propagated.sameValues + propagated.differentValues;
@@ -91,7 +97,9 @@ function title(data, labels) {
       ".",
     ];
   }
-  return [el("bdi", {}, a), " and ", el("bdi", {}, b), " differ."];
+  const isCompared = [data.lowered, propagated, partitioned].some((one) => !one.unavailable);
+  const verdict = isCompared ? " differ." : " could not be compared.";
+  return [el("bdi", {}, a), " and ", el("bdi", {}, b), verdict];
 }
 
 function moreOrLess(a, b) {

@@ -38,7 +38,7 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
 @options.partitioner()
 @options.settings
 @opening.module
-@options.on
+@options.on_each
 @click.option(
     "--no-compile",
     is_flag=True,
@@ -78,7 +78,7 @@ def command(
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
-    on: Hardware | None,
+    on: tuple[Hardware, ...],
     no_compile: bool,
     run: bool,
     form: str | None,
@@ -93,13 +93,14 @@ def command(
     is a folder of pictures: each placement that arguments have, and what a step communicates. One
     of them alone is a file.
 
-    With B, a second target, the page shows what the two differ in, by where it begins.
+    With B, a second target, the page shows what the two differ in, by where it begins; so it does
+    of two snapshot files, and of one target with --on given twice.
     """
     from sdyscope.errors import TargetError
     from sdyscope.views import report
     from sdyscope.views.progress import progress_bar
 
-    if on is not None and no_compile:
+    if on and no_compile:
         raise TargetError(
             "--on is what to compile for, and --no-compile compiles for nothing.",
             hint="Leave one of them out.",
@@ -112,13 +113,20 @@ def command(
         raise TargetError("SVG is several pictures.", hint="Name a folder or a file with -o.")
     if tensor is not None and (chosen != "svg" or second is not None or not _is_picture(path)):
         raise TargetError("--tensor is one picture.", hint="Leave it out, or name -o FILE.svg.")
-    if second is not None:
+    if len(on) > 2:
+        raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
+    if second is not None or len(on) > 1:
         if chosen != "html" or run:
             raise TargetError(
-                "Of two targets there is a page of their differences.",
+                "Of two sides there is a page of their differences.",
                 hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
             )
-        _check_not_compiled(second)
+        where = path or Path("differences.html")
+        content = report_differences.of_snapshots(target, second)
+        if content is not None:
+            return _written(where, content)
+        if second is not None:
+            _check_not_compiled(second)
         content = report_differences.page(
             (target, second),
             mesh=mesh,
@@ -128,7 +136,7 @@ def command(
             on=on,
             compiled=not no_compile,
         )
-        return _written(path or Path("differences.html"), content)
+        return _written(where, content)
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
@@ -140,7 +148,7 @@ def command(
         made = report.document(
             inspection,
             target,
-            on=on,
+            on=on[0] if on else None,
             compiled=not no_compile,
             run=(lambda: _run(inspection)) if run else None,
             notify=notify,

@@ -1,11 +1,11 @@
-"""`sdyscope report A B`: a page of what two programs differ in."""
+"""`sdyscope report A B`: a page of what two programs, kinds of hardware or snapshots differ in."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sdyscope.commands import opening
+from sdyscope.commands import opening, snapshot_diff
 from sdyscope.program import Partitioner
 
 if TYPE_CHECKING:
@@ -13,25 +13,39 @@ if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
 
 
+def of_snapshots(first: str, second: str | None) -> bytes | None:
+    """The page of two snapshot files; None where neither is one.
+
+    Raises:
+      SdyscopeError: only one of them is a snapshot, or one is damaged.
+    """
+    from sdyscope.views import report_page
+
+    found = snapshot_diff.between(first, second, at="lowered")
+    if found is None or second is None:
+        return None
+    return report_page.snapshots_page(found, (first, second)).encode()
+
+
 def page(
-    words: tuple[str, str],
+    words: tuple[str, str | None],
     *,
     mesh: dict[str, int] | None,
     settings: dict[str, str],
     partitioners: Sequence[Partitioner],
     module: str | None,
-    on: Hardware | None,
+    on: Sequence[Hardware],
     compiled: bool,
 ) -> bytes:
-    """The page.
+    """The page of two targets, or of one on two kinds of hardware.
 
     Args:
-      words: the two TARGETs.
+      words: the TARGETs.
       mesh: axes of the mesh, for programs.
       settings: settings of reference models.
       partitioners: which to lower under.
       module: which module of a directory.
-      on: what to compile for.
+      on: what to compile for; two for each its own.
       compiled: whether to compile.
 
     Raises:
@@ -45,5 +59,9 @@ def page(
         return opening.open_one(word, mesh=mesh, settings=settings, partitioners=partitioners)
 
     why = "It was not compiled, as asked: without --no-compile it is."
-    one, two = map(opened, words)
-    return report_page.differences_page(one, two, on if compiled else why).encode()
+    first, second = words
+    one = opened(first)
+    two = None if second is None else opened(second)
+    other = on[1] if len(on) > 1 else None
+    what = (on[0] if on else None) if compiled else why
+    return report_page.differences_page(one, two, what, other).encode()

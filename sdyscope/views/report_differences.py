@@ -1,4 +1,4 @@
-"""Differences for the report: one program under two partitioners, or two programs, at each stage.
+"""Differences for the report: two partitioners, programs or kinds of hardware, at each stage.
 
 What can't be compared at a stage says why; the other stages are there without it.
 """
@@ -13,7 +13,7 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.hardware import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.views import diff, partitioned_diff, propagated, propagated_diff
-from sdyscope.views.diff import ProgramDiff, TensorSide
+from sdyscope.views.diff import Diff, ProgramDiff, TensorSide
 from sdyscope.views.partitioned_diff import (
     Across,
     Cause,
@@ -54,15 +54,19 @@ def differences(
     one: Inspection,
     two: Inspection | None,
     on: Hardware | str | None,
+    other_on: Hardware | None = None,
 ) -> dict[str, Any]:
     """Two sides at each stage.
 
     Args:
       pool: takes the source lines.
       one: the first program.
-      two: the second; None for the first under its two partitioners.
+      two: the second; None for the first under its two partitioners, or on two kinds of hardware.
       on: what to compile for; of a text that is why nothing is.
+      other_on: what to compile the second side for; by default the same.
     """
+    if two is None and other_on is not None and not isinstance(on, str):
+        return _on_two(pool, one, on, other_on)
     return {
         "name": one.name,
         "across": "partitioners" if two is None else "programs",
@@ -71,7 +75,63 @@ def differences(
         "propagated": _or_reason(lambda: _propagated(_compare_propagated(one, two), pool)),
         "partitioned": {"unavailable": on}
         if isinstance(on, str)
-        else _or_reason(lambda: _partitioned(_compare_partitioned(one, two, on), pool)),
+        else _or_reason(lambda: _partitioned(_compare_partitioned(one, two, on, other_on), pool)),
+    }
+
+
+def _on_two(pool: Pool, one: Inspection, on: Hardware | None, other_on: Hardware) -> dict[str, Any]:
+    """One program on two kinds of hardware: only what is compiled can differ."""
+    ends = comparisons.partitioned_ends(one, None, None, on, other_on)
+    same = {"unavailable": f"It is the same module on both, lowered under {ends[0].partitioner}."}
+    return {
+        "name": one.name,
+        "across": "hardware",
+        "labels": [end.label for end in ends],
+        "lowered": same,
+        "propagated": {"unavailable": "Where it is propagated otherwise is said with collectives."},
+        "partitioned": _or_reason(
+            lambda: _partitioned(_compare_partitioned(one, None, on, other_on), pool)
+        ),
+    }
+
+
+def snapshots(found: Diff, labels: tuple[str, str]) -> dict[str, Any]:
+    """Two snapshot files beside each other, as `sdyscope diff` compares them.
+
+    Args:
+      found: the comparison.
+      labels: what the two are called.
+    """
+    return {
+        "across": "snapshots",
+        "labels": labels,
+        "same": found.same,
+        "onlyA": found.only_a,
+        "onlyB": found.only_b,
+        "snapshots": [
+            {
+                "name": one.name,
+                "same": one.same,
+                "different": one.different,
+                "header": one.header,
+                "notCompared": one.not_compared,
+                "changes": [
+                    {
+                        "what": change.what,
+                        "kind": change.kind,
+                        "name": change.name,
+                        "count": change.count,
+                        "typeBefore": change.type_before,
+                        "typeAfter": change.type_after,
+                        "over": change.over,
+                        "before": change.before,
+                        "after": change.after,
+                    }
+                    for change in one.changes
+                ],
+            }
+            for one in found.snapshots
+        ],
     }
 
 
@@ -104,10 +164,12 @@ def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDi
 
 
 def _compare_partitioned(
-    one: Inspection, two: Inspection | None, on: Hardware | None
+    one: Inspection, two: Inspection | None, on: Hardware | None, other_on: Hardware | None
 ) -> PartitionedDiff:
-    across: Across = "partitioners" if two is None else "programs"
-    ends = comparisons.partitioned_ends(one, two, None, on)
+    across: Across = "programs"
+    if two is None:
+        across = "partitioners" if other_on is None else "hardware"
+    ends = comparisons.partitioned_ends(one, two, None, on, other_on)
     sides = comparisons.partitioned_side(ends[0]), comparisons.partitioned_side(ends[1])
     found = comparisons.partitioned(ends, sides)
     if found.propagated is None:

@@ -24,12 +24,14 @@ import jinja2
 from sdyscope.errors import SdyscopeError
 from sdyscope.hardware import Hardware
 from sdyscope.inspection import Inspection
+from sdyscope.program import Partitioner
 from sdyscope.views import report_differences
+from sdyscope.views.diff import Diff
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, embedded
-from sdyscope.views.shardings import mesh_document, meshes_of
+from sdyscope.views.shardings import MeshDocument, mesh_document, meshes_of
 
-__all__ = ["VIEWS", "View", "differences_page", "page"]
+__all__ = ["VIEWS", "View", "differences_page", "page", "snapshots_page"]
 
 #: Scripts from this size on are compressed; they are unpacked when they are first needed.
 _LARGE = 32768
@@ -95,24 +97,53 @@ def page(report: Report, inspection: Inspection) -> str:
     return _rendered(report.name, report.sdyscope_version, VIEWS, _parts(report, inspection))
 
 
-def differences_page(one: Inspection, two: Inspection, on: Hardware | str | None = None) -> str:
-    """A page of what two programs differ in, at each stage.
+def differences_page(
+    one: Inspection,
+    two: Inspection | None,
+    on: Hardware | str | None = None,
+    other_on: Hardware | None = None,
+) -> str:
+    """A page of what two programs, or one on two kinds of hardware, differ in, at each stage.
 
     Args:
       one: the first.
-      two: the second.
-      on: what to compile both for; a text is why they are not compiled.
+      two: the second; None for the first on two kinds of hardware.
+      on: what to compile for; a text is why they are not compiled.
+      other_on: what to compile the second side for; by default the same.
     """
-    view = View("differences", "Differences", "d")
-    meshes = meshes_of(two) | meshes_of(one)
+    meshes = meshes_of(two or one) | meshes_of(one)
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
-    found = report_differences.differences(pool, one, two, on)
+    found = report_differences.differences(pool, one, two, on, other_on)
+    documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
+    return _two_sides(found, pool, documents, list(one.lowered))
+
+
+def snapshots_page(found: Diff, labels: tuple[str, str]) -> str:
+    """A page of what two snapshot files differ in.
+
+    Args:
+      found: the comparison, as `sdyscope diff` makes it.
+      labels: what the two are called.
+    """
+    return _two_sides(report_differences.snapshots(found, labels), Pool({}, 1), [], [])
+
+
+def _two_sides(
+    found: dict[str, Any],
+    pool: Pool,
+    meshes: Sequence[MeshDocument],
+    partitioners: Sequence[Partitioner],
+) -> str:
+    """A page that has the differences alone."""
+    view = View("differences", "Differences", "d")
     title = " → ".join(found["labels"])
+    if found["across"] == "hardware":
+        title = f"{found['name']}: {title}"
     made = {
         "report": {
             "name": title,
-            "meshes": [mesh_document(name, mesh) for name, mesh in meshes.items()],
-            "partitioners": list(one.lowered),
+            "meshes": meshes,
+            "partitioners": partitioners,
             "headlines": [],
             "unavailable": [],
             "views": [{"name": view.name, "title": view.title, "key": view.key}],

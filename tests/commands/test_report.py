@@ -119,6 +119,32 @@ def test_pictures_need_a_folder(sdyscope, target):
     sdyscope("report", target, "--no-compile", "--format", "svg").said("several pictures", "-o")
 
 
+def test_two_targets_are_a_page_of_differences(sdyscope, target, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert sdyscope("report", target, "mlp", "--no-compile").status == 0
+    assert "<title>small" in (tmp_path / "differences.html").read_text()
+    sdyscope("report", target, target, "--json").said("page of their differences")
+
+
+def test_two_snapshots_are_a_page_of_differences(sdyscope, target, tmp_path):
+    golden = [tmp_path / "a.txt", tmp_path / "b.txt"]
+    for file, mesh in zip(golden, ("x=4,y=2", "x=2,y=4"), strict=True):
+        assert sdyscope("snapshot", target, "--mesh", mesh, "-o", file).status == 0
+    page = tmp_path / "page.html"
+    assert sdyscope("report", *golden, "-o", page).status == 0
+    assert "a.txt" in page.read_text()
+    sdyscope("report", golden[0], target, "-o", page).said("is a snapshot", "--check")
+
+
+@pytest.mark.compiles
+def test_two_kinds_of_hardware_are_a_page_of_differences(sdyscope, target, tmp_path):
+    page = tmp_path / "page.html"
+    done = sdyscope("report", target, "--on", "cpu", "--on", "cpu:8", "-o", page)
+    assert done.status == 0
+    assert "small: cpu → cpu:8" in page.read_text()
+    sdyscope("report", target, *["--on", "cpu:8"] * 3).said("each of two sides")
+
+
 def test_one_tensor_is_one_picture(sdyscope, target, tmp_path):
     for name, said in (("w", "w f32[8,16]"), ("%1", "%1 f32[8,16]")):
         file = tmp_path / "one.svg"

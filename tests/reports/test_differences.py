@@ -2,6 +2,13 @@
 
 import pytest
 
+from sdyscope.commands import snapshot_diff
+from sdyscope.hardware import parse_hardware
+from sdyscope.inspection import Inspection
+from sdyscope.snapshots import write
+from sdyscope.targets import resolve
+from sdyscope.views import report_page
+
 pytestmark = pytest.mark.compiles
 
 
@@ -68,4 +75,56 @@ def test_without_a_compile_the_other_stages_are_there(open_page, unconstrained):
 @pytest.mark.parametrize("dark", [False, True])
 def test_accessible(open_page, differing, violations, dark):
     page = open_page(differing.html, "#differences", dark=dark)
+    assert violations(page) == []
+
+
+# --- other sides ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def golden(tmp_path_factory):
+    """Two snapshot files of one program, before and after its activations are constrained."""
+    made = []
+    for constrained in (False, True):
+        settings = {"layers": 1, "constrained": constrained}
+        inspection = Inspection(resolve("fsdp-transformer", settings=settings), ("shardy",))
+        path = tmp_path_factory.mktemp("golden") / f"constrained-{constrained}.txt"
+        path.write_text(write([inspection.snapshot()]))
+        made.append(str(path))
+    return made
+
+
+def test_two_snapshots(open_page, golden, violations):
+    found = snapshot_diff.between(*golden, at="lowered")
+    (compared,) = found.snapshots
+    page = open_page(report_page.snapshots_page(found, ("before", "after")), dark=True)
+    title = page.inner_text(".view-title")
+    assert f"{compared.different} of {compared.different + compared.same} tensors" in title
+    rows = page.locator(".snapshots tbody tr")
+    assert rows.count() == len(compared.changes)
+    added = next(one for one in compared.changes if one.what == "added")
+    row = rows.nth(compared.changes.index(added))
+    assert row.locator("td").first.inner_text() == "not there"
+    assert added.after[0].cells[0].text in row.inner_text()
+    changed = next(one for one in compared.changes if one.what == "changed")
+    row = rows.nth(compared.changes.index(changed))
+    assert row.locator("dd[data-tone=warning]").count() >= 2
+    assert violations(page) == []
+
+
+def test_two_snapshots_alike(open_page, golden):
+    found = snapshot_diff.between(golden[0], golden[0], at="lowered")
+    page = open_page(report_page.snapshots_page(found, ("a", "b")))
+    assert page.inner_text(".view-title").startswith("The same in a and b")
+    assert page.locator(".snapshots").count() == 0
+
+
+def test_two_kinds_of_hardware(open_page, violations):
+    one = Inspection(resolve("mlp"))
+    cpu = parse_hardware("cpu:8")
+    page = open_page(report_page.differences_page(one, None, cpu, cpu))
+    assert "mlp: cpu:8 (a) → cpu:8 (b)" in page.title()
+    assert page.inner_text(".view-title") == "The same on cpu:8 (a) and cpu:8 (b)."
+    marks = page.locator(".compared-stage").evaluate_all("all => all.map(one => one.dataset.tone)")
+    assert marks == ["muted", "muted", "good"]
     assert violations(page) == []
