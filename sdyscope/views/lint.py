@@ -7,11 +7,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sdyscope.analysis.check import by_severity
 from sdyscope.analysis.lint import Lint as Linted
 from sdyscope.analysis.lint import Rule
 from sdyscope.analysis.lint.rule import Needs
-from sdyscope.analysis.search_paths import pattern
 from sdyscope.findings import Severity
 from sdyscope.program import Partitioner
 from sdyscope.views.check import FindingDocument, finding_document, finding_paragraphs
@@ -19,7 +17,8 @@ from sdyscope.views.paragraphs import Paragraph
 
 #: How many tensors a finding names that is alike for several.
 _NAMED = 3
-_DIGITS = re.compile(r"\d[\d,]*")
+#: What differs in what is said of two tensors alike: their paths, and numbers.
+_VARYING = re.compile(r"[A-Za-z_]\w*(?:\[[^\]]*\]|\.\w+)+|\d[\d,]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +161,8 @@ def _summary(lint: Lint) -> str:
     run = len(lint.rules)
     start = f"{lint.name}: {run} rule{'' if run == 1 else 's'} under "
     start += " and ".join(lint.partitioners)
-    counts = by_severity(lint.findings)
+    severities: tuple[Severity, ...] = ("error", "warning", "note")
+    counts = {each: sum(one.severity == each for one in lint.findings) for each in severities}
     found = [
         f"{count:,} {severity}{'' if count == 1 else 's'}"
         for severity, count in counts.items()
@@ -172,14 +172,14 @@ def _summary(lint: Lint) -> str:
 
 
 def folded(findings: Sequence[FindingDocument]) -> Iterator[FindingDocument]:
-    """Findings of which those that are alike but for the layer are one, which names the others."""
+    """Findings of which those that say the same of several tensors are one, which names them."""
     groups: dict[object, list[FindingDocument]] = {}
     for one in findings:
+        said = (one.message, one.expected, one.found, one.hint)
         key = (
             replace(one, tensor="", message="", expected="", found="", hint=""),
-            pattern(one.tensor) if one.kind in ("argument", "result") else one.tensor,
-            _DIGITS.sub("#", one.message),
-            _DIGITS.sub("#", one.hint),
+            one.tensor if one.kind not in ("argument", "result") else "",
+            *(_VARYING.sub("#", text) for text in said),
         )
         groups.setdefault(key, []).append(one)
     for first, *rest in groups.values():

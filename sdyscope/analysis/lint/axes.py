@@ -10,6 +10,7 @@ from sdyscope.convert import name_axes
 from sdyscope.errors import ConversionError
 from sdyscope.findings import Finding
 from sdyscope.mesh import Mesh
+from sdyscope.program import RequestedTensor
 
 __all__ = ["AXIS_RULES"]
 
@@ -29,6 +30,27 @@ def _unused(subject: Subject) -> Iterator[Finding]:
                 hint=f"Shard a dimension over {axis.name!r}, such as that of the batch, or take it "
                 "out of the mesh.",
             )
+
+
+def _size_one(subject: Subject) -> Iterator[Finding]:
+    named: dict[tuple[Mesh, str], list[RequestedTensor]] = {}
+    for asked in subject.program.requested:
+        if asked.sharding is not None:
+            mesh, spec = asked.sharding.mesh, asked.sharding.spec
+            for axis in dict.fromkeys((*spec.axis_names(), *spec.unreduced)):
+                if mesh.shape.get(axis) == 1:
+                    named.setdefault((mesh, axis), []).append(asked)
+    for (_, axis), (first, *rest) in named.items():
+        more = f" (and that of {len(rest):,} more)" if rest else ""
+        yield Finding(
+            "size-one-axis",
+            "note",
+            f"Its sharding{more} names the mesh axis {axis!r}, which has size 1: nothing is split "
+            "over it.",
+            tensor=first.path,
+            kind=first.kind,
+            source=first.source,
+        )
 
 
 def _used(subject: Subject, mesh: Mesh) -> set[str]:
@@ -67,5 +89,16 @@ AXIS_RULES = (
         An axis that the program does not name, such as one over replicas that another program
         averages, is not a fault; ignore the rule for that program.""",
         _unused,
+    ),
+    Rule(
+        "size-one-axis",
+        "note",
+        "lowered",
+        "A sharding names a mesh axis of size 1.",
+        """Nothing is split over it. Said once for all tensors that name the axis. A mesh with axes
+        of size 1 is the normal way to switch a kind of parallelism off; it is worth a look only
+        where that was not meant. A file does not say what was requested, so nothing is found in
+        one.""",
+        _size_one,
     ),
 )

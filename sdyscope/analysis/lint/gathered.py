@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from sdyscope.analysis.lint.rule import Look, Rule
 from sdyscope.analysis.lint.subject import Subject
@@ -41,19 +40,6 @@ def _fallback(subject: Subject) -> Iterator[Finding]:
         )
     except SdyscopeError:
         return  # the rules that need the compiled program say why there is none
-
-
-def _size_one(subject: Subject) -> Iterator[Finding]:
-    """One note for all tensors that name the same axes of size 1."""
-    found: dict[str, list[Finding]] = {}
-    for finding in _checked("axes-dropped")(subject):
-        found.setdefault(finding.message, []).append(finding)
-    for message, alike in found.items():
-        first = alike[0]
-        if len(alike) > 1:
-            rest = f" The shardings of {len(alike)} tensors name it, such as this."
-            first = replace(first, message=message + rest)
-        yield first
 
 
 def _memory(name: str) -> Look:
@@ -192,16 +178,6 @@ REQUEST_RULES = (
         happened. JAX itself refuses arguments and results whose `NamedSharding` does not divide,
         so this is about constraints. Make the size a multiple, or shard the dimension less.""",
         _checked("not-divisible"),
-    ),
-    Rule(
-        "axes-dropped",
-        "note",
-        "lowered",
-        "A sharding names a mesh axis of size 1.",
-        """JAX leaves it out, which makes no difference to the placement: nothing is split over it.
-        Said once for all tensors that name the axis. A mesh with axes of size 1 is the normal way
-        to switch a kind of parallelism off; it is worth a look only where that was not meant.""",
-        _size_one,
     ),
     Rule(
         "not-requested",

@@ -39,9 +39,13 @@ def _look(subject: Subject) -> Iterator[Finding]:
 def _confirmed(subject: Subject) -> Iterator[Finding]:
     """What XLA itself logs, each line of the program once."""
     told: dict[object, list[Rematerialization]] = {}
-    for one in subject.collectives.rematerializations:
+    logged = subject.collectives.rematerializations
+    located = {(one.before, one.after) for one in logged if one.source is not None}
+    for one in logged:
         if one.after.startswith("{maximal"):
             continue  # all of it on one device, for a callback: host-callback-gathers says so
+        if one.source is None and (one.before, one.after) in located:
+            continue  # the same once more, about an op that XLA put in between
         key = one.source or (plain_scope(one.scope), one.primitive)
         told.setdefault((key, one.before, one.after), []).append(one)
     for alike in told.values():
