@@ -34,6 +34,7 @@ put = lambda value, asked: jax.device_put(jnp.asarray(value), asked.sharding)
 params, state, batch = jax.tree.map(put, values, program.args)
 for step in range(int(sys.argv[2])):
     params, state, loss = program.fun(params, state, batch)
+    loss.block_until_ready()  # devices that share few cores must not wait for each other too long
 print(float(loss), file=sys.stderr)
 """
 

@@ -111,14 +111,17 @@ class Recording(Sequence[RecordedInspection]):
     def lowered(self, event: hearing.Lowering) -> None:
         """Keeps a program, unless it is one of these that is lowered again to be looked at."""
         key = event.jaxpr, event.arguments[3], event.arguments[4]
+        module = event.computation.stablehlo()
         with self._lock:
-            if any(one[0] is key[0] and one[1:] == key[1:] for one in self._seen):
+            # The same object is one that JAX had in a cache, for shardings that mean the same.
+            if id(module) in self._compiled or any(
+                one[0] is key[0] and one[1:] == key[1:] for one in self._seen
+            ):
                 return
         program = RecordedInspection(_source(event), event)
         with self._lock:
             self._seen.append(key)
             self._programs.append(program)
-            module = event.computation.stablehlo()
             self._compiled[id(module)] = module, program
 
     def compiled(self, event: hearing.Compile) -> None:

@@ -9,6 +9,7 @@ import socket
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -34,7 +35,7 @@ class Keeper:
         self.folder = os.path.abspath(folder)
         self.both = both
         self._kept: set[str] = set()
-        self._hashes: dict[int, tuple[Any, str]] = {}
+        self._alive: dict[int, tuple[Any, str]] = {}
         self._lock = threading.RLock()
         self._file: int | None = None
         self._complained = False
@@ -47,17 +48,18 @@ class Keeper:
 
     def lowered(self, event: hearing.Lowering) -> None:
         """Keeps the module, and under the other partitioner if that is asked for."""
-        own, others, failures = hearing.own_partitioner(), {}, {}
         module = event.computation.stablehlo()
+        if self._known(module, event.computation) is not None:
+            return  # JAX had it in a cache: for shardings that differ in writing alone
+        own, others, failures = hearing.own_partitioner(), {}, {}
         name = self._keep(module)
+        self._know(module, event.computation, name)
         if self.both:
             other = "gspmd" if own == "shardy" else "shardy"
             try:
                 others[other] = self._keep(_under(other, event.call).stablehlo())
             except Exception as error:  # JAX raises every kind of error from here
                 failures[other] = hearing.first_line(error)
-        # JAX compiles the very same object; holding it keeps its address from being used again.
-        self._hashes[id(module)] = module, name
         defined = event.defined
         self._line(
             "lowered",
@@ -78,10 +80,9 @@ class Keeper:
 
     def compiled(self, event: hearing.Compile) -> None:
         """Counts it; a module that was not seen to be lowered is kept now."""
-        _, known = self._hashes.pop(id(event.module), (None, None))
         self._line(
             "compiled",
-            module=known or self._keep(event.module),
+            module=self._known(event.module) or self._keep(event.module),
             name=hearing.module_name(event.module),
             partitioner=hearing.own_partitioner(),
             devices=event.devices,
@@ -99,6 +100,25 @@ class Keeper:
             if not self._complained:
                 self._complained = True
                 print(f"sdyscope record: {what} ({error.strerror})", file=sys.stderr)
+
+    def _know(self, module: Any, computation: Any, name: str) -> None:
+        """Remembers what a module is called, for as long as JAX holds the very same object."""
+        key = id(module)
+
+        def forget(gone: Any) -> None:
+            if self._alive.get(key, (None,))[0] is gone:
+                del self._alive[key]
+
+        self._alive[key] = weakref.ref(computation, forget), name
+
+    def _known(self, module: Any, computation: Any = None) -> str | None:
+        """What a module that JAX holds is called; `computation` also holds it from now on."""
+        known = self._alive.get(id(module))
+        if known is None:
+            return None
+        if computation is not None:
+            self._know(module, computation, known[1])
+        return known[1]
 
     def _keep(self, module: Any) -> str:
         text = hearing.module_text(module)

@@ -1,0 +1,101 @@
+"""What hears of programs inside another program's Python."""
+
+import json
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from sdyscope.stages import recorder
+from sdyscope.stages.recorder import hearing
+from sdyscope.stages.recorder.keeping import Keeper
+
+
+class Listener:
+    def __init__(self, fails=False):
+        self.fails, self.heard, self.problems = fails, [], []
+
+    def lowered(self, event):
+        if self.fails:
+            raise RuntimeError("no luck\nat all")
+        self.heard.append(event)
+
+    def compiled(self, event):
+        self.lowered(event)
+
+    def problem(self, what):
+        self.problems.append(what)
+
+
+def function(x):
+    return x * 2
+
+
+@pytest.fixture
+def listen():
+    jax.clear_caches()
+    added = []
+
+    def start(listener):
+        hearing.add(listener)
+        added.append(listener)
+        return listener
+
+    yield start
+    for listener in added:
+        hearing.remove(listener)
+
+
+@pytest.mark.compiles
+def test_a_listener_that_fails_does_not_reach_the_program(listen):
+    bad, good = listen(Listener(fails=True)), listen(Listener())
+    assert float(jax.jit(function)(2.0)) == 4.0
+    assert [type(event).__name__ for event in good.heard] == ["Lowering", "Compile"]
+    assert bad.problems == [
+        "A program that was lowered is not recorded: RuntimeError: no luck",
+        "A program that was compiled is not recorded: RuntimeError: no luck",
+    ]
+    lowering, compiling = good.heard
+    assert lowering.defined == (__file__, function.__code__.co_firstlineno)
+    assert compiling.called[0] == __file__
+    assert compiling.module is lowering.computation.stablehlo()
+
+
+def test_a_jax_without_the_functions_is_told():
+    listener = Listener()
+    hearing._wrap(types.ModuleType("jax._src.compiler"), listener)
+    (problem,) = listener.problems
+    assert problem.endswith("has no jax._src.compiler.compile_or_get_cached, which is listened to.")
+
+
+@pytest.mark.compiles
+def test_what_is_identical_is_kept_once(listen, tmp_path):
+    listen(Keeper(str(tmp_path), both=True))
+    array = jax.ShapeDtypeStruct((3,), jnp.float32)
+    for _ in range(2):
+        jax.jit(function).lower(array)
+        jax.clear_caches()
+    (file,) = (tmp_path / "processes").iterdir()
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert [line["line"] for line in lines] == ["process", "lowered", "lowered"]
+    assert lines[1]["module"] == lines[2]["module"]
+    assert list(lines[1]["others"]) == ["gspmd"]
+    kept = {line["module"] for line in lines[1:]} | {lines[1]["others"]["gspmd"]}
+    assert {path.stem for path in (tmp_path / "modules").iterdir()} == kept
+
+
+def test_the_program_s_own_sitecustomize_runs(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("print('mine')")
+    path = os.pathsep.join((str(Path(recorder.__file__).parent), str(tmp_path)))
+    environment = {**os.environ, "PYTHONPATH": path, "SDYSCOPE_RECORD_TO": str(tmp_path / "runs")}
+    code = "import sys; print('jax' in sys.modules, [p for p in sys.path if 'recorder' in p])"
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("mine\nFalse []\n", "")
+    assert not (tmp_path / "runs").exists()
