@@ -192,14 +192,24 @@ class Groups:
         for number, node in enumerate(self.made.nodes):
             if node.owner is None and node.kind != "argument":
                 inside.setdefault(self.of[number], []).append(number)
-        for group, numbers in inside.items():
-            if len(numbers) > _FLAT:
-                self._cut(group, numbers)
+        large = {group for group, numbers in inside.items() if len(numbers) > _FLAT}
+        beneath: dict[int, list[int]] = {group: [] for group in large}
+        for number, node in enumerate(self.made.nodes):
+            at: int | None = self.of[number]
+            while at is not None and node.kind != "argument":
+                if at in large:
+                    beneath[at].append(number)
+                at = self.groups[at].parent
+        for group in inside:
+            if group in large:
+                self._cut(group, inside[group], beneath[group])
 
-    def _cut(self, group: int, numbers: list[int]) -> None:
+    def _cut(self, group: int, numbers: list[int], beneath: list[int]) -> None:
+        """Cuts one; what is done in scopes ``beneath`` it holds a tensor's ops together, too."""
         nodes = self.made.nodes
         own = set(numbers)
-        joined = {n: n for n in numbers}
+        around = set(beneath)
+        joined = {n: n for n in beneath}
 
         def root(n: int) -> int:
             while joined[n] != n:
@@ -207,15 +217,15 @@ class Groups:
                 n = joined[n]
             return n
 
-        scalar = {n for n in numbers if self._is_scalar(n)}
-        for n in numbers:
+        scalar = {n for n in beneath if self._is_scalar(n)}
+        for n in beneath:
             if n in scalar:
                 continue
             for producer, _ in nodes[n].operands:
-                if producer in own and producer not in scalar:
+                if producer in around and producer not in scalar:
                     joined[root(n)] = root(producer)
         pieces: dict[int, list[int]] = {}
-        for n in numbers:
+        for n in beneath:
             if n not in scalar:
                 pieces.setdefault(root(n), []).append(n)
         named: dict[tuple[str, ...], list[int]] = {}
@@ -229,7 +239,7 @@ class Groups:
             at = group
             for name in path:
                 at = self.group(at, name, "tensor")
-            for n in piece:
+            for n in own.intersection(piece):
                 self.of[n] = at
         for n in reversed(numbers):
             # A number that one tensor alone needs stands beside it.

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from sdyscope.inspection import Inspection
-from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.views.report_columns import Pool
 from sdyscope.views.report_graph import part
@@ -146,9 +145,6 @@ def test_an_op_is_in_its_scope(three_layers):
     assert checked > 30
 
 
-@pytest.mark.skipif(
-    compat.version_tuple() >= (0, 11), reason="not placed at their leaf in the update there yet"
-)
 def test_parameters_stand_where_they_are_used(three_layers):
     made, groups, inputs = tree(three_layers)
     places = {
