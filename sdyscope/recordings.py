@@ -35,14 +35,12 @@ class RecordedInspection(Inspection):
     """
 
     def __init__(self, source: Program | LoweredModule, event: hearing.Lowering) -> None:
-        from sdyscope.stages.recorder.hearing import is_of_jax
-
         super().__init__(source)
         defined, called = event.defined, event.called
         self.types = event.types
         self.defined = None if defined is None else Line(*defined)
         self.called = None if called is None else Line(*called)
-        self.by_jax = defined is not None and is_of_jax(defined[0])
+        self.by_jax = event.by_jax
         self.compiles = 0
 
 

@@ -11,12 +11,13 @@ from sdyscope.views.paragraphs import Paragraph
 
 def totals(record: Record) -> str:
     """How many programs there are and what compiling them took, in a sentence."""
-    own = record.own
     by_jax = [program for program in record.programs if program.by_jax]
-    text = f"{count(len(own), 'program')}, {_compiled(own)}"
+    parts = []
+    if record.own:
+        parts.append(f"{count(len(record.own), 'program')}, {_compiled(record.own)}")
     if by_jax:
-        text += f"; {count(len(by_jax), 'function')} of JAX, {_compiled(by_jax)}"
-    return text
+        parts.append(f"{count(len(by_jax), 'function')} of JAX, {_compiled(by_jax)}")
+    return "; ".join(parts)
 
 
 def ended(run: Run) -> str:

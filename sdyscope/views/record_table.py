@@ -68,9 +68,10 @@ def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> T
 
 def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple[Cell | str, ...]:
     first = next(iter(program.modules))
-    meshes = [
+    # Each partitioner's module has the same ones.
+    meshes = dict.fromkeys(
         mesh_text(mesh.axes) if brief and mesh.axes else mesh_words(mesh) for mesh in shown.meshes
-    ]
+    )
     annotated = sum(bool(t.lowered[first].text) for t in shown.tensors if first in t.lowered)
     compiled = f"{program.compiles:,}"
     return (

@@ -66,6 +66,17 @@ def test_a_listener_that_fails_does_not_reach_the_program(listen):
     assert compiling.module is lowering.computation.stablehlo()
 
 
+@pytest.mark.compiles
+def test_a_function_of_pmap_is_the_program_s(listen):
+    if jax.__version_info__ < (0, 8):
+        pytest.skip("pmap has a way of its own to lower, and only its compilation is heard")
+    heard = listen(Listener()).heard
+    jax.pmap(function)(jnp.ones((8, 2)))
+    (mapped,) = [e for e in heard if "pmap" in str(getattr(e, "defined", ""))]
+    assert not mapped.by_jax
+    assert any(e.by_jax for e in heard if isinstance(e, hearing.Lowering))
+
+
 def test_a_jax_without_the_functions_is_told():
     listener = Listener()
     hearing._wrap(types.ModuleType("jax._src.compiler"), listener)

@@ -76,6 +76,14 @@ class Lowering:
         return (file, int(line)) if colon and line.isdigit() else None
 
     @property
+    def by_jax(self) -> bool:
+        """Whether the function is JAX's own. What pmap wraps in one of its own is the program's."""
+        defined = self.defined
+        if defined is None or not is_of_jax(defined[0]):
+            return False
+        return os.path.basename(defined[0]) != "pmap.py"
+
+    @property
     def _debug_info(self) -> Any:
         inner = getattr(self.jaxpr, "jaxpr", self.jaxpr)
         return getattr(inner, "debug_info", None) or getattr(inner, "_debug_info", None)

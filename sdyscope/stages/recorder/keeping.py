@@ -60,14 +60,13 @@ class Keeper:
                 others[other] = self._keep(_under(other, event.call).stablehlo())
             except Exception as error:  # JAX raises every kind of error from here
                 failures[other] = hearing.first_line(error)
-        defined = event.defined
         self._line(
             "lowered",
             module=name,
             name=event.name,
             function=event.function,
-            defined=defined,
-            by_jax=defined is not None and hearing.is_of_jax(defined[0]),
+            defined=event.defined,
+            by_jax=event.by_jax,
             called=event.called,
             partitioner=own,
             arguments=event.types,
