@@ -1,5 +1,6 @@
 // A collective, or several that look the same, as a row that opens.
 
+import { factList } from "./details_frame.js";
 import { el } from "./dom.js";
 import { count, size, whole } from "./format.js";
 import { coloured, spec } from "./spec.js";
@@ -114,13 +115,7 @@ function member(one, row, context) {
   return el(
     "section.member",
     {},
-    el(
-      "dl.pairs",
-      {},
-      facts
-        .filter(([, value]) => value)
-        .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]),
-    ),
+    factList(facts),
     el(
       "ol.member-parts",
       {},

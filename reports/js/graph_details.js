@@ -1,5 +1,6 @@
 // What is chosen in the graph, in words: what it takes and gives, what has to move and why.
 
+import { detailsHead, factList } from "./details_frame.js";
 import { el } from "./dom.js";
 import { count, partitionerName, size, whole } from "./format.js";
 import { axisName, spec } from "./spec.js";
@@ -17,21 +18,7 @@ export function graphDetails(item, context, actions, isOpen) {
   return el(
     "article.graph-details",
     {},
-    el(
-      "header.graph-details-head",
-      {},
-      el("h2", {}, el("bdi", {}, model.title(item))),
-      el(
-        "button.icon-button",
-        {
-          type: "button",
-          "aria-label": "Close the details",
-          title: "Close (Esc)",
-          on: { click: actions.close },
-        },
-        "×",
-      ),
-    ),
+    detailsHead(el("bdi", {}, model.title(item)), actions.close),
     path.length
       ? el(
           "p.graph-path",
@@ -95,13 +82,7 @@ function nodeFacts(item, { model, values, shared }, actions) {
   ];
   const key = row === undefined ? null : values.key(row);
   return [
-    el(
-      "dl.pairs",
-      {},
-      facts
-        .filter(([, value]) => value)
-        .map(([name, value]) => [el("dt", {}, name), el("dd", {}, el("bdi", {}, value))]),
-    ),
+    factList(facts),
     key ? el("p.graph-actions", {}, actions.tensorLink(key, "Open in Tensors")) : null,
   ];
 }

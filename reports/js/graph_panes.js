@@ -5,6 +5,9 @@ import { partitionerName } from "./format.js";
 import { Drawing } from "./graph_draw.js";
 import { Pan } from "./graph_pan.js";
 
+/** From this width on a small picture is drawn larger. */
+const WIDE = 1600;
+
 /** At first nothing is smaller than this, even where not all of it is seen then. */
 const READABLE = 0.6;
 
@@ -175,7 +178,8 @@ export class GraphPanes {
     if (!width) return;
     const margin = width < 500 ? 12 : 24;
     const extent = { width: this.picture.width, height: this.picture.height };
-    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least });
+    const most = width >= WIDE ? 1.5 : 1;
+    this.pan.fit({ x: 0, y: 0, ...extent }, width, height, { margin, least, most });
     this.fitted = true;
   }
 

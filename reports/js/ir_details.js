@@ -1,6 +1,7 @@
 // One value of the module's text: where it comes from, where it is, and where it is used.
 
 import { link } from "./communication_rows.js";
+import { detailsHead, factList } from "./details_frame.js";
 import { el } from "./dom.js";
 import { count, partitionerName, whole } from "./format.js";
 import { coloured, spec } from "./spec.js";
@@ -19,8 +20,8 @@ export function valueDetails(text, definition, context) {
   const within = shared.sourceFunction(text.table.get("source", line));
   const facts = [
     ["defined in", lineLink(text, line, state)],
-    ["scope", isolated(text.table.get("scope", line))],
-    ["source", isolated(source && `${source}${within ? ` in ${within}` : ""}`)],
+    ["scope", text.table.get("scope", line)],
+    ["source", source && `${source}${within ? ` in ${within}` : ""}`],
     [
       "tensor",
       row < 0
@@ -41,28 +42,8 @@ export function valueDetails(text, definition, context) {
   return el(
     "article.details",
     {},
-    el(
-      "header.details-head",
-      {},
-      el("h2.details-name", {}, el("code", {}, el("bdi", {}, module.address(definition)))),
-      el(
-        "button.icon-button",
-        {
-          type: "button",
-          "aria-label": "Close the details",
-          title: "Close (Esc)",
-          on: { click: close },
-        },
-        "×",
-      ),
-    ),
-    el(
-      "dl.pairs",
-      {},
-      facts
-        .filter(([, value]) => value)
-        .map(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]),
-    ),
+    detailsHead(el("code", {}, el("bdi", {}, module.address(definition))), close),
+    factList(facts),
     el("h3", {}, uses.length ? `Used in ${count(uses.length, "line")}` : "Not used"),
     el(
       "ol.ir-uses",
@@ -80,10 +61,6 @@ export function valueDetails(text, definition, context) {
     ),
     uses.length > USES ? el("p.muted", {}, `and ${whole(uses.length - USES)} more`) : null,
   );
-}
-
-function isolated(words) {
-  return words ? el("bdi", {}, words) : null;
 }
 
 function lineLink(text, line, state) {

@@ -1,6 +1,7 @@
 // Propagation, played step by step on the graph and in a table, and the chains of values.
 
 import { Table } from "./data.js";
+import { detailsHead } from "./details_frame.js";
 import { el } from "./dom.js";
 import { count, whole } from "./format.js";
 import { openGraphs } from "./graph_read.js";
@@ -240,20 +241,9 @@ class PropagationView {
       content.append(el("p.muted", { dir: "auto" }, words));
     }
     slots.chain.replaceChildren(
-      el(
-        "header.propagation-chain-head",
-        {},
-        el("h2", {}, el("bdi", {}, (row >= 0 && rows.get("name", row)) || chosen)),
-        el(
-          "button.icon-button",
-          {
-            type: "button",
-            "aria-label": "Close the chain",
-            title: "Close (Esc)",
-            on: { click: () => this.#close() },
-          },
-          "×",
-        ),
+      detailsHead(
+        el("bdi", {}, (row >= 0 && rows.get("name", row)) || chosen),
+        () => this.#close(),
         row >= 0 ? el("p.propagation-links", {}, this.#links(row)) : null,
       ),
       content,

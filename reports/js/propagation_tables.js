@@ -113,17 +113,20 @@ export function valueColumns(propagation, rows, step, touched) {
         const mark = targets.has(value) ? "to" : sources.has(value) ? "from" : "";
         cell.dataset.touched = mark;
         cell.title = `${op ? `${name}/${op}` : name} ${get("ssa", row)}`;
-        cell.append(
-          el(
-            "span.value-words",
-            {},
-            el("span.touch", {}, { to: "●", from: "○", "": "" }[mark]),
-            mark ? el("span.unseen", {}, mark === "to" ? "came here: " : "came from: ") : "",
-            el("bdi", {}, op || name),
-            op ? el("span.ssa", {}, get("ssa", row)) : "",
-            op ? el("bdi.ssa", {}, tail(get("name", row))) : "",
-          ),
-        );
+        if (mark) {
+          const words = mark === "to" ? "came here: " : "came from: ";
+          cell.append(
+            el("span.touch", {}, { to: "●", from: "○" }[mark]),
+            el("span.unseen", {}, words),
+          );
+        }
+        cell.append(el("bdi.leaf", {}, op || name));
+        if (op) {
+          cell.append(
+            el("span.ssa", {}, get("ssa", row)),
+            el("bdi.at", {}, tail(get("name", row))),
+          );
+        }
       },
     },
     {

@@ -1,6 +1,7 @@
 // One tensor: its stages side by side, both notations, where its axes come from, its lines.
 
 import { module } from "./data.js";
+import { detailsHead, factList } from "./details_frame.js";
 import { el } from "./dom.js";
 import { dims, partitionerName, size, whole } from "./format.js";
 import { axisName, coloured, spec } from "./spec.js";
@@ -30,20 +31,9 @@ export function details(rows, row, context, close) {
   const root = el(
     "article.details",
     {},
-    el(
-      "header.details-head",
-      {},
-      el("h2.details-name", {}, el("bdi", {}, get.name(row) || get.kind(row))),
-      el(
-        "button.icon-button",
-        {
-          type: "button",
-          "aria-label": "Close the details",
-          title: "Close (Esc)",
-          on: { click: close },
-        },
-        "×",
-      ),
+    detailsHead(
+      el("bdi", {}, get.name(row) || get.kind(row)),
+      close,
       el(
         "p.details-verdict",
         {},
@@ -52,13 +42,7 @@ export function details(rows, row, context, close) {
         elsewhere(get.ssa(row), get.key(row), context),
       ),
     ),
-    el(
-      "dl.pairs",
-      {},
-      facts
-        .filter(([, value]) => value)
-        .map(([name, value]) => [el("dt", {}, name), el("dd", {}, el("bdi", {}, value))]),
-    ),
+    factList(facts),
     el("h3", {}, "Through the stages"),
     stages(rows, row),
     notations(rows, row),

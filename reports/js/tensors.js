@@ -297,8 +297,8 @@ function columns(rows, totals, worst) {
     {
       name: "name",
       title: "tensor",
-      chars: 30,
-      least: 22,
+      chars: 38,
+      least: 28,
       grow: 1,
       priority: 0,
       sortable: true,
