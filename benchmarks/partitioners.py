@@ -16,9 +16,6 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
-
 from rich.console import Console
 from rich.table import Table
 
@@ -70,6 +67,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, default=2)
     asked = parser.parse_args()
+    # JAX reads them when it is imported, which is later. Tests that import this need neither.
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
     table = Table("case", "partitioner", *KINDS, "MB a device")
     for case, (mesh, constrained) in CASES.items():
         for partitioner in PARTITIONERS:

@@ -218,7 +218,8 @@ def main() -> None:
     asked = parser.parse_args()
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
-    console = Console()
+    # Rich takes 80 columns where it can't ask a terminal, and cuts what is wider.
+    console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(times(asked.runs))
     console.print(matmuls(asked.matmuls))
     found = [*models(), *users_programs()]

@@ -207,8 +207,7 @@ class Groups:
     def _cut(self, group: int, numbers: list[int], beneath: list[int]) -> None:
         """Cuts one; what is done in scopes ``beneath`` it holds a tensor's ops together, too."""
         nodes = self.made.nodes
-        own = set(numbers)
-        around = set(beneath)
+        own, inside = set(numbers), set(beneath)
         joined = {n: n for n in beneath}
 
         def root(n: int) -> int:
@@ -222,7 +221,7 @@ class Groups:
             if n in scalar:
                 continue
             for producer, _ in nodes[n].operands:
-                if producer in around and producer not in scalar:
+                if producer in inside and producer not in scalar:
                     joined[root(n)] = root(producer)
         pieces: dict[int, list[int]] = {}
         for n in beneath:

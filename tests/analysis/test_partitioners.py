@@ -1,6 +1,7 @@
 """What the partitioners make of the reference transformer: alike where activations are pinned."""
 
 import importlib.util
+import os
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,10 @@ pytestmark = pytest.mark.compiles
 def benchmark():
     spec = importlib.util.spec_from_file_location("partitioners", BENCHMARK)
     module = importlib.util.module_from_spec(spec)
+    before = dict(os.environ)
     spec.loader.exec_module(module)
+    # What it set would be there for every later test.
+    assert dict(os.environ) == before
     return module
 
 

@@ -35,7 +35,7 @@ MESH = {"data": 4}
 
 
 def run(*words, **environment):
-    # What commands that ran in this process may have set for themselves.
+    # How many devices there are is what is tested, whatever runs the tests has set.
     inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
     return subprocess.run(
         [sys.executable, "-m", "sdyscope", "run", *map(str, words)],
