@@ -345,7 +345,10 @@ def _tell(found: Ci, *, as_json: bool, notes: bool, budgets: bool, github: bool 
     if github if github is not None else os.environ.get("GITHUB_ACTIONS") == "true":
         # The runner reads both streams; a document is alone on its own.
         for line in ci_github.annotation_lines(found):
-            click.echo(line, err=as_json)
+            if as_json:
+                click.echo(line, err=True)
+            else:
+                here.write(line)
 
 
 def _write(
