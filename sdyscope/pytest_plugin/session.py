@@ -32,6 +32,11 @@ class Tests:
 
     With xdist each worker has one, and so has the controller: what tests did comes with their
     reports, and what was collected at the end of each worker.
+
+    Attributes:
+        collected: the tests that there are.
+        updating: whether snapshots are written.
+        known: what became of snapshots; None as long as no test has any.
     """
 
     __test__ = False
@@ -40,16 +45,16 @@ class Tests:
         self.config = config
         self.collected = Collected(config)
         self.updating = bool(config.getoption("sharding_update"))
-        self._outcomes: Outcomes | None = None
+        self.known: Outcomes | None = None
 
     @property
     def outcomes(self) -> Outcomes:
         """What became of the snapshots."""
         from sdyscope.pytest_plugin.reporting import Outcomes
 
-        if self._outcomes is None:
-            self._outcomes = Outcomes()
-        return self._outcomes
+        if self.known is None:
+            self.known = Outcomes()
+        return self.known
 
     def golden(self, item: pytest.Item) -> Golden:
         """The snapshots of a test that asks for them."""
@@ -144,9 +149,9 @@ class Tests:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Says what became of the snapshots."""
-        if self._outcomes is None:
+        if self.known is None:
             return
-        lines = list(self._outcomes.lines(self.updating))
+        lines = list(self.known.lines(self.updating))
         if lines:
             terminalreporter.section("sharding snapshots")
         for text, colour in lines:
@@ -165,7 +170,7 @@ class Finish:
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Removes what is unused where that was asked for; else the run has failed."""
-        found = self.tests._outcomes
+        found = self.tests.known
         if found is None or hasattr(session.config, "workeroutput"):
             return
         if session.config.getoption("sharding_remove_unused"):

@@ -16,7 +16,8 @@ from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner, RequestedTensor
 from sdyscope.sharding import NamedSharding, PartitionSpec, TensorSharding
-from sdyscope.snapshots.words import placement_words
+from sdyscope.snapshots.inside import Decided
+from sdyscope.snapshots.words import MANUAL, placement_words
 from sdyscope.source import SourceLocation
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.tensors import Tensor
@@ -214,6 +215,7 @@ def _without(place: Placement, dims: set[int]) -> Placement:
 def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Iterator[_Found]:
     found, graph = inspection.propagated(chosen), inspection.graph(chosen)
     mesh = inspection.only_mesh(chosen)
+    decided = Decided(found, graph, mesh)
     every = resolve_value(graph, name)
     gone = 0
     for named in every:
@@ -235,6 +237,8 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
         if place is None and sharding is None:
             place = Placement(mesh.size if mesh is not None else 1, ((),) * rank)
         text = str(sharding) if place is None else placement_words(place, rank, mesh)
+        if named.result is None and decided.value(named.id) == MANUAL:
+            place, text = None, MANUAL  # What a device has of it, the body of a shard_map decides.
         yield _Found(named.name, named.type, rank, place, text, (), named.source, named)
     if every and gone == len(every):
         raise TargetError(
@@ -259,7 +263,8 @@ def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -
             if at == "requested"
             else _lowered(row.lowered.get(chosen), rank, mesh)
         )
-        yield _Found(row.name, type_, rank, place, text, opened, row.source)
+        shown = shown_name(row.name, row.kind)
+        yield _Found(shown, type_, rank, place, text, opened, row.source)
 
 
 def _rows(inspection: Inspection, chosen: Partitioner, name: str) -> Sequence[Tensor]:
@@ -309,7 +314,8 @@ def _lowered(
 def _told(
     inspection: Inspection, chosen: Partitioner, found: _Found, spec: str, at: At
 ) -> Iterator[str]:
-    yield f"  {shown_name(found.name, '')} {_type(found)} {_WORDS[at]} under {chosen}"
+    under = "" if at == "requested" else f" under {chosen}"
+    yield f"  {shown_name(found.name, '')} {_type(found)} {_WORDS[at]}{under}"
     if found.source is not None:
         yield f"    at {source_text(found.source)}"
     yield f"    expected {spec}"

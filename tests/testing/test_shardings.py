@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.sharding import Mesh, NamedSharding, SingleDeviceSharding
+from jax.sharding import AbstractMesh, AxisType, Mesh, NamedSharding, SingleDeviceSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.errors import TargetError
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, inspect
 from sdyscope.targets import resolve
 from sdyscope.testing import assert_sharding
 
@@ -77,6 +77,34 @@ def test_what_can_not_be_compared_is_no_failure(mlp, name, spec, words):
     with pytest.raises(TargetError) as caught:
         assert_sharding(mlp, name, spec)
     assert words in str(caught.value)
+
+
+@pytest.fixture(scope="module")
+def mapped():
+    mesh = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
+
+    @jax.jit
+    def step(x):
+        with jax.named_scope("mix"):
+            return jax.shard_map(
+                jnp.sin, mesh=mesh, in_specs=P("data", "model"), out_specs=P("data", "model")
+            )(x)
+
+    sharding = NamedSharding(mesh, P("data"))
+    return inspect(step, jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=sharding))
+
+
+@pytest.mark.compiles  # GSPMD's propagation is XLA's
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_shard_map(mapped, partitioner):
+    assert_sharding(mapped, "mix/shard_map", P("data", "model"), at="lowered")
+    assert_sharding(mapped, "result", P("data", "model"), partitioner=partitioner)
+    with pytest.raises(AssertionError, match=r"mix #0 input f32\[8,8\] as it is req"):
+        assert_sharding(mapped, "mix/shard_map", P("data"), at="requested")
+    # Inside it is nothing that a PartitionSpec says.
+    for spec in (P(), P("data", "model")):
+        with pytest.raises(AssertionError, match="found    manual"):
+            assert_sharding(mapped, "sin", spec, partitioner=partitioner)
 
 
 def test_arrays_are_compared_by_what_each_device_holds(array, mesh):
