@@ -89,8 +89,10 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
     try:
         if folder.exists() and not folder.is_dir():
             raise TargetError("This is no directory.", file=folder, hint="Name another one.")
-        recorded = folder.is_dir() and is_recorded(folder)
-        if folder.is_dir() and any(folder.iterdir()) and not (recorded and (overwrite or add)):
+        there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
+        # Another host may just be about to write its first file.
+        recorded = bool(there) and (is_recorded(folder) or there <= {INDEX, PROCESSES, MODULES})
+        if there and not (recorded and (overwrite or add)):
             raise TargetError(
                 "This directory holds a recorded run already."
                 if recorded
