@@ -14,7 +14,7 @@ from sdyscope.analysis.collective_bytes import CollectiveKind
 from sdyscope.analysis.collective_totals import Collective, Collectives, Part
 from sdyscope.analysis.globs import glob
 from sdyscope.analysis.memory_held import Held
-from sdyscope.findings import Finding
+from sdyscope.findings import Finding, Severity
 from sdyscope.partitioned import MemoryAnalysis
 from sdyscope.program import Partitioner
 from sdyscope.source import SourceLocation
@@ -259,11 +259,11 @@ def _uncertain(
     """What the count is not sure of."""
     found: list[Finding] = []
 
-    def note(message: str) -> None:
+    def note(message: str, severity: Severity = "note") -> None:
         found.append(
             Finding(
                 "budget-uncertain",
-                "note",
+                severity,
                 message,
                 tensor=words,
                 kind="budget",
@@ -278,7 +278,8 @@ def _uncertain(
     if no_axes:
         note(f"{no_axes:,} of them run over no known mesh axes, and count as if over this one.")
     if among.not_understood_count:
-        note(f"{among.not_understood_count:,} lines of the compiled program could not be read.")
+        unread = f"{among.not_understood_count:,} lines of the compiled program"
+        note(f"{unread} could not be read, so that more may be sent.", "warning")
     return found
 
 

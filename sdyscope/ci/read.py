@@ -26,7 +26,7 @@ from sdyscope.rates import parse_size
 from sdyscope.snapshots import STAGES, Stage
 from sdyscope.source import SourceLocation
 
-__all__ = ["find_config", "read_config"]
+__all__ = ["find_config", "known_keys", "read_config"]
 
 _Value = TypeVar("_Value")
 
@@ -429,6 +429,11 @@ def _named(path: TomlPath) -> str:
     words = ".".join(str(part) for part in (*SECTION, *path) if isinstance(part, str))
     numbers = [part + 1 for part in path if isinstance(part, int)]
     return f"[{words}]" + (f" number {numbers[-1]}" if numbers else "")
+
+
+def known_keys() -> list[str]:
+    """The keys that the table of a target may have."""
+    return [field.encode_name for field in msgspec.structs.fields(_Target)]
 
 
 def _keys_at(type_: Any, path: TomlPath) -> list[str]:
