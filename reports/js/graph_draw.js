@@ -83,9 +83,9 @@ function openGroup(item, box, context) {
     svg("path.graph-fold", { d: `M${box.x + 12} ${box.y + 13}l4 4l4 -4`, fill: "none" }),
     text("graph-title", box.x + 27, box.y + 19, title),
   );
-  const room = box.width - 40 - title.length * 7.2;
+  const room = box.width - 48 - title.length * 8.4;
   const words = [lines[0], ...marks.map(([, one]) => one)].join("   ");
-  if (room > words.length * 5.6) {
+  if (room > words.length * 6) {
     group.append(text("graph-note", box.x + box.width - 12, box.y + 19, words, "end"));
   }
   mark(group, item, context);
