@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from sdyscope.annotations import num_partitions
 from sdyscope.compiler_log import last_words
 from sdyscope.convert import unspecified_dims
-from sdyscope.errors import CompilerError
+from sdyscope.errors import CompilerError, FallbackError
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.program import Partitioner
 from sdyscope.propagated import Propagated, ValueId
@@ -183,7 +183,7 @@ def xla_dump(
         if path is not None:
             return Dump(path.name, path.read_text(), _first_sentence(refused))
     if partitioner == "shardy" and _FELL_BACK in child.stderr:
-        raise CompilerError(
+        raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
             "to GSPMD without a word.",
             hint="Lower all of the program under one partitioner.",

@@ -182,8 +182,7 @@ def linted(
                 for finding in one.look(subject):
                     of_rules[one.name].append(finding)
             except NotApplicable as error:
-                needs = error.message == NOT_COMPILED
-                not_run.append(NotRun(one.name, partitioner, error.message, needs))
+                not_run.append(NotRun(one.name, partitioner, error.message, False))
             except TargetError:
                 raise
             except SdyscopeError as error:

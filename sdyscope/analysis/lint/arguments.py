@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.lint.placed import Placed, axes_of, spec_words
-from sdyscope.analysis.lint.rule import NotApplicable, Rule
+from sdyscope.analysis.lint.rule import NotApplicable, Rule, Unavailable
 from sdyscope.analysis.lint.subject import Subject
 from sdyscope.analysis.search_paths import followed, mirrored
 from sdyscope.findings import Finding
@@ -181,7 +181,7 @@ def _next_differs(subject: Subject) -> Iterator[Finding]:
                 hint=f"Give {after.name} the argument's sharding in out_shardings.",
             )
     if unknown and not subject.compiles:
-        raise NotApplicable(
+        raise Unavailable(
             f"The program leaves the sharding of {_count(unknown, 'next value')} to the compiler, "
             "and --no-compile leaves that out."
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from sdyscope.analysis.lint.rule import Look, Rule
 from sdyscope.analysis.lint.subject import Subject
@@ -21,6 +22,13 @@ def _checked(name: str) -> Look:
                 yield finding
 
     return look
+
+
+def _not_lowerable(subject: Subject) -> Iterator[Finding]:
+    """For whom there is no module is in the sentence; it is under the others that this is said."""
+    for finding in subject.checked.findings:
+        if finding.rule == "not-lowerable":
+            yield replace(finding, partitioner=None)
 
 
 def _fallback(subject: Subject) -> Iterator[Finding]:
@@ -83,7 +91,7 @@ MODULE_RULES = (
         "lowered",
         "JAX can't lower the program under a partitioner.",
         """An error where there is no module at all; a note where the other partitioner has one.""",
-        _checked("not-lowerable"),
+        _not_lowerable,
     ),
     Rule(
         "not-understood",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sdyscope.analysis.lint.rule import NotApplicable, Rule
+from sdyscope.analysis.lint.rule import Rule, Unavailable
 from sdyscope.analysis.lint.subject import Subject
 from sdyscope.analysis.rematerializations import Rematerialization, rematerializations
 from sdyscope.analysis.values import plain_scope
@@ -12,6 +12,7 @@ from sdyscope.annotations import Annotation
 from sdyscope.convert import to_placement
 from sdyscope.errors import CompilerError, ConversionError, SyntaxTextError
 from sdyscope.findings import Finding
+from sdyscope.graph import Op
 from sdyscope.hlo import read_hlo
 from sdyscope.placement import Placement
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
@@ -25,6 +26,28 @@ _HINT = (
 )
 
 
+#: Ops whose result may have its operand's shape and is not made from it element by element.
+_OTHERWISE = frozenset(
+    {
+        "case",
+        "convolution",
+        "custom_call",
+        "dot_general",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "fft",
+        "gather",
+        "if",
+        "reduce_window",
+        "reverse",
+        "scatter",
+        "sort",
+        "transpose",
+        "while",
+    }
+)
+
+
 def _look(subject: Subject) -> Iterator[Finding]:
     if subject.compiles:
         try:
@@ -32,7 +55,7 @@ def _look(subject: Subject) -> Iterator[Finding]:
             return
         except CompilerError as error:
             yield from _predicted(subject)
-            raise NotApplicable(f"Only predicted, for constraints: {error.message}") from error
+            raise Unavailable(f"Only predicted, for constraints: {error.message}") from error
     yield from _predicted(subject)
 
 
@@ -114,20 +137,33 @@ def _predicted(subject: Subject) -> Iterator[Finding]:
 def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
     """The constraints that move a value from one sharding to another, neither of them whole."""
     if subject.partitioner != "shardy":
-        raise NotApplicable("What GSPMD will move is only known when the program is compiled.")
+        raise Unavailable("What GSPMD will move is only known when the program is compiled.")
     found = []
     for one in subject.annotations:
         if one.kind != "constraint" or one.manual or not one.shape:
             continue
+        own = subject.placement((one.op, 0))
         operands = subject.graph.operands(one.op)
         before = subject.placement((operands[0][0].id, operands[0][1].result)) if operands else None
-        after = subject.placement((one.op, 0))
-        if before is None or after is None or before == after:
-            continue
-        whole = before.is_replicated or after.is_replicated
-        if not (whole or before.manual or after.manual or before.unreduced or after.unreduced):
-            found.append((one, before, after))
+        steps = [(before, own)]
+        for user, _ in subject.graph.uses(one.op):
+            if len(user.types) == 1 and user.types[0].shape == one.shape and _is_elementwise(user):
+                steps.append((own, subject.placement((user.id, 0))))
+        for start, end in dict.fromkeys(steps):
+            if start is not None and end is not None and _is_move(start, end):
+                found.append((one, start, end))
     return found
+
+
+def _is_elementwise(op: Op) -> bool:
+    dialect, _, name = op.kind.partition(".")
+    return dialect in ("stablehlo", "chlo") and name not in _OTHERWISE
+
+
+def _is_move(before: Placement, after: Placement) -> bool:
+    if before == after or before.is_replicated or after.is_replicated:
+        return False
+    return not (before.manual or after.manual or before.unreduced or after.unreduced)
 
 
 REMATERIALIZATION_RULES = (
@@ -143,10 +179,10 @@ REMATERIALIZATION_RULES = (
         Here it is led back to the op and its line.
 
         Of a compiled program these are XLA's own words: confirmed. Without compiling it is
-        predicted, for the program's constraints: those that move a value from one sharding to
-        another, as Shardy propagates them, are put into a module of their own that has nothing
-        else, and XLA is asked about that. Reshardings that no constraint asks for, and those of
-        GSPMD, are only known of a compiled program.
+        predicted, for the program's constraints: what comes into them or goes from them into an
+        elementwise op with another sharding, as Shardy propagates them, are put into a module of
+        their own that has nothing else, and XLA is asked about that. Reshardings that no constraint
+        asks for, and those of GSPMD, are only known of a compiled program.
 
         Going to or from a tensor that is whole everywhere is no rematerialization, and not
         found.""",

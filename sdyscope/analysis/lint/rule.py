@@ -12,7 +12,7 @@ from sdyscope.findings import Finding, Severity
 if TYPE_CHECKING:
     from sdyscope.analysis.lint.subject import Subject
 
-__all__ = ["Look", "Needs", "NotApplicable", "Rule"]
+__all__ = ["Look", "Needs", "NotApplicable", "Rule", "Unavailable"]
 
 Needs: TypeAlias = Literal["lowered", "propagated", "compiled"]
 """The last stage that a rule can't do without. What is compiled is propagated and lowered, too."""
@@ -26,6 +26,10 @@ It raises an ``SdyscopeError`` where a stage that it needs is not there: the rul
 
 class NotApplicable(SdyscopeError):  # noqa: N818 - a result, named for what it says
     """A rule has nothing to look at in this program; the message says why."""
+
+
+class Unavailable(SdyscopeError):  # noqa: N818 - likewise
+    """What a rule needs was not asked for, or can't be had; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from sdyscope.analysis.check import Check
 from sdyscope.analysis.collective_totals import Collectives
 from sdyscope.analysis.lint.placed import Placed, placed
-from sdyscope.analysis.lint.rule import NotApplicable
+from sdyscope.analysis.lint.rule import NotApplicable, Unavailable
 from sdyscope.analysis.memory import Memory
 from sdyscope.analysis.value_names import ValueNames
 from sdyscope.annotations import Annotation
@@ -159,16 +159,26 @@ class Subject:
                 raise
             return self.program.propagated(self.partitioner, by_xla=True)
 
-    @cached_property
+    @property
     def partitioned(self) -> Partitioned:
         """The compiled program.
 
         Raises:
             SdyscopeError: it is not compiled, or can't be.
         """
+        if isinstance(self._partitioned, CompilerError):
+            raise self._partitioned
+        return self._partitioned
+
+    @cached_property
+    def _partitioned(self) -> Partitioned | CompilerError:
+        """Compiled once, also where that fails."""
         if not self.compiles:
-            raise NotApplicable(NOT_COMPILED)
-        return self.program.partitioned(self.partitioner, self.on)
+            raise Unavailable(NOT_COMPILED)
+        try:
+            return self.program.partitioned(self.partitioner, self.on)
+        except CompilerError as error:
+            return error
 
     @cached_property
     def hlo(self) -> HloModule:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.lint.rule import NotApplicable, Rule
+from sdyscope.analysis.lint.rule import NotApplicable, Rule, Unavailable
 from sdyscope.analysis.lint.subject import Subject
 from sdyscope.annotations import Annotation
 from sdyscope.findings import Finding
@@ -37,9 +37,15 @@ _COLLECTIVES = frozenset(
 )
 
 
+#: Ops that sum over what may be in pieces.
+_SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_window", "scatter"})
+
+
 def _look(subject: Subject) -> Iterator[Finding]:
     if subject.partitioner != "shardy":
-        raise NotApplicable("It reads Shardy's module.")
+        if "shardy" in subject.program.lowered:
+            raise NotApplicable("It is found in Shardy's module.")
+        raise Unavailable("It reads Shardy's module: --partitioner shardy.")
     yield from _of_bodies(subject)
     yield from _of_annotations(subject)
 
@@ -166,7 +172,9 @@ def _joined(found: list[_Varies]) -> _Varies:
 
 
 def _of_annotations(subject: Subject) -> Iterator[Finding]:
-    pending = [one for one in subject.annotations if _unreduced(one)]
+    pending = [
+        one for one in subject.annotations if _unreduced(one) and _has_parts(subject.graph, one)
+    ]
     if not pending:
         return
     reducing = {
@@ -195,6 +203,16 @@ def _of_annotations(subject: Subject) -> Iterator[Finding]:
                 hint=f"Reduce it explicitly (jax.lax.psum over {axis!r}, or a reshard to a "
                 "sharding without it), and compare the numbers: sdyscope run does.",
             )
+
+
+def _has_parts(graph: OpGraph, one: Annotation) -> bool:
+    """Whether devices may really have partial sums: of a whole value it is but a way to write."""
+    if one.kind != "constraint":
+        return True
+    operands, uses = graph.operands(one.op), graph.uses(one.op)
+    if uses and all(user.kind == "func.return" for user, _ in uses):
+        return False  # the caller gets it so
+    return bool(operands) and operands[0][0].kind.rpartition(".")[2] in _SUMMING
 
 
 def _unreduced(one: Annotation) -> tuple[str, ...]:
