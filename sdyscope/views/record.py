@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterator, Sequence
 
@@ -61,7 +62,7 @@ def processes(record: Record) -> Iterator[Paragraph]:
         index = "" if process.index is None else f", process {process.index} of its program"
         yield Paragraph(
             f"{process.name}: {count(len(own), 'program')}, JAX {process.jax}{index}; "
-            f"{' '.join(process.arguments)}",
+            f"{shlex.join(process.arguments)}",
             "muted",
             hang=2,
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 
 from sdyscope.recorded import Line, Record, RecordedProgram
@@ -90,7 +91,7 @@ def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple
 def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator[Paragraph]:
     """The runs, what was lowered with several shapes, and what the table does not say."""
     for run in record.runs:
-        yield Paragraph(f"recorded: {' '.join(run.command)}", "muted", hang=3)
+        yield Paragraph(f"recorded: {shlex.join(run.command)}", "muted", hang=3)
         if sentence := ended(run):
             yield Paragraph(sentence, "warning", hang=3)
     if len(record.processes) > 1:
