@@ -2,14 +2,13 @@
 
 import { el } from "./dom.js";
 import { count, partitionerName, whole } from "./format.js";
-import { coordinates, deviceOrder } from "./mesh.js";
-import { Blocks, heldWords, listed } from "./placement_blocks.js";
+import { deviceOrder } from "./mesh.js";
+import { Blocks } from "./placement_blocks.js";
 import { meshAxes, meshLayout, tensorLayout } from "./placement_layout.js";
+import { placementPicks } from "./placement_picks.js";
 import { devicePicture, tensorPicture } from "./placement_picture.js";
+import { PlacementWords } from "./placement_words.js";
 import { axisName, coloured, spec } from "./spec.js";
-
-/** At most so many devices are named. */
-const NAMED = 12;
 
 /** Below this width the two pictures stand one above the other, in pixels. */
 const NARROW = 300;
@@ -110,6 +109,7 @@ class Placement {
     this.place = found;
     this.sharding = found.sharding;
     this.blocks = new Blocks(this.sharding, this.mesh.devices, this.tensor.shape);
+    this.words = new PlacementWords(this.blocks, this.mesh);
     const numbers = (text) => text.split(".").filter(Boolean).map(Number);
     this.tensorLayout = tensorLayout(this.blocks.shards, numbers(dims));
     const sliced = numbers(slice);
@@ -158,7 +158,7 @@ class Placement {
   #panelOfSlice() {
     const { sliced } = this.tensorLayout;
     const block = this.blocks.shards.map((_, dim) => this.slice[sliced.indexOf(dim)] ?? 0);
-    const position = this.#positionOf(this.blocks.holders(block, 1)[0]);
+    const position = this.words.positionOf(this.blocks.holders(block, 1)[0]);
     const number = meshAxes(this.mesh)
       .filter((axis) => this.meshLayout.panels.some((one) => one.name === axis.name))
       .reduce((sum, { length, stride }) => {
@@ -265,47 +265,11 @@ class Placement {
   }
 
   #drawPicks() {
-    const { blocks, tensorLayout: laid, meshLayout: grid, context } = this;
-    const picks = [];
-    const rank = blocks.shards.length;
-    if (rank > 2) {
-      const dims = blocks.shards.map((shards, dim) => [
-        String(dim),
-        `dim ${dim}${shards > 1 ? ` (in ${shards})` : ""}`,
-      ]);
-      const set = (rows, columns) =>
-        context.state.set({ dims: rows === columns ? `${rows}` : `${rows}.${columns}`, slice: "" });
-      picks.push(
-        pick("down", dims, String(laid.rows), (value) => set(value, laid.columns)),
-        pick("across", dims, String(laid.columns), (value) => set(laid.rows, value)),
-      );
-    }
-    laid.sliced.forEach((dim, position) => {
-      const set = (value) => {
-        const next = this.slice.map((one, at) => (at === position ? Number(value) : one));
-        context.state.set({ slice: next.some(Boolean) ? next.join(".") : "" });
-      };
-      picks.push(slider(`block of dim ${dim}`, this.slice[position], blocks.shards[dim], set));
-    });
-    const axes = Object.keys(this.mesh.axes);
-    if (axes.length > 2) {
-      const names = axes.map((name) => [name, `${name} ${this.mesh.axes[name]}`]);
-      const rows = grid.rows.name;
-      const columns = grid.columns.name;
-      const set = (a, b) => context.state.set({ axes: a === b ? a : `${a},${b}`, panel: "" });
-      picks.push(
-        pick("mesh down", names, rows, (value) => set(value, columns)),
-        pick("mesh across", names, columns, (value) => set(rows, value)),
-      );
-    }
+    const { state } = this.context;
     const pages = Math.ceil(this.#panels() / this.#shownPanels());
-    if (pages > 1) {
-      picks.push(
-        slider("panels", this.panel, pages, (value) =>
-          context.state.set({ panel: Number(value) ? String(value) : "" }),
-        ),
-      );
-    }
+    const { blocks, tensorLayout, meshLayout, mesh, slice, panel } = this;
+    const shown = { blocks, tensorLayout, meshLayout, mesh, slice, panel, pages, state };
+    const picks = placementPicks(shown);
     this.picks.replaceChildren(...picks);
     this.picks.hidden = !picks.length;
   }
@@ -348,7 +312,6 @@ class Placement {
   point(cell) {
     if (!this.devices) return;
     const shown = cell ?? this.devices.cells.find((one) => one.holds(this.chosen)) ?? null;
-    const single = shown && shown.device !== undefined && shown.to === 1;
     const wanted = shown?.blocks ?? null;
     for (const picture of [this.devices, this.tensorCells]) {
       for (const one of picture.cells) {
@@ -362,72 +325,13 @@ class Placement {
       }
     }
     if (cell === null && this.chosen !== null) {
-      this.said.replaceChildren(...this.#deviceWords(this.chosen));
-    } else if (shown) this.said.replaceChildren(...this.#words(shown, single));
+      this.said.replaceChildren(...this.words.device(this.chosen));
+    } else if (shown) this.said.replaceChildren(...this.words.cell(shown));
     else {
       const words = "Point at a device or a block: the other picture shows what belongs to it.";
       this.said.replaceChildren(el("span.muted", {}, words));
     }
   }
-
-  #words(shown, single) {
-    if (single) return this.#deviceWords(shown.device);
-    if (shown.device !== undefined) return this.#binWords(shown);
-    const { blocks } = this;
-    const all = blocks.only !== null ? 1 : blocks.copies * partialsOf(blocks);
-    if (shown.blocks.size > 1) {
-      const where = all === 1 ? "one device" : `${whole(all)} devices`;
-      return [`${count(shown.blocks.size, "block")}, each on ${where}.`];
-    }
-    const holders = blocks.holders(shown.block, NAMED);
-    const words = `${sentence(heldWords(blocks, shown.block))}: on ${all === 1 ? "device" : "devices"} `;
-    return [words, el("strong", {}, listed(holders, all)), "."];
-  }
-
-  #binWords(cell) {
-    const last = cell.devices.at(-1);
-    return [
-      `${count(cell.count, "device")} (${cell.device} to ${last}) hold ${count(cell.blocks.size, "block")}.`,
-    ];
-  }
-
-  #deviceWords(device) {
-    const { blocks, mesh } = this;
-    const block = blocks.block(device);
-    const position = this.#positionOf(device);
-    const indices = coordinates(mesh, position);
-    const at = Object.keys(mesh.axes).map((name, number) => [
-      number ? ", " : "",
-      axisName(name),
-      ` ${indices[name]}`,
-    ]);
-    const words = [el("strong", {}, `Device ${device}`), " (", ...at.flat(), ") "];
-    if (!block) return [...words, "holds nothing."];
-    words.push(`holds ${heldWords(blocks, block)}`);
-    const all = blocks.only !== null ? 1 : blocks.copies * partialsOf(blocks);
-    if (blocks.unreduced.length) words.push(`, partial result ${blocks.partial(device)}`);
-    if (all > 1) {
-      const others = blocks.holders(block, NAMED + 1).filter((one) => one !== device);
-      const rest = listed(others.slice(0, NAMED), all - 1);
-      const alike = partialsOf(blocks) === 1;
-      const copies = alike ? count(all, "copy", "copies") : `${whole(all)} devices have this block`;
-      words.push(`; ${copies}, also on ${rest}`);
-    } else words.push("; no other device does");
-    return [...words, "."];
-  }
-
-  #positionOf(device) {
-    if (!this.mesh.order) return device;
-    this.positions ??= new Map(
-      Array.from({ length: this.mesh.devices }, (_, at) => [this.deviceAt(at), at]),
-    );
-    return this.positions.get(device) ?? device;
-  }
-}
-
-/** How many devices share a block as parts that are still to be put together. */
-function partialsOf(blocks) {
-  return [...blocks.unreduced, ...blocks.manual].reduce((all, [size]) => all * size, 1);
 }
 
 function overlaps(one, other) {
@@ -436,42 +340,6 @@ function overlaps(one, other) {
   return false;
 }
 
-function sentence(words) {
-  return words[0].toUpperCase() + words.slice(1);
-}
-
 function figure(title, picture) {
   return el("figure.placement-figure", {}, el("figcaption", {}, title), picture);
-}
-
-function pick(label, options, value, change) {
-  return el(
-    "label.placement-pick",
-    {},
-    el("span.muted", {}, label),
-    el(
-      "select",
-      { on: { change: (event) => change(event.target.value) } },
-      options.map(([name, words]) =>
-        el("option", { value: name, selected: name === value }, words),
-      ),
-    ),
-  );
-}
-
-function slider(label, value, length, change) {
-  return el(
-    "label.placement-pick",
-    {},
-    el("span.muted", {}, label),
-    el("input", {
-      type: "range",
-      min: "0",
-      max: String(length - 1),
-      value: String(value),
-      "aria-valuetext": `${value} of ${length}`,
-      on: { input: (event) => change(event.target.value) },
-    }),
-    el("output", {}, `${value} of ${whole(length)}`),
-  );
 }
