@@ -133,6 +133,10 @@ def shown(path: Path) -> list[tuple[str, ...]]:
         layers, layer, inside = (
             page.evaluate(OPENED, [name]) for name in ("layer0 – ", "layer0", "attention")
         )
+        page.evaluate("location.hash = '#propagation?show=graph&step=99'")
+        page.wait_for_selector(".propagation .graph-item")
+        forward = "() => document.querySelectorAll('.player-button')[3].click()"
+        step = median([forward] * 9)
         browser.close()
     return [
         ("opening the page", f"{opened * 1000:.0f} ms", "2,000 ms"),
@@ -144,6 +148,7 @@ def shown(path: Path) -> list[tuple[str, ...]]:
         ("opening the layers in the graph", f"{layers:.0f} ms", ""),
         ("opening a layer in the graph", f"{layer:.0f} ms", "200 ms"),
         ("opening its attention", f"{inside:.0f} ms", "200 ms"),
+        ("a step of the propagation on the graph", f"{step:.0f} ms", ""),
     ]
 
 
