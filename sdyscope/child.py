@@ -152,7 +152,7 @@ def run(
         if not status:
             raise ended_early(name, code, log)
         if status in ("0", "1"):
-            _pass_on(answer, here)
+            pass_on(answer, here)
         return int(status)
 
 
@@ -255,7 +255,8 @@ def _read(path: str) -> str:
     return file.read_text(errors="replace") if file.exists() else ""
 
 
-def _pass_on(answer: BinaryIO, here: output.Output) -> None:
+def pass_on(answer: BinaryIO, here: output.Output) -> None:
+    """Writes an answer; a reader that has seen enough of it is no error."""
     answer.seek(0)
     try:
         here.stream.flush()

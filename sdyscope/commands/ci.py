@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -331,17 +332,21 @@ def _check_writable(*files: str | None) -> None:
 
 
 def _tell(found: Ci, *, as_json: bool, notes: bool, budgets: bool, github: bool | None) -> None:
+    from sdyscope import child
     from sdyscope.views import ci_github, ci_text, document, output, paragraphs, table
 
-    here = output.answers()
+    real = output.answers()
+    answer = io.BytesIO()
+    stream = io.TextIOWrapper(answer, encoding=real.stream.encoding, errors="backslashreplace")
+    here = output.Output(stream, real.terminal, real.columns)
     if as_json:
         here.write_bytes(document.encode(found))
     else:
-        table.print_table(ci_text.overview(found))
-        paragraphs.print_paragraphs(ci_text.paragraphs(found, notes=notes))
+        table.print_table(ci_text.overview(found), here)
+        paragraphs.print_paragraphs(ci_text.paragraphs(found, notes=notes), here)
         for target in (one for one in found.targets if budgets and one.budgets):
             here.write("")
-            table.print_table(ci_text.budgets(target))
+            table.print_table(ci_text.budgets(target), here)
     if github if github is not None else os.environ.get("GITHUB_ACTIONS") == "true":
         # The runner reads both streams; a document is alone on its own.
         for line in ci_github.annotation_lines(found):
@@ -349,6 +354,8 @@ def _tell(found: Ci, *, as_json: bool, notes: bool, budgets: bool, github: bool 
                 click.echo(line, err=True)
             else:
                 here.write(line)
+    stream.flush()
+    child.pass_on(answer, real)
 
 
 def _write(
