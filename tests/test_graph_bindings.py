@@ -82,6 +82,23 @@ def test_is_the_graph_that_networkx_makes_of_its_nodes_and_edges(case):
     }
 
 
+def test_what_is_looked_up_without_networkx_is_what_is_in_its_graph(case):
+    _, graph = case
+    every = [(u, v, edge) for u, v, edge in graph.nx.edges(data="edge") if edge.kind not in SSA]
+    assert sorted(graph.boundaries(), key=str) == sorted(every, key=str)
+    uses = edges(graph, *SSA)
+    for op in graph.ops:
+        entering = [(u, edge) for u, v, edge in every if v == op.id]
+        assert sorted(graph.entering(op), key=str) == sorted(entering, key=str)
+        own = [(v, edge.operand, edge.result) for u, v, edge in uses if u == op.id]
+        for result in range(len(op.types)):
+            users = sorted((v, operand) for v, operand, used in own if used == result)
+            assert list(graph.users((op.id, result))) == users
+            assert [(user.id, edge.operand) for user, edge in graph.uses(op, result)] == users
+        found = [(user.id, edge.operand, edge.result) for user, edge in graph.uses(op)]
+        assert found == sorted(own)
+
+
 def test_edges_carry_the_type_and_sharding_of_their_value(case):
     _, graph = case
     for producer, consumer, edge in edges(graph, *SSA):

@@ -1,6 +1,8 @@
 """Differences of two propagations: which values, where they begin, what follows from each."""
 
+import gc
 import json
+import weakref
 from functools import cache
 
 import pytest
@@ -115,6 +117,20 @@ def test_different_programs_match_arguments_by_path():
     assert all(one == other for one, other in matched)
     found = propagated_diff(side("adamw", mlp), side("sgd", wide), by_name=True)
     assert found.compared + sum(found.not_comparable.values()) == len(mlp.propagated.values)
+
+
+def test_modules_are_paired_once_for_each_way_and_forgotten_with_them():
+    a = Inspection(resolve("mlp"), ("shardy",)).graph()
+    b = Inspection(resolve("mlp", settings={"optimizer": "sgd"}), ("shardy",)).graph()
+    by_name, by_number = value_pairs(a, b, by_name=True), value_pairs(a, b)
+    assert by_name != by_number
+    assert value_pairs(a, b, by_name=True) is by_name
+    assert value_pairs(a, b) is by_number
+    assert value_pairs(b, a) != by_number
+    kept = weakref.ref(a)
+    del a
+    gc.collect()
+    assert kept() is None
 
 
 @pytest.mark.parametrize("name", ["shard_map", "shard_map_grad", "shard_map_nested"])
