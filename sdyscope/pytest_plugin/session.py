@@ -47,7 +47,7 @@ class Tests:
         self.updating = bool(config.getoption("sharding_update"))
         self.known: Outcomes | None = None
 
-    @property
+    # No property: pluggy may read all there are when it looks for hooks.
     def outcomes(self) -> Outcomes:
         """What became of the snapshots."""
         from sdyscope.pytest_plugin.reporting import Outcomes
@@ -122,7 +122,7 @@ class Tests:
         if said is not None:
             from sdyscope.pytest_plugin.reporting import TestOutcome
 
-            self.outcomes.by_test[report.nodeid] = TestOutcome.read(said)
+            self.outcomes().by_test[report.nodeid] = TestOutcome.read(said)
 
     # The end.
 
@@ -145,7 +145,7 @@ class Tests:
 
     def _keep(self, unused: Any) -> None:
         if unused:
-            self.outcomes.unused_files.update(unused)
+            self.outcomes().unused_files.update(unused)
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """Says what became of the snapshots."""

@@ -8,7 +8,8 @@ from sdyscope.inspection import Inspection
 from sdyscope.snapshots import compare, read_snapshots
 from sdyscope.targets import resolve
 
-V1 = Path(__file__).parent.parent / "snapshots" / "version_1.snap"
+GOLDEN = Path(__file__).parent.parent / "snapshots"
+V1, V2 = GOLDEN / "version_1.snap", GOLDEN / "version_2.snap"
 
 PROGRAM = """
 import jax
@@ -101,6 +102,15 @@ def test_what_was_written_with_another_jax_still_holds():
     before = read_snapshots(V1.read_text())[0]
     found = compare(before, Inspection(resolve("mlp"), ("shardy",)).snapshot())
     assert found.is_same, found
+
+
+@pytest.mark.compiles
+def test_so_does_what_was_compiled_with_another_jax():
+    (before,) = read_snapshots(V2.read_text())
+    now = Inspection(resolve("mlp"), ("shardy",)).snapshot(before.stages, before.hardware)
+    found = compare(before, now)
+    assert found.is_same, found
+    assert not found.not_compared
 
 
 def test_a_constraint_that_changed_is_named_and_nothing_is_written(sdyscope, target, golden):

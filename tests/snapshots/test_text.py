@@ -243,6 +243,16 @@ def test_version_1_is_read():
     assert update(V1.read_text(), [one, two]) == V1.read_text()
 
 
+def test_version_2_is_read():
+    text = V1.with_name("version_2.snap").read_text()
+    (one,) = read_snapshots(text)
+    held = {key.name: items for key, items in one.items.items() if key.kind == "memory"}
+    assert held["argument params"] == (
+        Item((Cell("partitioned", "a device holds 70,656 B, 52,992 B of it copies"),)),
+    )
+    assert update(text, [one]) == text == write([one])
+
+
 BAD = {
     "": "this is no snapshot",
     "module {}": "this is no snapshot",
