@@ -302,8 +302,17 @@ def unused_axis_of_size_one():
     return program(lambda x: x * 2, array((16, 32), "data", mesh=SKINNY))
 
 
+def helper(x: Any) -> Any:
+    return constrain(jnp.sin(x), on("data"))
+
+
 @finds("conflicting-constraints", "jit(")
-def twice_otherwise():
+def helper_and_caller():
+    return program(lambda x: constrain(helper(x), on(None, "data")), array((16, 32)))
+
+
+@finds("conflicting-constraints", "jit(", severity="note")
+def in_two_steps():
     return program(
         lambda x: constrain(constrain(jnp.sin(x), on("data")), on(None, "data")), array((16, 32))
     )

@@ -52,6 +52,10 @@ def _place(one: Annotation) -> object:
     return one.op if one.source is None else (one.source.file, one.source.line)
 
 
+def _function(one: Annotation) -> tuple[str, str] | None:
+    return None if one.source is None else (one.source.file, one.source.function)
+
+
 def _conflict(subject: Subject, one: Annotation, other: Annotation, *, chained: bool) -> Finding:
     where = f" at {other.source}" if other.source is not None else ""
     sliced = _cuts(other, one) or (not chained and _cuts(one, other))
@@ -64,9 +68,11 @@ def _conflict(subject: Subject, one: Annotation, other: Annotation, *, chained: 
         if sliced
         else ": the compiler satisfies both, and moves it from one to the other."
     )
+    # Two in a row in one function are how a move in two steps is written.
+    in_steps = chained and _function(one) == _function(other)
     return Finding(
         "conflicting-constraints",
-        "note" if sliced else "warning",
+        "note" if sliced or in_steps else "warning",
         message,
         tensor=one.path,
         kind="constraint",
@@ -187,11 +193,13 @@ CONSTRAINT_RULES = (
         what the first returns with nothing between the two. Both are satisfied, and the value is
         moved: the usual cause is a helper that constrains what its caller constrains already.
 
-        A note where no device needs what it does not have: from whole to cut, say. Constraints
-        that leave a dimension `UNCONSTRAINED` do not contradict one that closes it. Arguments that
-        are constrained otherwise at once (as weights that FSDP gathers) are not found, and neither
-        are `jax.sharding.reshard`, `shard_map` and nested `jit`s: they say that a move is meant. A
-        gradient is constrained where its value is, which is told once.""",
+        A note where no device needs what it does not have: from whole to cut, say. A note, too,
+        where the two stand one behind the other in one function, which is how a move in two steps
+        is written: mixtures of experts sort their tokens first where these are, and then send
+        them. Constraints that leave a dimension `UNCONSTRAINED` do not contradict one that closes
+        it. Arguments that are constrained otherwise at once (as weights that FSDP gathers) are not
+        found, and neither are `jax.sharding.reshard`, `shard_map` and nested `jit`s: they say that
+        a move is meant. A gradient is constrained where its value is, which is told once.""",
         _conflicting,
     ),
     Rule(

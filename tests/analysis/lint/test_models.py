@@ -32,6 +32,28 @@ def test_nothing_is_wrong_with_the_reference_models(model, settings, mesh):
     assert inspection.lint(compiled=False) == ()
 
 
+@pytest.mark.parametrize(
+    ("generator", "rules"),
+    [
+        ("threefry-original", {"threefry-not-partitionable"}),
+        ("rbg", {"rng-replicated"}),
+        ("threefry", set()),
+    ],
+)
+def test_random_numbers_are_what_one_model_is_about(generator, rules):
+    inspection = Inspection(resolve("rng-gotcha", settings={"generator": generator}), ("shardy",))
+    assert {one.rule for one in inspection.lint(compiled=False)} == rules
+
+
+def test_a_move_in_two_steps_is_no_warning():
+    inspection = Inspection(resolve("axlearn-transformer"), ("shardy",))
+    found = inspection.lint(compiled=False)
+    assert {(one.rule, one.severity) for one in found} == {
+        ("conflicting-constraints", "note"),
+        ("size-one-axis", "note"),
+    }
+
+
 @pytest.mark.compiles
 def test_nor_when_they_are_compiled():
     settings = {"scan": "true", "remat": "true", "donate": "true"}
