@@ -1,0 +1,198 @@
+"""Layers that declare their parameters, the step that is made of them, experts and tracks."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+
+from sdyscope.inspection import Inspection
+from sdyscope.mesh_config import mesh_shape_from_axes
+from sdyscope.models import axlearn_transformer
+from sdyscope.models._parameter_specs import Layer, ParameterSpec, initial, partition_specs
+from sdyscope.models.axlearn_transformer import Context, Linear, MixtureOfExperts, Settings, build
+from sdyscope.targets import resolve
+
+TINY = {
+    "d_model": 16,
+    "heads": 2,
+    "head_dim": 8,
+    "d_ff": 32,
+    "vocab": 32,
+    "sequence": 8,
+}
+
+
+@pytest.fixture(scope="module")
+def inspection():
+    return Inspection(resolve("axlearn-transformer", settings=TINY))
+
+
+@pytest.fixture(scope="module")
+def program():
+    return resolve("axlearn-transformer", settings=TINY)
+
+
+def abstract_mesh(**axes):
+    return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AxisType.Auto,) * len(axes))
+
+
+# --- declarations ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair(Layer):
+    first: Linear
+    rest: tuple[Linear, ...]
+
+
+def test_specs_are_collected_into_a_tree_that_mirrors_the_layers():
+    sharded = Linear(4096, 1024, ("fsdp", "model"))
+    specs = Pair(sharded, (Linear(8, 4), Linear(4, 2, bias=False))).collect()
+    assert specs["first"] == {
+        "weight": ParameterSpec((4096, 1024), mesh_axes=("fsdp", "model")),
+        "bias": ParameterSpec(
+            (1024,), mesh_axes=("model",), initializer="zeros", weight_decay_scale=0.0
+        ),
+    }
+    assert partition_specs(specs) == {
+        "first": {"weight": PartitionSpec("fsdp", "model"), "bias": PartitionSpec("model")},
+        # Replicated, unless whoever builds the model says otherwise.
+        "layer0": {"weight": PartitionSpec(None, None), "bias": PartitionSpec(None)},
+        "layer1": {"weight": PartitionSpec(None, None)},
+    }
+
+
+def test_a_spec_without_mesh_axes_is_replicated_and_a_stack_is_on_its_own_axis():
+    scale = ParameterSpec((6,), initializer="ones")
+    assert partition_specs({"scale": scale}) == {"scale": PartitionSpec(None)}
+    stacked = scale.stacked(4, "track")
+    assert (stacked.shape, stacked.mesh_axes) == ((4, 6), ("track", None))
+    assert np.all(stacked.initial(np.random.default_rng(0)) == 1)
+
+
+def test_initial_values_have_the_variance_of_their_fan_in():
+    spec = ParameterSpec((3, 400, 50), mesh_axes=("expert", None, None))
+    values = spec.initial(np.random.default_rng(0))
+    assert values.shape == spec.shape
+    assert values.std() == pytest.approx(1 / 20, rel=0.02)
+
+
+def test_the_models_tree():
+    specs = build(Settings()).collect()
+    assert list(specs) == ["emb", "layer0", "output_norm"]
+    dense, experts = (specs["layer0"]["track"][f"layer{index}"] for index in range(2))
+    assert dense["self_attention"]["q_proj"]["weight"].mesh_axes == ("track", "fsdp", "model")
+    assert set(dense["feed_forward"]) == {"linear1", "linear2"}
+    assert experts["feed_forward"]["wi_weight"].mesh_axes == ("track", "expert", "fsdp", "model")
+    assert experts["feed_forward"]["gate_weight"].shape == (2, 64, 4)
+
+
+# --- the step -------------------------------------------------------------------------------------
+
+
+def test_the_state_goes_in_and_out_alike_and_is_donated(program):
+    lowered = program.fun.trace(*program.args).lower(lowering_platforms=("cpu",))
+    state, batch = lowered.args_info[0]
+    assert all(leaf.donated for leaf in jax.tree.leaves(state))
+    assert not any(leaf.donated for leaf in jax.tree.leaves(batch))
+    asked, _ = program.args
+    moments = [leaf for leaf in jax.tree.leaves(asked.learner) if leaf.shape]
+    params = jax.tree.leaves(asked.model)
+    assert [(m.shape, m.sharding) for m in moments] == 2 * [(p.shape, p.sharding) for p in params]
+    kept = resolve("axlearn-transformer", settings={**TINY, "donate": False})
+    info = kept.fun.trace(*kept.args).lower(lowering_platforms=("cpu",)).args_info
+    assert not any(leaf.donated for leaf in jax.tree.leaves(info))
+
+
+def test_inputs_have_the_structure_of_the_arguments(program):
+    args, _ = program.inputs()
+    for value, declared in zip(jax.tree.leaves(args), jax.tree.leaves(program.args), strict=True):
+        assert (value.shape, value.dtype) == (declared.shape, declared.dtype)
+
+
+def test_only_weights_decay():
+    """With a gradient of zero nothing but decay moves a parameter."""
+    specs = Linear(3, 2).collect()
+    learner = axlearn_transformer.make_learner(specs)
+    ones = {"weight": np.ones((3, 2)), "bias": np.ones(2)}
+    updates, _ = learner.update(jax.tree.map(np.zeros_like, ones), learner.init(ones), ones)
+    assert {name: bool(np.any(update)) for name, update in updates.items()} == {
+        "weight": True, "bias": False
+    }  # fmt: skip
+
+
+def test_what_is_lowered_is_what_was_requested(inspection):
+    assert inspection.check().passed
+    assert inspection.failures == {}
+
+
+@pytest.mark.compiles
+def test_eight_devices_compute_what_one_does(inspection):
+    ran = inspection.run(steps=1)
+    assert ran.passed
+    assert {len(one.shards) for run in ran.executions.values() for one in run.arrays} == {8}
+
+
+@pytest.mark.compiles
+def test_experts_are_reached_by_all_to_all_and_tracks_do_not_talk_inside(inspection):
+    found = inspection.collectives("shardy").collectives
+    exchanged = [one for one in found if one.kind == "all-to-all"]
+    # There and back, forward and backward.
+    assert len(exchanged) == 4
+    assert {axis.name for one in exchanged for axis in one.axes} == {"expert"}
+    over_track = [
+        (one.kind, part.scope)
+        for one in found
+        for part in one.parts
+        if any(axis.name == "track" for axis in one.axes or ())
+    ]
+    assert ("all-reduce", "jvp(block0)/synchronize") in over_track
+    # Besides, the gradient of what all tracks read, and the mean of the auxiliary losses.
+    assert {kind for kind, _ in over_track} == {"all-reduce"}
+    assert [scope for _, scope in over_track if "vmap(layer1)" in scope] == []
+    assert inspection.partitioned("shardy").rematerializations == ()
+
+
+def test_the_configuration_for_32768_devices():
+    sizes = mesh_shape_from_axes(data=-1, fsdp=256, track=8).over(32_768).sizes
+    assert tuple(sizes.values()) == (1, 16, 1, 256, 1, 8, 1)
+    settings = {**TINY, "tracks": 8, "d_model": 4096, "batch": 4096}
+    large = Inspection(resolve("axlearn-transformer", mesh=sizes, settings=settings), ["shardy"])
+    assert large.lowered["shardy"].num_devices == 32_768
+    assert large.check().passed
+    rows = {row.name: row for row in large.tensors.tensors}
+    name = "state.model['layer0']['track']['layer0']['self_attention']['q_proj']['weight']"
+    place = rows[name].lowered["shardy"].placement
+    assert place.local_shape((8, 4096, 16)) == (1, 16, 16)
+
+
+# --- experts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", [4.0, 0.5])
+def test_a_token_goes_to_its_expert_while_there_is_room(capacity):
+    layer = MixtureOfExperts(8, 12, 4, capacity)
+    rng = np.random.default_rng(0)
+    params = initial(layer.collect(), rng)
+    x = rng.standard_normal((2, 8, 8)).astype(np.float32)
+    context = Context(abstract_mesh(x=1), None, lambda value, _: value)
+    out, _ = layer(params, jnp.asarray(x), context)
+
+    gates = np.asarray(jax.nn.softmax(x @ params["gate_weight"], axis=-1))
+    expected = np.zeros_like(x)
+    dropped = 0
+    for b in range(2):
+        room = dict.fromkeys(range(4), int(np.ceil(capacity * 8 / 4)))
+        for s in range(8):
+            expert = int(np.argmax(gates[b, s]))
+            if not room[expert]:
+                dropped += 1
+                continue
+            room[expert] -= 1
+            hidden = np.asarray(jax.nn.gelu(x[b, s] @ params["wi_weight"][expert]))
+            expected[b, s] = gates[b, s, expert] * (hidden @ params["wo_weight"][expert])
+    np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
+    assert (dropped > 0) == (capacity < 1)
