@@ -183,10 +183,9 @@ class PropagationView {
       return;
     }
     const more = moved.length - 2;
-    slots.now.replaceChildren(
-      ...moved.slice(0, 2).map((at) => this.#sentence(at)),
-      ...(more > 0 ? [el("p.muted", {}, `and ${count(more, "more move")} in this step`)] : []),
-    );
+    const said = moved.slice(0, 2).map((at) => this.#sentence(at));
+    if (more > 0) said.at(-1).append(el("span.muted", {}, ` and ${count(more, "more move")}`));
+    slots.now.replaceChildren(...said);
   }
 
   #sentence(at) {

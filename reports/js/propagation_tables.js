@@ -13,8 +13,8 @@ export function stepColumns(propagation, shared) {
     {
       name: "number",
       title: "step",
-      chars: 6,
-      least: 5,
+      chars: 7,
+      least: 6.5,
       priority: 0,
       render: (cell, move) => cell.append(whole(propagation.numbers[move])),
     },

@@ -1,5 +1,7 @@
 // What the graph says of values as of a step: the same questions as graph_values.js answers of the end.
 
+import { whole } from "./format.js";
+
 /** How far something is: nothing of what it will be sharded on, some of it, or all. */
 const [NOTHING, SOME, ALL] = ["nothing", "some", "all"];
 
@@ -108,7 +110,9 @@ export class StepValues {
   /** What is said of a group below its name. */
   words(group) {
     const progress = this.progress(group);
-    return progress ? `${progress.done} of ${progress.of} sharded` : "nothing is sharded";
+    return progress
+      ? `${whole(progress.done)} of ${whole(progress.of)} sharded`
+      : "nothing is sharded";
   }
 
   standing(item) {
