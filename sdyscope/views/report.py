@@ -10,11 +10,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
-from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.analysis.lint import linted
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.hardware import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
-from sdyscope.views import check, comms, memory, propagate, show
+from sdyscope.views import check, comms, lint, memory, propagate, show
 from sdyscope.views.check import FindingDocument
 from sdyscope.views.report_headlines import Headline, headlines
 from sdyscope.views.report_stages import Stage, StageName, Unavailable, stages
@@ -47,6 +48,7 @@ class Report:
       headlines: what is most worth knowing, the most important first.
       show: its tensors as requested and lowered.
       check: what was requested against what was lowered.
+      lint: what the rules of `sdyscope lint` find, as far as the stages that are here go.
       propagate: every value after propagation; null where that is not known.
       memory: what a device holds; null where it was not compiled.
       comms: what a device sends; null likewise.
@@ -68,6 +70,7 @@ class Report:
     headlines: tuple[Headline, ...]
     show: show.ShownProgram
     check: check.Check
+    lint: lint.Lint
     propagate: propagate.Propagate | None
     memory: memory.Memory | None
     comms: comms.Comms | None
@@ -77,9 +80,10 @@ class Report:
     @property
     def findings(self) -> tuple[FindingDocument, ...]:
         """Every finding of any stage, each once, the most severe first."""
-        found = dict.fromkeys(self.check.findings)
-        for compiled in self.memory.compiled if self.memory is not None else ():
-            found |= dict.fromkeys(compiled.findings)
+        rules = {rule.name for rule in self.lint.rules}
+        found = dict.fromkeys(lint.folded(self.lint.findings))
+        # The rules have what check and memory find, said once for both partitioners.
+        found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
         if self.run is not None:
             found |= dict.fromkeys(self.run.findings)
         order = ("error", "warning", "note")
@@ -154,6 +158,7 @@ def document(
         headlines=headlines(shown, checked, decided, held, sent),
         show=shown,
         check=checked,
+        lint=_linted(inspection, on, compiled),
         propagate=decided,
         memory=held,
         comms=sent,
@@ -162,6 +167,14 @@ def document(
     )
     notify("writing", steps, steps)
     return made
+
+
+def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> lint.Lint:
+    try:
+        found = linted(inspection, compiled=compiled, on=on)
+    except TargetError:  # no such hardware here: what is missing says so
+        found = linted(inspection, compiled=False)
+    return lint.document(inspection.name, found)
 
 
 def _or_missing(
