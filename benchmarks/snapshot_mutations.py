@@ -60,6 +60,7 @@ def build(
     mesh: Any,
     *,
     arguments: Callable[[Any], Any] = lambda args: args,
+    inputs: Callable[[Any], Any] = lambda shardings: shardings,
     results: Callable[[Any], Any] = lambda shardings: shardings,
     constraint: Callable[[int, Any, Any], Any] = lambda number, x, sharding: sharding,
     wrapped: Callable[[Any], Any] = lambda fun: fun,
@@ -83,6 +84,8 @@ def build(
             numbers = itertools.count()  # Each trace calls the constraints anew.
             return wrapped(fun)(*args, **kwargs)
 
+        if "in_shardings" in options:
+            options = {**options, "in_shardings": inputs(options["in_shardings"])}
         if "out_shardings" in options:
             options = {**options, "out_shardings": results(options["out_shardings"])}
         calls.append(options)
@@ -278,7 +281,9 @@ def mutations(
         for how, spec in chosen(respecified(leaf.sharding.spec, leaf.shape, mesh), moving, name):
             other = leaf.update(sharding=NamedSharding(mesh, spec))
             change = functools.partial(_replaced, number, other)
-            yield Mutation("argument", f"{name} {how}", functools.partial(make, arguments=change))
+            inputs = functools.partial(_as_given, number, other.sharding)
+            made = functools.partial(make, arguments=change, inputs=inputs)
+            yield Mutation("argument", f"{name} {how}", made)
     if base.out_shardings is not None:
         traced = base.program.fun.trace(*base.program.args, **base.program.kwargs)
         shapes = [leaf.shape for leaf in jax.tree.leaves(traced.out_info)]
@@ -321,6 +326,15 @@ def _replaced(number: int, other: Any, tree: Any) -> Any:
 
     leaves, structure = jax.tree.flatten(tree)
     leaves[number] = other
+    return jax.tree.unflatten(structure, leaves)
+
+
+def _as_given(number: int, sharding: Any, shardings: Any) -> Any:
+    """``in_shardings`` that say of an argument what the argument says itself."""
+    import jax
+
+    leaves, structure = jax.tree.flatten(shardings, is_leaf=lambda leaf: leaf is None)
+    leaves[number] = sharding
     return jax.tree.unflatten(structure, leaves)
 
 

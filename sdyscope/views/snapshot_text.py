@@ -41,6 +41,9 @@ def paragraphs(found: Snapshot) -> Iterator[Paragraph]:
         yield Paragraph(
             f"{name}: unused; {found.file} has it, and it is none of the targets", "warning", hang=2
         )
+    if found.action == "update":
+        done = "written" if found.written else "nothing was written"
+        yield Paragraph(f"{found.file}: {done}", "muted", hang=2)
     yield from _hints(found)
 
 

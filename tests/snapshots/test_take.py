@@ -97,6 +97,28 @@ def test_it_says_the_same_of_the_same_program_written_otherwise(whole):
     assert found.is_same, list(found.changes)
 
 
+def test_other_specs_of_a_shard_map_are_told_at_its_boundary():
+    def program(specs):
+        def body(params, x):
+            mapped = jax.shard_map(
+                lambda w, y: (y.sum() + w).sum().reshape(1, 1),
+                mesh=MESH,
+                in_specs=specs,
+                out_specs=P("data", "model"),
+            )
+            with jax.named_scope("mix"):
+                return mapped(params["w"], x)
+
+        return taken(body, stages=ALL[:3], partitioners=("shardy",))
+
+    before = program((P("data"), P("model")))
+    after = program((P("data"), P(None, "model")))
+    changed = [(one.key.kind, one.key.name) for one in compare(before, after).changes]
+    assert ("shard_map input", "mix #1") in changed
+    assert ("shard_map input", "mix #0") not in changed
+    assert compare(before, program((P(("data",), None), P("model", None)))).is_same
+
+
 @pytest.mark.parametrize("partitioner", BOTH)
 def test_another_sharding_is_found_at_its_tensor_and_where_it_leads(whole, partitioner):
     only = taken(step, partitioners=(partitioner,))
