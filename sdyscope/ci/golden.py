@@ -9,6 +9,7 @@ from pathlib import Path
 from sdyscope.annotations import split_scope
 from sdyscope.ci.config import SnapshotFile, Target
 from sdyscope.ci.outcome import Found
+from sdyscope.errors import TargetError
 from sdyscope.findings import Finding
 from sdyscope.snapshots import Change, Comparison, Item, Key, Snapshot, compare, take, write
 from sdyscope.snapshots.inside import scope_name
@@ -55,6 +56,14 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
     if section is not None:
         stages = stages or section.snapshot.stages
         on = on or section.snapshot.hardware or None
+    if "partitioned" in (stages or ()) and not target.compiles:
+        raise TargetError(
+            f"The golden file of {target.name} has the stage partitioned, and compile = false "
+            "forbids that.",
+            file=target.place.file,
+            line=target.place.line,
+            hint="Give its snapshot stages without partitioned.",
+        )
     now = take(staged, stages, on=on, name=target.name)
     made = write([now])
     if section is None:

@@ -75,7 +75,7 @@ def judge(config: Config, target: Target, inspection: Inspection) -> Outcome:
         outcomes.append(CheckOutcome(check, done.words, seconds, trouble, not_run))
         found += done.found
         spent, snapshot = spent + done.spent, done.snapshot or snapshot
-    found, used = _ignored(config, target, found)
+    found, used = _ignored(config, target, _joined(found, inspection))
     is_whole = not any(one.trouble for one in outcomes)
     if is_whole:
         found += unused_ignores(target.ignores, used)
@@ -185,6 +185,20 @@ def _check_axes(config: Config, target: Target, budgets: Budgets, inspection: In
                 column=place.column + 1,
                 hint=error.hint,
             )
+
+
+def _joined(found: Sequence[Found], inspection: Inspection) -> list[Found]:
+    """What is found alike under every partitioner, once."""
+    under: dict[Found, list[Found]] = {}
+    for one in found:
+        alike = replace(one, finding=replace(one.finding, partitioner=None))
+        under.setdefault(alike, []).append(one)
+    made: list[Found] = []
+    for alike, members in under.items():
+        partitioners = {one.finding.partitioner for one in members}
+        everywhere = len(partitioners) > 1 and partitioners >= set(inspection.lowered)
+        made += [alike] if everywhere else members
+    return made
 
 
 def _ignored(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
@@ -164,8 +165,12 @@ def find_config(folder: Path) -> Path:
 
 
 def _is_configured(file: Path) -> bool:
-    # What is no TOML is told of by whoever reads it, if it means us.
-    return "tool.sdyscope" in _text(file)
+    text = _text(file)
+    try:
+        tool = tomllib.loads(text).get("tool", {})
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return "tool.sdyscope" in text  # then it is told of what is wrong with it
+    return isinstance(tool, Mapping) and "sdyscope" in tool
 
 
 def _text(file: Path) -> str:

@@ -179,6 +179,8 @@ def read_toml(text: str, path: Path) -> Mapping[str, Any]:
             line=int(at[1]) if at else None,
             column=int(at[2]) if at else None,
         ) from error
+    except RecursionError as error:
+        raise TargetError("The file is nested too deep to be read.", file=path) from error
 
 
 def _yaml(text: str, path: Path) -> Any:

@@ -175,6 +175,29 @@ def test_a_file_without_targets_says_so(written, text):
         read_config(written(text))
 
 
+def test_a_file_that_is_nested_too_deep_says_so(written):
+    file = written("[tool.sdyscope]\nx = " + "[" * 100_000)
+    with pytest.raises(TargetError, match="nested too deep"):
+        read_config(file)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ("[tool]\nsdyscope = {}\n", True),
+        ("[tool.sdyscope.targets.a]\n x =", True),  # so that somebody says what is wrong
+        ('[project]\ndependencies = ["sdyscope"]\n', False),
+    ],
+)
+def test_what_counts_as_a_configuration(written, text, is_found):
+    file = written(text)
+    if is_found:
+        assert find_config(file.parent) == file
+    else:
+        with pytest.raises(TargetError, match=r"no pyproject\.toml with"):
+            find_config(file.parent)
+
+
 def test_the_nearest_file_is_found(written, tmp_path):
     file = written(WHOLE)
     inner = tmp_path / "a" / "b"
