@@ -46,6 +46,12 @@ class Answer:
     what: What
     comparison: Comparison | None = None
 
+    @property
+    def left_out(self) -> str:
+        """What of it was not compared, as only one side has it; empty for nothing."""
+        found = self.comparison
+        return "" if found is None or self.what == "written" else " and ".join(found.not_compared)
+
 
 @dataclass
 class Golden:
@@ -108,7 +114,12 @@ class Golden:
         made = update(text, [taken], file=self.shown) if text else write([taken])
         if made == text:
             return False
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise TargetError(
+                f"cannot make the folder of this file: {error.strerror or error}", file=self.shown
+            ) from error
         write_atomically(self.path, made)
         return True
 

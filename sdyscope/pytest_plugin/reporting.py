@@ -23,23 +23,24 @@ class TestOutcome:
 
     Attributes:
         file: its file.
-        answers: what each snapshot is called, and what the comparison came to.
+        answers: what each snapshot is called, what the comparison came to, and what was left out
+            of it, as only one side has it.
         unused: what is in the file and was not compared, of a test that passed.
     """
 
     __test__ = False
 
     file: str
-    answers: tuple[tuple[str, str], ...]
+    answers: tuple[tuple[str, str, str], ...]
     unused: tuple[str, ...]
 
     @classmethod
     def of(cls, golden: Golden, *, passed: bool) -> TestOutcome:
         """What there is to say once the test has run."""
-        answers = dict.fromkeys((one.name, one.what) for one in golden.answers)
+        answers = dict.fromkeys((one.name, one.what, one.left_out) for one in golden.answers)
         unused: list[str] = []
         if passed:
-            compared = {name for name, _ in answers}
+            compared = {name for name, _, _ in answers}
             # Of a file that can't be read, whoever compares with it is told.
             with contextlib.suppress(SdyscopeError):
                 unused = [name for name in golden.snapshots() if name not in compared]
@@ -95,7 +96,7 @@ class Outcomes:
 
     def lines(self, updating: bool) -> Iterator[tuple[str, str]]:
         """The summary: each line with how good it is: ``green``, ``yellow`` or ``red``."""
-        counts = Counter(what for one in self.by_test.values() for _, what in one.answers)
+        counts = Counter(what for one in self.by_test.values() for _, what, _ in one.answers)
         words = {"same": "as before", "changed": "changed", "missing": "missing"}
         words["written"] = "written"
         told = [f"{counts[what]:,} {text}" for what, text in words.items() if counts[what]]
@@ -108,9 +109,14 @@ class Outcomes:
         yield ", ".join(told) or "none compared", "red" if bad else "green"
         for what, colour in (("changed", "red"), ("missing", "red"), ("written", "green")):
             for one in sorted(self.by_test.values(), key=lambda one: one.file):
-                for name, came_to in one.answers:
+                for name, came_to, _ in one.answers:
                     if came_to == what:
                         yield f"{shown(one.file)}: {name}: {words[what]}", colour
+        for one in self.by_test.values():
+            for name, _, left_out in one.answers:
+                if left_out:
+                    text = f"{name}: not compared: {left_out}, which one side does not have"
+                    yield f"{shown(one.file)}: {text}", "yellow"
         for file, names in unused:
             for name in names:
                 yield f"{shown(file)}: {name}: unused; its test passed without it", "yellow"

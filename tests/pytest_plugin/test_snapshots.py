@@ -157,6 +157,22 @@ def test_what_no_test_has_is_reported_and_kept_until_told(written):
     run(written).stdout.fnmatch_lines(["2 as before"])
 
 
+def test_what_is_not_compared_is_told(written):
+    path = written.path / "__snapshots__" / "test_suite" / "test_step[data].snap"
+    text = path.read_text().replace("stages requested", "stages requested, lowered")
+    path.write_text(text)
+    done = run(written)
+    done.stdout.fnmatch_lines(
+        ["4 as before", "*data*.snap: step: not compared: lowered, which one side does not have"]
+    )
+
+
+def test_a_folder_that_can_not_be_made_is_told(suite):
+    (suite.path / "__snapshots__").write_text("in the way")
+    done = run(suite, "--sharding-update", "-k", "two", ok=1)
+    done.stdout.fnmatch_lines(["E *cannot make the folder of this file: *"])
+
+
 @pytest.mark.parametrize(
     "words",
     [
