@@ -97,13 +97,16 @@ def mirrored(results: Sequence[Leaf], arguments: Sequence[Leaf]) -> dict[int, in
     and type.
     """
     found: dict[int, int] = {}
+    # Only those that end alike can be the same.
+    alike: dict[object, list[int]] = {}
+    for other, argument in enumerate(arguments):
+        alike.setdefault((argument.shape, argument.dtype, argument.keys[-1]), []).append(other)
     for number, result in enumerate(results):
         best = 0
-        for other, argument in enumerate(arguments):
-            if (argument.shape, argument.dtype) == (result.shape, result.dtype):
-                shared = _same_value(result.keys[1:], argument.keys[1:])
-                if shared > best:
-                    best, found[number] = shared, other
+        for other in alike.get((result.shape, result.dtype, result.keys[-1]), ()):
+            shared = _same_value(result.keys[1:], arguments[other].keys[1:])
+            if shared > best:
+                best, found[number] = shared, other
     bare: dict[tuple[object, ...], tuple[list[int], list[int]]] = {}
     for number, result in enumerate(results):
         if number not in found and all(map(_is_index, result.keys[1:])):

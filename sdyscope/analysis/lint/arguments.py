@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from sdyscope.analysis.lint.placed import Placed, axes_of, spec_words
 from sdyscope.analysis.lint.rule import NotApplicable, Rule, Unavailable
 from sdyscope.analysis.lint.subject import Subject
-from sdyscope.analysis.search_paths import followed, mirrored
 from sdyscope.findings import Finding
 from sdyscope.mesh import Mesh
 
@@ -22,12 +21,13 @@ _MOST = 0.5
 
 def _under_sharded(subject: Subject) -> Iterator[Finding]:
     mesh = subject.mesh
-    known = [one for one in subject.arguments if one.placement is not None and one.shape]
-    leads = _leads(known)
+    known = subject.arguments
+    leads = subject.parameters
     told: set[int] = set()
     groups: dict[str, list[int]] = {}
     for number, one in enumerate(known):
-        groups.setdefault(one.group, []).append(number)
+        if one.placement is not None and one.shape:
+            groups.setdefault(one.group, []).append(number)
     # A parameter is told before what the optimizer keeps of it, which is mostly found beside it.
     for group, numbers in sorted(groups.items(), key=lambda item: item[1][0] in leads):
         members = [known[number] for number in numbers]
@@ -35,7 +35,7 @@ def _under_sharded(subject: Subject) -> Iterator[Finding]:
             continue
         usual = _usual_axes(members, mesh)
         held = sum(one.bytes_per_device for one in members)
-        for number in numbers:
+        for number in sorted(numbers, key=lambda each: each in leads):
             one = known[number]
             missing = _could_have(one, usual, mesh)
             if not missing:
@@ -109,27 +109,15 @@ def _could_have(one: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[tupl
     return found
 
 
-def _leads(known: Sequence[Placed]) -> dict[int, int]:
-    """Of each tensor that an optimizer keeps of a parameter, that parameter; by number."""
-    leaves = [one.leaf for one in known]
-    found: dict[int, int] = {}
-    for number, leaf in enumerate(leaves):
-        lead = followed(leaf, leaves)
-        # What belongs to one another in both directions is two of a kind, such as two sets of
-        # parameters; the shorter path is the parameter's.
-        if lead is not None and len(leaves[lead].keys) < len(leaf.keys):
-            found[number] = lead
-    return found
-
-
 def _state_differs(subject: Subject) -> Iterator[Finding]:
     mesh = subject.mesh
-    known = [one for one in subject.arguments if one.placement is not None and one.shape]
-    leads = _leads(known)
+    known, leads = subject.arguments, subject.parameters
     if not leads:
         raise NotApplicable("No argument belongs to another, as an optimizer's state does.")
     for number, lead in leads.items():
         state, parameter = known[number], known[lead]
+        if state.placement is None or parameter.placement is None or not state.shape:
+            continue
         if state.known == parameter.known or _refines(state, parameter, mesh):
             continue
         yield Finding(
@@ -154,7 +142,7 @@ def _refines(state: Placed, parameter: Placed, mesh: Mesh) -> bool:
 def _next_differs(subject: Subject) -> Iterator[Finding]:
     mesh = subject.mesh
     arguments, results = subject.arguments, subject.results
-    pairs = mirrored([one.leaf for one in results], [one.leaf for one in arguments])
+    pairs = subject.next_values
     # Two arrays that are all of an argument and of a result need not be the same thing.
     pairs = {
         number: other

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.lint.placed import Placed, axes_of, spec_words
 from sdyscope.analysis.lint.rule import NotApplicable, Rule
 from sdyscope.analysis.lint.subject import Subject
-from sdyscope.analysis.search_paths import mirrored
 from sdyscope.findings import Finding
 
 __all__ = ["BATCH_RULES"]
@@ -66,8 +65,7 @@ def _batches(subject: Subject) -> Sequence[Placed]:
     Other arguments that a train step does not return may be parameters that are not trained.
     """
     arguments = subject.arguments
-    pairs = mirrored([one.leaf for one in subject.results], [one.leaf for one in arguments])
-    carried = {arguments[number].group for number in pairs.values()}
+    carried = {arguments[number].group for number in subject.next_values.values()}
     found = []
     for one in arguments:
         if not one.shape or one.group in carried:

@@ -11,6 +11,7 @@ from sdyscope.analysis.collective_totals import Collectives
 from sdyscope.analysis.lint.placed import Placed, placed
 from sdyscope.analysis.lint.rule import NotApplicable, Unavailable
 from sdyscope.analysis.memory import Memory
+from sdyscope.analysis.search_paths import followed, mirrored
 from sdyscope.analysis.value_names import ValueNames
 from sdyscope.annotations import Annotation
 from sdyscope.convert import in_words
@@ -212,6 +213,29 @@ class Subject:
     def results(self) -> tuple[Placed, ...]:
         """The results, likewise."""
         return placed(self.program.tensors, "result", self.partitioner, self._compiled_memory)
+
+    @cached_property
+    def next_values(self) -> Mapping[int, int]:
+        """Which results are the next values of which arguments, by their numbers."""
+        return mirrored([one.leaf for one in self.results], [one.leaf for one in self.arguments])
+
+    @cached_property
+    def parameters(self) -> Mapping[int, int]:
+        """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
+        leaves = [one.leaf for one in self.arguments]
+        # Only those that end alike can belong together.
+        alike: dict[object, list[int]] = {}
+        for number, leaf in enumerate(leaves):
+            alike.setdefault((leaf.shape, leaf.keys[-1]), []).append(number)
+        found: dict[int, int] = {}
+        for number, leaf in enumerate(leaves):
+            others = alike[leaf.shape, leaf.keys[-1]]
+            lead = followed(leaf, [leaves[other] for other in others])
+            # What belongs together in both directions is two of a kind, such as two sets of
+            # parameters; the shorter path is the parameter's.
+            if lead is not None and len(leaves[others[lead]].keys) < len(leaf.keys):
+                found[number] = others[lead]
+        return found
 
     @property
     def _compiled_memory(self) -> Memory | None:
