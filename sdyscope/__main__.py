@@ -13,6 +13,7 @@ import click
 from sdyscope import child
 from sdyscope.commands import cli
 from sdyscope.errors import SdyscopeError
+from sdyscope.jax_log import tell_briefly
 
 #: Exit status of bad usage, bad input and everything else that left no answer.
 FAILED = 2
@@ -44,6 +45,7 @@ def run_here(arguments: Sequence[str]) -> int:
       went wrong has then been said on standard error, in one sentence.
     """
     words = tuple(arguments)
+    tell_briefly()
     try:
         return int(cli.main(words, prog_name="sdyscope", standalone_mode=False, obj=words) or 0)
     except SdyscopeError as error:
