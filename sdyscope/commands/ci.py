@@ -66,7 +66,9 @@ if TYPE_CHECKING:
     help="Print one JSON document (docs/schema describes it) instead of tables.",
 )
 @click.option("--verbose", is_flag=True, help="Pass on what the compiler logs, on standard error.")
-@click.option("--outcome", is_flag=True, hidden=True)
+@click.option(
+    "--outcome", is_flag=True, hidden=True, help="Print what came of one target, for ci itself."
+)
 def command(
     config: str | None,
     names: tuple[str, ...],

@@ -295,6 +295,7 @@ def test_standard_error_of_the_compiler_is_kept():
 
     class Noisy(jax.stages.Traced):
         fun_name = "noisy"
+        jaxpr = stage.jaxpr
 
         def __init__(self):
             pass
