@@ -213,3 +213,16 @@ def test_what_cannot_be_lowered_is_called_by_the_programs_name():
     found = inspect(jax.jit(lambda x: x), abstract((6, 4), "data"), name="train")
     with pytest.raises(CompilerError, match=r"^train can't be lowered under shardy"):
         found.check()
+
+
+def test_under_some_partitioners_nothing_is_done_again():
+    both = inspect(jax.jit(jnp.tanh), abstract((16, 8), "data"))
+    early = both.under(["shardy"])
+    assert early.partitioners == tuple(early.lowered) == ("shardy",)
+    assert early.traced is both.traced
+    graph = both.graph("gspmd")
+    late = both.under(["gspmd"])
+    assert late.partitioners == ("gspmd",)
+    assert late.graph() is graph
+    assert late.lowered["gspmd"] is both.lowered["gspmd"]
+    assert both.under(["gspmd", "shardy"]) is both

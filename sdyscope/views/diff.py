@@ -272,8 +272,7 @@ def _op(found: OpDiff) -> OpDifference:
 def summary(diff: Diff) -> Iterator[Paragraph]:
     """The total, first of all."""
     every: tuple[_Compared, ...] = (*diff.programs, *diff.propagated, *diff.partitioned)
-    for found in diff.snapshots:
-        yield from snapshot_text.comparison(found, snapshot_text.OF_TWO)
+    yield from snapshot_text.comparisons(diff.snapshots, snapshot_text.OF_TWO)
     if diff.snapshots:
         pass  # Each is told in whole.
     elif len(every) == 1 and not (diff.only_a or diff.only_b):

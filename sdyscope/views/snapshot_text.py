@@ -32,8 +32,7 @@ OF_TWO = Sides("only in the first: ", "only in the second: ", "the same in both"
 
 def paragraphs(found: Snapshot) -> Iterator[Paragraph]:
     """A line a program, what changed of each, and what the file lacks or has too much."""
-    for one in found.compared:
-        yield from comparison(one)
+    yield from comparisons(found.compared)
     for name in found.missing:
         done = "added to" if found.written else "missing from"
         yield Paragraph(f"{name}: {done} {found.file}", "good" if found.written else "bad", hang=2)
@@ -66,6 +65,16 @@ def _hints(found: Snapshot) -> Iterator[Paragraph]:
 def is_same(one: ComparisonDocument) -> bool:
     """Whether nothing differs that was compared."""
     return not one.header and not one.changes
+
+
+def comparisons(
+    every: Sequence[ComparisonDocument], sides: Sides = OF_PROGRAM
+) -> Iterator[Paragraph]:
+    """What changed of each program, with an empty line behind what is long."""
+    for number, one in enumerate(every):
+        if number and not is_same(every[number - 1]):
+            yield Paragraph("")
+        yield from comparison(one, sides)
 
 
 def comparison(one: ComparisonDocument, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
