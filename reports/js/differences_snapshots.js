@@ -136,20 +136,20 @@ function table(changes, labels) {
       el(
         "tbody",
         {},
-        changes.map((change) => row(change)),
+        changes.map((change) => row(change, labels)),
       ),
     ),
   );
 }
 
-function row(change) {
+function row(change, labels) {
   const [before, after] = [stages(change.before), stages(change.after)];
   const isOther = (key, text, others) => others.size && others.get(key) !== text;
-  const side = (own, others) =>
+  const side = (own, others, label) =>
     own.size
       ? el(
           "td",
-          {},
+          { data: { side: label } },
           el(
             "dl.snapshot-stages",
             {},
@@ -163,7 +163,7 @@ function row(change) {
             ]),
           ),
         )
-      : el("td.muted", {}, "not there");
+      : el("td.muted", { data: { side: label } }, "not there");
   const type =
     change.typeAfter === change.typeBefore
       ? change.typeBefore
@@ -179,8 +179,8 @@ function row(change) {
       el("span.muted", {}, ` ${change.kind}${change.count > 1 ? ` ×${whole(change.count)}` : ""}`),
       type ? el("div", {}, el("code.muted", {}, type)) : null,
     ),
-    side(before, after),
-    side(after, before),
+    side(before, after, labels[0]),
+    side(after, before, labels[1]),
   );
 }
 

@@ -115,6 +115,7 @@ def command(
         raise TargetError("--tensor is one picture.", hint="Leave it out, or name -o FILE.svg.")
     if len(on) > 2:
         raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
+    snapshots = report_differences.of_snapshots(target, second)
     if second is not None or len(on) > 1:
         if chosen != "html" or run:
             raise TargetError(
@@ -122,9 +123,8 @@ def command(
                 hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
             )
         where = path or Path("differences.html")
-        content = report_differences.of_snapshots(target, second)
-        if content is not None:
-            return _written(where, content)
+        if snapshots is not None:
+            return _written(where, snapshots)
         if second is not None:
             _check_not_compiled(second)
         content = report_differences.page(

@@ -134,6 +134,7 @@ def test_two_snapshots_are_a_page_of_differences(sdyscope, target, tmp_path):
     assert sdyscope("report", *golden, "-o", page).status == 0
     assert "a.txt" in page.read_text()
     sdyscope("report", golden[0], target, "-o", page).said("is a snapshot", "--check")
+    sdyscope("report", golden[0], "-o", page).said("nothing to compare it with")
 
 
 @pytest.mark.compiles
