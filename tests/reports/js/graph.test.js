@@ -3,7 +3,15 @@ import { test } from "node:test";
 import { path } from "../../../reports/js/graph_draw.js";
 import { Layout } from "../../../reports/js/graph_layout.js";
 import { GraphModel, ROOT } from "../../../reports/js/graph_model.js";
+import {
+  lanes,
+  oneLevelMore,
+  openAtFirst,
+  readOpen,
+  writeOpen,
+} from "../../../reports/js/graph_open.js";
 import { Pan } from "../../../reports/js/graph_pan.js";
+import { StepValues } from "../../../reports/js/propagation_values.js";
 import * as dagre from "../../../reports/vendor/dagre.js";
 
 const column = (values) => ({ values });
@@ -177,4 +185,50 @@ test("scaling keeps the point under the pointer", () => {
   pan.fit({ x: 0, y: 0, width: 400, height: 100 }, 848, 648);
   assert.equal(pan.scale, 1);
   assert.equal(pan.x, 224);
+});
+
+test("a use that passes what is left out knows it", () => {
+  const model = new GraphModel(program());
+  const [use] = model.passing.get(1);
+  assert.deepEqual([model.node(model.from[use]), model.to[use]], [0, 2]);
+  assert.deepEqual(model.passed.get(use), [1]);
+  assert.equal(new GraphModel(program(), true).passing.size, 0);
+});
+
+test("what is open is written and read again, and nonsense is nothing", () => {
+  const model = new GraphModel(program());
+  assert.deepEqual(lanes(model), [FORWARD, BACKWARD]);
+  assert.equal(writeOpen(model, lanes(model)), "none");
+  const open = new Set([FORWARD, BLOCK, BACKWARD]);
+  assert.equal(writeOpen(model, [...open]), "1");
+  assert.deepEqual(readOpen(model, "1"), new Set([FORWARD, BACKWARD, BLOCK]));
+  assert.deepEqual(readOpen(model, "99,-1,x,,none"), new Set([FORWARD, BACKWARD]));
+  // A small program is open at first.
+  assert.ok(openAtFirst(model).has(BLOCK));
+  const picture = { boxes: new Map([[BLOCK, { open: false }]]) };
+  assert.ok(oneLevelMore(model, picture, new Set(lanes(model))).has(BLOCK));
+});
+
+test("values as of a step say what is decided, and fill their group", () => {
+  const model = new GraphModel(program());
+  const steps = { 2: 0, 3: 5 }; // tanh is sharded after step 0, exp after step 5
+  const propagation = {
+    last: 5,
+    data: { values: [null, null, 2, 3, null, null, null] },
+    final: (value) => [[0, { name: "x" }, value]],
+    brought: (value) => [{ number: steps[value] }],
+    at: (value, step) => (steps[value] <= step ? [[0, { name: "x" }]] : []),
+    words: (list) => (list.length ? "P('x')" : "replicated"),
+  };
+  const ofEnd = { model, row: (node) => node, tensors: { get: () => [8] } };
+  const values = new StepValues(ofEnd, propagation);
+  assert.deepEqual(values.progress(BLOCK), { done: 2, of: 2 });
+  values.go(3);
+  assert.deepEqual(values.progress(BLOCK), { done: 1, of: 2 });
+  assert.equal(values.words(BLOCK), "1 of 2 sharded");
+  assert.deepEqual([values.standing(2), values.standing(3)], ["all", "nothing"]);
+  assert.deepEqual([values.itemKey(2), values.itemKey(3)], ["P('x')", "replicated"]);
+  assert.deepEqual(values.axes(values.sharding(2, 0)), ["x"]);
+  values.go(-1);
+  assert.equal(values.standing(BLOCK), "nothing");
 });
