@@ -7,17 +7,24 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal, NoReturn, TypeAlias, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
 from sdyscope.analysis.budgets import Budgets, CommunicationLimit, ReplicationLimit
-from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
 from sdyscope.ci.config import SECTION, Config, Ignore, SnapshotFile, Target
+from sdyscope.ci.tables import (
+    WRITE,
+    BudgetsTable,
+    DefaultsTable,
+    IgnoreTable,
+    SizeText,
+    TargetTable,
+    keys_at,
+)
 from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.ci.toml_places import nearest, toml_places
 from sdyscope.errors import SdyscopeError, TargetError, one_of
-from sdyscope.findings import Severity
 from sdyscope.hardware import parse_hardware
 from sdyscope.mesh_config import MeshShape
 from sdyscope.mesh_config.mesh_shape import unknown_axis
@@ -27,7 +34,7 @@ from sdyscope.rates import parse_size
 from sdyscope.snapshots import STAGES, Stage
 from sdyscope.source import SourceLocation
 
-__all__ = ["find_config", "known_keys", "read_config"]
+__all__ = ["find_config", "read_config"]
 
 _Value = TypeVar("_Value")
 
@@ -35,113 +42,6 @@ _PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
     "shardy": ("shardy",),
     "gspmd": ("gspmd",),
     "both": ("shardy", "gspmd"),
-}
-
-_Size: TypeAlias = str | int
-_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-_Words: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
-
-
-class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True, rename="kebab"):
-    """A table whose keys are known."""
-
-
-class _Communication(_Table, frozen=True):
-    kind: CollectiveKind | None = None
-    axis: str = ""
-    bytes: _Size | None = None
-    count: _Count | None = None
-
-
-class _Replicated(_Table, frozen=True, kw_only=True):
-    tensors: _Words = "*"
-    bytes: _Size
-
-
-class _Memory(_Table, frozen=True):
-    arguments: _Size | None = None
-    temporaries: _Size | None = None
-    total: _Size | None = None
-
-
-class _Budgets(_Table, frozen=True):
-    communication: tuple[_Communication, ...] = ()
-    unlisted_communication: _Size | None = None
-    replicated: _Size | tuple[_Replicated, ...] = ()
-    memory: _Memory = _Memory()
-
-
-class _Snapshot(_Table, frozen=True, kw_only=True):
-    file: _Words
-    stages: tuple[Stage, ...] | None = None
-
-
-class _Ignore(_Table, frozen=True, kw_only=True):
-    rule: _Words
-    tensors: _Words = "*"
-    reason: _Words
-
-
-class _Defaults(_Table, frozen=True):
-    mesh: dict[str, int] | None = None
-    mesh_config: str | None = None
-    mesh_selector: str | None = None
-    devices: str | int | None = None
-    partitioner: Literal["shardy", "gspmd", "both"] = "shardy"
-    on: str | None = None
-    settings: dict[str, str | int | float | bool] = {}
-    jax: str | tuple[str, ...] = ()
-    check: bool = True
-    lint: bool = True
-    compile: bool = True
-    snapshot: _Snapshot | None = None
-    budgets: _Budgets | None = None
-    fail_on: Severity = "warning"
-
-
-class _Target(_Defaults, frozen=True, kw_only=True):
-    target: _Words
-    module: str | None = None
-    ignore: tuple[_Ignore, ...] = ()
-
-
-#: What to write for a key, where something else is there.
-_WRITE: Mapping[str, str] = {
-    "defaults": "[tool.sdyscope.defaults]",
-    "targets": '[tool.sdyscope.targets.NAME] with target = "train.py:step"',
-    "target": 'target = "train.py:step"',
-    "mesh": "mesh = { data = 4, model = 2 }",
-    "mesh-config": 'mesh-config = "mesh.toml"',
-    "mesh-selector": 'mesh-selector = "tpu-v5p-4096"',
-    "devices": "devices = 8",
-    "partitioner": 'partitioner = "shardy", "gspmd" or "both"',
-    "on": 'on = "tpu:v5e:4x4"',
-    "settings": "settings = { layers = 8 }",
-    "module": 'module = "jit_step"',
-    "jax": 'jax = "0.10"',
-    "check": "check = true or false",
-    "lint": "lint = true or false",
-    "compile": "compile = true or false",
-    "snapshot": 'snapshot = { file = "shardings.snap" }',
-    "file": 'file = "shardings.snap"',
-    "stages": "stages = " + str(list(STAGES)).replace("'", '"') + ", or some of these",
-    "budgets": "[tool.sdyscope.targets.NAME.budgets]",
-    "communication": 'communication = [{ kind = "all-gather", axis = "model", bytes = "10MiB" }]',
-    "unlisted-communication": 'unlisted-communication = "1MiB"',
-    "replicated": 'replicated = "1GiB", or [{ tensors = "params*", bytes = "0B" }]',
-    "memory": 'memory = { total = "14GiB" }',
-    "arguments": 'arguments = "10GiB"',
-    "temporaries": 'temporaries = "4GiB"',
-    "total": 'total = "14GiB"',
-    "kind": f'kind = "{KINDS[0]}"; the kinds are {", ".join(KINDS)}',
-    "axis": 'axis = "model"',
-    "bytes": 'bytes = "10MiB"',
-    "count": "count = 8",
-    "ignore": 'ignore = [{ rule = "not-divisible", tensors = "*", reason = "..." }]',
-    "rule": 'rule = "not-divisible"',
-    "tensors": "tensors = \"params['embed']*\"",
-    "reason": 'reason = "why this is well"',
-    "fail-on": 'fail-on = "error", "warning" or "note"',
 }
 
 _PATH = re.compile(r"\.([^.\[\]`]+)|\[(\d+)\]|\[(\.\.\.)\]")
@@ -213,11 +113,11 @@ class _Reader:
             if key not in ("defaults", "targets", "ignore"):
                 self.unknown((key,), key, ["defaults", "targets", "ignore"])
         defaults = self.table(section.get("defaults", {}), ("defaults",))
-        self.converted(defaults, _Defaults, ("defaults",))
+        self.converted(defaults, DefaultsTable, ("defaults",))
         tables = self.table(section.get("targets", {}), ("targets",))
-        ignores = self.converted(section.get("ignore", []), tuple[_Ignore, ...], ("ignore",))
+        ignores = self.converted(section.get("ignore", []), tuple[IgnoreTable, ...], ("ignore",))
         if not tables:
-            self.fail(("targets",), "No targets are configured.", f"Write {_WRITE['targets']}.")
+            self.fail(("targets",), "No targets are configured.", f"Write {WRITE['targets']}.")
         return Config(
             file=self.file,
             targets=tuple(self.target(name, table, defaults) for name, table in tables.items()),
@@ -244,7 +144,7 @@ class _Reader:
 
     def table(self, value: Any, path: TomlPath) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
-            self.fail(path, f"{path[-1]!r} is no table.", f"Write {_WRITE[str(path[0])]}.")
+            self.fail(path, f"{path[-1]!r} is no table.", f"Write {WRITE[str(path[0])]}.")
         return value
 
     def converted(self, value: Any, type_: type[_Value], path: TomlPath) -> _Value:
@@ -263,12 +163,12 @@ class _Reader:
     def refuse(self, path: TomlPath, message: str, type_: Any) -> NoReturn:
         """Says in TOML's words what msgspec found."""
         if found := re.match(r"Object contains unknown field `(.*)`", message):
-            known = _keys_at(type_, path)
+            known = keys_at(type_, path)
             self.unknown((*path, found[1]), found[1], known)
         if found := re.match(r"Object missing required field `(.*)`", message):
-            self.fail(path, f"{_named(path)} needs {found[1]!r}.", f"Write {_WRITE[found[1]]}.")
-        key = next((part for part in reversed(path) if part in _WRITE), "")
-        hint = f"Write {_WRITE[str(key)]}." if key else None
+            self.fail(path, f"{_named(path)} needs {found[1]!r}.", f"Write {WRITE[found[1]]}.")
+        key = next((part for part in reversed(path) if part in WRITE), "")
+        hint = f"Write {WRITE[str(key)]}." if key else None
         self.fail(path, f"{str(key) or _named(path)!r} can't be that: {_in_toml(message)}.", hint)
 
     def at(self, path: TomlPath, make: Callable[[], _Value]) -> _Value:
@@ -290,8 +190,8 @@ class _Reader:
             for key, inherited in defaults.items()
             if not (hidden and key.startswith("mesh"))
         }
-        self.converted(own, _Target, path)
-        table = self.converted({**merged, **own}, _Target, path)
+        self.converted(own, TargetTable, path)
+        table = self.converted({**merged, **own}, TargetTable, path)
 
         def where(*keys: str | int) -> TomlPath:
             return (*path, *keys) if keys[0] in own else ("defaults", *keys)
@@ -349,7 +249,7 @@ class _Reader:
         versions = (value,) if isinstance(value, str) else value
         for version in versions:
             if not re.fullmatch(r"\d+(\.\d+)*", version):
-                self.fail(path, f"{version!r} is no version of JAX.", f"Write {_WRITE['jax']}.")
+                self.fail(path, f"{version!r} is no version of JAX.", f"Write {WRITE['jax']}.")
         return versions
 
     def source(self, path: TomlPath) -> SourceLocation:
@@ -357,26 +257,28 @@ class _Reader:
         line, column = place or (1, 1)
         return SourceLocation(str(self.file), line, column - 1)
 
-    def ignores(self, tables: Sequence[_Ignore], path: TomlPath) -> tuple[Ignore, ...]:
+    def ignores(self, tables: Sequence[IgnoreTable], path: TomlPath) -> tuple[Ignore, ...]:
         return tuple(
             Ignore(one.rule, one.tensors, one.reason, self.source((*path, number)))
             for number, one in enumerate(tables)
         )
 
-    def size(self, value: _Size | None, path: TomlPath) -> int | None:
+    def size(self, value: SizeText | None, path: TomlPath) -> int | None:
         """Bytes: a number, or a text with a unit."""
         if isinstance(value, str):
             return self.at(path, lambda: parse_size(value, least=0))
         if value is not None and value < 0:
-            self.fail(path, f"{value} bytes are less than none.", f"Write {_WRITE['bytes']}.")
+            self.fail(path, f"{value} bytes are less than none.", f"Write {WRITE['bytes']}.")
         return value
 
-    def budgets(self, table: _Budgets, path: TomlPath, mesh: Mapping[str, int] | None) -> Budgets:
+    def budgets(
+        self, table: BudgetsTable, path: TomlPath, mesh: Mapping[str, int] | None
+    ) -> Budgets:
         communication = []
         for number, one in enumerate(table.communication):
             where = (*path, "communication", number)
             if one.bytes is None and one.count is None:
-                self.fail(where, "This limits nothing.", f"Write {_WRITE['bytes']}, or a count.")
+                self.fail(where, "This limits nothing.", f"Write {WRITE['bytes']}, or a count.")
             if one.axis and mesh is not None and one.axis not in mesh:
                 error = unknown_axis(one.axis, tuple(mesh))
                 self.fail((*where, "axis"), error.message, error.hint)
@@ -434,23 +336,3 @@ def _named(path: TomlPath) -> str:
     words = ".".join(str(part) for part in (*SECTION, *path) if isinstance(part, str))
     numbers = [part + 1 for part in path if isinstance(part, int)]
     return f"[{words}]" + (f" number {numbers[-1]}" if numbers else "")
-
-
-def known_keys() -> list[str]:
-    """The keys that the table of a target may have."""
-    return [field.encode_name for field in msgspec.structs.fields(_Target)]
-
-
-def _keys_at(type_: Any, path: TomlPath) -> list[str]:
-    """The keys that the table at a path may have."""
-    tables: Mapping[str | int, type[_Table]] = {
-        "ignore": _Ignore,
-        "snapshot": _Snapshot,
-        "budgets": _Budgets,
-        "communication": _Communication,
-        "replicated": _Replicated,
-        "memory": _Memory,
-    }
-    keys = [part for part in path if isinstance(part, str)]
-    struct = tables.get(keys[-1], type_)
-    return [field.encode_name for field in msgspec.structs.fields(struct)]
