@@ -35,6 +35,7 @@ class Case:
         compiled: whether to compile it.
         hardware: what for.
         severity: of the finding; None for the rule's own.
+        since: the first JAX that lowers it.
     """
 
     rule: str
@@ -43,6 +44,7 @@ class Case:
     compiled: bool = False
     hardware: str | None = None
     severity: str | None = None
+    since: tuple[int, int] = (0, 7)
 
     @property
     def name(self) -> str:
@@ -149,7 +151,7 @@ def annotated_for_both():
     )
 
 
-@finds("not-lowerable", severity="note")
+@finds("not-lowerable", severity="note", since=(0, 8))
 def unreduced_under_both():
     def fun(x, w):
         return jnp.einsum(

@@ -6,17 +6,19 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sdyscope.analysis.memory import Memory
 from sdyscope.analysis.memory_held import HeldKind, group_of
 from sdyscope.analysis.search_paths import Leaf
 from sdyscope.convert import in_words, name_axes, to_named_sharding, to_placement
 from sdyscope.dtypes import num_bytes
-from sdyscope.errors import ConversionError
+from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.mesh import Mesh
+from sdyscope.partitioned import Partitioned
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner
 from sdyscope.sharding import UNCONSTRAINED
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.tensors import Tensor, TensorTable
+from sdyscope.tiling import TupleSharding
 
 __all__ = ["Placed", "axes_of", "placed", "spec_words"]
 
@@ -71,7 +73,7 @@ class Placed:
 
 
 def placed(
-    table: TensorTable, kind: HeldKind, partitioner: Partitioner, memory: Memory | None
+    table: TensorTable, kind: HeldKind, partitioner: Partitioner, compiled: Partitioned | None
 ) -> tuple[Placed, ...]:
     """The arguments or the results that are in a module.
 
@@ -79,12 +81,8 @@ def placed(
         table: the program's tensors.
         kind: which of them.
         partitioner: whose module.
-        memory: what a device of the compiled program holds, where it was compiled.
+        compiled: the compiled program, where there is one.
     """
-    compiled = {}
-    for one in memory.held if memory is not None else ():
-        if one.kind == kind and one.sharding is not None:
-            compiled[one.number] = to_placement(one.sharding, len(one.shape))
     found = []
     for row in table.tensors:
         there = row.lowered.get(partitioner)
@@ -93,10 +91,26 @@ def placed(
         place = _requested(row)
         if place is None and not there.open_dims:
             place = there.placement
-        if place is None and there.index is not None:
-            place = compiled.get(there.index)
+        if place is None and there.index is not None and compiled is not None:
+            place = _compiled(compiled, kind, there.index, len(row.shape))
         found.append(Placed(row, row.shape, place))
     return tuple(found)
+
+
+def _compiled(compiled: Partitioned, kind: HeldKind, number: int, rank: int) -> Placement | None:
+    """Where the compiler put what the program leaves to it; None where it does not say."""
+    if compiled.devices == 1:
+        return Placement(1, ((),) * rank)
+    texts = compiled.parameter_shardings if kind == "argument" else compiled.result_shardings
+    if number >= len(texts):
+        return None
+    try:
+        parsed = parse_hlo_sharding(texts[number])
+        if isinstance(parsed, TupleSharding):
+            return None
+        return to_placement(parsed, rank, None, compiled.devices)
+    except (SyntaxTextError, ConversionError):  # such as {unknown}
+        return None
 
 
 def _requested(row: Tensor) -> Placement | None:

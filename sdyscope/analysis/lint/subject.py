@@ -207,12 +207,12 @@ class Subject:
     @cached_property
     def arguments(self) -> tuple[Placed, ...]:
         """The arguments, and where they are as far as that is known."""
-        return placed(self.program.tensors, "argument", self.partitioner, self._compiled_memory)
+        return placed(self.program.tensors, "argument", self.partitioner, self._compiled)
 
     @cached_property
     def results(self) -> tuple[Placed, ...]:
         """The results, likewise."""
-        return placed(self.program.tensors, "result", self.partitioner, self._compiled_memory)
+        return placed(self.program.tensors, "result", self.partitioner, self._compiled)
 
     @cached_property
     def next_values(self) -> Mapping[int, int]:
@@ -238,10 +238,10 @@ class Subject:
         return found
 
     @property
-    def _compiled_memory(self) -> Memory | None:
+    def _compiled(self) -> Partitioned | None:
         """What is known without it is known where the program can't be compiled, too."""
         try:
-            return self.memory if self.compiles else None
+            return self.partitioned if self.compiles else None
         except CompilerError:
             return None
 

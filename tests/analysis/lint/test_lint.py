@@ -171,6 +171,7 @@ def test_a_remat_is_predicted_and_confirmed_alike():
     assert all_to_all().lint(select=["full-rematerialization"]) == ()
 
 
+@pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="it takes jax.set_mesh to lower there")
 def test_unreduced_results_are_the_callers():
     def fun(x, w):
         spec = jax.sharding.PartitionSpec(None, None, unreduced={"data"})
