@@ -8,10 +8,13 @@ from typing import Any, Literal, TypeAlias
 from sdyscope.program import Partitioner
 
 __all__ = [
+    "BlockDifference",
     "DeviceMemory",
     "ExecutedArray",
     "Execution",
+    "HostBlock",
     "Machine",
+    "Process",
     "Reference",
     "Shard",
     "UnequalCopy",
@@ -63,7 +66,8 @@ class ExecutedArray:
       shape: Global shape; of PRNG keys with the dimension of the keys' own words.
       sharding: JAX's sharding of the array, as XLA writes it: `{devices=[4,2]<=[8]}`.
       rank: How many dimensions `sharding` is about: all but those of the keys' words.
-      shards: Every shard that this process can see, by device.
+      shards: Every shard that this process can see, by device; of all processes once their runs
+        are put together.
       unequal: Of a result, the copies that are not like the first one.
     """
 
@@ -74,6 +78,43 @@ class ExecutedArray:
     rank: int
     shards: tuple[Shard, ...]
     unequal: tuple[UnequalCopy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostBlock:
+    """A block of a result, on the host.
+
+    Attributes:
+      index: Extent of the block in each dimension of the whole result.
+      values: What is in it, a numpy array.
+    """
+
+    index: tuple[Extent, ...]
+    values: Any = field(repr=False, compare=False)
+
+    @classmethod
+    def whole(cls, values: Any) -> HostBlock:
+        """A result that is in one piece."""
+        return cls(tuple((0, size) for size in values.shape), values)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDifference:
+    """A block of a result against the same block of what one device computes.
+
+    Attributes:
+      index: Extent of the block in each dimension of the whole result.
+      distance: Norm of the difference: the root of the sum of squares.
+      norm: Norm of what one device computes, of its finite numbers.
+      largest: Largest absolute difference of an element; infinite where just one is not finite.
+      where: Position of that element in the whole result; None when there is no difference.
+    """
+
+    index: tuple[Extent, ...]
+    distance: float
+    norm: float
+    largest: float
+    where: tuple[int, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +149,10 @@ class Execution:
       hint: What to do about the failure.
       refused: JAX does not lower the program under this partitioner at all.
       arrays: The arguments that jit kept, then the results.
-      outputs: The results of the first step on the host (numpy), flat; None where one can't be
-        fetched whole.
+      outputs: The results of the first step on the host, flat, each as the blocks that this process
+        holds, one where it holds all of it; None where one can't be fetched.
+      differences: What came of comparing `outputs` with one device, flat, block by block; None for
+        a result that was not compared.
       compile_seconds: How long XLA took.
       step_seconds: How long each step took after the warm-up, until all results were there.
       memory: What it needs on one device.
@@ -121,7 +164,8 @@ class Execution:
     hint: str = ""
     refused: bool = False
     arrays: tuple[ExecutedArray, ...] = ()
-    outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    outputs: tuple[tuple[HostBlock, ...] | None, ...] = field(default=(), repr=False, compare=False)
+    differences: tuple[tuple[BlockDifference, ...] | None, ...] = ()
     compile_seconds: float | None = None
     step_seconds: tuple[float, ...] = ()
     memory: DeviceMemory = DeviceMemory()
@@ -151,6 +195,23 @@ class Reference:
 
 
 @dataclass(frozen=True, slots=True)
+class Process:
+    """One of the processes that ran a program together.
+
+    Attributes:
+      number: JAX's index of it.
+      host: Name of the machine that it ran on.
+      pid: Its process id there.
+      devices: Positions of its devices among those that the program was compiled for.
+    """
+
+    number: int
+    host: str
+    pid: int
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Machine:
     """The devices that a program ran on.
 
@@ -160,6 +221,7 @@ class Machine:
       devices: How many the program was run on, each named as JAX prints it.
       available: How many there are.
       virtual: Whether they are threads of one CPU.
+      processes: The processes that they belong to; empty for one process alone.
     """
 
     platform: str
@@ -167,3 +229,4 @@ class Machine:
     devices: tuple[str, ...]
     available: int
     virtual: bool
+    processes: tuple[Process, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.collectives import Collectives
     from sdyscope.analysis.cost import Cost
     from sdyscope.analysis.explain import Explainer, Explanation
+    from sdyscope.analysis.lint import LogicalAxes
     from sdyscope.analysis.memory import Memory
     from sdyscope.analysis.partitioned_diff import PartitionedDiff
     from sdyscope.analysis.predicted_collectives import Prediction
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search_strategy import Budget
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.lower import LoweredModule
+    from sdyscope.stages.processes import Group
 
 __all__ = ["PARTITIONERS", "Inspection", "inspect", "of_modules", "read"]
 
@@ -79,6 +82,7 @@ class Inspection(Staged):
         ignore: Iterable[str] = (),
         compiled: bool = True,
         on: Hardware | str | None = None,
+        logical: LogicalAxes | None = None,
     ) -> tuple[Finding, ...]:
         """What is wrong or worth a look, by the rules of docs/lint.md; errors first.
 
@@ -87,6 +91,7 @@ class Inspection(Staged):
             ignore: globs of rules to leave out.
             compiled: whether the program may be compiled, which some rules need.
             on: what to compile for, as ``partitioned`` takes it.
+            logical: the logical axes of the program's tensors, for the rules about these.
 
         Raises:
             CompilerError: the program can't be lowered at all.
@@ -94,7 +99,7 @@ class Inspection(Staged):
         """
         from sdyscope.analysis.lint import lint
 
-        return lint(self, select=select, ignore=ignore, compiled=compiled, on=on)
+        return lint(self, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical)
 
     def diff(self, other: Inspection | None = None) -> Diff:
         """This program under its two partitioners, or this one and another; see ``compared``."""
@@ -411,31 +416,55 @@ class Inspection(Staged):
         steps: int = 10,
         devices: Sequence[Any] | None = None,
         notify: Callable[[str, int, int], None] | None = None,
+        group: Group | None = None,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and on one device.
+
+        Where several processes run it together, each calls this and is returned the same: what all
+        of them found.
 
         Args:
             steps: how many steps to time after the warm-up.
             devices: what to run on, in the order of the mesh; by default what JAX finds. A program
                 on a mesh of real devices runs on those.
             notify: told what is being done, how many of its steps are done, and of how many.
+            group: the processes that run it together, from ``stages.processes.join``; by default
+                this one alone.
 
         Raises:
-            CompilerError: the program can't be lowered under any of the partitioners.
-            TargetError: there are too few devices, or this is a module that was read from a file.
+            CompilerError: the program can't be lowered under any of the partitioners, or another
+                process is gone.
+            TargetError: there are too few devices, or this is a module that was read from a file,
+                or processes do not have the same inputs.
         """
         if self.program is None:
             raise TargetError(
                 f"{self.name} is a module without values to run it on.",
                 hint="Name the program that it was lowered from.",
             )
-        from sdyscope.analysis.run import judge
+        from sdyscope.analysis.processes import execution_of_all, reference_of_all
+        from sdyscope.analysis.run import compared, judge
         from sdyscope.stages.execute import Runner
+        from sdyscope.stages.processes import ALONE
 
-        runner = Runner(self.program, self.traced, self.lowered, devices, steps, notify)
+        group, program = group or ALONE, self.program
+        runner = group.together(
+            lambda: Runner(program, self.traced, self.lowered, devices, steps, notify, group),
+            "made its inputs",
+        )
+        runner.check_inputs()
         executions = [runner.run(partitioner) for partitioner in self.partitioners]
         reference = runner.reference()
-        return judge(self.name, runner.machine, runner.inputs, self.tensors, executions, reference)
+        mine = [compared(execution, reference) for execution in executions]
+        told = group.all_of((mine, replace(reference, outputs=())), "compared its results")
+        return judge(
+            self.name,
+            runner.machine,
+            runner.inputs,
+            self.tensors,
+            [execution_of_all(parts) for parts in zip(*(one for one, _ in told), strict=True)],
+            reference_of_all([one for _, one in told]),
+        )
 
 
 def inspect(

@@ -9,9 +9,11 @@ step up or down. What is summed wrongly, or lies on the wrong device, is wrong i
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from sdyscope.execution import BlockDifference, Extent, HostBlock
 
 #: Largest relative error of rounding to a dtype, the unit roundoff: 2**-p with p bits of precision.
 ROUNDOFF: Mapping[str, float] = {
@@ -106,39 +108,57 @@ def tolerance(dtype: str) -> float:
 
 
 def numeric(
-    path: str, index: int, dtype: str, computed_in: Iterable[str], actual: Any, expected: Any
+    path: str,
+    index: int,
+    dtype: str,
+    computed_in: Iterable[str],
+    differences: Sequence[BlockDifference],
 ) -> Numeric:
-    """Compares two numpy arrays of one shape; NaNs in the same places are the same."""
+    """One result, of which every block was compared; of copies of a block the worst counts."""
+    blocks: dict[tuple[Extent, ...], BlockDifference] = {}
+    for found in differences:
+        before = blocks.get(found.index)
+        if before is None or (found.distance, found.largest) > (before.distance, before.largest):
+            blocks[found.index] = found
+    distance = math.hypot(*(block.distance for block in blocks.values()))
+    norm = math.hypot(*(block.norm for block in blocks.values()))
+    worst = max(blocks.values(), key=lambda block: block.largest)
+    differs = distance > 0 or worst.where is not None
+    error = (distance / norm if norm else math.inf) if differs else 0.0
     rounded = coarsest(dtype, computed_in)
-    error, largest, where = _difference(actual, expected)
-    return Numeric(path, index, dtype, rounded, error, tolerance(rounded), largest, where)
+    return Numeric(
+        path, index, dtype, rounded, error, tolerance(rounded), worst.largest, worst.where
+    )
 
 
-def _difference(actual: Any, expected: Any) -> tuple[float, float, tuple[int, ...] | None]:
-    """The error, the largest absolute difference, and where that is."""
+def difference(actual: HostBlock, expected: Any) -> BlockDifference:
+    """A block against the whole result on one device, a numpy array; NaNs agree with NaNs."""
     import numpy as np
 
-    if actual.shape != expected.shape:
-        return math.inf, math.inf, None
-    flat_actual, flat_expected = actual.reshape(-1), expected.reshape(-1)
+    block = expected[tuple(slice(*extent) for extent in actual.index)]
+    if actual.values.shape != block.shape:
+        return BlockDifference(actual.index, math.inf, 0.0, math.inf, None)
+    flat_actual, flat_expected = actual.values.reshape(-1), block.reshape(-1)
     norm, distance, largest, where = 0.0, 0.0, 0.0, None
     for start in range(0, flat_actual.size, _BLOCK):
         one, two = (_wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected))
         with np.errstate(invalid="ignore", over="ignore"):
             magnitude = np.abs(two)
-            difference = np.abs(one - two)
+            apart = np.abs(one - two)
         same = (one == two) | (np.isnan(one) & np.isnan(two))
-        difference = np.where(same, 0.0, np.where(np.isfinite(difference), difference, np.inf))
+        apart = np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
         # hypot and a scaled norm: squares of large numbers are not numbers any more.
         norm = math.hypot(norm, _norm(np.where(np.isfinite(magnitude), magnitude, 0.0)))
-        distance = math.hypot(distance, _norm(difference))
-        at = int(np.argmax(difference))
-        if difference[at] > largest:
-            largest, where = float(difference[at]), start + at
-    if where is None:
-        return 0.0, 0.0, None
-    position = tuple(int(i) for i in np.unravel_index(where, actual.shape))
-    return distance / norm if norm else math.inf, largest, position
+        distance = math.hypot(distance, _norm(apart))
+        at = int(np.argmax(apart))
+        if apart[at] > largest:
+            largest, where = float(apart[at]), start + at
+    position = None
+    if where is not None:
+        local = np.unravel_index(where, block.shape)
+        starts = (start for start, _ in actual.index)
+        position = tuple(start + int(i) for start, i in zip(starts, local, strict=True))
+    return BlockDifference(actual.index, distance, norm, largest, position)
 
 
 def _norm(values: Any) -> float:

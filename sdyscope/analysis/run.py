@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.numerics import Numeric, coarsest, numeric, tolerance
+from sdyscope.analysis.numerics import Numeric, coarsest, difference, numeric, tolerance
 from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError
 from sdyscope.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
@@ -93,9 +93,11 @@ def judge(
         machine: what it ran on.
         inputs: where the values came from, in words.
         table: what was requested and lowered.
-        executions: one a partitioner.
+        executions: one a partitioner; of several processes, put together.
         reference: the same step on one device.
     """
+    executions = [compared(execution, reference) for execution in executions]
+    where = _Where(machine)
     findings = list(_not_run(executions))
     rows = []
     held = [
@@ -104,7 +106,7 @@ def judge(
     for tensor in table.tensors:
         if tensor.kind in ("argument", "result") and tensor.requested is not None:
             there = [arrays.get((tensor.kind, tensor.index or 0)) for arrays in held]
-            row, found = _tensor(tensor, list(zip(executions, there, strict=True)))
+            row, found = _tensor(tensor, list(zip(executions, there, strict=True)), where)
             rows.append(row)
             findings += found
     numerics = {
@@ -112,10 +114,10 @@ def judge(
         for execution in executions
         if not execution.failure
     }
-    for partitioner, compared in numerics.items():
-        findings += _wrong_numbers(compared, partitioner, reference)
+    for partitioner, errors in numerics.items():
+        findings += _wrong_numbers(errors, partitioner, reference)
     for row in rows:
-        findings += _unequal_copies(row, reference)
+        findings += _unequal_copies(row, reference, where)
     if reference.failure:
         findings.append(
             Finding(
@@ -136,13 +138,39 @@ def judge(
         meshes.pop() if len(meshes) == 1 else None,
         inputs,
         tuple(rows),
-        # The results themselves have done their service.
-        {execution.partitioner: replace(execution, outputs=()) for execution in executions},
+        {execution.partitioner: execution for execution in executions},
         replace(reference, outputs=()),
         numerics,
         tuple(findings),
         tuple(_notes(executions, reference)),
     )
+
+
+def compared(execution: Execution, reference: Reference) -> Execution:
+    """An execution with its results compared, and without them: they have done their service."""
+    if not execution.outputs:
+        return execution
+    differences = [
+        None
+        if blocks is None or expected is None
+        else tuple(difference(block, expected) for block in blocks)
+        for blocks, expected in zip(execution.outputs, reference.outputs, strict=False)
+    ]
+    return replace(execution, outputs=(), differences=tuple(differences))
+
+
+class _Where:
+    """Names devices, with their process where there are several."""
+
+    def __init__(self, machine: Machine) -> None:
+        self.owners = {
+            device: f"device {device} (process {process.number} on {process.host})"
+            for process in machine.processes
+            for device in process.devices
+        }
+
+    def __call__(self, device: int) -> str:
+        return self.owners.get(device, f"device {device}")
 
 
 def _not_run(executions: Sequence[Execution]) -> Iterator[Finding]:
@@ -177,7 +205,9 @@ def _notes(executions: Sequence[Execution], reference: Reference) -> Iterator[st
 
 
 def _tensor(
-    tensor: Tensor, executions: Sequence[tuple[Execution, ExecutedArray | None]]
+    tensor: Tensor,
+    executions: Sequence[tuple[Execution, ExecutedArray | None]],
+    where: _Where,
 ) -> tuple[ExecutedTensor, list[Finding]]:
     arrays: dict[Partitioner, ExecutedArray] = {}
     placements: dict[Partitioner, Placement] = {}
@@ -193,7 +223,7 @@ def _tensor(
         placement = executed_placement(array)
         if placement is not None:
             placements[partitioner] = placement
-        verdicts[partitioner], found = _verdict(tensor, array, placement, partitioner)
+        verdicts[partitioner], found = _verdict(tensor, array, placement, partitioner, where)
         findings += found
     return ExecutedTensor(tensor, arrays, placements, verdicts), findings
 
@@ -235,7 +265,11 @@ def _expectations(tensor: Tensor, partitioner: Partitioner) -> Iterator[_Expecte
 
 
 def _verdict(
-    tensor: Tensor, array: ExecutedArray, placement: Placement | None, partitioner: Partitioner
+    tensor: Tensor,
+    array: ExecutedArray,
+    placement: Placement | None,
+    partitioner: Partitioner,
+    where: _Where,
 ) -> tuple[Verdict, list[Finding]]:
     expectations = list(_expectations(tensor, partitioner))
     mesh = None
@@ -251,7 +285,7 @@ def _verdict(
                     "executed-differs",
                     "error",
                     f"{len(wrong)} of {len(array.shards)} devices hold another block than was "
-                    f"{expected.who}: {_difference(first, expected, array.shape)}.",
+                    f"{expected.who}: {_difference(first, expected, array.shape, where)}.",
                     tensor.name,
                     tensor.kind,
                     tensor.source,
@@ -297,13 +331,13 @@ def expected_index(
     return None if index is None else tuple((part.start, part.stop) for part in index)
 
 
-def _difference(shard: Shard, expected: _Expected, shape: tuple[int, ...]) -> str:
+def _difference(shard: Shard, expected: _Expected, shape: tuple[int, ...], where: _Where) -> str:
     block = expected_index(expected.placement, shard.device, shape)
     asked = "nothing" if block is None else index_text(block)
     real = index_text(shard.index)
     if shard.shape != tuple(stop - start for start, stop in shard.index):
         real += f" in a buffer of {list(shard.shape)}"
-    return f"device {shard.device} has {real} and not {asked}"
+    return f"{where(shard.device)} has {real} and not {asked}"
 
 
 def index_text(index: Sequence[Extent]) -> str:
@@ -318,16 +352,13 @@ def _numerics(
     rows: Sequence[ExecutedTensor], execution: Execution, reference: Reference
 ) -> Iterator[Numeric]:
     results = {row.tensor.index: row.tensor for row in rows if row.tensor.kind == "result"}
-    pairs = zip(execution.outputs, reference.outputs, strict=False)
-    for index, (actual, expected) in enumerate(pairs):
-        if actual is not None and expected is not None and index in results:
+    for index, differences in enumerate(execution.differences):
+        if differences and index in results:
             tensor = results[index]
-            yield numeric(
-                tensor.path, index, tensor.dtype, reference.compute_dtypes, actual, expected
-            )
+            yield numeric(tensor.path, index, tensor.dtype, reference.compute_dtypes, differences)
 
 
-def _unequal_copies(row: ExecutedTensor, reference: Reference) -> Iterator[Finding]:
+def _unequal_copies(row: ExecutedTensor, reference: Reference, where: _Where) -> Iterator[Finding]:
     """Copies of one block that differ: a partial sum that was taken for the whole."""
     tensor = row.tensor
     allowed = tolerance(coarsest(tensor.dtype, reference.compute_dtypes))
@@ -339,8 +370,8 @@ def _unequal_copies(row: ExecutedTensor, reference: Reference) -> Iterator[Findi
             "copies-differ",
             "error" if worst.error > allowed else "note",
             f"{len(array.unequal)} of {len(array.shards)} devices hold another value than the "
-            f"first device that has the same block: device {worst.device} and device "
-            f"{worst.first} by {worst.error:.2g} of its norm.",
+            f"first device that has the same block: {where(worst.device)} and "
+            f"{where(worst.first)} by {worst.error:.2g} of its norm.",
             tensor.name,
             tensor.kind,
             tensor.source,
@@ -358,10 +389,10 @@ _NAMED = 6
 
 
 def _wrong_numbers(
-    compared: Sequence[Numeric], partitioner: Partitioner, reference: Reference
+    errors: Sequence[Numeric], partitioner: Partitioner, reference: Reference
 ) -> Iterator[Finding]:
     """One finding for all results that are wrong: where one is, most that depend on it are."""
-    wrong = sorted((found for found in compared if not found.within), key=_excess, reverse=True)
+    wrong = sorted((found for found in errors if not found.within), key=_excess, reverse=True)
     if not wrong:
         return
     worst = wrong[0]
@@ -372,7 +403,7 @@ def _wrong_numbers(
         names = ", ".join(found.path for found in wrong[1:_NAMED])
         more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
         message = (
-            f"{len(wrong)} of {len(compared)} results are not what one device computes, this one "
+            f"{len(wrong)} of {len(errors)} results are not what one device computes, this one "
             f"most of all, then {names}{more}."
         )
     yield Finding(

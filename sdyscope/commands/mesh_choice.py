@@ -240,7 +240,7 @@ def _domains(on: Hardware) -> int:
 
 def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
     """As many devices as the target's own mesh has; the sizes' product where none is -1."""
-    from sdyscope.stages.execute import devices_needed
+    from sdyscope.stages.devices import devices_needed
     from sdyscope.targets import resolve
 
     if shape.is_sized:

@@ -201,12 +201,12 @@ def _is_picture(path: Path | None) -> bool:
 
 def _run(inspection: Inspection) -> Run:
     """The program on the devices there are, a few steps of it."""
-    from sdyscope.stages import execute
+    from sdyscope.stages.devices import devices_needed, more_cpu_devices
     from sdyscope.views import run
 
     if inspection.program is not None:
-        needed = execute.devices_needed(inspection.program)
-        execute.more_cpu_devices(max(running.VIRTUAL, needed))
+        needed = devices_needed(inspection.program)
+        more_cpu_devices(max(running.VIRTUAL, needed))
     return run.document(inspection.run(steps=_STEPS, devices=running.devices_for(inspection)))
 
 

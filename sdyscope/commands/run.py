@@ -80,12 +80,12 @@ def command(
     lowered, every result with the same step on one device, within a tolerance for its dtype. Steps
     are timed and memory is counted. Exit status 1 if there is anything worse than a note.
     """
-    from sdyscope.stages import execute
+    from sdyscope.stages import devices as finding
     from sdyscope.views import document, output, paragraphs, progress, run, run_table, table
 
     inspection = opening.open_one(target, mesh=mesh, settings=settings, partitioners=partitioners)
     if inspection.program is not None and devices is None:
-        execute.more_cpu_devices(max(VIRTUAL, execute.devices_needed(inspection.program)))
+        finding.more_cpu_devices(max(VIRTUAL, finding.devices_needed(inspection.program)))
     with progress.progress_bar(not as_json) as notify:
         ran = inspection.run(
             steps=steps,
@@ -115,7 +115,8 @@ def devices_for(
     inspection: Inspection, platform: str | None = None, at_most: int | None = None
 ) -> tuple[Any, ...] | None:
     """What to run on; None for a program that names its devices, and for what can't be run."""
-    from sdyscope.stages import compat, execute
+    from sdyscope.stages import compat
+    from sdyscope.stages.devices import find_devices
 
     if inspection.program is None:
         return None
@@ -123,4 +124,4 @@ def devices_for(
     if any(compat.lowering_devices(module.lowered) is not None for module in modules):
         return None
     needed = max(module.num_devices for module in modules)
-    return execute.find_devices(needed, platform, at_most)
+    return find_devices(needed, platform, at_most)

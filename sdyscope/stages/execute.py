@@ -6,116 +6,53 @@ needs no rebuilding: its positions become the devices in order.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import numpy as np
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.execution import ExecutedArray, Execution, Machine, Reference
+from sdyscope.execution import ExecutedArray, Execution, Machine, Process, Reference
 from sdyscope.program import Partitioner, Program
 from sdyscope.source import innermost_line
 from sdyscope.stages import compat, inputs, one_device
-from sdyscope.stages.doctor import MOST_CPU_DEVICES
+from sdyscope.stages.copies import unequal_copies
+from sdyscope.stages.devices import find_devices, too_few
 from sdyscope.stages.held import (
     array_held,
     device_memory,
+    digest,
     fetched,
     first_line,
     on_host,
     peak_bytes,
-    results_held,
+    put,
 )
 from sdyscope.stages.lower import LoweredModule, NotLowerable, lower, trace
+from sdyscope.stages.processes import ALONE, Group, NotTogether
 from sdyscope.stages.stderr import captured_stderr
 
-__all__ = ["WARM_UPS", "Notify", "Runner", "devices_needed", "find_devices", "more_cpu_devices"]
+__all__ = ["WARM_UPS", "Notify", "Runner"]
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how many of its steps are done, and how many there are."""
 
+_Result = TypeVar("_Result")
+
 #: Steps before the clock is started.
 WARM_UPS = 2
 
-#: Says how many CPU devices there are, in XLA_FLAGS.
-_COUNT_FLAG = "xla_force_host_platform_device_count"
+#: Seconds that a process in which a step failed waits for the others to fail as well: one that
+#: runs on waits for this one, and never comes.
+FAILING_TOGETHER = 10.0
 
 
 def _silent(what: str, done: int, total: int) -> None:
     pass
-
-
-def more_cpu_devices(count: int) -> None:
-    """Lets JAX start so many virtual CPU devices, unless a backend has started already."""
-    if _COUNT_FLAG in os.environ.get("XLA_FLAGS", ""):
-        return  # XLA takes only one of the two.
-    wanted = max(count, compat.setting("jax_num_cpu_devices"))
-    # JAX refuses once it has devices: then there are as many as there are.
-    with contextlib.suppress(RuntimeError):
-        jax.config.update("jax_num_cpu_devices", min(wanted, MOST_CPU_DEVICES))
-
-
-def devices_needed(program: Program) -> int:
-    """How many devices the shardings of a program's arguments are over. Nothing is traced for it.
-
-    1 when they do not say; the module that is lowered from it knows for certain.
-    """
-    meshes = [program.mesh]
-    for leaf in jax.tree.leaves((program.args, dict(program.kwargs))):
-        meshes.append(getattr(getattr(leaf, "sharding", None), "mesh", None))
-    return max((mesh.size for mesh in meshes if mesh is not None), default=1)
-
-
-def find_devices(
-    needed: int, platform: str | None = None, at_most: int | None = None
-) -> tuple[Any, ...]:
-    """Devices to run on: the accelerators that are there when they are enough, else CPU devices.
-
-    Args:
-      needed: how many the program is for.
-      platform: `cpu`, `gpu` or `tpu`; None for the best that has enough.
-      at_most: how many may be used; None for all.
-
-    Raises:
-      TargetError: there are not enough.
-    """
-    try:
-        found = tuple(jax.devices(platform))[:at_most]
-        if platform is None and len(found) < needed and found[0].platform != "cpu":
-            found = tuple(jax.devices("cpu"))[:at_most]
-    except RuntimeError as error:
-        raise TargetError(
-            f"There are no {platform or 'usable'} devices: {first_line(error)}",
-            hint="`sdyscope doctor` lists the devices that JAX can start.",
-        ) from error
-    if len(found) < needed:
-        raise _too_few(needed, found)
-    return found
-
-
-def _too_few(needed: int, found: Sequence[Any]) -> TargetError:
-    platform, have = found[0].platform, len(found)
-    are = f"there is {have}" if have == 1 else f"there are {have}"
-    if platform != "cpu":
-        hint = f"Give a smaller --mesh, or --platform cpu for {needed} virtual CPU devices."
-    elif _COUNT_FLAG in os.environ.get("XLA_FLAGS", ""):
-        hint = f"Give a smaller --mesh, or leave --{_COUNT_FLAG} out of XLA_FLAGS."
-    elif needed > MOST_CPU_DEVICES:
-        hint = f"Give a smaller --mesh: XLA runs at most {MOST_CPU_DEVICES:,} virtual CPU devices."
-    else:
-        hint = (
-            f"Give a smaller --mesh, or --devices {needed}; in Python, set "
-            f"jax_num_cpu_devices to {needed} before JAX is used."
-        )
-    return TargetError(
-        f"The program needs {needed:,} devices, and {are} ({platform.upper()}).", hint=hint
-    )
 
 
 class Runner:
@@ -129,10 +66,12 @@ class Runner:
         on a mesh of real devices runs on those.
       steps: how many steps to time.
       notify: told what is going on.
+      group: the processes that run it, each with a `Runner` of its own; by default this one alone.
 
     Raises:
       CompilerError: the program can't be traced.
-      TargetError: there are too few devices, or the program's inputs do not fit.
+      TargetError: there are too few devices, or the program's inputs do not fit, or are not the
+        same in every process.
     """
 
     def __init__(
@@ -143,8 +82,9 @@ class Runner:
         devices: Sequence[Any] | None = None,
         steps: int = 10,
         notify: Notify | None = None,
+        group: Group = ALONE,
     ) -> None:
-        self.program = program
+        self.program, self.group = program, group
         self.traced = trace(program) if traced is None else traced
         self.steps = steps
         self.notify = notify or _silent
@@ -153,10 +93,54 @@ class Runner:
         if own is None:
             found = tuple(find_devices(needed) if devices is None else devices)
             if len(found) < needed:
-                raise _too_few(needed, found)
+                raise too_few(needed, [found])
             own = found[:needed]
         self.devices: tuple[Any, ...] = own
+        #: Those of this process.
+        self.local = [device for device in own if device.process_index == group.number]
+        without = [member.number for member in self._members() if not member.devices]
+        if group.count > 1 and without:
+            raise TargetError(
+                f"The program is for {len(own):,} devices, and process {without[0]} of "
+                f"{group.count} has none of them.",
+                hint="Let it run on more devices, or in fewer --processes.",
+            )
+        self.notify("making the inputs", 0, 1)
         self.values, self.inputs = inputs.concrete_arguments(program, self.traced)
+
+    def _members(self) -> list[Process]:
+        """The processes, with their devices."""
+        return [
+            replace(
+                member,
+                devices=tuple(
+                    position
+                    for position, device in enumerate(self.devices)
+                    if device.process_index == member.number
+                ),
+            )
+            for member in self.group.members
+        ]
+
+    def check_inputs(self) -> None:
+        """Checks that every process has the same inputs.
+
+        Raises:
+          TargetError: they have not.
+        """
+        if self.group.count == 1:
+            return
+        told = self.group.all_of([*map(digest, self.values)], "made its inputs")
+        for number, said in enumerate(told):
+            other = [k for k, one in enumerate(said) if one != told[0][k]]
+            if other:
+                name = compat.arguments(self.traced)[other[0]].name
+                raise TargetError(
+                    f"The argument {name} is not the same in "
+                    f"{self.group.words(number)} and in process 0.",
+                    hint="Every process makes all values, and JAX counts on their being the same: "
+                    "draw random ones from a fixed seed.",
+                )
 
     def _own_devices(self) -> tuple[tuple[Any, ...] | None, int]:
         """The devices that the program itself names, None on an abstract mesh; and how many."""
@@ -179,31 +163,61 @@ class Runner:
             tuple(map(str, self.devices)),
             len(jax.devices(first.platform)),
             first.platform == "cpu" and len(self.devices) > 1,
+            tuple(self._members()) if self.group.count > 1 else (),
         )
 
     # --- sharded ----------------------------------------------------------------------------------
 
     def run(self, partitioner: Partitioner) -> Execution:
-        """Runs the program under a partitioner. What goes wrong is part of the result."""
-        try:
-            return self._run(partitioner)
-        except NotLowerable as error:
-            return Execution(
-                partitioner, failure=error.message, hint=error.hint or "", refused=True
-            )
-        except SdyscopeError as error:
-            return Execution(partitioner, failure=error.message, hint=error.hint or "")
-        except Exception as error:  # XLA and the user's callbacks raise every kind of error
-            return Execution(partitioner, failure=_in_words(error))
+        """Runs the program under a partitioner. What goes wrong is part of the result.
 
-    def _run(self, partitioner: Partitioner) -> Execution:
+        Raises:
+          CompilerError: the step failed in this process and not in the others, or another process
+            is gone.
+        """
         self.notify(f"compiling for {partitioner}", 0, 1)
-        compiled, seconds = self._compiled(partitioner)
-        call = _Call(compiled, self.traced, self.values, self.devices)
-        used_before = peak_bytes(self.devices)
+        compiled, failure = _tried(partitioner, lambda: self._compiled(partitioner))
+        failure = self._of_any(failure, "compiled it")
+        if failure is not None or compiled is None:
+            return failure or Execution(partitioner)
+        found, failure = _tried(partitioner, lambda: self._measured(partitioner, *compiled))
+        return self._of_any(failure, "run it") or found or Execution(partitioner)
+
+    def _of_any(self, failure: Execution | None, what: str) -> Execution | None:
+        """The failure that any process met: the first one's."""
+        if self.group.count == 1:
+            return failure
+        try:
+            # Only running is done together: the others may have failed with this one, or wait.
+            seconds = FAILING_TOGETHER if failure and what == "run it" else None
+            failures: list[Execution | None] = self.group.all_of(failure, what, seconds)
+        except NotTogether as error:
+            if failure is None:
+                raise
+            raise CompilerError(
+                f"It does not run under {failure.partitioner} in "
+                f"{self.group.words(self.group.number)}: {failure.failure}",
+                hint=failure.hint,
+            ) from error
+        number, met = next(((k, one) for k, one in enumerate(failures) if one), (0, None))
+        if met is None or all(one and one.failure == met.failure for one in failures):
+            return met
+        return replace(met, failure=f"{self.group.words(number)}: {met.failure}")
+
+    def _measured(self, partitioner: Partitioner, compiled: Any, seconds: float) -> Execution:
+        self.notify(f"placing the arguments for {partitioner}", 0, 1)
+        call = _Call(compiled, self.traced, self.values, self.devices, self.local[0])
+        used_before = peak_bytes(self.local)
         self.notify(f"warming up {partitioner}", 0, WARM_UPS)
         results = call()
-        arrays = (*call.arguments(), *results_held(results, self.devices))
+        unequal = unequal_copies(results, self.devices, self.group)
+        arrays = (
+            *call.arguments(),
+            *(
+                array_held("result", k, result, self.devices, unequal[k])
+                for k, result in enumerate(results)
+            ),
+        )
         outputs, notes = fetched(results, [result.name for result in compat.results(self.traced)])
         del results
         for done in range(1, WARM_UPS):
@@ -220,7 +234,7 @@ class Runner:
             outputs=tuple(outputs),
             compile_seconds=seconds,
             step_seconds=tuple(times),
-            memory=device_memory(compiled, self.devices, used_before),
+            memory=device_memory(compiled, self.local, used_before),
             notes=tuple(notes),
         )
 
@@ -240,9 +254,9 @@ class Runner:
     # --- on one device ----------------------------------------------------------------------------
 
     def reference(self) -> Reference:
-        """Runs the same step on the first of the devices. What goes wrong is part of the result."""
+        """Runs the same step on the first of its devices. What goes wrong is part of the result."""
         self.notify("running on one device", 0, 1)
-        device = self.devices[0]
+        device = self.local[0]
         found = Reference(
             compute_dtypes=one_device.compute_dtypes(self.traced, device.platform),
             draws_random_numbers=one_device.draws_random_numbers(self.traced),
@@ -260,7 +274,8 @@ class Runner:
         with jax.default_device(device):
             function = jax.jit(one_device.unsharded(self.traced))
             values = [jax.device_put(on_host(value), device) for value in self.values]
-            outputs, _ = fetched(jax.block_until_ready(function(*values)), names)
+            fetch, _ = fetched(jax.block_until_ready(function(*values)), names)
+            outputs = [None if blocks is None else blocks[0].values for blocks in fetch]
             start = time.perf_counter()
             jax.block_until_ready(function(*values))
             return outputs, time.perf_counter() - start
@@ -270,9 +285,14 @@ class _Call:
     """An executable with its arguments on their devices; those that it donates are put anew."""
 
     def __init__(
-        self, compiled: Any, traced: Any, values: Sequence[Any], devices: Sequence[Any]
+        self,
+        compiled: Any,
+        traced: Any,
+        values: Sequence[Any],
+        devices: Sequence[Any],
+        home: Any,
     ) -> None:
-        self.compiled, self.traced, self.devices = compiled, traced, devices
+        self.compiled, self.traced, self.devices, self.home = compiled, traced, devices, home
         self.given = compat.arguments(traced)
         self.kept = compat.kept_jaxpr(traced)[1]
         # None for an argument that jit dropped.
@@ -286,7 +306,7 @@ class _Call:
         asked = getattr(asked, "sharding", asked)  # of a Format, with a layout
         if isinstance(asked, jax.sharding.NamedSharding) and asked.mesh.shape:
             accepted = _on_devices(asked, self.devices)
-        return jax.device_put(on_host(value), accepted or self.devices[0])
+        return put(value, accepted or self.home)
 
     def fresh(self) -> list[Any]:
         """The arguments of one call."""
@@ -328,6 +348,24 @@ def _on_devices(sharding: jax.sharding.NamedSharding, devices: Sequence[Any]) ->
         grid.reshape(tuple(mesh.shape.values())), mesh.axis_names, axis_types=mesh.axis_types
     )
     return jax.sharding.NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
+
+
+def _tried(
+    partitioner: Partitioner, act: Callable[[], _Result]
+) -> tuple[_Result | None, Execution | None]:
+    """What came of it, or how it failed."""
+    try:
+        return act(), None
+    except NotTogether:
+        raise
+    except NotLowerable as error:
+        return None, Execution(
+            partitioner, failure=error.message, hint=error.hint or "", refused=True
+        )
+    except SdyscopeError as error:
+        return None, Execution(partitioner, failure=error.message, hint=error.hint or "")
+    except Exception as error:  # XLA and the user's callbacks raise every kind of error
+        return None, Execution(partitioner, failure=_in_words(error))
 
 
 def _in_words(error: Exception) -> str:

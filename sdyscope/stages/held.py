@@ -1,50 +1,74 @@
-"""What is on devices: shards and copies of arrays, values for the host, memory."""
+"""What is on devices: shards of arrays, values for the host and from it, memory."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.experimental import multihost_utils
 
-from sdyscope.execution import DeviceMemory, ExecutedArray, Extent, Shard, UnequalCopy
+from sdyscope.execution import (
+    DeviceMemory,
+    ExecutedArray,
+    Extent,
+    HostBlock,
+    Shard,
+    UnequalCopy,
+)
 from sdyscope.stages import compat
 
 __all__ = [
     "array_held",
     "device_memory",
+    "digest",
+    "extents",
     "fetched",
     "first_line",
+    "is_key",
     "on_host",
     "peak_bytes",
-    "results_held",
+    "put",
 ]
 
 
 def is_key(value: Any) -> bool:
+    """Whether it is an array of PRNG keys."""
     return isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key)
 
 
 def on_host(value: Any) -> Any:
-    """A value that is on no devices but the host's, so that it can be put anywhere."""
+    """A value that is on no devices but the host's, so that it can be put anywhere.
+
+    Of an array that lies on the devices of several processes, all of them must call this.
+    """
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return multihost_utils.process_allgather(value, tiled=True)
     if is_key(value):
         data: Any = np.asarray(jax.random.key_data(value))
         return jax.random.wrap_key_data(data, impl=jax.random.key_impl(value))
     return np.asarray(value) if isinstance(value, jax.Array) else value
 
 
-def fetched(results: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], list[str]]:
-    """Results as numpy arrays, None where that can't be, and a sentence on each of those."""
-    outputs: list[Any] = []
+def fetched(
+    results: Sequence[Any], names: Sequence[str]
+) -> tuple[list[tuple[HostBlock, ...] | None], list[str]]:
+    """Results on the host, as far as this process holds them, and a sentence on what can't be.
+
+    Returns:
+      For each result its blocks: one where this process holds all of it; None where it can't be
+      fetched.
+    """
+    outputs: list[tuple[HostBlock, ...] | None] = []
     notes = []
     for name, result in zip(names, results, strict=True):
         try:
-            outputs.append(np.asarray(jax.random.key_data(result) if is_key(result) else result))
+            outputs.append(_blocks(jax.random.key_data(result) if is_key(result) else result))
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
-            # Partial results that nothing reduced, or shards of other processes.
+            # Partial results that nothing reduced.
             outputs.append(None)
             notes.append(
                 f"{name} can't be fetched whole, so it is not compared: {first_line(error)}"
@@ -52,28 +76,65 @@ def fetched(results: Sequence[Any], names: Sequence[str]) -> tuple[list[Any], li
     return outputs, notes
 
 
-def results_held(results: Sequence[Any], devices: Sequence[Any]) -> list[ExecutedArray]:
-    """What the devices hold of each result; see `array_held`."""
-    return [array_held("result", index, result, devices) for index, result in enumerate(results)]
+def _blocks(array: Any) -> tuple[HostBlock, ...]:
+    if array.is_fully_addressable:
+        return (HostBlock.whole(np.asarray(array)),)
+    if getattr(getattr(array.sharding, "spec", None), "unreduced", None):
+        raise ValueError("it is not reduced over all axes of the mesh")
+    # One shard for each block: the copies are compared with each other.
+    shards = {str(shard.index): shard for shard in array.addressable_shards}
+    return tuple(
+        HostBlock(tuple(extents(shard.index, array.shape)), np.asarray(shard.data))
+        for shard in shards.values()
+    )
+
+
+def put(value: Any, sharding: Any) -> Any:
+    """A value on devices; every process that has some of them must call this with the same value.
+
+    Args:
+      value: an array, on the host or anywhere.
+      sharding: where to put it, a sharding or a device.
+    """
+    if isinstance(sharding, jax.Device) or sharding.is_fully_addressable:
+        return jax.device_put(on_host(value), sharding)
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return jax.device_put(value, sharding)
+    host = on_host(value)
+    host = host if is_key(host) else np.asarray(host)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+
+def digest(value: Any) -> str:
+    """What tells a value from others, bit by bit; empty where other processes hold parts of it."""
+    if isinstance(value, jax.Array) and not value.is_fully_addressable:
+        return ""
+    data = np.ascontiguousarray(jax.random.key_data(value) if is_key(value) else value)
+    return hashlib.blake2b(data.tobytes(), digest_size=16).hexdigest()
 
 
 def array_held(
-    kind: Literal["argument", "result"], index: int, array: Any, devices: Sequence[Any]
+    kind: Literal["argument", "result"],
+    index: int,
+    array: Any,
+    devices: Sequence[Any],
+    unequal: Iterable[UnequalCopy] = (),
 ) -> ExecutedArray:
-    """What the devices hold of an array, copies compared where it is a result.
+    """What the devices of this process hold of an array.
 
     Args:
       kind: what the array is.
       index: its flat index.
       array: a `jax.Array`.
       devices: those that the program runs on, in order; a shard's device is its position in it.
+      unequal: copies that are not like the first one.
     """
     positions = {device: position for position, device in enumerate(devices)}
     whole, _ = compat.element_shape(array.aval)
     shards = [
         Shard(
             positions[shard.device],
-            tuple(_extents(shard.index, whole)),
+            tuple(extents(shard.index, whole)),
             (*shard.data.shape, *whole[array.ndim :]),
             shard.replica_id,
         )
@@ -86,31 +147,12 @@ def array_held(
         compat.hlo_sharding_text(array.sharding, array.ndim),
         array.ndim,
         tuple(sorted(shards, key=lambda shard: shard.device)),
-        tuple(_unequal_copies(array, positions)) if kind == "result" else (),
+        tuple(unequal),
     )
 
 
-def _unequal_copies(array: Any, positions: Mapping[Any, int]) -> Iterator[UnequalCopy]:
-    """The copies of a block that are not, bit by bit, what its first holder has."""
-    first: dict[str, tuple[int, Any]] = {}
-    data = jax.random.key_data(array) if is_key(array) else array
-    for shard in sorted(data.addressable_shards, key=lambda shard: positions[shard.device]):
-        device, held = positions[shard.device], np.asarray(shard.data)
-        holder, block = first.setdefault(str(shard.index), (device, held))
-        if held.tobytes() != block.tobytes():
-            yield UnequalCopy(device, holder, _relative_error(held, block))
-
-
-def _relative_error(one: Any, two: Any) -> float:
-    """Norm of the difference over the norm of the second."""
-    wide = np.complex128 if np.iscomplexobj(one) else np.float64
-    one, two = one.astype(wide), two.astype(wide)
-    with np.errstate(all="ignore"):
-        distance, norm = np.linalg.norm(one - two), np.linalg.norm(two)
-        return float(distance / norm) if norm and np.isfinite(distance) else math.inf
-
-
-def _extents(index: Sequence[slice], shape: Sequence[int]) -> list[Extent]:
+def extents(index: Sequence[slice], shape: Sequence[int]) -> list[Extent]:
+    """The extents of a block in every dimension of an array."""
     # Of PRNG keys the index has their words as well.
     return [part.indices(size)[:2] for part, size in zip(index, shape, strict=True)]
 

@@ -6,11 +6,13 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from sdyscope.analysis.numerics import ROUNDOFF, coarsest, numeric, tolerance
+from sdyscope.analysis.numerics import ROUNDOFF, coarsest, difference, numeric, tolerance
+from sdyscope.execution import HostBlock
 
 
 def compared(actual, expected, dtype="f32", computed_in=("f32",)):
-    return numeric("result", 0, dtype, computed_in, np.asarray(actual), np.asarray(expected))
+    whole = HostBlock.whole(np.asarray(actual))
+    return numeric("result", 0, dtype, computed_in, [difference(whole, np.asarray(expected))])
 
 
 @pytest.mark.parametrize(
@@ -100,3 +102,22 @@ def test_large_arrays_are_compared_in_blocks(monkeypatch):
     parts = compared(one, two)
     assert parts.error == pytest.approx(whole.error)
     assert (parts.max_abs, parts.where) == (whole.max_abs, whole.where)
+
+
+def test_blocks_of_several_processes_have_the_error_of_the_whole():
+    expected = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    actual = expected + np.float32(1e-3)
+    actual[4, 1] += 1
+    copy = actual[:3] + np.float32(2)  # another process holds it, and the worse copy counts
+    blocks = [
+        HostBlock(((0, 3), (0, 4)), actual[:3]),
+        HostBlock(((3, 6), (0, 4)), actual[3:]),
+    ]
+    found = numeric("result", 0, "f32", (), [difference(block, expected) for block in blocks])
+    whole = compared(actual, expected)
+    assert found.error == pytest.approx(whole.error)
+    assert (found.max_abs, found.where) == (whole.max_abs, whole.where)
+    assert found.where == (4, 1)
+    blocks.append(HostBlock(((0, 3), (0, 4)), copy))
+    worse = numeric("result", 0, "f32", (), [difference(block, expected) for block in blocks])
+    assert worse.error > found.error

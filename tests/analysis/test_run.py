@@ -13,6 +13,7 @@ from sdyscope.convert import to_hlo_sharding, to_placement
 from sdyscope.execution import (
     ExecutedArray,
     Execution,
+    HostBlock,
     Machine,
     Reference,
     Shard,
@@ -46,7 +47,8 @@ def held(placement, shape, kind="argument", index=0):
 
 
 def run(tensors, *arrays, outputs=(), reference=None, **more):
-    execution = Execution("shardy", arrays=arrays, outputs=outputs, step_seconds=(1.0,), **more)
+    held = tuple((HostBlock.whole(output),) for output in outputs)
+    execution = Execution("shardy", arrays=arrays, outputs=held, step_seconds=(1.0,), **more)
     return judge("step", MACHINE, "made", table(*tensors), [execution], reference or Reference())
 
 

@@ -41,6 +41,7 @@ from sdyscope.stages.compat.jaxprs import scan_body_is_inlined as scan_body_is_i
 from sdyscope.stages.compat.jaxprs import shard_map_parameters as shard_map_parameters
 from sdyscope.stages.compat.jaxprs import sub_jaxprs as sub_jaxprs
 from sdyscope.stages.compat.jaxprs import user_frame as user_frame
+from sdyscope.stages.compat.jaxprs import without_mesh as without_mesh
 from sdyscope.stages.compat.jitted import arguments as arguments
 from sdyscope.stages.compat.jitted import constant_shardings as constant_shardings
 from sdyscope.stages.compat.jitted import function_name as function_name
@@ -61,6 +62,8 @@ from sdyscope.stages.compat.meshes import partitioner as partitioner
 from sdyscope.stages.compat.meshes import spec_entries as spec_entries
 from sdyscope.stages.compat.running import backends_are_initialized as backends_are_initialized
 from sdyscope.stages.compat.running import call_arguments as call_arguments
+from sdyscope.stages.compat.running import distributed_client as distributed_client
+from sdyscope.stages.compat.running import distributed_place as distributed_place
 from sdyscope.stages.compat.running import hlo_sharding_text as hlo_sharding_text
 from sdyscope.stages.compat.running import lowering_devices as lowering_devices
 from sdyscope.stages.compat.running import lowering_platform as lowering_platform

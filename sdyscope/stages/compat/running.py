@@ -7,13 +7,24 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
-from jax._src import xla_bridge
+from jax._src import distributed, xla_bridge
 from jax._src.named_sharding import UNSPECIFIED
 
 
 def backends_are_initialized() -> bool:
     """Whether JAX has started its devices, which it does once."""
     return bool(xla_bridge.backends_are_initialized())
+
+
+def distributed_client() -> Any:
+    """The client of the coordination service that `jax.distributed` joined; None when alone."""
+    return distributed.global_state.client
+
+
+def distributed_place() -> tuple[int, int]:
+    """Which process this is, and how many there are, without starting devices."""
+    state = distributed.global_state
+    return int(state.process_id), int(state.num_processes)
 
 
 def call_arguments(
