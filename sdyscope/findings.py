@@ -9,8 +9,8 @@ from sdyscope.program import Partitioner
 from sdyscope.source import SourceLocation
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
-"""``error``: the compiler was told something else than was asked for; ``warning``: it was told the
-right thing and may do another; ``note``: worth knowing."""
+"""``error``: something else happens than was asked for, or numbers are wrong; ``warning``: it costs
+more than it need, or the compiler may do another thing than was meant; ``note``: worth knowing."""
 
 
 @dataclass(frozen=True, slots=True)

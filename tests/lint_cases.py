@@ -16,7 +16,9 @@ from jax.lax import with_sharding_constraint as constrain
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.lint import LogicalAxes
 from sdyscope.inspection import Inspection, inspect
+from sdyscope.mesh_config import MappedMesh
 from sdyscope.stages.read import read_bytes
 from tests.programs import AUTO, EXPLICIT, SKINNY, array, on
 
@@ -36,6 +38,7 @@ class Case:
         hardware: what for.
         severity: of the finding; None for the rule's own.
         since: the first JAX that lowers it.
+        logical: the logical axes of its tensors.
     """
 
     rule: str
@@ -45,6 +48,7 @@ class Case:
     hardware: str | None = None
     severity: str | None = None
     since: tuple[int, int] = (0, 7)
+    logical: LogicalAxes | None = None
 
     @property
     def name(self) -> str:
@@ -646,3 +650,40 @@ def rbg():
 @spares("rng-replicated")
 def rbg_whole():
     return noise("rbg", 4)
+
+
+# --- logical axes ---------------------------------------------------------------------------------
+
+
+def logical(*axes: str, **config: Any) -> LogicalAxes:
+    return LogicalAxes(MappedMesh(**config), {"w": axes}, {"x": ("batch", "embed")})
+
+
+GOOD = logical("embed", "mlp", shared_mapping={"mlp": ["model"], "heads": []})
+
+
+@finds(
+    "logical-axis-unused",
+    logical=logical("embed", "mlp", shared_mapping={"mlp": ["model"], "mpl": ["model"]}),
+)
+@finds("logical-axes-collide", "w", logical=logical("embed", "embed"), severity="error")
+@finds("logical-not-divisible", "w", logical=logical("embed", "mlp"), severity="error")
+@finds("parameter-not-sharded", "w", logical=logical("a", "b"), severity="note")
+@spares("logical-axes-collide", "parameter-not-sharded", logical=logical("embed", "mlp"))
+def odd_width():
+    mesh = AbstractMesh(
+        (1, 1, 4, 2), ("replica_dcn", "replica", "data", "model"), axis_types=(AxisType.Auto,) * 4
+    )
+    return program(
+        lambda x, w: x @ w, array((16, 32), "data", mesh=mesh), array((32, 33), mesh=mesh)
+    )
+
+
+@spares("logical-axis-unused", "logical-not-divisible", logical=GOOD)
+def even_width():
+    mesh = AbstractMesh(
+        (1, 1, 4, 2), ("replica_dcn", "replica", "data", "model"), axis_types=(AxisType.Auto,) * 4
+    )
+    return program(
+        lambda x, w: x @ w, array((16, 32), "data", mesh=mesh), array((32, 64), mesh=mesh)
+    )

@@ -17,6 +17,7 @@ from sdyscope.analysis.lint.batch import BATCH_RULES
 from sdyscope.analysis.lint.constraints import CONSTRAINT_RULES
 from sdyscope.analysis.lint.custom_calls import CALL_RULES
 from sdyscope.analysis.lint.gathered import MODULE_RULES, REQUEST_RULES, STORAGE_RULES
+from sdyscope.analysis.lint.logical import LOGICAL_RULES, LogicalAxes
 from sdyscope.analysis.lint.loops import LOOP_RULES
 from sdyscope.analysis.lint.rematerialization import REMATERIALIZATION_RULES
 from sdyscope.analysis.lint.rng import RNG_RULES
@@ -28,7 +29,17 @@ from sdyscope.findings import Finding, Severity
 from sdyscope.hardware import Hardware
 from sdyscope.program import Partitioner
 
-__all__ = ["RULES", "Lint", "NotRun", "Rule", "chosen_rules", "lint", "linted", "rule"]
+__all__ = [
+    "RULES",
+    "Lint",
+    "LogicalAxes",
+    "NotRun",
+    "Rule",
+    "chosen_rules",
+    "lint",
+    "linted",
+    "rule",
+]
 
 #: Every rule by its name, those about the same thing beside each other.
 RULES: Mapping[str, Rule] = {
@@ -46,6 +57,7 @@ RULES: Mapping[str, Rule] = {
         *LOOP_RULES,
         *CALL_RULES,
         *RNG_RULES,
+        *LOGICAL_RULES,
     )
 }
 
@@ -139,9 +151,12 @@ def lint(
     ignore: Iterable[str] = (),
     compiled: bool = True,
     on: Hardware | str | None = None,
+    logical: LogicalAxes | None = None,
 ) -> tuple[Finding, ...]:
     """What is wrong, or worth a look, in a program; see ``linted``."""
-    return linted(program, select=select, ignore=ignore, compiled=compiled, on=on).findings
+    return linted(
+        program, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical
+    ).findings
 
 
 def linted(
@@ -151,6 +166,7 @@ def linted(
     ignore: Iterable[str] = (),
     compiled: bool = True,
     on: Hardware | str | None = None,
+    logical: LogicalAxes | None = None,
 ) -> Lint:
     """Runs the rules over a program, under each partitioner that it is lowered for.
 
@@ -160,6 +176,7 @@ def linted(
         ignore: globs of rules to leave out.
         compiled: whether the program may be compiled; rules that need that are otherwise not run.
         on: what to compile for, as ``partitioned`` takes it.
+        logical: the logical axes of the program's tensors, for the rules about these.
 
     Raises:
         CompilerError: the program can't be lowered at all.
@@ -170,7 +187,9 @@ def linted(
     found: dict[Partitioner, dict[str, list[Finding]]] = {}
     not_run: list[NotRun] = []
     for partitioner in program.lowered:
-        subject = Subject(program, partitioner, compiles=compiled, on=on, checked=checked)
+        subject = Subject(
+            program, partitioner, compiles=compiled, on=on, checked=checked, logical=logical
+        )
         of_rules = found[partitioner] = {}
         for one in rules:
             of_rules[one.name] = []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from sdyscope.analysis.check import Check
 from sdyscope.analysis.collective_totals import Collectives
@@ -26,6 +26,9 @@ from sdyscope.program import Partitioner, RequestedTensor
 from sdyscope.propagated import Propagated, ValueId
 from sdyscope.source import SourceLocation
 from sdyscope.tensors import TensorTable
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.lint.logical import LogicalAxes
 
 __all__ = ["NOT_COMPILED", "Lintable", "Subject"]
 
@@ -97,6 +100,7 @@ class Subject:
         compiles: whether the program may be compiled.
         on: what to compile for; by default virtual CPU devices.
         checked: the program's check, which is one for all partitioners.
+        logical: the logical axes of its tensors, where they are known.
     """
 
     def __init__(
@@ -107,12 +111,14 @@ class Subject:
         compiles: bool,
         on: Hardware | str | None,
         checked: Check,
+        logical: LogicalAxes | None = None,
     ) -> None:
         self.program = program
         self.partitioner = partitioner
         self.compiles = compiles
         self.on = on
         self.checked = checked
+        self.logical = logical
 
     @property
     def module(self) -> Any:

@@ -19,7 +19,13 @@ def test_rule(case):
         pytest.skip("this JAX can't lower it")
     if (case.hardware or "").startswith("tpu"):
         pytest.importorskip("libtpu")
-    found = linted(case.make(), select=[case.rule], compiled=case.compiled, on=case.hardware)
+    found = linted(
+        case.make(),
+        select=[case.rule],
+        compiled=case.compiled,
+        on=case.hardware,
+        logical=case.logical,
+    )
     assert [one for one in found.not_run if one.applies] == []
     if case.tensor is None:
         assert found.findings == ()
