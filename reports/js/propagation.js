@@ -246,13 +246,6 @@ class PropagationView {
         row >= 0 ? el("p.propagation-links", {}, this.#links(row)) : null,
       ),
       content,
-      known && !this.#isAsked(data.values[row])
-        ? el(
-            "p.muted",
-            {},
-            `What stopped axes is worked out for the first ${whole(data.stopped)} values: of this one, sdyscope explain says it.`,
-          )
-        : "",
     );
     slots.chain.scrollTop = 0;
   }
@@ -267,18 +260,6 @@ class PropagationView {
       found.push(" · ", el("a", { href }, "on the graph"));
     }
     return found;
-  }
-
-  /** Whether it was worked out what stopped axes at a value: it is of the first so many. */
-  #isAsked(value) {
-    if (!this.asked) {
-      this.asked = new Set();
-      for (const row of this.all) {
-        if (this.asked.size >= this.data.stopped) break;
-        this.asked.add(this.data.values[row]);
-      }
-    }
-    return this.asked.has(value);
   }
 
   #close() {

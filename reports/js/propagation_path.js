@@ -25,7 +25,7 @@ export function axisText(axis) {
  *
  * @param {object[]} chains as `Chains` finds them.
  * @param {object} options
- * @param {object[] | null} options.stops what stopped axes; null where that was not asked.
+ * @param {object[] | null} options.stops what stopped axes; null where nothing did.
  * @param {(number) => string} options.source the words of a source line.
  * @param {(name) => Node} options.link a link to the step of a number.
  * @param {(row) => Node | null} options.value a link to the row of a value.

@@ -27,9 +27,6 @@ from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, table
 from sdyscope.views.report_tensors import Row, rows
 
-#: Of at most so many values it is said what stopped an axis: arguments and results come first.
-STOPPED = 800
-
 _T = TypeVar("_T", bound=Hashable)
 
 
@@ -102,7 +99,6 @@ class _Part:
         replay = Replay(self.flow, self.places)
         values = [self._ref(row) for row in self.rows]
         moved, arrivals = self._moves(replay)
-        stops, stopped = self._stops(values)
         made: dict[str, Any] = {
             "exactness": propagated.exactness,
             "madeBy": propagated.source,
@@ -112,8 +108,7 @@ class _Part:
             "arrivals": arrivals,
             "values": [None if ref is None else self.refs.of(ref) for ref in values],
             "results": dict(self._results(values)),
-            "stops": stops,
-            "stopped": stopped,
+            "stops": self._stops(values),
         }
         # What these bring up is known when they are made.
         made |= self._annotated()
@@ -240,13 +235,10 @@ class _Part:
                     ],
                 )
 
-    def _stops(self, values: Sequence[Ref | None]) -> tuple[dict[int, list[Any]], int]:
-        """What stopped axes at values, and of how many values it was asked."""
+    def _stops(self, values: Sequence[Ref | None]) -> dict[int, list[Any]]:
+        """What stopped axes at values."""
         made: dict[int, list[Any]] = {}
-        asked: dict[Ref, None] = {}
-        for ref in values:
-            if ref is not None and len(asked) < STOPPED:
-                asked[ref] = None
+        asked = dict.fromkeys(ref for ref in values if ref is not None)
         for ref in asked:
             found = self.explainer.obstacles.absences(ref)
             if found:
@@ -261,7 +253,7 @@ class _Part:
                     )
                     for one in found
                 ]
-        return made, len(asked)
+        return made
 
     def _place(self, node: int) -> int:
         """The number of what an op of the propagated graph is in the program."""
