@@ -12,7 +12,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.program import Program
 from sdyscope.sharding import TensorSharding
 from sdyscope.targets import resolve
-from sdyscope.views import propagate, report, report_propagation
+from sdyscope.views import explain, propagate, report, report_propagation
 from sdyscope.views.explain import annotated, place
 from sdyscope.views.propagate_rows import ssa_name
 from sdyscope.views.propagated import axis_text, describer
@@ -107,6 +107,27 @@ def test_every_chain_of_a_transformer_is_what_explain_says(unconstrained):
     compared, moves = check(unconstrained.inspection, unconstrained.report)
     assert compared > 300
     assert moves > 1000
+
+
+def test_what_stopped_axes_is_what_explain_says(unconstrained):
+    document = report_propagation.part(unconstrained.report, Pool({}, 8), unconstrained.inspection)
+    listed = list(rows(unconstrained.report))
+    stops = document["stops"]
+    inside = [at for at, row in enumerate(listed) if row.section == "inside"]
+    told = [at for at in inside if document["values"][at] in stops]
+    # One is beyond what arguments and results take, near the end.
+    for at in (told[0], told[len(told) // 2], told[-1]):
+        (found,) = explain.document(unconstrained.inspection, listed[at].value.ssa).values
+        wanted = [(one.axis, one.dimension, one.reason, one.repeated) for one in found.why_not]
+        stopped = stops[document["values"][at]]
+        shown = [
+            (axis, dimension, reason, repeated)
+            for axis, dimension, _, _, reason, repeated in stopped
+        ]
+        assert shown == wanted, listed[at].key
+    none = next(at for at in inside if document["values"][at] not in stops)
+    (found,) = explain.document(unconstrained.inspection, listed[none].value.ssa).values
+    assert not found.why_not
 
 
 #: Loops, branches, calls and manual computations: where axes move without steps.
