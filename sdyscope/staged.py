@@ -16,6 +16,7 @@ from sdyscope.mesh import Mesh
 from sdyscope.partitioned import Partitioned
 from sdyscope.program import Partitioner, Program, RequestedTensor
 from sdyscope.propagated import Propagated
+from sdyscope.source import SourceLocation
 from sdyscope.tensors import LoweredTensors, TensorTable, tensor_table
 
 if TYPE_CHECKING:
@@ -85,6 +86,15 @@ class Staged:
         from sdyscope.stages.lower import trace
 
         return trace(self.program)
+
+    @property
+    def defined_at(self) -> SourceLocation | None:
+        """Where the program's function begins; None for a file, and where JAX does not know it."""
+        if self.traced is None:
+            return None
+        from sdyscope.stages.compat import defined_at
+
+        return defined_at(self.traced)
 
     def _traced_for(self, partitioner: Partitioner) -> Any:
         """What is lowered for a partitioner: nearly always the one trace that there is."""

@@ -85,7 +85,8 @@ class Lint:
     """What all rules found.
 
     Attributes:
-        findings: errors first, then in the order of the rules.
+        findings: errors first, then in the order of the rules. What has no line of its own, as
+            arguments and whole modules, has that of the program's function.
         rules: the rules that were chosen.
         not_run: those that could not be run.
         partitioners: under which the program was looked at.
@@ -210,7 +211,11 @@ def linted(
         only = next(iter(found))
         reason = "It compares two partitioners: --partitioner both."
         not_run.append(NotRun("partitioners-differ", only, reason, False))
-    return Lint(_merged(found, rules), rules, tuple(not_run), tuple(found))
+    located = tuple(
+        replace(one, source=program.defined_at) if one.source is None else one
+        for one in _merged(found, rules)
+    )
+    return Lint(located, rules, tuple(not_run), tuple(found))
 
 
 def _missing(one: Rule, subject: Subject) -> str | None:

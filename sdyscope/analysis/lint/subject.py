@@ -43,6 +43,10 @@ class Lintable(Protocol):
         """Its name."""
 
     @property
+    def defined_at(self) -> SourceLocation | None:
+        """Where its function begins."""
+
+    @property
     def lowered(self) -> Mapping[Partitioner, Any]:
         """Its modules."""
 

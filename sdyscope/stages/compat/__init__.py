@@ -44,6 +44,7 @@ from sdyscope.stages.compat.jaxprs import user_frame as user_frame
 from sdyscope.stages.compat.jaxprs import without_mesh as without_mesh
 from sdyscope.stages.compat.jitted import arguments as arguments
 from sdyscope.stages.compat.jitted import constant_shardings as constant_shardings
+from sdyscope.stages.compat.jitted import defined_at as defined_at
 from sdyscope.stages.compat.jitted import function_name as function_name
 from sdyscope.stages.compat.jitted import kept_jaxpr as kept_jaxpr
 from sdyscope.stages.compat.jitted import lowered_signature as lowered_signature

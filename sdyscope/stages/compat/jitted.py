@@ -12,6 +12,7 @@ from jax._src import core
 from jax._src import pjit as jit_internals
 from jax._src.interpreters import pxla
 
+from sdyscope.source import SourceLocation
 from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.signature import Argument, LoweringArguments, Result
 
@@ -52,6 +53,10 @@ def traced(fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     raise TypeError(f"{type(fun).__name__}.lower lowers nothing that jax.jit made")
 
 
+#: How JAX says where a function is defined: ``step at train.py:12``.
+_DEFINED = re.compile(r"(?P<name>.*) at (?P<file>.+):(?P<line>[0-9]+)")
+
+
 def specified(value: Any) -> Any:
     """`value`, or None where JAX has a marker for what was not specified."""
     return None if type(value).__name__ in ("UnspecifiedValue", "AutoLayoutSingleton") else value
@@ -60,6 +65,14 @@ def specified(value: Any) -> Any:
 def _debug_info(jaxpr: Any) -> Any:
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return getattr(jaxpr, "debug_info", None) or jaxpr._debug_info
+
+
+def defined_at(traced: Any) -> SourceLocation | None:
+    """The line of the function that a `jax.stages.Traced` was made from, where that is a user's."""
+    found = _DEFINED.fullmatch(str(getattr(_debug_info(traced.jaxpr), "func_src_info", "")))
+    if found is None or "site-packages" in found["file"]:
+        return None
+    return SourceLocation(found["file"], int(found["line"]), 0, found["name"])
 
 
 def _names(names: Sequence[str | None] | None, count: int) -> list[str]:

@@ -10,7 +10,7 @@ from sdyscope.analysis.lint import RULES, chosen_rules, lint, linted, rule
 from sdyscope.analysis.lint.subject import NOT_COMPILED
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection, read
-from tests.lint_cases import annotated_for_both, one_axis_of_two, plain, train
+from tests.lint_cases import annotated_for_both, one_axis_of_two, plain, step, train
 from tests.programs import EXPLICIT, array
 
 UNREDUCED = """
@@ -184,3 +184,9 @@ def test_unreduced_results_are_the_callers():
     found = linted(program(fun, *arguments), select=["unreduced-never-reduced"], compiled=False)
     assert found.findings == ()
     assert replace(found, not_run=()).passed
+
+
+def test_what_has_no_line_has_that_of_the_function():
+    (finding,) = train(batch=()).lint(select=["batch-not-sharded"], compiled=False)
+    code = step.__code__
+    assert (finding.source.file, finding.source.line) == (code.co_filename, code.co_firstlineno)
