@@ -52,7 +52,6 @@ def judge(config: Config, target: Target, inspection: Inspection) -> Outcome:
         target: the target.
         inspection: its program.
     """
-    start = time.perf_counter()
     does: dict[Check, Callable[[], _Done]] = {
         "check": lambda: _check(target, inspection),
         "lint": lambda: _lint(target, inspection),
@@ -87,7 +86,6 @@ def judge(config: Config, target: Target, inspection: Inspection) -> Outcome:
         mesh="; ".join(mesh_words(mesh) for mesh in _meshes(inspection)),
         partitioners=tuple(inspection.lowered),
         hardware=_hardware(inspection, target) if is_whole else "",
-        seconds=time.perf_counter() - start,
         checks=tuple(outcomes),
         found=tuple(found),
         spent=spent,

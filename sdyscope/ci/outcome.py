@@ -84,7 +84,7 @@ class Outcome:
         mesh: the meshes in words.
         partitioners: under which it was lowered.
         hardware: what it was compiled for; empty where it was not.
-        seconds: how long all of it took.
+        seconds: how long all of it took, with the program's own making.
         checks: the checks, in order.
         found: all findings, the ignored ones included.
         spent: the budgets.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -142,10 +144,12 @@ def _answer(config: Config, target: Target) -> int:
     from sdyscope.ci import Outcome, Trouble
     from sdyscope.views import output
 
+    start = time.perf_counter()
     try:
         found = _judged(config, target)
     except SdyscopeError as error:
         found = Outcome(target.name, trouble=Trouble.of(error))
+    found = replace(found, seconds=time.perf_counter() - start)
     output.answers().write_bytes(msgspec.json.encode(found))
     return 0
 
@@ -184,7 +188,6 @@ def _run(
     *,
     whole: bool,
 ) -> Ci:
-    import time
     from importlib.metadata import version
 
     from sdyscope.views import ci, progress
@@ -368,7 +371,7 @@ def _write(
 
     step = os.environ.get("GITHUB_STEP_SUMMARY", "")
     if summary is not None:
-        write_atomically(summary, ci_markdown.markdown(found, notes=notes))
+        write_atomically(summary, ci_markdown.markdown(found, notes=notes) + "\n")
     elif step:
         _append(step, ci_markdown.markdown(found, notes=notes))
     if junit is not None:
