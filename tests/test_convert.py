@@ -185,3 +185,11 @@ def test_in_words_without_names():
     assert in_words(to_placement(halves, 1), MESH) == (
         "dim 0 in 2 over a:(1)2; 4 copies, over a:(2)2, b"
     )
+
+
+def test_a_sharding_on_one_device_alone_says_no_dimensions():
+    # What JAX writes of a callback's operands and results, whatever their rank.
+    maximal = TensorSharding(Mesh((), (0,)))
+    assert to_placement(maximal, 2, num_devices=8) == to_placement(
+        HloSharding("maximal", device=0), 2, num_devices=8
+    )
