@@ -120,11 +120,13 @@ def test_tests_of_others_wait_for_nothing(tmp_path):
     (tmp_path / "test_other.py").write_text("def test_it():\n    assert True\n")
     code = (
         "import pytest, sys\n"
-        "assert pytest.main(['-q', '-p', 'no:cacheprovider', sys.argv[1]]) == 0\n"
+        "options = ['-q', '-p', 'no:cacheprovider', '-p', 'sdyscope.pytest_plugin']\n"
+        "assert pytest.main([*options, sys.argv[1]]) == 0\n"
         "print('LOADED', *sorted(m for m in sys.modules if m.startswith('sdyscope') or m in "
         "('jax', 'jaxlib', 'numpy', 'lark', 'networkx', 'msgspec', 'rich')))"
     )
-    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": ""}
+    # Alone: what other plugins load is theirs.
+    environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)],
         capture_output=True,
