@@ -80,7 +80,8 @@ def _stripped(jaxpr: Any, axes: _Axes) -> Any:
             params = {
                 key: _stripped_value(key, value, axes) for key, value in equation.params.items()
             }
-            equations.append(equation.replace(invars=invars, params=params))
+            kept = compat.without_mesh(equation) if axes else equation
+            equations.append(kept.replace(invars=invars, params=params))
     return jaxpr.replace(eqns=equations, outvars=[now(atom) for atom in jaxpr.outvars])
 
 
@@ -88,14 +89,31 @@ def _stripped_value(key: str, value: Any, axes: _Axes) -> Any:
     """One parameter of an equation, without shardings, in nested jaxprs too."""
     if isinstance(value, core.ClosedJaxpr):
         consts = [*map(_on_one, value.consts)]
-        return value.replace(jaxpr=_stripped(value.jaxpr, axes), consts=consts)
+        return _retyped(value.replace(jaxpr=_stripped(value.jaxpr, axes), consts=consts), axes)
     if isinstance(value, core.Jaxpr):
-        return _stripped(value, axes)
+        stripped = _stripped(value, axes)
+        if value.constvars:
+            return stripped
+        return _retyped(core.ClosedJaxpr(stripped, []), axes).jaxpr
     if type(value) is tuple:
         return tuple(_stripped_value(key, item, axes) for item in value)
     if isinstance(value, jax.sharding.Sharding):
         return compat.unspecified() if key in ("in_shardings", "out_shardings") else None
     return value
+
+
+def _retyped(closed: Any, axes: _Axes) -> Any:
+    """The jaxpr of a nested function in the body of a shard_map, traced again.
+
+    Its types say along which of the mesh's axes a value varies. Mapped over them no value does.
+    """
+    if not axes:
+        return closed
+    avals = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+        for aval in closed.in_avals
+    ]
+    return jax.make_jaxpr(core.jaxpr_as_fun(closed), axis_env=list(axes.items()))(*avals)
 
 
 def _instead(

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import jax
 from jax._src import core, source_info_util
 
 from sdyscope.program import Partitioner
 from sdyscope.source import SourceLocation
+from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.signature import ShardMap
 
 
@@ -64,6 +66,19 @@ def shard_map_parameters(params: Mapping[str, Any]) -> ShardMap:
         manual_axes=tuple(name for name in mesh.axis_names if name in manual),
         jaxpr=params["jaxpr"],
     )
+
+
+def without_mesh(equation: Any) -> Any:
+    """An equation that is evaluated in no mesh, whichever it was traced in."""
+    context = equation.ctx
+    with context.manager, jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())):
+        if version_tuple() >= (0, 9):
+            made: Any = type(context)()  # of what is set here
+        else:
+            made = type(context)(
+                context.compute_type, context.threefry_partitionable, context.xla_metadata
+            )
+        return equation.replace(ctx=made)
 
 
 def user_frame(equation: Any) -> SourceLocation | None:
