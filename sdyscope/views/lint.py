@@ -127,8 +127,9 @@ def explanation(rule: Rule) -> str:
 def paragraphs(lint: Lint) -> Iterator[Paragraph]:
     """The summary, the findings by severity, and what was not run."""
     worst = lint.findings[0].severity if lint.findings else "note"
-    yield Paragraph(_summary(lint), "good" if worst == "note" else _tone(worst), hang=2)
-    yield from finding_paragraphs(tuple(folded(lint.findings)))
+    told = tuple(folded(lint.findings))
+    yield Paragraph(_summary(lint, told), "good" if worst == "note" else _tone(worst), hang=2)
+    yield from finding_paragraphs(told)
     missing: dict[str, list[str]] = {}
     idle: list[str] = []
     for one in lint.not_run:
@@ -156,13 +157,13 @@ def _tone(severity: Severity) -> Literal["bad", "warning"]:
     return "bad" if severity == "error" else "warning"
 
 
-def _summary(lint: Lint) -> str:
+def _summary(lint: Lint, told: Sequence[FindingDocument]) -> str:
     """`mlp: 35 rules under shardy, 2 warnings`."""
     run = len(lint.rules)
     start = f"{lint.name}: {run} rule{'' if run == 1 else 's'} under "
     start += " and ".join(lint.partitioners)
     severities: tuple[Severity, ...] = ("error", "warning", "note")
-    counts = {each: sum(one.severity == each for one in lint.findings) for each in severities}
+    counts = {each: sum(one.severity == each for one in told) for each in severities}
     found = [
         f"{count:,} {severity}{'' if count == 1 else 's'}"
         for severity, count in counts.items()

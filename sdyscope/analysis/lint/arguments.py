@@ -89,7 +89,8 @@ def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:
     for one in members:
         for axis in {axis for dim in axes_of(one.known, mesh) for axis in dim}:
             on[axis] += one.bytes
-    return {axis: size / total for axis, size in on.items() if size >= _MOST * total}
+    shares = {axis.name: on[axis.name] / total for axis in mesh.axes if on[axis.name]}
+    return {axis: share for axis, share in shares.items() if share >= _MOST}
 
 
 def _could_have(one: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[tuple[str, int]]:
