@@ -134,7 +134,7 @@ def test_suggestions():
         resolve("mpl")
     with pytest.raises(TargetError, match="Did you mean 'data'"):
         resolve("mlp", mesh={"dta": 4, "model": 2})
-    with pytest.raises(TargetError, match="The reference models are .*fsdp-transformer, .*mlp, "):
+    with pytest.raises(TargetError, match=r"The reference models are .*fsdp-transformer, .*mlp, "):
         resolve("xyzzy")
 
 

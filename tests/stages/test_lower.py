@@ -248,7 +248,7 @@ def test_a_lower_that_lowers_nothing():
         def lower(self):
             return "odd"
 
-    with pytest.raises(NotLowerable, match="Odd.lower lowers nothing"):
+    with pytest.raises(NotLowerable, match=r"Odd.lower lowers nothing"):
         trace(Program("odd", Odd()))
 
 
