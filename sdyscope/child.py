@@ -59,6 +59,9 @@ class Errand:
       terminal: whether the parent's standard output is a terminal.
       columns: the width that tables keep to, None for any.
       encoding: encoding of the parent's standard output.
+      wire: file descriptor of a socket to the parent, of one process among several; see `launch`.
+      place: address of their coordinator, how many they are, and which one this is; None where the
+        cluster says so.
     """
 
     arguments: tuple[str, ...]
@@ -67,6 +70,8 @@ class Errand:
     terminal: bool
     columns: int | None
     encoding: str
+    wire: int | None = None
+    place: tuple[str, int, int] | None = None
 
     def command(self) -> list[str]:
         """What starts the child.
@@ -85,14 +90,21 @@ class Errand:
 _serving: list[Errand] = []
 
 
+def errand() -> Errand | None:
+    """What this process was started for; None where it is no child."""
+    return _serving[0] if _serving else None
+
+
 def in_child(
     environment: Mapping[str, str] | Callable[..., Mapping[str, str]],
+    launcher: Callable[..., Callable[..., int]] | None = None,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Makes the function of a click command run in a child process.
 
     Args:
       environment: variables that the child gets unless the user has set them; or a function that
         makes them from the command's parameters.
+      launcher: gives, of the command's parameters, what is called in place of `run`.
 
     The command line is parsed in the parent, which finds wrong usage at once, and again in the
     child, which runs the function. The parameter `verbose` is the frame's: it is taken off here.
@@ -106,7 +118,8 @@ def in_child(
             wanted = environment(**parameters) if callable(environment) else environment
             context = click.get_current_context()
             # The object of the root context is the command line itself: see __main__.run_here.
-            return run(context.command_path, context.obj, wanted, verbose=verbose)
+            launch = run if launcher is None else launcher(**parameters)
+            return launch(context.command_path, context.obj, wanted, verbose=verbose)
 
         return command
 
@@ -303,7 +316,8 @@ def _keep_streams_apart(task: Errand) -> io.TextIOWrapper:
     # Readable as well, so that sdyscope.stages.stderr reads it in place.
     log = os.open(task.log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 2)
-    os.dup2(messages, 1)
+    # Of several processes, what connects them reports on standard output: into the log with it.
+    os.dup2(messages if task.wire is None else log, 1)
     os.close(log)
     sys.stderr = open(messages, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
     sys.stdout = sys.stderr

@@ -87,10 +87,12 @@ class HostBlock:
     Attributes:
       index: Extent of the block in each dimension of the whole result.
       values: What is in it, a numpy array.
+      device: Position of the device whose copy it is; None for a result that is in one piece.
     """
 
     index: tuple[Extent, ...]
     values: Any = field(repr=False, compare=False)
+    device: int | None = None
 
     @classmethod
     def whole(cls, values: Any) -> HostBlock:
@@ -108,6 +110,7 @@ class BlockDifference:
       norm: Norm of what one device computes, of its finite numbers.
       largest: Largest absolute difference of an element; infinite where just one is not finite.
       where: Position of that element in the whole result; None when there is no difference.
+      device: Position of the device whose copy it is; None for a result that is in one piece.
     """
 
     index: tuple[Extent, ...]
@@ -115,6 +118,7 @@ class BlockDifference:
     norm: float
     largest: float
     where: tuple[int, ...] | None
+    device: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

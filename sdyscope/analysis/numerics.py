@@ -60,6 +60,7 @@ class Numeric:
       tolerance: Largest error allowed; 0 for the very same.
       max_abs: Largest absolute difference of an element; infinite where just one is not finite.
       where: Position of that element; None when there is no difference.
+      device: Position of the device that holds it, where a process holds only parts of the result.
     """
 
     path: str
@@ -70,6 +71,7 @@ class Numeric:
     tolerance: float
     max_abs: float
     where: tuple[int, ...] | None
+    device: int | None = None
 
     @property
     def within(self) -> bool:
@@ -127,7 +129,15 @@ def numeric(
     error = (distance / norm if norm else math.inf) if differs else 0.0
     rounded = coarsest(dtype, computed_in)
     return Numeric(
-        path, index, dtype, rounded, error, tolerance(rounded), worst.largest, worst.where
+        path,
+        index,
+        dtype,
+        rounded,
+        error,
+        tolerance(rounded),
+        worst.largest,
+        worst.where,
+        worst.device,
     )
 
 
@@ -137,7 +147,7 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
 
     block = expected[tuple(slice(*extent) for extent in actual.index)]
     if actual.values.shape != block.shape:
-        return BlockDifference(actual.index, math.inf, 0.0, math.inf, None)
+        return BlockDifference(actual.index, math.inf, 0.0, math.inf, None, actual.device)
     flat_actual, flat_expected = actual.values.reshape(-1), block.reshape(-1)
     norm, distance, largest, where = 0.0, 0.0, 0.0, None
     for start in range(0, flat_actual.size, _BLOCK):
@@ -158,7 +168,7 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
         local = np.unravel_index(where, block.shape)
         starts = (start for start, _ in actual.index)
         position = tuple(start + int(i) for start, i in zip(starts, local, strict=True))
-    return BlockDifference(actual.index, distance, norm, largest, position)
+    return BlockDifference(actual.index, distance, norm, largest, position, actual.device)
 
 
 def _norm(values: Any) -> float:

@@ -31,8 +31,9 @@ def execution_of_all(parts: Sequence[Execution]) -> Execution:
     return replace(
         first,
         arrays=tuple(map(_array, zip(*(part.arrays for part in parts), strict=True))),
+        # Where the reference failed in one process, nothing is known of the whole.
         differences=tuple(
-            map(_differences, zip(*(part.differences for part in parts), strict=True))
+            map(_differences, zip(*(part.differences for part in parts), strict=False))
         ),
         compile_seconds=max(part.compile_seconds or 0.0 for part in parts),
         step_seconds=tuple(map(max, zip(*(part.step_seconds for part in parts), strict=True))),

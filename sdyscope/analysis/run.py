@@ -36,12 +36,14 @@ class ExecutedTensor:
         arrays: what was on the devices.
         placements: that, as a placement; a partitioner is absent when JAX's sharding has none.
         verdicts: whether it is where it was to be.
+        wrong: the devices that hold another block than they were to.
     """
 
     tensor: Tensor
     arrays: Mapping[Partitioner, ExecutedArray]
     placements: Mapping[Partitioner, Placement]
     verdicts: Mapping[Partitioner, Verdict]
+    wrong: Mapping[Partitioner, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -115,7 +117,7 @@ def judge(
         if not execution.failure
     }
     for partitioner, errors in numerics.items():
-        findings += _wrong_numbers(errors, partitioner, reference)
+        findings += _wrong_numbers(errors, partitioner, reference, where)
     for row in rows:
         findings += _unequal_copies(row, reference, where)
     if reference.failure:
@@ -212,6 +214,7 @@ def _tensor(
     arrays: dict[Partitioner, ExecutedArray] = {}
     placements: dict[Partitioner, Placement] = {}
     verdicts: dict[Partitioner, Verdict] = {}
+    wrong: dict[Partitioner, tuple[int, ...]] = {}
     findings: list[Finding] = []
     for execution, array in executions:
         partitioner = execution.partitioner
@@ -223,9 +226,11 @@ def _tensor(
         placement = executed_placement(array)
         if placement is not None:
             placements[partitioner] = placement
-        verdicts[partitioner], found = _verdict(tensor, array, placement, partitioner, where)
+        verdicts[partitioner], found, wrong[partitioner] = _verdict(
+            tensor, array, placement, partitioner, where
+        )
         findings += found
-    return ExecutedTensor(tensor, arrays, placements, verdicts), findings
+    return ExecutedTensor(tensor, arrays, placements, verdicts, wrong), findings
 
 
 def executed_placement(array: ExecutedArray) -> Placement | None:
@@ -270,7 +275,7 @@ def _verdict(
     placement: Placement | None,
     partitioner: Partitioner,
     where: _Where,
-) -> tuple[Verdict, list[Finding]]:
+) -> tuple[Verdict, list[Finding], tuple[int, ...]]:
     expectations = list(_expectations(tensor, partitioner))
     mesh = None
     if tensor.requested is not None and tensor.requested.sharding is not None:
@@ -280,24 +285,29 @@ def _verdict(
         wrong = [shard for shard in array.shards if not _fits(shard, expected, array.shape)]
         if wrong:
             first = wrong[0]
-            return "differs", [
-                Finding(
-                    "executed-differs",
-                    "error",
-                    f"{len(wrong)} of {len(array.shards)} devices hold another block than was "
-                    f"{expected.who}: {_difference(first, expected, array.shape, where)}.",
-                    tensor.name,
-                    tensor.kind,
-                    tensor.source,
-                    partitioner,
-                    in_words(expected.placement, mesh),
-                    found,
-                    "Please report this with the program: JAX's runtime and its own IR disagree.",
-                )
-            ]
+            return (
+                "differs",
+                [
+                    Finding(
+                        "executed-differs",
+                        "error",
+                        f"{len(wrong)} of {len(array.shards)} devices hold another block than was "
+                        f"{expected.who}: {_difference(first, expected, array.shape, where)}.",
+                        tensor.name,
+                        tensor.kind,
+                        tensor.source,
+                        partitioner,
+                        in_words(expected.placement, mesh),
+                        found,
+                        "Please report this with the program: JAX's runtime and its own IR "
+                        "disagree.",
+                    )
+                ],
+                tuple(shard.device for shard in wrong),
+            )
     if not expectations or any(_opened(expected, placement) for expected in expectations):
-        return "chosen", []
-    return "as placed", []
+        return "chosen", [], ()
+    return "as placed", [], ()
 
 
 def _opened(expected: _Expected, placement: Placement | None) -> bool:
@@ -389,7 +399,10 @@ _NAMED = 6
 
 
 def _wrong_numbers(
-    errors: Sequence[Numeric], partitioner: Partitioner, reference: Reference
+    errors: Sequence[Numeric],
+    partitioner: Partitioner,
+    reference: Reference,
+    where: _Where,
 ) -> Iterator[Finding]:
     """One finding for all results that are wrong: where one is, most that depend on it are."""
     wrong = sorted((found for found in errors if not found.within), key=_excess, reverse=True)
@@ -397,7 +410,9 @@ def _wrong_numbers(
         return
     worst = wrong[0]
     allowed = f"an error of at most {worst.tolerance:.2g} ({worst.coarsest})"
-    where = "" if worst.where is None else f", {worst.max_abs:.3g} at {list(worst.where)}"
+    place = "" if worst.where is None else f", {worst.max_abs:.3g} at {list(worst.where)}"
+    if worst.device is not None:
+        place += f" on {where(worst.device)}"
     message = "It is not what one device computes."
     if len(wrong) > 1:
         names = ", ".join(found.path for found in wrong[1:_NAMED])
@@ -414,7 +429,7 @@ def _wrong_numbers(
         "result",
         partitioner=partitioner,
         expected=allowed if worst.coarsest else "the very same",
-        found=f"an error of {worst.error:.2g}{where}",
+        found=f"an error of {worst.error:.2g}{place}",
         hint="Random numbers may depend on the sharding: see the note above."
         if reference.draws_random_numbers
         else "Look for an axis that is never reduced, or a shard_map that counts on its size.",

@@ -80,7 +80,9 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
     ) -> int:
         if has_devices:
             count = parameters.get("devices")
-            devices = None if count is None else Devices(count)
+            # Of each process, where there are several.
+            several = getattr(parameters.get("group"), "count", 1)
+            devices = None if count is None else Devices(count * several)
         else:
             devices = parameters.pop("devices")
         chosen = chosen_mesh(

@@ -25,6 +25,7 @@ PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
 
 def command(
     environment: Mapping[str, str] | Callable[..., Mapping[str, str]] = child.LOWERING,
+    launcher: Callable[..., Callable[..., int]] | None = None,
 ) -> Callable[[Callable[..., int]], click.Command]:
     """Makes a subcommand of a function that returns the exit status; it runs in a child process.
 
@@ -33,13 +34,14 @@ def command(
     Args:
       environment: variables that the child gets unless the user has set them, or a function of the
         command's parameters that makes them. By default no accelerator is started.
+      launcher: what starts the child, of the command's parameters; by default `child.run`.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
         verbose = click.option(
             "--verbose", is_flag=True, help="Pass on what the compiler logs, on standard error."
         )
-        return click.command()(verbose(child.in_child(environment)(function)))
+        return click.command()(verbose(child.in_child(environment, launcher)(function)))
 
     return decorate
 

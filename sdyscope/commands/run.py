@@ -2,21 +2,45 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from sdyscope import child, launch
 from sdyscope.commands import mesh_choice, opening, options
 from sdyscope.program import Partitioner
 from sdyscope.stages.doctor import MOST_CPU_DEVICES
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
+    from sdyscope.stages.processes import Group
 
 #: How many virtual CPU devices there are unless the mesh needs more.
 VIRTUAL = 8
+
+
+#: Seconds that processes may take for one thing, unless --timeout says otherwise.
+TIMEOUT = 300.0
+
+
+class _Processes(click.ParamType[int | str]):
+    """A number of processes, or `auto`."""
+
+    name = "processes"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | str:
+        text = str(value)
+        if text == "auto":
+            return text
+        if not (text.isascii() and text.isdecimal() and int(text)):
+            self.fail(f"{text!r} is neither a number from 1 nor 'auto'.", param, ctx)
+        return int(text)
 
 
 def environment(
@@ -25,21 +49,87 @@ def environment(
     platform: str | None = None,
     mesh_config: str | None = None,
     mesh_selector: str | None = None,
+    processes: int | str | None = None,
     **_: Any,
 ) -> dict[str, str]:
     """What JAX reads once, when it is imported: how many CPU devices, and whether only those."""
     wanted = {}
-    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", ""):
+    given = devices.count if isinstance(devices, mesh_choice.Devices) else devices
+    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "") and (
+        given or processes != "auto"
+    ):
         asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
-        given = devices.count if isinstance(devices, mesh_choice.Devices) else devices
-        count = given or max(VIRTUAL, asked)
+        several = processes if isinstance(processes, int) else 1
+        count = given or math.ceil(max(VIRTUAL, asked) / several)
         wanted["JAX_NUM_CPU_DEVICES"] = str(min(count, MOST_CPU_DEVICES))
-    if platform == "cpu":
+    if platform == "cpu" or isinstance(processes, int):
         wanted["JAX_PLATFORMS"] = "cpu"
     return wanted
 
 
-@options.command(environment=environment)
+def launcher(
+    processes: int | str | None, timeout: float | None, platform: str | None, **_: Any
+) -> Callable[..., int]:
+    """What starts the child, or as many as there are to be."""
+    if processes is None:
+        if timeout is not None:
+            raise click.UsageError("--timeout is about several --processes.")
+        return child.run
+    if isinstance(processes, int) and platform not in (None, "cpu"):
+        raise click.UsageError(
+            f"--processes {processes} are made of virtual CPU devices. For --platform {platform} "
+            "have the cluster start one process a host, each with --processes auto."
+        )
+    return functools.partial(
+        launch.run,
+        count=processes if isinstance(processes, int) else None,
+        timeout=timeout or TIMEOUT,
+    )
+
+
+def _together(function: Callable[..., int]) -> Callable[..., int]:
+    """Makes this process one of several, where there are any, before the target is looked at.
+
+    In place of `processes` and `timeout` the command gets `group`, and `moved_on`, which is told
+    what this process goes on to.
+    """
+
+    @functools.wraps(function)
+    def command(
+        *, processes: int | str | None, timeout: float | None, as_json: bool, **parameters: Any
+    ) -> int:
+        from sdyscope.stages.processes import ALONE, join
+
+        wire = launch.wire()
+        if wire is None:
+            return function(group=ALONE, moved_on=_nobody, as_json=as_json, **parameters)
+        place, patience = launch.place(), timeout or TIMEOUT
+        wire.tell(doing="waiting for the others to join")
+        # Where all of them have one parent, that sees who is late.
+        group = join(place, patience if place is None else 2 * patience)
+        group.waiting = lambda: wire.tell(doing="waiting for the others")
+        wire.tell(process=(group.number, group.count))
+
+        def moved_on(what: str, done: int, total: int) -> None:
+            wire.tell(doing=what if total <= 1 else f"{what}, {done} of {total} done")
+
+        moved_on("reading the program", 0, 1)
+        try:
+            return function(group=group, moved_on=moved_on, as_json=as_json, **parameters)
+        except BaseException:
+            if not group.agreed:
+                wire.tell(failed=True)
+            raise
+
+    return command
+
+
+def _nobody(what: str, done: int, total: int) -> None:
+    pass
+
+
+@options.command(environment=environment, launcher=launcher)
+@_together
 @options.target
 @options.mesh
 @options.partitioner()
@@ -48,7 +138,22 @@ def environment(
     "--devices",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many devices to use at most; of virtual CPU devices, how many to make.",
+    help="How many devices to use at most, in each process; of virtual CPU devices, how many to "
+    "make in each. Those of all processes together must be enough for the mesh.",
+)
+@click.option(
+    "--processes",
+    type=_Processes(),
+    metavar="N|auto",
+    help="Start N processes with virtual CPU devices, joined by jax.distributed; or auto, inside "
+    "Slurm, MPI, Kubernetes or a TPU pod: this process is one of the cluster's.",
+)
+@click.option(
+    "--timeout",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Stop all --processes when none has gone on to anything for so long (a compilation is "
+    f"one thing).  [default: {TIMEOUT:g}]",
 )
 @click.option(
     "--platform",
@@ -73,26 +178,46 @@ def command(
     platform: str | None,
     steps: int,
     as_json: bool,
+    group: Group,
+    moved_on: Callable[[str, int, int], None],
 ) -> int:
     """Run the program on real devices; compare shards and numbers.
 
     Every shard of every argument and result is compared with the placement that was asked for and
     lowered, every result with the same step on one device, within a tolerance for its dtype. Steps
     are timed and memory is counted. Exit status 1 if there is anything worse than a note.
+
+    With --processes each process checks the shards of its own devices, and the first one answers.
     """
     from sdyscope.stages import devices as finding
     from sdyscope.views import document, output, paragraphs, progress, run, run_table, table
 
-    inspection = opening.open_one(target, mesh=mesh, settings=settings, partitioners=partitioners)
-    if inspection.program is not None and devices is None:
-        finding.more_cpu_devices(max(VIRTUAL, finding.devices_needed(inspection.program)))
-    with progress.progress_bar(not as_json) as notify:
-        ran = inspection.run(
-            steps=steps,
-            devices=devices_for(inspection, platform, devices),
-            notify=notify,
+    def opened() -> Inspection:
+        inspection = opening.open_one(
+            target, mesh=mesh, settings=settings, partitioners=partitioners
         )
+        if inspection.program is not None and devices is None:
+            needed = max(VIRTUAL, finding.devices_needed(inspection.program))
+            finding.more_cpu_devices(math.ceil(needed / group.count))
+        moved_on("lowering the program", 0, 1)
+        return inspection
+
+    def chosen() -> tuple[Any, ...] | None:
+        return devices_for(inspection, platform, devices)
+
+    inspection = group.together(opened, "read the program")
+    run_on = group.together(chosen, "lowered the program")
+    with progress.progress_bar(not as_json and not group.number) as bar:
+
+        def notify(what: str, done: int, total: int) -> None:
+            bar(what, done, total)
+            moved_on(what, done, total)
+
+        ran = inspection.run(steps=steps, devices=run_on, notify=notify, group=group)
+    moved_on("ending", 0, 1)
     found = run.document(ran)
+    if group.number:
+        return 0 if found.passed else 1
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
@@ -101,6 +226,9 @@ def command(
     here.write("")
     table.print_table(run_table.summary(found))
     here.write("")
+    if found.processes:
+        table.print_table(run_table.processes(found))
+        here.write("")
     if any(one.ran for one in found.partitioners):
         table.print_table(run_table.tensors(found))
         here.write("")

@@ -101,7 +101,7 @@ class Runner:
         without = [member.number for member in self._members() if not member.devices]
         if group.count > 1 and without:
             raise TargetError(
-                f"The program is for {len(own):,} devices, and process {without[0]} of "
+                f"The program is for {len(own):,} device{'' if len(own) == 1 else 's'}, and process {without[0]} of "
                 f"{group.count} has none of them.",
                 hint="Let it run on more devices, or in fewer --processes.",
             )
@@ -134,6 +134,7 @@ class Runner:
         for number, said in enumerate(told):
             other = [k for k, one in enumerate(said) if one != told[0][k]]
             if other:
+                self.group.agreed = True
                 name = compat.arguments(self.traced)[other[0]].name
                 raise TargetError(
                     f"The argument {name} is not the same in "
@@ -218,7 +219,8 @@ class Runner:
                 for k, result in enumerate(results)
             ),
         )
-        outputs, notes = fetched(results, [result.name for result in compat.results(self.traced)])
+        names = [result.name for result in compat.results(self.traced)]
+        outputs, notes = fetched(results, names, self.devices)
         del results
         for done in range(1, WARM_UPS):
             self.notify(f"warming up {partitioner}", done, WARM_UPS)
@@ -274,7 +276,7 @@ class Runner:
         with jax.default_device(device):
             function = jax.jit(one_device.unsharded(self.traced))
             values = [jax.device_put(on_host(value), device) for value in self.values]
-            fetch, _ = fetched(jax.block_until_ready(function(*values)), names)
+            fetch, _ = fetched(jax.block_until_ready(function(*values)), names, [device])
             outputs = [None if blocks is None else blocks[0].values for blocks in fetch]
             start = time.perf_counter()
             jax.block_until_ready(function(*values))

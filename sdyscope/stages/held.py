@@ -54,9 +54,14 @@ def on_host(value: Any) -> Any:
 
 
 def fetched(
-    results: Sequence[Any], names: Sequence[str]
+    results: Sequence[Any], names: Sequence[str], devices: Sequence[Any]
 ) -> tuple[list[tuple[HostBlock, ...] | None], list[str]]:
     """Results on the host, as far as this process holds them, and a sentence on what can't be.
+
+    Args:
+      results: arrays.
+      names: what to call them.
+      devices: those that the program runs on, in order.
 
     Returns:
       For each result its blocks: one where this process holds all of it; None where it can't be
@@ -66,7 +71,9 @@ def fetched(
     notes = []
     for name, result in zip(names, results, strict=True):
         try:
-            outputs.append(_blocks(jax.random.key_data(result) if is_key(result) else result))
+            outputs.append(
+                _blocks(jax.random.key_data(result) if is_key(result) else result, devices)
+            )
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             # Partial results that nothing reduced.
             outputs.append(None)
@@ -76,7 +83,7 @@ def fetched(
     return outputs, notes
 
 
-def _blocks(array: Any) -> tuple[HostBlock, ...]:
+def _blocks(array: Any, devices: Sequence[Any]) -> tuple[HostBlock, ...]:
     if array.is_fully_addressable:
         return (HostBlock.whole(np.asarray(array)),)
     if getattr(getattr(array.sharding, "spec", None), "unreduced", None):
@@ -84,7 +91,11 @@ def _blocks(array: Any) -> tuple[HostBlock, ...]:
     # One shard for each block: the copies are compared with each other.
     shards = {str(shard.index): shard for shard in array.addressable_shards}
     return tuple(
-        HostBlock(tuple(extents(shard.index, array.shape)), np.asarray(shard.data))
+        HostBlock(
+            tuple(extents(shard.index, array.shape)),
+            np.asarray(shard.data),
+            devices.index(shard.device),
+        )
         for shard in shards.values()
     )
 

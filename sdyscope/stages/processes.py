@@ -28,6 +28,10 @@ _Result = TypeVar("_Result")
 _CHUNK = 1 << 21
 
 
+#: Seconds after which JAX takes a process that is not heard of for dead; its own default.
+_HEARTBEAT = 100
+
+
 class NotTogether(CompilerError):  # noqa: N818 - a word for it, not a kind of error
     """Another process has not come as far as this one."""
 
@@ -41,12 +45,16 @@ class Group:
       number: which of them this is.
       patience: seconds that the others may take to come as far as this one.
       rounds: how often all have said something, so that no key is used twice.
+      waiting: called when this process begins to wait for the others.
+      agreed: whether all processes know of the error that this one has raised.
     """
 
     members: tuple[Process, ...]
     number: int = 0
     patience: float = 300.0
     rounds: int = field(default=0, init=False)
+    waiting: Callable[[], None] = field(default=lambda: None, repr=False)
+    agreed: bool = field(default=False, init=False)
 
     @property
     def count(self) -> int:
@@ -74,6 +82,7 @@ class Group:
         key = f"sdyscope/{self.rounds}"
         self.rounds += 1
         self._say(f"{key}/{self.number}", pickle.dumps(value))
+        self.waiting()
         return [
             value if member.number == self.number else self._heard(key, member, what, seconds)
             for member in self.members
@@ -113,6 +122,7 @@ class Group:
         failed = [number for number, one in enumerate(said) if one]
         if not failed:
             return cast("_Result", result)
+        self.agreed = True
         if error is not None and all(one == said[0] for one in said):
             raise error
         message, hint = said[failed[0]]
@@ -179,7 +189,11 @@ def join(place: tuple[str, int, int] | None, patience: float) -> Group:
         names = ("coordinator_address", "num_processes", "process_id")
         given = dict(zip(names, place, strict=True))
     try:
-        jax.distributed.initialize(**given, initialization_timeout=max(int(patience), 1))
+        jax.distributed.initialize(
+            **given,
+            initialization_timeout=max(int(patience), 1),
+            heartbeat_timeout_seconds=max(min(int(patience), _HEARTBEAT), 10),
+        )
     except (RuntimeError, ValueError) as error:
         raise TargetError(
             f"The processes can't be joined: {first_line(error)}"

@@ -11,7 +11,7 @@ from sdyscope.analysis.run import ExecutedTensor, Verdict
 from sdyscope.analysis.run import Run as Ran
 from sdyscope.convert import in_words, to_named_sharding
 from sdyscope.errors import ConversionError
-from sdyscope.execution import ExecutedArray, Execution, Extent
+from sdyscope.execution import ExecutedArray, Execution, Extent, Process
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner
@@ -41,6 +41,38 @@ class MachineDocument:
     devices: tuple[str, ...]
     available: int
     virtual: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """What one process checked under one partitioner.
+
+    Attributes:
+      shards: how many shards of its devices were compared with a placement.
+      differing: how many of them are another block than they were to be.
+    """
+
+    shards: int
+    differing: int
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessDocument:
+    """One of several processes that ran the program together.
+
+    Attributes:
+      number: JAX's index of it.
+      host: name of the machine that it ran on.
+      pid: its process id there.
+      devices: its devices, as JAX prints them.
+      checked: what it checked, by partitioner.
+    """
+
+    number: int
+    host: str
+    pid: int
+    devices: tuple[str, ...]
+    checked: dict[Partitioner, Checked]
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +261,7 @@ class Run:
       name: the program's name.
       passed: whether there is nothing worse than a note.
       machine: what it ran on.
+      processes: the processes that ran it together; empty for one alone.
       mesh: the mesh of its arguments and results; null for none or several.
       inputs: where the values came from, in words.
       partitioners: what was measured under each.
@@ -242,6 +275,7 @@ class Run:
     name: str
     passed: bool
     machine: MachineDocument
+    processes: tuple[ProcessDocument, ...]
     mesh: MeshDocument | None
     inputs: str
     partitioners: tuple[PartitionerRun, ...]
@@ -264,6 +298,7 @@ def document(ran: Ran) -> Run:
         machine=MachineDocument(
             machine.platform, machine.kind, machine.devices, machine.available, machine.virtual
         ),
+        processes=tuple(_process(process, ran) for process in machine.processes),
         mesh=None if ran.mesh is None else mesh_document("", ran.mesh),
         inputs=ran.inputs,
         partitioners=tuple(_partitioner(ran, one) for one in ran.executions.values()),
@@ -278,6 +313,19 @@ def document(ran: Ran) -> Run:
         findings=tuple(map(finding_document, findings)),
         notes=ran.notes,
     )
+
+
+def _process(process: Process, ran: Ran) -> ProcessDocument:
+    own = set(process.devices)
+    checked = {
+        partitioner: Checked(
+            sum(shard.device in own for array in execution.arrays for shard in array.shards),
+            sum(device in own for row in ran.tensors for device in row.wrong.get(partitioner, ())),
+        )
+        for partitioner, execution in ran.executions.items()
+    }
+    names = tuple(ran.machine.devices[device] for device in process.devices)
+    return ProcessDocument(process.number, process.host, process.pid, names, checked)
 
 
 def _partitioner(ran: Ran, execution: Execution) -> PartitionerRun:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from sdyscope.analysis.run import Verdict
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.run import Executed, PartitionerRun, ResultError, Run, RunTensor
+from sdyscope.views.run import Checked, Executed, PartitionerRun, ResultError, Run, RunTensor
 from sdyscope.views.shardings import NONE
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
 
@@ -33,6 +33,8 @@ def heading(run: Run) -> str:
     elif machine.kind.lower() != machine.platform:
         kind = f"{kind} ({machine.kind})"
     text = f"{run.name} on {count:,} {kind}"
+    if run.processes:
+        text += f" of {len(run.processes)} processes"
     if run.mesh is not None and run.mesh.axes:
         text += "; " + " x ".join(
             f"{axis}={axis_size}" for axis, axis_size in run.mesh.axes.items()
@@ -149,6 +151,46 @@ def _peak(one: PartitionerRun) -> Cell | str:
     if one.memory.peak is None:
         return Cell("not told by this backend", "muted")
     return ("at most " if one.memory.peak_is_bound else "") + size(one.memory.peak)
+
+
+# --- the processes --------------------------------------------------------------------------------
+
+
+def processes(run: Run) -> Table:
+    """A row a process: where it ran, and what it checked."""
+    return Table(
+        columns=(
+            number("process"),
+            Column("host"),
+            number("pid"),
+            Column("devices"),
+            *(Column(f"shards, {one.partitioner}") for one in run.partitioners),
+        ),
+        rows=tuple(
+            (
+                str(process.number),
+                process.host,
+                str(process.pid),
+                _span(process.devices),
+                *(_checked(process.checked[one.partitioner]) for one in run.partitioners),
+            )
+            for process in run.processes
+        ),
+    )
+
+
+def _span(devices: Sequence[str]) -> str:
+    """`4: CpuDevice(id=0) to CpuDevice(id=3)`."""
+    ends = devices[0] if len(devices) == 1 else f"{devices[0]} to {devices[-1]}"
+    return f"{len(devices)}: {ends}"
+
+
+def _checked(checked: Checked) -> Cell | str:
+    if not checked.shards:
+        return Cell(NONE, "muted")
+    if checked.differing:
+        return Cell(f"{checked.differing:,} of {checked.shards:,} differ", "bad")
+    return f"{checked.shards:,}"
 
 
 # --- the arrays -----------------------------------------------------------------------------------

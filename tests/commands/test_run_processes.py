@@ -1,0 +1,228 @@
+"""`sdyscope run --processes`: real processes on this machine."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import jsonschema
+import pytest
+
+from sdyscope.views.document import document_type, schema
+
+pytestmark = pytest.mark.compiles
+
+PROGRAMS = """
+import os, signal, time
+import jax, numpy as np
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 8}
+
+def step(mesh, inputs=None):
+    rows = 2 * mesh.size
+    x = jax.ShapeDtypeStruct((rows, 2), np.float32, sharding=NamedSharding(mesh, P("data")))
+    ones = lambda: ((np.ones((rows, 2), np.float32),), {})
+    made = (lambda: (inputs() if jax.process_index() else None) or ones())
+    return Program("step", jax.jit(lambda x: (x * 2, x.sum())), (x,), inputs=made)
+
+def killed(mesh):
+    return step(mesh, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+def hangs(mesh):
+    return step(mesh, lambda: time.sleep(600))
+
+def differs(mesh):
+    return step(mesh, lambda: ((np.zeros((2 * mesh.size, 2), np.float32),), {}))
+
+def plain(mesh):
+    return step(mesh, lambda: None)
+
+def halves(mesh):
+    # A sum over a half of the devices: each process has its own, and the specs say there is one.
+    inside = jax.shard_map(
+        lambda x: jax.lax.psum(x.sum(keepdims=True), "model"), mesh=mesh,
+        in_specs=P(("data", "model")), out_specs=P(), check_vma=False)
+    x = jax.ShapeDtypeStruct(
+        (8,), np.float32, sharding=NamedSharding(mesh, P(("data", "model"))))
+    inputs = lambda: ((np.arange(8, dtype=np.float32),), {})
+    return Program("halves", jax.jit(inside), (x,), inputs=inputs)
+"""
+
+
+@pytest.fixture
+def programs(tmp_path):
+    path = tmp_path / "programs.py"
+    path.write_text(PROGRAMS)
+    return path
+
+
+def command(target, *words):
+    return [
+        *(sys.executable, "-m", "sdyscope", "run", str(target), "--partitioner", "shardy"),
+        *("--steps", "1", *map(str, words)),
+    ]
+
+
+def environment(**variables):
+    inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    return {**inherited, "XLA_FLAGS": "", **variables}
+
+
+def run(target, *words, processes=2):
+    return subprocess.run(
+        command(target, "--processes", processes, *words),
+        env=environment(COLUMNS="80"),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+
+
+def is_there(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_two_processes_check_what_each_holds():
+    done = run("mlp", "--devices", 4, "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    jsonschema.validate(found, schema(document_type("run")))
+    assert found["passed"]
+    (shardy,) = found["partitioners"]
+    assert (shardy["arrays"], shardy["shards"], shardy["differing"]) == (17, 136, 0)
+    assert len(shardy["errors"]) == 8
+    assert all(error["within"] for error in shardy["errors"])
+    first, second = found["processes"]
+    assert [len(first["devices"]), len(second["devices"])] == [4, 4]
+    assert not {*first["devices"]} & {*second["devices"]}
+    assert first["pid"] != second["pid"]
+    assert first["host"] == second["host"] == socket.gethostname()
+    assert first["checked"] == second["checked"] == {"shardy": {"shards": 68, "differing": 0}}
+
+
+def test_uneven_placement_and_a_table_of_80_columns(programs):
+    done = run(f"{programs}:plain", "--mesh", "data=5")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert all(len(line) <= 80 for line in done.stdout.splitlines())
+    assert done.stdout.startswith("step on 5 virtual CPU devices of 2 processes; data=5\n")
+    assert re.search(r"0 .* 3: .* 9$", done.stdout, re.M)
+    assert re.search(r"1 .* 2: .* 6$", done.stdout, re.M)
+
+
+def test_a_mesh_that_does_not_fit_is_said_once(programs):
+    done = run(f"{programs}:plain", "--devices", 3)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == (
+        "error: The program needs 8 devices, and there are 6 (CPU), of 2 processes.\n"
+        "Give a smaller --mesh, --devices 4, which counts those of one process, or more "
+        "--processes.\n"
+    )
+
+
+def test_copies_that_differ_between_processes_are_found_and_named(programs):
+    done = run(f"{programs}:halves", "--mesh", "data=2,model=2")
+    assert (done.returncode, done.stderr) == (1, "")
+    said = " ".join(done.stdout.split())
+    host = socket.gethostname()
+    # 0 + 1 + 2 + 3 in one process, 4 + 5 + 6 + 7 in the other.
+    assert "2 of 4 devices hold another value" in said
+    assert f"device 2 (process 1 on {host}) and device 0 (process 0 on {host}) by 2.7" in said
+
+
+def test_inputs_that_differ_are_said(programs):
+    done = run(f"{programs}:differs")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: The argument x is not the same in process 1 of 2 (pid ")
+
+
+def test_a_killed_process_is_named_and_the_other_one_stopped(programs):
+    start = time.monotonic()
+    done = run(f"{programs}:killed", "--timeout", 100)
+    assert time.monotonic() - start < 60
+    assert (done.returncode, done.stdout) == (2, "")
+    host = re.escape(socket.gethostname())
+    assert re.match(
+        rf"error: sdyscope run, process 1 of 2 \(pid \d+ on {host}\), was killed \(SIGKILL\)",
+        done.stderr,
+    )
+    assert "It was making the inputs." in done.stderr
+
+
+def test_a_process_that_hangs_is_named_within_the_time(programs):
+    done = run(f"{programs}:hangs", "--timeout", 8)
+    assert (done.returncode, done.stdout) == (2, "")
+    said = re.match(
+        r"error: process 1 of 2 \(pid (\d+) on .*\) has not gone on for 8 s: it was making the "
+        r"inputs. Process 0 was waiting for the others.\n",
+        done.stderr,
+    )
+    assert said, done.stderr
+    assert not is_there(int(said[1]))
+
+
+def test_nobody_is_left_when_the_command_itself_is_killed(programs, tmp_path):
+    pids = tmp_path / "pids"
+    programs.write_text(
+        PROGRAMS.replace(
+            "time.sleep(600)",
+            f"(open({str(pids)!r}, 'w').write(str(os.getpid())), time.sleep(600))",
+        )
+    )
+    with subprocess.Popen(
+        command(f"{programs}:hangs", "--processes", 2), env=environment(), stderr=subprocess.PIPE
+    ) as process:
+        until(lambda: pids.exists() and pids.read_text())
+        process.send_signal(signal.SIGKILL)
+    until(lambda: not is_there(int(pids.read_text())))
+
+
+def until(holds, seconds=60.0):
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def test_the_processes_of_a_slurm_job_find_each_other(programs):
+    job = str(os.getpid())  # JAX derives the coordinator's port from it
+    tasks = [
+        subprocess.Popen(
+            command(f"{programs}:plain", "--processes", "auto", "--devices", 4),
+            env=environment(
+                JAX_PLATFORMS="cpu",
+                SLURM_JOB_ID=job,
+                SLURM_STEP_NODELIST="localhost",
+                SLURM_STEP_NUM_NODES="1",
+                SLURM_NTASKS="2",
+                SLURM_PROCID=str(number),
+                SLURM_LOCALID=str(number),
+            ),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for number in range(2)
+    ]
+    said = [task.communicate(timeout=120) for task in tasks]
+    assert [task.returncode for task in tasks] == [0, 0]
+    assert said[0][0].startswith("step on 8 virtual CPU devices of 2 processes; data=8\n")
+    assert said[1] == ("", "")
+
+
+def test_wrong_usage_is_said_before_anything_is_started():
+    done = run("mlp", processes="none")
+    assert "'none' is neither a number from 1 nor 'auto'" in done.stderr
+    done = run("mlp", "--platform", "gpu")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "virtual CPU devices" in done.stderr
