@@ -192,6 +192,7 @@ def _watch(members: Sequence[_Member], timeout: float) -> _Member | TimeoutError
       None; or the first that ended without an answer; or that none has gone on for so long.
     """
     with selectors.DefaultSelector() as selector:
+        member: _Member
         for member in members:
             selector.register(member.wire, selectors.EVENT_READ, member)
         last = time.monotonic()
@@ -201,7 +202,7 @@ def _watch(members: Sequence[_Member], timeout: float) -> _Member | TimeoutError
                 return TimeoutError()
             failed: list[_Member] = []
             for key, _ in ready:
-                member: _Member = key.data
+                member = key.data
                 data = _received(member.wire)
                 before = member.said
                 member.hear(data)
