@@ -443,7 +443,8 @@ class Inspection(Staged):
                 hint="Name the program that it was lowered from.",
             )
         from sdyscope.analysis.processes import execution_of_all, reference_of_all
-        from sdyscope.analysis.run import compared, judge
+        from sdyscope.analysis.run import judge
+        from sdyscope.analysis.run_numbers import compared
         from sdyscope.stages.execute import Runner
         from sdyscope.stages.processes import ALONE
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.numerics import Numeric, coarsest, difference, numeric, tolerance
+from sdyscope.analysis.numerics import Numeric, coarsest, numeric, tolerance
+from sdyscope.analysis.run_numbers import Where, compared, wrong_numbers
 from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError
 from sdyscope.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
@@ -99,7 +100,7 @@ def judge(
         reference: the same step on one device.
     """
     executions = [compared(execution, reference) for execution in executions]
-    where = _Where(machine)
+    where = Where(machine)
     findings = list(_not_run(executions))
     rows = []
     held = [
@@ -117,7 +118,7 @@ def judge(
         if not execution.failure
     }
     for partitioner, errors in numerics.items():
-        findings += _wrong_numbers(errors, partitioner, reference, where)
+        findings += wrong_numbers(errors, partitioner, reference, where)
     for row in rows:
         findings += _unequal_copies(row, reference, where)
     if reference.failure:
@@ -146,33 +147,6 @@ def judge(
         tuple(findings),
         tuple(_notes(executions, reference)),
     )
-
-
-def compared(execution: Execution, reference: Reference) -> Execution:
-    """An execution with its results compared, and without them: they have done their service."""
-    if not execution.outputs:
-        return execution
-    differences = [
-        None
-        if blocks is None or expected is None
-        else tuple(difference(block, expected) for block in blocks)
-        for blocks, expected in zip(execution.outputs, reference.outputs, strict=False)
-    ]
-    return replace(execution, outputs=(), differences=tuple(differences))
-
-
-class _Where:
-    """Names devices, with their process where there are several."""
-
-    def __init__(self, machine: Machine) -> None:
-        self.owners = {
-            device: f"device {device} (process {process.number} on {process.host})"
-            for process in machine.processes
-            for device in process.devices
-        }
-
-    def __call__(self, device: int) -> str:
-        return self.owners.get(device, f"device {device}")
 
 
 def _not_run(executions: Sequence[Execution]) -> Iterator[Finding]:
@@ -209,7 +183,7 @@ def _notes(executions: Sequence[Execution], reference: Reference) -> Iterator[st
 def _tensor(
     tensor: Tensor,
     executions: Sequence[tuple[Execution, ExecutedArray | None]],
-    where: _Where,
+    where: Where,
 ) -> tuple[ExecutedTensor, list[Finding]]:
     arrays: dict[Partitioner, ExecutedArray] = {}
     placements: dict[Partitioner, Placement] = {}
@@ -274,7 +248,7 @@ def _verdict(
     array: ExecutedArray,
     placement: Placement | None,
     partitioner: Partitioner,
-    where: _Where,
+    where: Where,
 ) -> tuple[Verdict, list[Finding], tuple[int, ...]]:
     expectations = list(_expectations(tensor, partitioner))
     mesh = None
@@ -341,7 +315,7 @@ def expected_index(
     return None if index is None else tuple((part.start, part.stop) for part in index)
 
 
-def _difference(shard: Shard, expected: _Expected, shape: tuple[int, ...], where: _Where) -> str:
+def _difference(shard: Shard, expected: _Expected, shape: tuple[int, ...], where: Where) -> str:
     block = expected_index(expected.placement, shard.device, shape)
     asked = "nothing" if block is None else index_text(block)
     real = index_text(shard.index)
@@ -368,7 +342,7 @@ def _numerics(
             yield numeric(tensor.path, index, tensor.dtype, reference.compute_dtypes, differences)
 
 
-def _unequal_copies(row: ExecutedTensor, reference: Reference, where: _Where) -> Iterator[Finding]:
+def _unequal_copies(row: ExecutedTensor, reference: Reference, where: Where) -> Iterator[Finding]:
     """Copies of one block that differ: a partial sum that was taken for the whole."""
     tensor = row.tensor
     allowed = tolerance(coarsest(tensor.dtype, reference.compute_dtypes))
@@ -392,49 +366,3 @@ def _unequal_copies(row: ExecutedTensor, reference: Reference, where: _Where) ->
             if worst.error > allowed
             else "It is no more than rounding explains.",
         )
-
-
-#: How many results a finding names.
-_NAMED = 6
-
-
-def _wrong_numbers(
-    errors: Sequence[Numeric],
-    partitioner: Partitioner,
-    reference: Reference,
-    where: _Where,
-) -> Iterator[Finding]:
-    """One finding for all results that are wrong: where one is, most that depend on it are."""
-    wrong = sorted((found for found in errors if not found.within), key=_excess, reverse=True)
-    if not wrong:
-        return
-    worst = wrong[0]
-    allowed = f"an error of at most {worst.tolerance:.2g} ({worst.coarsest})"
-    place = "" if worst.where is None else f", {worst.max_abs:.3g} at {list(worst.where)}"
-    if worst.device is not None:
-        place += f" on {where(worst.device)}"
-    message = "It is not what one device computes."
-    if len(wrong) > 1:
-        names = ", ".join(found.path for found in wrong[1:_NAMED])
-        more = f" and {len(wrong) - _NAMED} more" if len(wrong) > _NAMED else ""
-        message = (
-            f"{len(wrong)} of {len(errors)} results are not what one device computes, this one "
-            f"most of all, then {names}{more}."
-        )
-    yield Finding(
-        "numerics-differ",
-        "error",
-        message,
-        worst.path,
-        "result",
-        partitioner=partitioner,
-        expected=allowed if worst.coarsest else "the very same",
-        found=f"an error of {worst.error:.2g}{place}",
-        hint="Random numbers may depend on the sharding: see the note above."
-        if reference.draws_random_numbers
-        else "Look for an axis that is never reduced, or a shard_map that counts on its size.",
-    )
-
-
-def _excess(found: Numeric) -> float:
-    return found.error / found.tolerance if found.tolerance else float("inf")
