@@ -100,9 +100,9 @@ class Runner:
         self.local = [device for device in own if device.process_index == group.number]
         without = [member.number for member in self._members() if not member.devices]
         if group.count > 1 and without:
+            some = "1 device" if len(own) == 1 else f"{len(own):,} devices"
             raise TargetError(
-                f"The program is for {len(own):,} device{'' if len(own) == 1 else 's'}, and process {without[0]} of "
-                f"{group.count} has none of them.",
+                f"The program is for {some}, and process {without[0]} of {group.count} has none.",
                 hint="Let it run on more devices, or in fewer --processes.",
             )
         self.notify("making the inputs", 0, 1)
