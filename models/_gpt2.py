@@ -1,0 +1,210 @@
+"""GPT-2 with named axes: what is computed, and nothing of where.
+
+Every array knows its axes by name, in parameters and activations alike, so that no line here says
+anything of a mesh. `auto_sharded` (in `haliax.nn.Linear`, and below where no Linear is at hand)
+means: wherever the mapping that is in force puts these axes. Without one it does nothing.
+
+The modules are Equinox's, which are pytrees, and the names are those of Levanter.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import haliax as hax
+import haliax.nn as hnn
+import jax
+import jax.numpy as jnp
+from haliax import Axis, NamedArray
+
+
+class Axes(eqx.Module):
+    """The model's axes; two arrays meet along those that they both have.
+
+    `key_position` is `position` by another name: attention has a dimension for the positions that
+    ask and one for those that answer, and the two may lie differently.
+    """
+
+    batch: Axis = eqx.field(static=True)
+    position: Axis = eqx.field(static=True)
+    key_position: Axis = eqx.field(static=True)
+    embed: Axis = eqx.field(static=True)
+    heads: Axis = eqx.field(static=True)
+    head_size: Axis = eqx.field(static=True)
+    mlp: Axis = eqx.field(static=True)
+    vocab: Axis = eqx.field(static=True)
+    layers: Axis = eqx.field(static=True)
+
+    @staticmethod
+    def of(**sizes: int) -> "Axes":
+        """Axes of these sizes: all but `key_position`, which is as long as `position`."""
+        axes = {name: Axis(name, size) for name, size in sizes.items()}
+        return Axes(key_position=axes["position"].alias("key_position"), **axes)
+
+
+class Gpt2Attention(eqx.Module):
+    """Causal attention."""
+
+    axes: Axes
+    c_attn: hnn.Linear  # [embed] -> [qkv, heads, head_size]
+    c_proj: hnn.Linear  # [heads, head_size] -> [embed]
+
+    @staticmethod
+    def init(axes: Axes, *, key: Any) -> "Gpt2Attention":
+        """With random weights."""
+        k_attn, k_proj = jax.random.split(key)
+        heads = (axes.heads, axes.head_size)
+        return Gpt2Attention(
+            axes,
+            hnn.Linear.init(axes.embed, (Axis("qkv", 3), *heads), key=k_attn),
+            hnn.Linear.init(heads, axes.embed, key=k_proj),
+        )
+
+    @jax.named_scope("attn")
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """Keeps `[batch, position, embed]`."""
+        axes = self.axes
+        query, key, value = self.c_attn(x).unbind("qkv")
+        # Under the new name they lie where `key_position` is mapped to. With queries in parts, and
+        # keys in none, this is where the keys and values of a sequence come together.
+        key, value = (
+            hax.auto_sharded(each.rename({"position": "key_position"})) for each in (key, value)
+        )
+        # Scaled before the product, which keeps bfloat16 small; the softmax is in float32.
+        query = query * axes.head_size.size**-0.5
+        scores = hax.dot(query, key, axis=axes.head_size).astype(jnp.float32)
+        causal = hax.arange(axes.position) >= hax.arange(axes.key_position).broadcast_axis(
+            axes.position
+        )
+        weights = hnn.softmax(hax.where(causal, scores, -1e9), axis=axes.key_position)
+        mixed = hax.dot(weights.astype(value.dtype), value, axis=axes.key_position)
+        return self.c_proj(hax.auto_sharded(mixed))
+
+
+class Gpt2Mlp(eqx.Module):
+    """Two layers, of which the one between is wide."""
+
+    c_fc: hnn.Linear  # [embed] -> [mlp]
+    c_proj: hnn.Linear  # [mlp] -> [embed]
+
+    @staticmethod
+    def init(axes: Axes, *, key: Any) -> "Gpt2Mlp":
+        """With random weights."""
+        k_fc, k_proj = jax.random.split(key)
+        return Gpt2Mlp(
+            hnn.Linear.init(axes.embed, axes.mlp, key=k_fc),
+            hnn.Linear.init(axes.mlp, axes.embed, key=k_proj),
+        )
+
+    @jax.named_scope("mlp")
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """Keeps `[batch, position, embed]`."""
+        return self.c_proj(hnn.gelu(self.c_fc(x)))
+
+
+class Gpt2Block(eqx.Module):
+    """Attention and MLP, each added to the stream."""
+
+    ln_1: hnn.LayerNorm
+    attn: Gpt2Attention
+    ln_2: hnn.LayerNorm
+    mlp: Gpt2Mlp
+
+    @staticmethod
+    def init(axes: Axes, *, key: Any) -> "Gpt2Block":
+        """With random weights."""
+        k_attn, k_mlp = jax.random.split(key)
+        return Gpt2Block(
+            hnn.LayerNorm.init(axes.embed),
+            Gpt2Attention.init(axes, key=k_attn),
+            hnn.LayerNorm.init(axes.embed),
+            Gpt2Mlp.init(axes, key=k_mlp),
+        )
+
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """Keeps `[batch, position, embed]`."""
+        x = x + self.attn(self.ln_1(x))
+        return x + self.mlp(self.ln_2(x))
+
+
+class Gpt2Embeddings(eqx.Module):
+    """A row for each token and one for each position; the tokens' rows are the logits', too."""
+
+    token_embeddings: hnn.Embedding
+    position_embeddings: hnn.Embedding
+
+    @staticmethod
+    def init(axes: Axes, *, key: Any) -> "Gpt2Embeddings":
+        """With random weights."""
+        k_token, k_position = jax.random.split(key)
+        return Gpt2Embeddings(
+            hnn.Embedding.init(axes.vocab, axes.embed, key=k_token),
+            hnn.Embedding.init(axes.position, axes.embed, key=k_position),
+        )
+
+    @jax.named_scope("embeddings")
+    def embed(self, input_ids: NamedArray) -> NamedArray:
+        """Tokens `[batch, position]` to `[batch, position, embed]`."""
+        # The table first: rows that were looked up in a table with `embed` in parts have it in
+        # parts, where their batch belongs, and XLA's way from one to the other is everything
+        # everywhere.
+        table = hax.auto_sharded(self.token_embeddings.weight)
+        rows = hax.auto_sharded(table.take("vocab", input_ids))
+        return hax.auto_sharded(rows + self.position_embeddings.weight)
+
+    @jax.named_scope("unembed")
+    def unembed(self, x: NamedArray) -> NamedArray:
+        """`[batch, position, embed]` to logits `[batch, position, vocab]`."""
+        return hax.auto_sharded(hax.dot(x, self.token_embeddings.weight, axis="embed"))
+
+
+class Gpt2Transformer(eqx.Module):
+    """Blocks, stacked along `layers` and run in one loop."""
+
+    blocks: hnn.Stacked[Gpt2Block]
+    ln_f: hnn.LayerNorm
+
+    @staticmethod
+    def init(axes: Axes, *, gradient_checkpointing: bool, key: Any) -> "Gpt2Transformer":
+        """With random weights; `gradient_checkpointing` keeps only each block's input."""
+        keys = jax.random.split(key, axes.layers.size)
+        stack = hnn.Stacked.init(
+            axes.layers, Gpt2Block, gradient_checkpointing=gradient_checkpointing
+        )
+        return Gpt2Transformer(stack(axes, key=keys), hnn.LayerNorm.init(axes.embed))
+
+    @jax.named_scope("transformer")
+    def __call__(self, x: NamedArray) -> NamedArray:
+        """Keeps `[batch, position, embed]`."""
+        return self.ln_f(self.blocks.fold(x))
+
+
+class Gpt2LMHeadModel(eqx.Module):
+    """Tokens to logits."""
+
+    transformer: Gpt2Transformer
+    embeddings: Gpt2Embeddings
+
+    @staticmethod
+    def init(axes: Axes, *, gradient_checkpointing: bool, key: Any) -> "Gpt2LMHeadModel":
+        """With random weights."""
+        k_transformer, k_embeddings = jax.random.split(key)
+        return Gpt2LMHeadModel(
+            Gpt2Transformer.init(
+                axes, gradient_checkpointing=gradient_checkpointing, key=k_transformer
+            ),
+            Gpt2Embeddings.init(axes, key=k_embeddings),
+        )
+
+    def __call__(self, input_ids: NamedArray) -> NamedArray:
+        """Tokens `[batch, position]` to logits `[batch, position, vocab]`."""
+        return self.embeddings.unembed(self.transformer(self.embeddings.embed(input_ids)))
+
+
+@jax.named_scope("loss")
+def next_token_loss(axes: Axes, logits: NamedArray, input_ids: NamedArray) -> jax.Array:
+    """Mean cross entropy of each position's logits and the token after it; the last has none."""
+    target = hax.auto_sharded(hax.roll(input_ids, -1, axes.position))
+    wanted = hnn.one_hot(target, axes.vocab, dtype=logits.dtype)
+    followed = hax.arange(axes.position) < axes.position.size - 1
+    loss = hnn.cross_entropy_loss(logits, axes.vocab, wanted, where=followed, reduction=hax.mean)
+    return loss.scalar()

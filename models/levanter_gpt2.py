@@ -1,0 +1,245 @@
+"""GPT-2 as Levanter trains it: named axes, and two mappings from them to the mesh.
+
+The model is in `_gpt2.py` and never mentions a mesh; this is the trainer, which never mentions a
+dimension. Between the two stand names:
+
+    input_ids   [batch, position]
+    stream      [batch, position, embed]
+    queries     [batch, position, heads, head_size]
+    keys        [batch, key_position, heads, head_size]
+    scores      [batch, position, heads, key_position]
+    hidden      [batch, position, mlp]
+    logits      [batch, position, vocab]
+
+    c_attn      [layers, qkv, heads, head_size, embed]
+    c_proj      [layers, embed, heads, head_size] of attention, [layers, embed, mlp] of the MLP
+    c_fc        [layers, mlp, embed]
+    embeddings  [vocab, embed], [position, embed]
+
+**The mesh** is `replica_dcn, replica, data, model`, as Levanter has it by default: slices, copies
+within a slice, what parameters are stored over, and tensor parallelism. The batch is on the first
+three together.
+
+**Two mappings.** `param_mapping` says where parameters and the optimizer's state rest,
+`compute_mapping` where everything is while the step computes. A name may mean different things in
+the two. `--set parallelism` takes them through the stages by which such a trainer is built:
+
+    data     compute {batch: (replica_dcn, replica, data)}   parameters {}
+    fsdp     the same                                        {embed: data}
+    tensor   and {mlp: model, heads: model}                  and {mlp: model, heads: model}
+    context  and {position: context}                         and {position: context}
+
+* With `data` every device has the whole model, and gradients are summed.
+* With `fsdp`, `embed` is in pieces at rest and whole in compute: each weight is gathered before its
+  use, and its gradient is summed and cut. `embed` is the axis that nearly every parameter has; the
+  biases of `c_attn` and `c_fc` have not, and stay whole.
+* `mlp` and `heads` are on `model` in both mappings: no weight moves for them, and sums over them
+  cross devices.
+* `position` is the queries', and on `context`. `key_position`, the same positions under the name
+  that keys and values have, is mapped to nothing: each device gathers the keys and values of its
+  sequences. Renaming is where that happens.
+
+A new axis is a line of the mapping and none of the model.
+
+**The step.** Optax makes its state of the model's arrays, so the moments carry names too, and one
+call of Haliax (`infer_resource_partitions`) places it all. Parameters are float32, and are cast to
+`dtype` before they are gathered (CPUs compute in float32 all the same). Blocks are stacked along
+`layers` and run in one loop; `gradient_checkpointing` keeps the stream between them and computes
+the rest again, and so gathers the weights again. Model and optimizer state are donated.
+
+JAX refuses sizes that do not divide: batch by replica_dcn x replica x data, embed by data, heads
+and mlp by model, positions by context. GPT-2 XL has 25 heads: `model` is 5 for it, or 1.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from sdyscope.errors import TargetError
+from sdyscope.mesh_config import AxisMapping, MappedMesh
+from sdyscope.models._train_step import DTYPES, LEARNING_RATE, AnyMesh, one_of, place, positive
+from sdyscope.program import Program
+
+MESH = MappedMesh(axes={"model": 2}).over(8).sizes
+
+#: What the mappings have that is not in the defaults, by kind of parallelism.
+PARALLELISM: Mapping[str, Mapping[str, Any]] = {
+    "data": {"shared_mapping": {"mlp": [], "heads": []}, "param_mapping": {"embed": []}},
+    "fsdp": {"shared_mapping": {"mlp": [], "heads": []}},
+    "tensor": {},
+    "context": {"shared_mapping": {"position": "context"}},
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Sizes and options; small enough by default to run on 8 CPU devices in seconds."""
+
+    parallelism: str = field(
+        default="tensor",
+        metadata={
+            "help": "what is added to the step before: copies of the model, its storage in shards, "
+            "mlp and heads on model, positions on context",
+            "choices": tuple(PARALLELISM),
+        },
+    )
+    layers: int = field(default=2, metadata={"help": "blocks, which run in one loop"})
+    embed: int = field(default=64, metadata={"help": "width of the stream"})
+    heads: int = field(default=4, metadata={"help": "attention heads, each embed / heads wide"})
+    mlp_scale: int = field(default=4, metadata={"help": "width of the MLP over that of the stream"})
+    vocab: int = field(default=256, metadata={"help": "number of tokens there are"})
+    batch: int = field(default=16, metadata={"help": "sequences a step"})
+    positions: int = field(default=32, metadata={"help": "tokens a sequence"})
+    dtype: str = field(
+        default="bfloat16",
+        metadata={"help": "dtype to compute in; parameters are float32", "choices": DTYPES},
+    )
+    gradient_checkpointing: bool = field(
+        default=True, metadata={"help": "keep only each block's input, compute the rest again"}
+    )
+    donate: bool = field(
+        default=True, metadata={"help": "donate the model and the optimizer state"}
+    )
+
+
+def mapped_mesh(mesh: AnyMesh, parallelism: str) -> MappedMesh:
+    """The mesh's axes with the mappings of a kind of parallelism.
+
+    Raises:
+      TargetError: `context` on a mesh that has no such axis.
+    """
+    sizes = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True))
+    if parallelism == "context" and "context" not in sizes:
+        raise TargetError(
+            "parallelism=context puts positions on the mesh axis 'context', and there is none.",
+            hint="Give one: --mesh replica_dcn=1,replica=1,data=2,context=2,model=2.",
+        )
+    dcn = {name: size for name, size in sizes.items() if name == "replica_dcn"}
+    ici = {name: size for name, size in sizes.items() if name not in dcn}
+    return MappedMesh(axes=ici, dcn_axes=dcn, **PARALLELISM[parallelism])
+
+
+def resources(mapping: AxisMapping, mesh: AnyMesh) -> dict[str, tuple[str, ...]]:
+    """A mapping as Haliax takes it, without mesh axes that are not there."""
+    present = {
+        logical: tuple(axis for axis in axes if axis in mesh.axis_names)
+        for logical, axes in mapping.axes.items()
+    }
+    return {logical: axes for logical, axes in present.items() if axes}
+
+
+def program(mesh: AnyMesh, settings: Settings) -> Program:
+    """One train step on `mesh`: `(model, opt_state, input_ids) -> (model, opt_state, loss)`.
+
+    Raises:
+      TargetError: Haliax is not installed, a size is not positive, heads do not divide embed, an
+        option has no such choice, or the mesh lacks `context` where positions are to be on it.
+    """
+    try:
+        import haliax as hax
+        import jmp
+
+        from sdyscope.models._gpt2 import Axes, Gpt2LMHeadModel, next_token_loss
+    except ModuleNotFoundError as error:
+        raise TargetError(
+            f"levanter-gpt2 is made with Haliax, and {error.name} is not installed.",
+            hint="Install it: pip install 'sdyscope[levanter]'.",
+        ) from error
+
+    positive(settings, "layers", "embed", "heads", "mlp_scale", "vocab", "batch", "positions")
+    one_of("dtype", settings.dtype, DTYPES)
+    one_of("parallelism", settings.parallelism, tuple(PARALLELISM))
+    if settings.embed % settings.heads:
+        raise TargetError(f"embed={settings.embed} must divide by heads={settings.heads}.")
+    config = mapped_mesh(mesh, settings.parallelism)
+    compute_mapping = resources(config.resolved_compute_mapping, mesh)
+    param_mapping = resources(config.resolved_param_mapping, mesh)
+
+    axes = Axes.of(
+        batch=settings.batch,
+        position=settings.positions,
+        embed=settings.embed,
+        heads=settings.heads,
+        head_size=settings.embed // settings.heads,
+        mlp=settings.embed * settings.mlp_scale,
+        vocab=settings.vocab,
+        layers=settings.layers,
+    )
+    policy = jmp.get_policy(f"params=float32,compute={settings.dtype},output=float32")
+    optimizer = optax.adamw(LEARNING_RATE)
+
+    def init(key: Any) -> tuple[Any, Any]:
+        model = policy.cast_to_param(
+            Gpt2LMHeadModel.init(
+                axes, gradient_checkpointing=settings.gradient_checkpointing, key=key
+            )
+        )
+        return model, optimizer.init(model)
+
+    def loss(model: Any, input_ids: Any) -> jax.Array:
+        # From here on a name means what it does for compute. Cast while in shards: what is gathered
+        # for compute is half as much.
+        with hax.axis_mapping(compute_mapping):
+            logits = policy.cast_to_output(policy.cast_to_compute(model)(input_ids))
+            return next_token_loss(axes, logits, input_ids)
+
+    def train_step(model: Any, opt_state: Any, input_ids: Any) -> tuple[Any, Any, jax.Array]:
+        # Haliax asks which mesh its constraints are on; a trainer would say jax.set_mesh once.
+        with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
+            value, gradients = jax.value_and_grad(loss)(model, input_ids)
+            with jax.named_scope("optimizer"):
+                # And back to where parameters are stored.
+                gradients = hax.shard(gradients, param_mapping)
+                updates, opt_state = optimizer.update(gradients, opt_state, model)
+                model = optax.apply_updates(model, updates)
+            return model, opt_state, value
+
+    def sharded(tree: Any, mapping: Mapping[str, tuple[str, ...]]) -> tuple[Any, Any]:
+        """A tree of shapes with the shardings that its names have, and these shardings."""
+        shardings = hax.partitioning.infer_resource_partitions(tree, mapping, mesh=mesh)
+        placed = jax.tree.map(
+            lambda sharding, named: jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), named
+            ),
+            shardings,
+            tree,
+        )
+        return placed, shardings
+
+    # Optax makes its state of the model's arrays, so that it has their names as well.
+    (model, opt_state), state_shardings = sharded(
+        jax.eval_shape(init, jax.random.key(0)), param_mapping
+    )
+    shape = (settings.batch, settings.positions)
+    tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), (axes.batch, axes.position))
+    input_ids, _ = sharded(tokens, compute_mapping)
+
+    def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        model, (adam, *others) = jax.tree.map(np.asarray, jax.jit(init)(jax.random.key(0)))
+        # As after a thousand steps with gradients of about 0.01. Adam's first step is the sign of
+        # the gradient, and biases of keys, which no softmax sees, have rounding errors for one.
+        second = jax.tree.map(lambda leaf: np.full_like(leaf, 1e-4), adam.nu)
+        adam = adam._replace(count=np.full_like(adam.count, 1000), nu=second)
+        text = np.random.default_rng(0).integers(settings.vocab, size=shape, dtype=np.int32)
+        tokens = hax.NamedArray(text, (axes.batch, axes.position))
+        return (model, (adam, *others), tokens), {}
+
+    jitted = jax.jit(
+        train_step,
+        out_shardings=(*state_shardings, place(mesh)),
+        donate_argnums=(0, 1) if settings.donate else (),
+    )
+    return Program(
+        name="levanter-gpt2",
+        fun=jitted,
+        args=(model, opt_state, input_ids),
+        mesh=mesh,
+        inputs=inputs,
+        settings=dataclasses.asdict(settings),
+    )

@@ -1,0 +1,223 @@
+"""Named axes, the mappings that place them, and the step that is made of them."""
+
+import builtins
+import collections
+import dataclasses
+import functools
+import subprocess
+import sys
+
+import jax
+import numpy as np
+import pytest
+from jax.sharding import PartitionSpec
+
+from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection
+from sdyscope.models.levanter_gpt2 import PARALLELISM
+from sdyscope.targets import reference_models, resolve
+
+TINY = {"embed": 16, "heads": 2, "vocab": 32, "positions": 8, "batch": 8, "dtype": "float32"}
+BATCH = ("replica_dcn", "replica", "data")
+CONTEXT = {"replica_dcn": 1, "replica": 1, "data": 2, "context": 2, "model": 2}
+XL = {"layers": 48, "embed": 1600, "heads": 25, "vocab": 50257, "positions": 1024, "batch": 1024}
+
+
+def need_haliax():
+    return pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
+
+
+def make(parallelism="tensor", mesh=None, **settings):
+    need_haliax()
+    if parallelism == "context" and mesh is None:
+        mesh = CONTEXT
+    return resolve(
+        "levanter-gpt2", mesh=mesh, settings={**TINY, "parallelism": parallelism, **settings}
+    )
+
+
+def block(program):
+    model, _, _ = program.args
+    return model.transformer.blocks.stacked
+
+
+def spec(named):
+    return named.array.sharding.spec
+
+
+# --- without Haliax -------------------------------------------------------------------------------
+
+
+def test_without_haliax_the_model_is_listed_and_says_what_to_install(monkeypatch):
+    real = builtins.__import__
+
+    def without(name, *args, **kwargs):
+        if name.partition(".")[0] == "haliax":
+            raise ModuleNotFoundError("No module named 'haliax'", name="haliax")
+        return real(name, *args, **kwargs)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    listed = {model.name: model for model in reference_models()}
+    assert listed["levanter-gpt2"].mesh == {"replica_dcn": 1, "replica": 1, "data": 4, "model": 2}
+    with pytest.raises(TargetError, match=r"haliax is not installed\.\nInstall it: pip install"):
+        resolve("levanter-gpt2")
+
+
+def test_nothing_of_haliax_is_imported_to_list_the_models():
+    code = (
+        "import sys; from sdyscope.targets import reference_models; reference_models();"
+        "sys.exit('haliax' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# --- mappings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "c_fc", "c_attn", "c_fc_bias"),
+    [
+        ("data", (None, None, None), (None,) * 5, (None, None)),
+        ("fsdp", (None, None, "data"), (None, None, None, None, "data"), (None, None)),
+        (
+            "tensor",
+            (None, "model", "data"),
+            (None, None, "model", None, "data"),
+            (None, "model"),
+        ),
+    ],
+)
+def test_parameters_rest_where_their_names_are_mapped(parallelism, c_fc, c_attn, c_fc_bias):
+    program = make(parallelism)
+    assert spec(block(program).mlp.c_fc.weight) == PartitionSpec(*c_fc)
+    assert spec(block(program).attn.c_attn.weight) == PartitionSpec(*c_attn)
+    assert spec(block(program).mlp.c_fc.bias) == PartitionSpec(*c_fc_bias)
+    assert spec(program.args[2]) == PartitionSpec(BATCH, None)
+
+
+def test_positions_are_on_context_in_both_mappings():
+    model, _, input_ids = make("context").args
+    positions = model.embeddings.position_embeddings.weight
+    assert spec(positions) == PartitionSpec("context", "data")
+    assert spec(input_ids) == PartitionSpec(BATCH, "context")
+
+
+def test_context_needs_its_axis():
+    with pytest.raises(TargetError, match="there is none"):
+        make("context", mesh={"data": 4, "model": 2})
+
+
+def test_axes_that_the_mesh_lacks_are_left_out():
+    program = make("tensor", mesh={"data": 8}, batch=16)
+    assert spec(block(program).mlp.c_fc.weight) == PartitionSpec(None, None, "data")
+    assert spec(program.args[2]) == PartitionSpec("data", None)
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [({"layers": 0}, "layers=0"), ({"heads": 3}, "heads=3"), ({"parallelism": "x"}, "parallelism")],
+)
+def test_impossible_settings_are_refused(settings, said):
+    with pytest.raises(TargetError, match=said):
+        make(**settings)
+
+
+# --- the step -------------------------------------------------------------------------------------
+
+
+def test_moments_rest_where_their_parameters_do_and_all_is_donated():
+    program = make()
+    model, opt_state, _ = program.args
+    moments = [leaf for leaf in jax.tree.leaves(opt_state) if leaf.shape]
+    expected = 2 * [(p.shape, p.sharding) for p in jax.tree.leaves(model)]
+    assert [(m.shape, m.sharding) for m in moments] == expected
+    lowered = program.fun.trace(*program.args).lower(lowering_platforms=("cpu",))
+    *state, input_ids = lowered.args_info[0]
+    assert all(leaf.donated for leaf in jax.tree.leaves(state))
+    assert not any(leaf.donated for leaf in jax.tree.leaves(input_ids))
+
+
+@pytest.fixture(scope="module")
+def program():
+    made = make("context")
+    # The initial values take seconds to compile.
+    return dataclasses.replace(made, inputs=functools.cache(made.inputs))
+
+
+def test_inputs_have_the_structure_of_the_arguments(program):
+    args, _ = program.inputs()
+    assert jax.tree.structure(args) == jax.tree.structure(program.args)
+    for value, declared in zip(jax.tree.leaves(args), jax.tree.leaves(program.args), strict=True):
+        assert (value.shape, value.dtype) == (declared.shape, declared.dtype)
+
+
+@pytest.mark.compiles
+def test_a_position_sees_itself_and_what_is_before_and_is_to_tell_what_comes_next(program):
+    from sdyscope.models._gpt2 import Axes, next_token_loss
+
+    (model, _, input_ids), _ = program.inputs()
+    text = input_ids.array
+    other = text.copy()
+    other[:, 5] = (other[:, 5] + 1) % TINY["vocab"]
+    forward = jax.jit(lambda model, ids: model(ids))
+    logits = forward(model, input_ids)
+    changed = forward(model, dataclasses.replace(input_ids, array=other))
+    same = np.all(np.asarray(logits.array) == np.asarray(changed.array), axis=(0, 2))
+    assert list(same) == [True] * 5 + [False] * 3
+
+    axes = Axes.of(batch=8, position=8, embed=16, heads=2, head_size=8, mlp=64, vocab=32, layers=2)
+    entropy = -np.asarray(jax.nn.log_softmax(logits.array))
+    expected = np.take_along_axis(entropy[:, :-1], text[:, 1:, None], axis=-1).mean()
+    np.testing.assert_allclose(next_token_loss(axes, logits, input_ids), expected, rtol=1e-5)
+
+
+def test_gradient_checkpointing_computes_blocks_again():
+    texts = {
+        again: str(jax.make_jaxpr(program.fun)(*program.args))
+        for again in (True, False)
+        for program in [make(gradient_checkpointing=again)]
+    }
+    assert "remat" in texts[True]
+    assert "remat" not in texts[False]
+
+
+@pytest.mark.parametrize("parallelism", PARALLELISM)
+def test_what_is_lowered_is_what_was_requested(parallelism):
+    inspection = Inspection(make(parallelism))
+    assert inspection.check().passed
+    assert inspection.failures == {}
+
+
+def test_gpt2_xl_on_1280_devices():
+    need_haliax()
+    mesh = {"replica_dcn": 4, "replica": 1, "data": 64, "model": 5}
+    inspection = Inspection(resolve("levanter-gpt2", mesh=mesh, settings=XL), ["shardy"])
+    rows = {row.name: row for row in inspection.tensors.tensors}
+    arguments = [row for name, row in rows.items() if name.startswith("model.")]
+    assert sum(np.prod(row.shape) for row in arguments) == 1_557_611_200
+    name = "model.transformer.blocks.stacked.attn.c_attn.weight[0]"
+    place = rows[name].lowered["shardy"].placement
+    assert place.local_shape((48, 3, 25, 64, 1600)) == (48, 3, 5, 64, 25)
+
+
+def test_keys_lie_otherwise_than_queries_though_they_are_made_together(program):
+    """Those of the forward pass, all of which c_attn makes with positions on `context`."""
+    forward = "jit(train_step)/jvp(transformer)/scan(layers)/while/body/closed_call/attn"
+    wanted = collections.Counter(
+        str(one.sharding.spec)
+        for one in Inspection(program, ["shardy"]).requested
+        if one.kind == "constraint" and one.path == forward
+    )
+    parts, whole = (
+        f"P(('replica_dcn', 'replica', 'data'), {place}, 'model', None)"
+        for place in ("'context'", "None")
+    )
+    assert set(wanted) == {parts, whole}
+    assert wanted[whole] == 2  # keys and values
+
+
+@pytest.mark.compiles
+def test_eight_devices_compute_what_one_does(program):
+    ran = Inspection(program, ["shardy"]).run(steps=1)
+    assert ran.passed
+    assert {len(one.shards) for run in ran.executions.values() for one in run.arrays} == {8}
