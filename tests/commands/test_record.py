@@ -85,7 +85,7 @@ def test_the_script_runs_as_it_would(recorded):
     before, after = recorded["before"], recorded["after"]
     assert (before.returncode, before.stdout) == (3, "trained\n")
     assert "The script ended with exit status 3.\n" in before.stderr
-    assert "before: 4 programs, compiled 4 times in " in before.stderr.replace("\n", " ")
+    assert "before: 4 programs, compiled 4 times in " in " ".join(before.stderr.split())
     assert after.returncode == 128 + signal.SIGKILL
     assert "The script was ended by SIGKILL.\n" in after.stderr
     assert "after: 4 programs, compiled 4 times in " in after.stderr.replace("\n", " ")
