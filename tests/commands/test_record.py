@@ -88,7 +88,7 @@ def test_the_script_runs_as_it_would(recorded):
     assert "before: 4 programs, compiled 4 times in " in " ".join(before.stderr.split())
     assert after.returncode == 128 + signal.SIGKILL
     assert "The script was ended by SIGKILL.\n" in after.stderr
-    assert "after: 4 programs, compiled 4 times in " in after.stderr.replace("\n", " ")
+    assert "after: 4 programs, compiled 4 times in " in " ".join(after.stderr.split())
     assert "Traceback" not in before.stderr + after.stderr
 
 
