@@ -16,6 +16,10 @@ import jax
 import jax.numpy as jnp
 from haliax import Axis, NamedArray
 
+if not hasattr(jax.core, "is_constant_dim"):
+    # Haliax (1.4.dev453) asks for it in every product, and JAX 0.12 has it no longer.
+    jax.core.is_constant_dim = lambda size: isinstance(size, int)
+
 
 class Axes(eqx.Module):
     """The model's axes; two arrays meet along those that they both have.

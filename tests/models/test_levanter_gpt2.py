@@ -4,6 +4,7 @@ import builtins
 import collections
 import dataclasses
 import functools
+import re
 import subprocess
 import sys
 
@@ -202,11 +203,11 @@ def test_gpt2_xl_on_1280_devices():
 
 def test_keys_lie_otherwise_than_queries_though_they_are_made_together(program):
     """Those of the forward pass, all of which c_attn makes with positions on `context`."""
-    forward = "jit(train_step)/jvp(transformer)/scan(layers)/while/body/closed_call/attn"
+    forward = re.compile(r"jit\(train_step\)/jvp\(transformer\)/.*/attn")
     wanted = collections.Counter(
         str(one.sharding.spec)
         for one in Inspection(program, ["shardy"]).requested
-        if one.kind == "constraint" and one.path == forward
+        if one.kind == "constraint" and forward.fullmatch(one.path)
     )
     parts, whole = (
         f"P(('replica_dcn', 'replica', 'data'), {place}, 'model', None)"
