@@ -142,8 +142,11 @@ def parameters(settings: Settings) -> dict[str, Any]:
     """Every array that is trained, with the axes that its path and rank give it."""
     width, latent, rotary = settings.features, settings.latent, settings.rotary
 
+    def kernel(inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
+        return {"kernel": (settings.layers, inputs, outputs)}
+
     def dense(inputs: int, outputs: int) -> dict[str, tuple[int, ...]]:
-        return {"kernel": (settings.layers, inputs, outputs), "bias": (settings.layers, outputs)}
+        return {**kernel(inputs, outputs), "bias": (settings.layers, outputs)}
 
     def norm() -> dict[str, tuple[int, ...]]:
         return {"gamma": (settings.layers, width)}
@@ -156,7 +159,8 @@ def parameters(settings: Settings) -> dict[str, Any]:
                 "latent_q": dense(width, latent),
                 "latent_kv": dense(width, latent),
                 "q": dense(latent, width),
-                "k": dense(latent, width),
+                # A bias of keys adds the same to all scores of a query, which softmax ignores.
+                "k": kernel(latent, width),
                 "v": dense(latent, width),
                 "rotary_q": dense(latent, rotary * settings.heads),
                 "rotary_k": dense(width, rotary),
@@ -266,7 +270,7 @@ def dense(x: jax.Array, params: Any) -> jax.Array:
     kernel = jax.lax.all_gather(params["kernel"], "dp", axis=1, tiled=True)
     partial = jnp.einsum("...i,io->...o", x, kernel)
     y = jax.lax.psum_scatter(partial, "tp", scatter_dimension=partial.ndim - 1, tiled=True)
-    return y + own_channels(params["bias"])
+    return y + own_channels(params["bias"]) if "bias" in params else y
 
 
 def own_channels(whole: jax.Array) -> jax.Array:
