@@ -254,13 +254,14 @@ def _together(
 
 
 def _fold_key(one: CollectiveDifference) -> Hashable:
+    # The same whichever of the two programs comes first.
     key = one.key
     return (
         one.change,
-        one.sent < 0,
+        (one.sent > 0) - (one.sent < 0),
         folded_layers(key.scope),
         (key.phase, key.primitive, key.kind, key.axes, key.group_size),
-        _line(one.largest),
+        frozenset(_line(part) for side in (one.a, one.b) for _, part in side.parts),
         one.cause,
     )
 

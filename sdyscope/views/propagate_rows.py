@@ -17,6 +17,7 @@ from sdyscope.program import Partitioner, RequestedTensor
 from sdyscope.propagated import Propagated, ValueId
 from sdyscope.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.tensors import Tensor, TensorTable
+from sdyscope.tiling import HloSharding
 from sdyscope.views.propagated import (
     Describer,
     PropagatedDocument,
@@ -140,13 +141,14 @@ class Side:
         if found is None:
             return None
         type_ = self.graph.ops[value[0]].types[value[1]]
-        sharding = boundary
+        sharding: TensorSharding | HloSharding | None = boundary
         main = self.found.graph.main
         if boundary is None and self.at is not None:
             sharding = self.at.get(value)
         elif result is not None and main is not None and result < len(main.results):
             returned = main.results[result].sharding
-            sharding = returned if isinstance(returned, TensorSharding) else None
+            # Under GSPMD too: an op can be sharded further than the result that was asked for.
+            sharding = returned if isinstance(returned, TensorSharding | HloSharding) else None
         place = self.describer.placement(found, type_, sharding)
         return _Described(self.describer.value(found, type_, sharding), place)
 

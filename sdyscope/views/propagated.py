@@ -20,6 +20,7 @@ from sdyscope.propagated import Exactness, Fate, Origins, Propagated, Propagated
 from sdyscope.sharding import ManualAxes, TensorSharding
 from sdyscope.source import SourceLocation
 from sdyscope.staged import Staged
+from sdyscope.tiling import HloSharding
 from sdyscope.views.shardings import (
     PlacementDocument,
     SourceDocument,
@@ -152,7 +153,10 @@ class Describer:
     _known: dict[_Alike, tuple[PropagatedDocument, object]] = field(default_factory=dict)
 
     def value(
-        self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
+        self,
+        found: PropagatedValue,
+        type_: TensorType,
+        sharding: TensorSharding | HloSharding | None = None,
     ) -> PropagatedDocument:
         """The document of a value.
 
@@ -191,7 +195,10 @@ class Describer:
         return self._shorts[key]
 
     def placement(
-        self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding | None = None
+        self,
+        found: PropagatedValue,
+        type_: TensorType,
+        sharding: TensorSharding | HloSharding | None = None,
     ) -> Placement | None:
         """Where a value is, or where another sharding would put it; None where nothing is known.
 
@@ -201,7 +208,7 @@ class Describer:
         place = found.placement
         if sharding is not None:
             try:
-                place = to_placement(sharding, rank, self.mesh)
+                place = to_placement(sharding, rank, self.mesh, self.devices)
             except ConversionError:
                 return None
         elif found.sharding is None:

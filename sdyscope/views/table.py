@@ -266,7 +266,7 @@ def column_widths(
         wanting = [i for i in range(len(widths)) if widths[i] < whole[i]]
         widths[max(wanting, key=lambda i: whole[i] / widths[i])] += 1
     least = [min(pair) for pair in zip(widths, least, strict=True)]
-    return _balanced(columns, rows, widths, least)
+    return _balanced(columns, rows, widths, least, whole)
 
 
 #: Rows that are looked at to find widths that make a table short.
@@ -278,8 +278,12 @@ def _balanced(
     rows: Sequence[Sequence[str]],
     widths: list[int],
     least: Sequence[int],
+    most: Sequence[int],
 ) -> list[int]:
-    """Moves characters between columns that fold, down to `least`, as long as it saves lines."""
+    """Moves characters between columns that fold as long as it saves lines.
+
+    None gets fewer than `least`, or more than `most`.
+    """
     foldable = [index for index, column in enumerate(columns) if column.fold]
     sample = rows[:: len(rows) // _SAMPLE + 1]
     heights: dict[tuple[str, int], int] = {}
@@ -299,7 +303,8 @@ def _balanced(
     while True:
         moved: list[list[int]] = []
         for giver, taker in itertools.permutations(foldable, 2):
-            for step in (1, 2, 3, 5, 8, 13):
+            wanted = most[taker] - best[taker]
+            for step in sorted({min(step, wanted) for step in (1, 2, 3, 5, 8, 13)} - {0}):
                 if best[giver] - step >= least[giver]:
                     moved.append(list(best))
                     moved[-1][giver] -= step

@@ -2,9 +2,13 @@
 
 from dataclasses import replace
 
+import jax
 import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import Inspection
+from sdyscope.program import Program
 from sdyscope.targets import resolve
 from sdyscope.views import propagate, propagate_table
 from sdyscope.views.show import Failure
@@ -96,3 +100,17 @@ def test_partitioners_that_differ_are_counted(mlp):
     footer = texts(propagate_table.footer(found, made))
     assert any(text.startswith("1 row differs between shardy and gspmd") for text in footer)
     assert any("in a wider terminal" in text for text in footer)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_a_result_is_where_it_is_returned_not_where_it_is_made(partitioner):
+    """XLA reshards the op's value to what was asked of the result."""
+    mesh = AbstractMesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    x = jax.ShapeDtypeStruct((8, 4), "float32", sharding=NamedSharding(mesh, P("data")))
+    step = jax.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, P()))
+    inspection = Inspection(Program("gathers", step, (x,)), [partitioner])
+    found = propagate.document(inspection)
+    (result,) = [value for value in found.values if value.section == "result"]
+    assert result.propagated[partitioner].placement.local_shape == (8, 4)
+    assert result.as_requested == {partitioner: True}

@@ -3,7 +3,7 @@
 import io
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from sdyscope.views.output import Output
@@ -122,6 +122,7 @@ def test_fold_keeps_everything_but_spaces_at_line_ends(text, width):
     assert "".join("".join(lines).split()) == "".join(text.split())
 
 
+@example([("", "[" * 17), ("[" * 19, "")], True, 30)
 @given(
     st.lists(
         st.tuples(st.text(alphabet="ab/ [", max_size=60), st.text(alphabet="ab/ [", max_size=60)),
