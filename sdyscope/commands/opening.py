@@ -310,7 +310,11 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
     raise TargetError(
         f"There is no program {name!r} in this recorded run.",
         file=word,
-        hint=f"Did you mean {close[0]}?" if close else f"It has {', '.join(some)}.",
+        hint=f"Did you mean {close[0]}?"
+        if close
+        else f"It has {', '.join(some)}."
+        if some
+        else "Nothing was recorded in it.",
     )
 
 

@@ -84,6 +84,9 @@ def comparison(one: ComparisonDocument, sides: Sides = OF_PROGRAM) -> Iterator[P
         yield Paragraph(f"{one.name}: {_tensors(one.same)}, all {sides.same}", "good", hang=2)
     else:
         number = f"{_tensors(one.different)} {'differs' if one.different == 1 else 'differ'}"
+        if one.header and not one.different:
+            # Written on other axes, or for another size of them, nothing else need read otherwise.
+            number = f"{' and '.join(change.word for change in one.header)} changed"
         yield Paragraph(f"{one.name}: {number}, {same}", "bad", hang=2)
     if one.not_compared:
         stages = " and ".join(one.not_compared)

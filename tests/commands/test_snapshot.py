@@ -259,3 +259,11 @@ def test_collectives_of_the_compiled_program(sdyscope, target, golden):
     # What was never recorded is no agreement.
     done = sdyscope("snapshot", target(), "-o", golden, "--check", "--stages", "partitioned")
     assert done.status == 1
+
+
+def test_another_mesh_is_said_first(sdyscope, tmp_path):
+    golden = tmp_path / "mlp.snap"
+    sdyscope("snapshot", "mlp", "-o", golden)
+    done = sdyscope("snapshot", "mlp", "--mesh", "data=2,model=4", "--check", "-o", golden)
+    assert done.status == 1
+    assert done.out.startswith("mlp: mesh changed, 36 are as before\n")
