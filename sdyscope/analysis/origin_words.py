@@ -11,6 +11,7 @@ from sdyscope.analysis.collective_totals import Part
 from sdyscope.analysis.scopes import scope_of
 from sdyscope.graph import Op
 from sdyscope.mesh import Mesh
+from sdyscope.words import listed
 
 __all__ = ["OriginWords"]
 
@@ -55,10 +56,10 @@ class OriginWords:
         scope, primitive = _scope(op)
         summing = "reduces over" if op.kind.endswith(".reduce") else "sums over"
         does = "looks up in" if looks_up else summing
-        over = _listed([str(axis) for axis in _axes(annotations)])
+        over = listed([str(axis) for axis in _axes(annotations)])
         words = f"{_at(primitive, op)} {does} a dimension that is in pieces"
         words += f" on {over}" if over else ""
-        words += f", of {_listed(list(dict.fromkeys(values)))}"
+        words += f", of {listed(list(dict.fromkeys(values)))}"
         return CollectiveOrigin(
             kind="exchange" if looks_up else "reduction",
             value=value,
@@ -96,7 +97,7 @@ class OriginWords:
         else:
             words += f", and {needs} needs it otherwise"
         if against and not reaches and op is not None:
-            words += f", beside {_listed(list(dict.fromkeys(against))[:2])}"
+            words += f", beside {listed(list(dict.fromkeys(against))[:2])}"
         return CollectiveOrigin(
             kind="exchange" if reaches else "resharding",
             value=value,
@@ -155,13 +156,7 @@ def _because(annotations: Sequence[OriginAnnotation]) -> str:
     for role, verb in (("has", "from"), ("needed", "for")):
         words = list(dict.fromkeys(one.words for one in annotations if one.role == role))
         if words:
-            parts.append(f"{verb} {_listed(words)}")
+            parts.append(f"{verb} {listed(words)}")
     if not all(one.recorded for one in annotations):
         parts.append("followed, not recorded")
     return f" ({'; '.join(parts)})" if parts else ""
-
-
-def _listed(words: Sequence[str]) -> str:
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"

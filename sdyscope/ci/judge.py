@@ -27,6 +27,7 @@ from sdyscope.mesh import Mesh
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.program import Partitioner
 from sdyscope.snapshots.words import mesh_words
+from sdyscope.words import counted
 
 __all__ = ["judge"]
 
@@ -108,20 +109,18 @@ def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[F
     return tuple(Found(check, one, one.source or target.place, target.place) for one in findings)
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 def _check(target: Target, inspection: Inspection) -> _Done:
     done = inspection.check()
-    words = _count(done.compared, "comparison") if done.compared else _count(done.tensors, "tensor")
+    words = (
+        counted(done.compared, "comparison") if done.compared else counted(done.tensors, "tensor")
+    )
     return _Done(words, _found("check", done.findings, target))
 
 
 def _lint(target: Target, inspection: Inspection) -> _Done:
     done = linted(inspection, compiled=target.compiles, on=target.on)
     not_run = {one.rule: one for one in done.not_run if one.applies}
-    words = _count(len(done.rules), "rule") + (f", {len(not_run):,} not run" if not_run else "")
+    words = counted(len(done.rules), "rule") + (f", {len(not_run):,} not run" if not_run else "")
     # What check says is said once.
     told = {_alike(one) for one in inspection.check().findings} if target.check else set()
     findings = [one for one in done.findings if _alike(one) not in told]
@@ -149,7 +148,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> _Done:
     for each in spent:
         written = config.limit_place(target, each.limit)
         found += (Found("budgets", one, one.source or written, written) for one in each.findings)
-    return _Done(_count(len(spent), "limit"), tuple(found), tuple(spent))
+    return _Done(counted(len(spent), "limit"), tuple(found), tuple(spent))
 
 
 def _spent(

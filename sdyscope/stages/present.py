@@ -17,6 +17,7 @@ from typing import Any
 from sdyscope.errors import TargetError
 from sdyscope.hardware import Hardware, HardwarePlatform
 from sdyscope.stages.topology import starting
+from sdyscope.words import counted
 
 __all__ = ["Accelerators", "accelerators", "resolved"]
 
@@ -62,11 +63,11 @@ def resolved(on: Hardware, partitions: int) -> tuple[Hardware, str]:
         if one.count >= wanted:
             return Hardware(one.platform, wanted), ""
     name = _NAMES[on.platform]
-    there = " and ".join(f"{_counted(one.count, name)} ({one.kind})" for one in found)
+    there = " and ".join(f"{counted(one.count, name)} ({one.kind})" for one in found)
     if on.platform == "any":
         why = f"{there}, and the program is for {wanted:,} devices" if found else f"no {name}"
         return Hardware("cpu", wanted), (
-            f"JAX finds {why}: compiled for {_counted(wanted, 'virtual CPU device')} instead."
+            f"JAX finds {why}: compiled for {counted(wanted, 'virtual CPU device')} instead."
         )
     if not found:
         raise TargetError(
@@ -75,14 +76,10 @@ def resolved(on: Hardware, partitions: int) -> tuple[Hardware, str]:
             "be there.",
         )
     raise TargetError(
-        f"JAX finds {there}, and {_counted(wanted, 'device')} are needed.",
+        f"JAX finds {there}, and {counted(wanted, 'device')} are needed.",
         hint="Give a smaller --mesh, or name hardware that need not be there: tpu:v5e:4x4, or "
         "cuda:FILE:1x1x8 with a FILE that `sdyscope doctor --write-gpu-config FILE` wrote.",
     )
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 @lru_cache(maxsize=1)

@@ -14,6 +14,7 @@ from sdyscope.program import Partitioner
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.shardings import SourceDocument, shown_name, source_document, source_text
 from sdyscope.views.table import Tone
+from sdyscope.words import counted
 
 _TONES: Mapping[Severity, Tone] = {"error": "bad", "warning": "warning", "note": "muted"}
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
@@ -129,22 +130,18 @@ def summary(check: Check) -> str:
     if not check.compared:
         if check.passed:
             return (
-                f"{check.name}: {_count(check.tensors, 'tensor')} for {under} can be read; "
+                f"{check.name}: {counted(check.tensors, 'tensor')} for {under} can be read; "
                 "what was requested is not known"
             )
-        return f"{check.name}: {_count(check.tensors, 'tensor')} for {under}, with findings"
-    start = f"{check.name}: {_count(check.compared, 'comparison')} under {under}"
+        return f"{check.name}: {counted(check.tensors, 'tensor')} for {under}, with findings"
+    start = f"{check.name}: {counted(check.compared, 'comparison')} under {under}"
     wrong = check.compared - check.agreed
     if wrong:
         return f"{start}, {wrong:,} {'disagrees' if wrong == 1 else 'disagree'}"
     worse = [finding for finding in check.findings if finding.severity != "note"]
     return f"{start}, all agree" + (
-        f"; {_count(len(worse), 'finding')} beside that" if worse else ""
+        f"; {counted(len(worse), 'finding')} beside that" if worse else ""
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def _group(findings: Sequence[FindingDocument], tone: Tone) -> Iterator[Paragraph]:

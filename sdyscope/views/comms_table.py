@@ -19,7 +19,8 @@ from sdyscope.views.comms_origins import NOT_FOUND, OP_FOLLOWED, annotation_text
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.shardings import NONE, source_text
 from sdyscope.views.show_table import mesh_words
-from sdyscope.views.table import Cell, Column, Heading, Note, Row, Table, number, size
+from sdyscope.views.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
+from sdyscope.words import counted
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
@@ -40,7 +41,7 @@ def heading(found: Comms) -> Iterator[Paragraph]:
         parts += sorted(meshes)
     else:
         devices = found.programs[0].devices
-        parts.append(f"{devices:,} device{'' if devices == 1 else 's'}, no mesh is named")
+        parts.append(f"{counted(devices, 'device')}, no mesh is named")
     if found.hardware is not None:
         kind = found.device_kind
         known = kind is None or kind.lower() == found.hardware.partition(":")[0]
@@ -64,9 +65,9 @@ def _total_words(one: CommsProgram) -> str:
     total = one.total
     if not total.count:
         return "no collectives, nothing is sent"
-    words = f"{_counted(total.count, 'collective')} a step"
+    words = f"{counted(total.count, 'collective')} a step"
     if total.tensors != total.count:
-        words += f" for {_counted(total.tensors, 'tensor')}"
+        words += f" for {counted(total.tensors, 'tensor')}"
     words += f"; a device sends {size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
@@ -127,10 +128,7 @@ def largest(found: Comms, *, everything: bool = False, columns: int | None = Non
         columns: the width to keep to. Where the table is wider, a file that all lines are in is
             only named once.
     """
-    made = _largest(found, everything, brief=False)
-    if columns is None or made.whole_width <= columns:
-        return made
-    return _largest(found, everything, brief=True)
+    return fitted(lambda brief: _largest(found, everything, brief=brief), columns)
 
 
 def _largest(found: Comms, everything: bool, *, brief: bool) -> Table:
@@ -223,10 +221,7 @@ def by_annotation(found: Comms, *, everything: bool = False, columns: int | None
         columns: the width to keep to. Where the table is wider, a file that all lines are in is
             only named once.
     """
-    made = _by_annotation(found, everything, brief=False)
-    if columns is None or made.whole_width <= columns:
-        return made
-    return _by_annotation(found, everything, brief=True)
+    return fitted(lambda brief: _by_annotation(found, everything, brief=brief), columns)
 
 
 def _by_annotation(found: Comms, everything: bool, *, brief: bool) -> Table:
@@ -396,7 +391,7 @@ def _uncertain(one: CommsProgram) -> Iterator[str]:
         yield f"{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
     cut = sum(remade.cut for remade in one.rematerializations)
     if cut:
-        whole = _counted(len(one.rematerializations), "rematerialization")
+        whole = counted(len(one.rematerializations), "rematerialization")
         yield f"{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
     if one.origins_missing:
         yield f"no origins: {one.origins_missing}"
@@ -412,16 +407,12 @@ def _uncertain(one: CommsProgram) -> Iterator[str]:
 
 def _unread(one: CommsProgram) -> str:
     if one.predicted:
-        return _counted(one.not_understood_count, "op")
-    return f"{_counted(one.not_understood_count, 'line')} of the HLO"
+        return counted(one.not_understood_count, "op")
+    return f"{counted(one.not_understood_count, 'line')} of the HLO"
 
 
 def _quoted(line: UnreadLine) -> str:
     return f"line {line.line}: {line.text}" if line.line else line.text
-
-
-def _counted(count: int, thing: str) -> str:
-    return f"{count:,} {thing}{'' if count == 1 else 's'}"
 
 
 def parts(

@@ -13,6 +13,7 @@ from sdyscope.views.cost_parts import LevelDocument, RoofDocument, TimeDocument
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import Cell, Column, Row, Table, number, size
+from sdyscope.words import counted, listed
 
 __all__ = ["alike", "failed", "footer", "heading", "kinds", "roofs", "scopes"]
 
@@ -48,7 +49,7 @@ def heading(
     if program.mesh is not None:
         parts.append(mesh_words(program.mesh))
     else:
-        parts.append(f"{program.devices:,} device{'' if program.devices == 1 else 's'}")
+        parts.append(counted(program.devices, "device"))
     parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
     yield Paragraph("; ".join(parts), hang=2)
     yield Paragraph(f"estimate, not measured: {_limit_words(program)}", "heading", hang=2)
@@ -82,11 +83,7 @@ def _limit_words(program: CostProgram) -> str:
         words = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
         if axes:
             against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
-    return words + (f" against {_and(against)}" if against else "")
-
-
-def _and(words: Sequence[str]) -> str:
-    return " and ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
+    return words + (f" against {listed(against)}" if against else "")
 
 
 def _kinds_of_links(levels: Sequence[LevelDocument] | None) -> str:
@@ -124,7 +121,7 @@ def _roof(roof: RoofDocument, program: CostProgram) -> Row:
         return ("memory", time, words, at)
     over = [one for one in program.by_axes if any(a.name == roof.axis for a in one.axes or ())]
     count, sent = (sum(getattr(one.time, name) for one in over) for name in ("count", "sent"))
-    work = f"{size(sent)} sent in {count:,} collective{'' if count == 1 else 's'}"
+    work = f"{size(sent)} sent in {counted(count, 'collective')}"
     return (f"axis {roof.axis}={roof.size}", time, work, _links(roof))
 
 
@@ -190,7 +187,7 @@ def footer(program: CostProgram, top: int) -> Iterator[Paragraph]:
     """By phase; what is left out; what is not certain; what the numbers rest on."""
     left = len(program.by_scope) - top if top else 0
     if left > 0:
-        yield Paragraph(f"{left:,} scope{'' if left == 1 else 's'} left out by --top", "muted")
+        yield Paragraph(f"{counted(left, 'scope')} left out by --top", "muted")
     sent = program.communication
     if program.differentiated and sent.seconds:
         words = ", ".join(f"{one.phase} {time_text(one.time.seconds)}" for one in program.by_phase)
@@ -219,7 +216,7 @@ def _uncertain(program: CostProgram) -> Iterator[str]:
     if program.conditionals:
         count = program.conditionals
         yield (
-            f"{count:,} conditional{'' if count == 1 else 's'}: of each the dearest branch counts "
+            f"{counted(count, 'conditional')}: of each the dearest branch counts "
             "for arithmetic and memory, and collectives as if every branch were taken"
         )
     if program.not_counted:
@@ -233,10 +230,10 @@ def _uncertain(program: CostProgram) -> Iterator[str]:
         one.type for one in program.compute.matmuls if one.peak is None and program.compute.seconds
     ]
     if unknown:
-        yield f"no peak is known of {_and(unknown)}, which count at that of bf16"
+        yield f"no peak is known of {listed(unknown)}, which count at that of bf16"
     if program.not_understood_count:
         count = program.not_understood_count
-        yield f"{count:,} line{'' if count == 1 else 's'} of the HLO could not be read"
+        yield f"{counted(count, 'line')} of the HLO could not be read"
     yield from program.notes
 
 
@@ -261,7 +258,7 @@ def _basis(program: CostProgram) -> Iterator[str]:
         {level.name for level in levels if level.latency is None and level.name != "given"}
     )
     if silent:
-        yield f"latency over {_and(silent)}: not known, counts nothing; --latency gives it"
+        yield f"latency over {listed(silent)}: not known, counts nothing; --latency gives it"
     if program.figures:
         titles = dict.fromkeys(one.title for one in program.figures)
         yield f"figures of {program.chip}: {'; '.join(titles)}"

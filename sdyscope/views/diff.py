@@ -29,6 +29,7 @@ from sdyscope.views.shardings import (
 )
 from sdyscope.views.snapshot import ComparisonDocument
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, shape
+from sdyscope.words import counted, listed
 
 Stage: TypeAlias = Literal["lowered", "propagated", "partitioned", "snapshot"]
 """At which a comparison is made; ``snapshot``: at all that two snapshot files have."""
@@ -281,7 +282,7 @@ def summary(diff: Diff) -> Iterator[Paragraph]:
         yield from map(partitioned_diff_table.total, diff.partitioned)
     else:
         differ = sum(not one.same for one in every)
-        text = f"{_count(len(every), 'program')} in both"
+        text = f"{counted(len(every), 'program')} in both"
         if differ:
             text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
         elif every:
@@ -295,7 +296,7 @@ def summary(diff: Diff) -> Iterator[Paragraph]:
 
 
 def _total(one: ProgramDiff) -> Paragraph:
-    every = _count(one.same_tensors + len(one.tensors), "tensor")
+    every = counted(one.same_tensors + len(one.tensors), "tensor")
     sides = f"{one.a} and {one.b}"
     if one.same:
         where = "under" if one.a in PARTITIONERS else "in"
@@ -305,15 +306,9 @@ def _total(one: ProgramDiff) -> Paragraph:
         differ.append("the meshes")
     if one.ops:
         ops = sum(max(sum(op.types_a.values()), sum(op.types_b.values())) for op in one.ops)
-        differ.append(f"{_count(ops, 'op')} in {_count(len(one.ops), 'place')}")
-    *most, last = differ
-    what = f"{', '.join(most)} and {last}" if most else last
-    verb = "differs" if not most and len(one.tensors) == 1 else "differ"
-    return Paragraph(f"{one.name}: {what} {verb} between {sides}", "bad", hang=2)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
+        differ.append(f"{counted(ops, 'op')} in {counted(len(one.ops), 'place')}")
+    verb = "differs" if len(differ) == 1 and len(one.tensors) == 1 else "differ"
+    return Paragraph(f"{one.name}: {listed(differ)} {verb} between {sides}", "bad", hang=2)
 
 
 def details(diff: Diff, *, everything: bool = False) -> Iterator[Paragraph | Table]:
@@ -350,7 +345,7 @@ def details(diff: Diff, *, everything: bool = False) -> Iterator[Paragraph | Tab
             yield ops_table(one, None if everything else LISTED_OPS)
             rest = 0 if everything else len(one.ops) - LISTED_OPS
             if rest > 0:
-                yield Paragraph(f"and {_count(rest, 'place')} more: --all lists them", "muted")
+                yield Paragraph(f"and {counted(rest, 'place')} more: --all lists them", "muted")
         if one.notes:
             yield Paragraph("")
             yield from (Paragraph(note, "muted", hang=2) for note in one.notes)

@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.graph import OpGraph
 from sdyscope.views import document, graph_graphml, graph_json, graph_model_explorer
+from sdyscope.words import counted
 
 Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 
@@ -38,12 +39,12 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     parts = [
         f"{kinds.total():,} ops of {len(kinds)} kinds",
         f"{edges:,} uses of values",
-        f"{len(graph.functions):,} function{'' if len(graph.functions) == 1 else 's'}",
+        counted(len(graph.functions), "function"),
         f"{shardings:,} shardings",
     ]
     if graph.reader == "text":
         parts.append("read as text, without MLIR's parser")
     if graph.not_understood:
         count = len(graph.not_understood)
-        parts.append(f"{count:,} piece{'' if count == 1 else 's'} not understood")
+        parts.append(f"{counted(count, 'piece')} not understood")
     return f"{name} for {partitioner}: {', '.join(parts)}"

@@ -14,6 +14,7 @@ from sdyscope.findings import Severity
 from sdyscope.program import Partitioner
 from sdyscope.views.check import FindingDocument, finding_document, finding_paragraphs
 from sdyscope.views.paragraphs import Paragraph
+from sdyscope.words import counted
 
 #: How many tensors a finding names that is alike for several.
 _NAMED = 3
@@ -164,11 +165,7 @@ def _summary(lint: Lint, told: Sequence[FindingDocument]) -> str:
     start += " and ".join(lint.partitioners)
     severities: tuple[Severity, ...] = ("error", "warning", "note")
     counts = {each: sum(one.severity == each for one in told) for each in severities}
-    found = [
-        f"{count:,} {severity}{'' if count == 1 else 's'}"
-        for severity, count in counts.items()
-        if count
-    ]
+    found = [counted(count, severity) for severity, count in counts.items() if count]
     return f"{start}, {', '.join(found) or 'nothing found'}"
 
 

@@ -12,7 +12,8 @@ from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.memory import CompiledMemory, HeldTensor, Memory
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.show_table import COPIES, mesh_words
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, shape, size
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, fitted, number, shape, size
+from sdyscope.words import counted
 
 _INDEX = re.compile(r"\[\d+\]")
 _EVERY = "[*]"
@@ -149,10 +150,7 @@ def savings(compiled: CompiledMemory, top: int, columns: int | None = None) -> T
       top: how many rows; 0 for all.
       columns: the width to keep to. Where the table is wider, the types are left out.
     """
-    made = _savings_table(compiled, top, brief=False)
-    if columns is None or made.whole_width <= columns:
-        return made
-    return _savings_table(compiled, top, brief=True)
+    return fitted(lambda brief: _savings_table(compiled, top, brief=brief), columns)
 
 
 def _savings_table(compiled: CompiledMemory, top: int, *, brief: bool) -> Table:
@@ -203,7 +201,7 @@ def _footer(compiled: CompiledMemory, top: int) -> Iterator[Paragraph]:
     if found:
         saves = sum(saving.saves for saving in found)
         left = len(found) - len(found[: top or None])
-        more = f"; {_count(left, 'row', 'rows')} left out by --top" if left else ""
+        more = f"; {counted(left, 'row')} left out by --top" if left else ""
         yield Paragraph(f"sharding all of these further saves {size(saves)} a device{more}")
     yield from _beyond_help(compiled)
     if compiled.equal:
@@ -212,14 +210,14 @@ def _footer(compiled: CompiledMemory, top: int) -> Iterator[Paragraph]:
         yield Paragraph("the compiler does not say what it counts", "warning")
     unknown = sum(tensor.origin == "unknown" for tensor in compiled.tensors)
     if unknown:
-        words = _count(unknown, "tensor is", "tensors are")
+        words = counted(unknown, "tensor is", "tensors are")
         yield Paragraph(f"{words} somewhere that nobody says", "warning")
     chosen = sum(tensor.origin == "compiled" for tensor in compiled.tensors)
     if chosen:
-        words = _count(chosen, "tensor was", "tensors were")
+        words = counted(chosen, "tensor was", "tensors were")
         yield Paragraph(f"{words} placed by the compiler", "muted")
     if compiled.rematerializations:
-        words = _count(len(compiled.rematerializations), "value", "values")
+        words = counted(len(compiled.rematerializations), "value")
         yield Paragraph(
             f"the partitioner resharded {words} by making it whole on every device "
             "(involuntary full rematerialization)",
@@ -257,7 +255,7 @@ def _beyond_help(compiled: CompiledMemory) -> Iterator[Paragraph]:
         members = [tensor for tensor in tensors if bool(tensor.sharding) is named]
         wasted = sum(tensor.replicated for tensor in members)
         if wasted > least:
-            words = _count(len(members), "tensor", "tensors")
+            words = counted(len(members), "tensor")
             yield Paragraph(f"{size(wasted)} a device are redundant in {words} {why}")
 
 
@@ -265,7 +263,3 @@ def failures(found: Memory) -> Iterator[Paragraph]:
     """Under which partitioners there is nothing, and why."""
     for failure in found.failures:
         yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning")
-
-
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"

@@ -18,6 +18,7 @@ from sdyscope.views.propagated_diff import title
 from sdyscope.views.shardings import NONE, shortened, source_text
 from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
+from sdyscope.words import counted
 
 #: How many differences of collectives are shown unless all are asked for.
 LISTED = 12
@@ -61,7 +62,7 @@ def total(one: PartitionedDiff) -> Paragraph:
 def _the_same(one: PartitionedDiff) -> str:
     total = one.a.total
     assert total is not None
-    sent = f"{_count(total.count, 'collective')} a step" if total.count else "no collectives"
+    sent = f"{counted(total.count, 'collective')} a step" if total.count else "no collectives"
     if total.count:
         sent += f" that send {size(total.sent)}"
     needed = next((row.a for row in one.memory if row.kind == "total"), None)
@@ -254,12 +255,12 @@ def _due(
 def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
     if rest:
         sent = sum(abs(one.sent) for one in rest)
-        words = _count(len(rest), "more difference")
+        words = counted(len(rest), "more difference")
         yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted", hang=2)
 
 
 def _beginning(one: PartitionedDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
-    differ = _count(cause.differences, "difference")
+    differ = counted(cause.differences, "difference")
     verb = "follows" if cause.differences == 1 else "follow"
     if cause.sent:
         more = "more" if cause.sent > 0 else "less"
@@ -267,7 +268,7 @@ def _beginning(one: PartitionedDiff, index: int, cause: Cause) -> Iterator[Parag
     else:
         change = "as much is sent"
     more_layers = cause.layers - 1
-    layers = f", and {_count(more_layers, 'layer')} more" if more_layers else ""
+    layers = f", and {counted(more_layers, 'layer')} more" if more_layers else ""
     words = f"{differ} of collectives {verb}: {change}"
     if cause.begins is not None:
         first = cause.begins
@@ -275,7 +276,7 @@ def _beginning(one: PartitionedDiff, index: int, cause: Cause) -> Iterator[Parag
         width = max(len(one.a.label), len(one.b.label))
         for side, text in ((one.a, first.a), (one.b, first.b)):
             yield Paragraph(f"{side.label:<{width}}  {text}", indent=3, hang=width + 2)
-        values = f"{_count(cause.values, 'value')} {'is' if cause.values == 1 else 'are'}"
+        values = f"{counted(cause.values, 'value')} {'is' if cause.values == 1 else 'are'}"
         words = f"{values} sharded differently from here on, and {words}"
     if cause.constraint is not None:
         lone = cause.constraint
@@ -299,13 +300,13 @@ def _without_cause(one: PartitionedDiff, count: int) -> str:
             "The shardings are the same on both: what differs is what the compilers make of them."
         )
     if _is_text(one):
-        return f"{_count(count, 'difference')}; of a text it is not known where they begin:"
+        return f"{counted(count, 'difference')}; of a text it is not known where they begin:"
     if one.causes:
         return (
-            f"{_count(count, 'difference')} where the tensors of the op are sharded alike, or are "
+            f"{counted(count, 'difference')} where the tensors of the op are sharded alike, or are "
             "not in both modules:"
         )
-    return f"{_count(count, 'difference')} that could not be traced to a sharding:"
+    return f"{counted(count, 'difference')} that could not be traced to a sharding:"
 
 
 def collectives(one: PartitionedDiff, shown: Sequence[CollectiveDifference]) -> Table:
@@ -386,7 +387,7 @@ def _remarks(one: PartitionedDiff, everything: bool) -> Iterator[Paragraph]:
     if one.moved:
         verb = "is" if one.moved == 1 else "are"
         words.append(
-            f"{_count(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
+            f"{counted(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
             "same lines and otherwise alike"
         )
     if one.collectives:
@@ -404,7 +405,3 @@ def _remarks(one: PartitionedDiff, everything: bool) -> Iterator[Paragraph]:
     if words:
         yield Paragraph("")
         yield from (Paragraph(text, "muted", hang=2) for text in words)
-
-
-def _count(number_of: int, what: str) -> str:
-    return f"{number_of:,} {what}{'' if number_of == 1 else 's'}"

@@ -25,7 +25,19 @@ from sdyscope.views.propagated_diff import source_words
 from sdyscope.views.shardings import NONE, PlacementDocument
 from sdyscope.views.show import Failure
 from sdyscope.views.show_table import COPIES, mesh_words
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+from sdyscope.views.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size,
+)
+from sdyscope.words import counted, listed
 
 #: How many values inside, and how many steps, are shown unless all are asked for.
 LISTED = 60
@@ -89,10 +101,7 @@ def table(found: Propagate, *, everything: bool = False, columns: int | None = N
       columns: the width to keep to. Where the table is wider, files go without their folders, and
         columns are left out: that of blocks, and that of requests when everything is as requested.
     """
-    made = _table(found, everything, brief=False)
-    if columns is None or made.whole_width <= columns:
-        return made
-    return _table(found, everything, brief=True)
+    return fitted(lambda brief: _table(found, everything, brief=brief), columns)
 
 
 def _table(found: Propagate, everything: bool, *, brief: bool) -> Table:
@@ -241,30 +250,33 @@ def _footer(found: Propagate, made: Table, everything: bool) -> Iterator[tuple[s
     for one in found.propagations:
         total = sum(one.counts.values())
         fates = [f"{count:,} {fate}" for fate, count in one.counts.items() if count]
-        steps = f"; {_count(one.steps, 'step')}" if one.steps else ""
+        steps = f"; {counted(one.steps, 'step')}" if one.steps else ""
         under = f" under {one.partitioner}" if len(found.propagations) > 1 else ""
-        yield f"{_count(total, 'value')}{under}: {', '.join(fates)}{steps}", "plain"
+        yield f"{counted(total, 'value')}{under}: {', '.join(fates)}{steps}", "plain"
     inside = [value for value in found.values if value.section == "inside"]
     shown = rows_inside(found, everything=everything)
     if not everything:
         rest = len(shown) - LISTED
         if rest > 0:
-            yield f"{_count(rest, 'value')} more that came to be sharded: --all lists them", "muted"
+            yield (
+                f"{counted(rest, 'value')} more that came to be sharded: --all lists them",
+                "muted",
+            )
         left_out = len(inside) - len(shown)
         if left_out:
             yield (
-                f"{_count(left_out, 'value')} inside {_is(left_out)} left out, on which no axis "
+                f"{counted(left_out, 'value')} inside {_is(left_out)} left out, on which no axis "
                 "was put, or which have a sharding of their own in the module: --all lists them",
                 "muted",
             )
     if found.hidden:
         verb = "does" if found.hidden == 1 else "do"
-        yield f"{_count(found.hidden, 'value')} {verb} not match", "muted"
+        yield f"{counted(found.hidden, 'value')} {verb} not match", "muted"
     differ = sum(value.same is False for value in found.values)
     if len(found.propagations) > 1:
         if differ:
             yield (
-                f"{_count(differ, 'row')} {'differs' if differ == 1 else 'differ'} between "
+                f"{counted(differ, 'row')} {'differs' if differ == 1 else 'differ'} between "
                 f"{' and '.join(found.partitioners)}: sdyscope diff --at propagated says where "
                 "that begins",
                 "warning",
@@ -274,7 +286,7 @@ def _footer(found: Propagate, made: Table, everything: bool) -> Iterator[tuple[s
     otherwise = sum(not all(value.as_requested.values()) for value in asked)
     if otherwise and found.at_step is None:
         verb = "is" if otherwise == 1 else "are"
-        yield f"{_count(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"
+        yield f"{counted(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"
     elif asked and found.at_step is None:
         yield "what was requested is where it was requested", "muted"
     headers = [column.header for column in made.columns]
@@ -298,10 +310,6 @@ def _it(number: int) -> str:
     return "it was" if number == 1 else "they were"
 
 
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
-
-
 # --- steps ----------------------------------------------------------------------------------------
 
 
@@ -314,8 +322,8 @@ def steps_table(found: Propagate, *, everything: bool = False) -> Table:
         if found.has_priorities and step.priority != priority:
             priority = step.priority
             count = sum(one.priority == priority for one in steps)
-            rows.append(Heading(f"user priority {priority} ({_count(count, 'move')})"))
-        rows.append((f"{step.number}", step.axis, _op(step), f"{step.from_} -> {_to(step.to)}"))
+            rows.append(Heading(f"user priority {priority} ({counted(count, 'move')})"))
+        rows.append((f"{step.number}", step.axis, _op(step), f"{step.from_} -> {listed(step.to)}"))
     columns = (number("step"), Column("axis", fold=False), Column("through"), Column("moved"))
     return Table(columns, tuple(rows))
 
@@ -325,21 +333,16 @@ def _op(step: Step) -> str:
     return f"{name} {line_text(step.source)}".strip()
 
 
-def _to(targets: Sequence[str]) -> str:
-    *most, last = targets
-    return f"{', '.join(most)} and {last}" if most else last
-
-
 def steps_footer(found: Propagate, *, everything: bool = False) -> Iterator[Paragraph]:
     """How many there are, and how many are not shown."""
     moves = found.steps or ()
     numbers = len({step.number for step in moves})
     every = next((one.steps for one in found.propagations if one.steps), numbers)
     of = f" of {every:,}" if numbers < every else ""
-    yield Paragraph(f"{_count(numbers, 'step')}{of}, {_count(len(moves), 'move')} of an axis")
+    yield Paragraph(f"{counted(numbers, 'step')}{of}, {counted(len(moves), 'move')} of an axis")
     rest = 0 if everything else len(moves) - LISTED
     if rest > 0:
-        yield Paragraph(f"and {_count(rest, 'move')} more: --all lists them", "muted")
+        yield Paragraph(f"and {counted(rest, 'move')} more: --all lists them", "muted")
 
 
 # --- what if --------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from sdyscope.views.propagated import (
 )
 from sdyscope.views.shardings import SourceDocument, source_document
 from sdyscope.views.table import Tone, shape, size
+from sdyscope.words import counted
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
 LISTED = 10
@@ -292,19 +293,19 @@ class Documents:
 
 def total(one: PropagatedDiff) -> Paragraph:
     """The first line."""
-    every = _count(one.same_values + one.different_values, "value")
+    every = counted(one.same_values + one.different_values, "value")
     sides = f"{one.under_a} and {one.b}"
     if one.different_values:
         verb = "is" if one.different_values == 1 else "are"
         text = (
             f"{one.name}: {one.different_values:,} of {every} {verb} sharded differently {sides}, "
-            f"from {_count(len(one.beginnings), 'place')} on"
+            f"from {counted(len(one.beginnings), 'place')} on"
         )
     else:
         text = f"{one.name}: {every}, sharded alike {sides}"
     for only, label in ((one.only_a, one.a), (one.only_b, one.b)):
         if only:
-            text += f"; {_count(only, 'value')} only in {label}"
+            text += f"; {counted(only, 'value')} only in {label}"
     return Paragraph(text, "good" if one.same else "bad", hang=2)
 
 
@@ -332,7 +333,7 @@ def details(one: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragr
         values = sum(beginning.values for beginning in rest)
         yield Paragraph("")
         yield Paragraph(
-            f"and {_count(len(rest), 'place')} more, with {_count(values, 'value')}: "
+            f"and {counted(len(rest), 'place')} more, with {counted(values, 'value')}: "
             "--all lists everything",
             "muted",
         )
@@ -349,7 +350,7 @@ def remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
     if one.not_comparable or notes:
         yield Paragraph("")
     for reason, count in one.not_comparable.items():
-        yield Paragraph(f"{_count(count, 'value')} not compared: {reason}", "muted", hang=2)
+        yield Paragraph(f"{counted(count, 'value')} not compared: {reason}", "muted", hang=2)
     for note in notes:
         yield Paragraph(note, "muted", hang=2)
 
@@ -395,7 +396,3 @@ def title(value: DifferingValue) -> str:
     what = shape(value.shape, value.dtype) if value.shape is not None else value.dtype
     where = "" if value.kind == "argument" else f" at {line_text(value.source)}"
     return f"{value.name} {what}{where if value.source else ''}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

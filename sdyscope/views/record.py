@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.recorded import Record, RecordedProgram, Run
 from sdyscope.views.paragraphs import Paragraph
+from sdyscope.words import counted
 
 
 def totals(record: Record) -> str:
@@ -15,9 +16,9 @@ def totals(record: Record) -> str:
     by_jax = [program for program in record.programs if program.by_jax]
     parts = []
     if record.own:
-        parts.append(f"{count(len(record.own), 'program')}, {_compiled(record.own)}")
+        parts.append(f"{counted(len(record.own), 'program')}, {_compiled(record.own)}")
     if by_jax:
-        parts.append(f"{count(len(by_jax), 'function')} of JAX, {_compiled(by_jax)}")
+        parts.append(f"{counted(len(by_jax), 'function')} of JAX, {_compiled(by_jax)}")
     return "; ".join(parts)
 
 
@@ -61,7 +62,7 @@ def processes(record: Record) -> Iterator[Paragraph]:
         own = [program for program in record.programs if process.name in program.processes]
         index = "" if process.index is None else f", process {process.index} of its program"
         yield Paragraph(
-            f"{process.name}: {count(len(own), 'program')}, JAX {process.jax}{index}; "
+            f"{process.name}: {counted(len(own), 'program')}, JAX {process.jax}{index}; "
             f"{shlex.join(process.arguments)}",
             "muted",
             hang=2,
@@ -72,8 +73,3 @@ def _compiled(programs: Sequence[RecordedProgram]) -> str:
     times = sum(program.compiles for program in programs)
     seconds = sum(program.compile_seconds for program in programs)
     return f"compiled {'once' if times == 1 else f'{times:,} times'} in {seconds:.1f} s"
-
-
-def count(number: int, what: str) -> str:
-    """`1 program`, `2 programs`."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

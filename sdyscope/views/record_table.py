@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from sdyscope.recorded import Line, Record, RecordedProgram
 from sdyscope.views.models import mesh_text
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.record import count, ended, totals
+from sdyscope.views.record import ended, totals
 from sdyscope.views.shardings import NONE, file_text
 from sdyscope.views.show import Show, ShownProgram
 from sdyscope.views.show_table import mesh_words
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, fitted, number, size
+from sdyscope.words import counted
 
 #: How many types of one argument, and how many lines of a program, are listed.
 _LISTED = 6
@@ -29,10 +30,7 @@ def overview(
       everything: whether to list JAX's own functions as well.
       columns: the width to keep to.
     """
-    made = _overview(show, record, everything, brief=False)
-    if columns is None or made.whole_width <= columns:
-        return made
-    return _overview(show, record, everything, brief=True)
+    return fitted(lambda brief: _overview(show, record, everything, brief=brief), columns)
 
 
 def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> Table:
@@ -107,7 +105,9 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
     )
     hidden = len(record.programs) - len(record.own)
     if hidden and record.own and not everything:
-        yield Paragraph(f"{count(hidden, 'function')} of JAX not listed: --all lists them", "muted")
+        yield Paragraph(
+            f"{counted(hidden, 'function')} of JAX not listed: --all lists them", "muted"
+        )
     again = list(_lowered_again(record))
     if again:
         yield Paragraph("")

@@ -10,10 +10,10 @@ from sdyscope.views.check import Check
 from sdyscope.views.comms import Comms, axes_text
 from sdyscope.views.memory import CompiledMemory, Memory
 from sdyscope.views.propagate import Propagate
-from sdyscope.views.report_stages import count
 from sdyscope.views.shardings import shown_name, source_text
 from sdyscope.views.show import ShownProgram
 from sdyscope.views.table import size
+from sdyscope.words import counted
 
 Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
 
@@ -60,7 +60,7 @@ def headlines(
             Headline(
                 "good",
                 f"Every tensor is lowered as requested under {where}.",
-                f"{count(checked.compared, 'comparison')}, all agree.",
+                f"{counted(checked.compared, 'comparison')}, all agree.",
                 "tensors",
             ),
         )
@@ -76,7 +76,7 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
     if disagree:
         yield Headline(
             "bad",
-            f"{count(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested.",
+            f"{counted(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested.",
             next((f.message for f in checked.findings if f.severity == "error"), ""),
             "tensors",
             "verdict=differs",
@@ -85,14 +85,14 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
         if finding.severity == "warning":
             place = _subject(finding.kind, finding.tensor, source_text(finding.source))
             more = sum(f.severity == "warning" for f in checked.findings) - 1
-            also = f" {count(more, 'more warning')}." if more else ""
+            also = f" {counted(more, 'more warning')}." if more else ""
             yield Headline("warning", finding.message, f"{place}.{also}", "findings")
             break
     moved = [v for v in decided.values if not all(v.as_requested.values())] if decided else []
     if moved:
         yield Headline(
             "bad",
-            f"{count(len(moved), 'tensor ends', 'tensors end')} elsewhere than requested.",
+            f"{counted(len(moved), 'tensor ends', 'tensors end')} elsewhere than requested.",
             f"{_subject(moved[0].kind, moved[0].name, source_text(moved[0].source))} is the first.",
             "tensors",
             "verdict=moved",
@@ -109,7 +109,7 @@ def _between_partitioners(
     }
     sends = {one.partitioner: one.total.sent for one in (sent.programs if sent is not None else ())}
     differing = sum(v.same is False for v in decided.values) if decided is not None else 0
-    because = f"They place {count(differing, 'value')} differently." if differing else ""
+    because = f"They place {counted(differing, 'value')} differently." if differing else ""
     if len(needs) == 2:
         (less, few), (more, many) = sorted(needs.items(), key=lambda one: one[1])
         if few and many >= few * _FACTOR:
@@ -136,7 +136,7 @@ def _between_partitioners(
     if differing and len(needs) < 2:
         yield Headline(
             "warning",
-            f"Shardy and GSPMD place {count(differing, 'value')} differently.",
+            f"Shardy and GSPMD place {counted(differing, 'value')} differently.",
             "",
             "tensors",
             "verdict=partitioners",
@@ -149,7 +149,7 @@ def _remade(held: Memory | None) -> Iterator[Headline]:
             many = len(one.rematerializations)
             yield Headline(
                 "warning",
-                f"{count(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
+                f"{counted(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
                 f"device under {_label(one.partitioner)}.",
                 one.rematerializations[0],
                 "communication",

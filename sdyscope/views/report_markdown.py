@@ -9,11 +9,11 @@ import jinja2
 
 from sdyscope.views.comms import axes_text
 from sdyscope.views.report import Report
-from sdyscope.views.report_stages import count
 from sdyscope.views.shardings import shown_name, source_text
 from sdyscope.views.show import ShownTensor
 from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import size
+from sdyscope.words import counted
 
 #: GitHub takes this many characters in a comment.
 LIMIT = 65_536
@@ -100,7 +100,7 @@ def _render(report: Report, rows: int) -> str:
             meshes=[mesh_words(mesh) for mesh in report.meshes],
             differing=differing,
             findings=report.findings,
-            count=count,
+            count=counted,
             axes_text=axes_text,
             shown_name=shown_name,
         )

@@ -15,6 +15,7 @@ from sdyscope.views.propagate import Propagate
 from sdyscope.views.run import Run
 from sdyscope.views.show import ShownProgram
 from sdyscope.views.table import size
+from sdyscope.words import counted, listed
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "partitioned", "executed"]
 
@@ -95,18 +96,18 @@ def _requested(shown: ShownProgram) -> Stage:
     named = [tensor for tensor in asked if tensor.requested is not None]
     free = len(asked) - len(named)
     kinds = Counter(tensor.kind for tensor in named)
-    words = _listed([count(number, kind) for kind, number in kinds.items()] or ["nothing"])
-    left = f" {count(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
+    words = listed([counted(number, kind) for kind, number in kinds.items()] or ["nothing"])
+    left = f" {counted(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
     return Stage(
         "requested",
         "good",
-        count(len(named), "sharding"),
+        counted(len(named), "sharding"),
         f"A sharding is asked for of {words}.{left}",
     )
 
 
 def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
-    under = _listed([_called(partitioner) for partitioner in checked.partitioners])
+    under = listed([_called(partitioner) for partitioner in checked.partitioners])
     failed = [one for one in missing if one.stage == "lowered"]
     refused = "".join(
         f" Nothing under {_called(one.partitioner)}: {_first(one.reason)}" for one in failed
@@ -115,12 +116,12 @@ def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = sum(finding.severity == "warning" for finding in checked.findings)
     if not checked.compared:
-        words = f"{count(checked.tensors, 'tensor')} for {under} can be read.{refused}"
+        words = f"{counted(checked.tensors, 'tensor')} for {under} can be read.{refused}"
         return Stage("lowered", "bad" if errors else "good", "readable", words)
     words = (
-        f"{count(checked.compared, 'comparison')} of a request with the module of {under}: "
-        + (f"{count(wrong, 'disagrees', 'disagree')}." if wrong else "all agree.")
-        + (f" {count(warnings, 'warning')}." if warnings else "")
+        f"{counted(checked.compared, 'comparison')} of a request with the module of {under}: "
+        + (f"{counted(wrong, 'disagrees', 'disagree')}." if wrong else "all agree.")
+        + (f" {counted(warnings, 'warning')}." if warnings else "")
         + refused
     )
     if wrong or errors:
@@ -149,7 +150,7 @@ def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> St
             else f" Shardy and GSPMD agree on all {len(compared):,} that both have."
         )
     if wrong:
-        words += f" {count(wrong, 'is', 'are')} not where it was asked for."
+        words += f" {counted(wrong, 'is', 'are')} not where it was asked for."
     for one in decided.propagations:
         if one.exactness != "exact":
             words += f" What {_called(one.partitioner)} decided is approximate."
@@ -175,7 +176,7 @@ def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unav
     sends = [
         (
             _called(program.partitioner),
-            f"{count(program.total.count, 'collective')} that send {size(program.total.sent)}",
+            f"{counted(program.total.count, 'collective')} that send {size(program.total.sent)}",
         )
         for program in (sent.programs if sent is not None else ())
     ]
@@ -189,7 +190,7 @@ def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unav
     ]
     remade = sum(len(one.rematerializations) for one in held.compiled)
     if remade:
-        parts.append(f"{count(remade, 'resharding')} by making a tensor whole on every device.")
+        parts.append(f"{counted(remade, 'resharding')} by making a tensor whole on every device.")
     words = " ".join(parts)
     if not held.passed:
         return Stage("partitioned", "warning", "with findings", words)
@@ -207,7 +208,7 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
     machine = ran.machine
     virtual = "virtual " if machine.virtual else ""
     parts = [
-        f"Run on {count(len(machine.devices), f'{virtual}{machine.platform.upper()} device')}."
+        f"Run on {counted(len(machine.devices), f'{virtual}{machine.platform.upper()} device')}."
     ]
     done = [one for one in ran.partitioners if one.ran]
     for one in ran.partitioners:
@@ -219,11 +220,11 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
         results = [error for one in done for error in one.errors]
         close = sum(error.within for error in results)
         parts.append(
-            f"{count(shards, 'shard')} compared"
-            + (f", {count(wrong, 'tensor')} elsewhere." if wrong else ", all in their places.")
+            f"{counted(shards, 'shard')} compared"
+            + (f", {counted(wrong, 'tensor')} elsewhere." if wrong else ", all in their places.")
         )
         if results:
-            parts.append(f"{close:,} of {count(len(results), 'result')} as on one device.")
+            parts.append(f"{close:,} of {counted(len(results), 'result')} as on one device.")
     state: State = "good" if ran.passed else "bad"
     return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
 
@@ -239,7 +240,7 @@ def _each(said: Sequence[tuple[str, str]]) -> str:
     """What is said of each partitioner; once where it is the same of all."""
     if len({words for _, words in said}) == 1:
         return said[0][1]
-    return _listed([f"{words} under {partitioner}" for partitioner, words in said])
+    return listed([f"{words} under {partitioner}" for partitioner, words in said])
 
 
 def _first(reason: str) -> str:
@@ -249,13 +250,3 @@ def _first(reason: str) -> str:
 
 def _called(partitioner: str | None) -> str:
     return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "")
-
-
-def count(number: int, one: str, many: str = "") -> str:
-    """`1 tensor`, `2,000 tensors`."""
-    return f"{number:,} {one if number == 1 else many or one + 's'}"
-
-
-def _listed(words: Sequence[str]) -> str:
-    *rest, last = words
-    return f"{', '.join(rest)} and {last}" if rest else last

@@ -14,7 +14,19 @@ from sdyscope.views.search import (
     Search,
 )
 from sdyscope.views.show_table import mesh_words
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+from sdyscope.views.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size,
+)
+from sdyscope.words import counted
 
 __all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
 
@@ -33,8 +45,8 @@ def heading(found: Search) -> Iterator[Paragraph]:
     yield Paragraph("; ".join(words), "heading")
     tensors = sum(member.kind == "argument" for one in found.decisions for member in one.members)
     yield Paragraph(
-        f"{_count(tensors, 'argument')} in {_count(len(found.decisions), 'decision')} over "
-        f"{_count(len(found.axes), 'axis', 'axes')} ({', '.join(found.axes)}): "
+        f"{counted(tensors, 'argument')} in {counted(len(found.decisions), 'decision')} over "
+        f"{counted(len(found.axes), 'axis', 'axes')} ({', '.join(found.axes)}): "
         f"{_large(found.candidates)} candidates",
         hang=3,
     )
@@ -133,9 +145,9 @@ def _members(one: DecisionDocument) -> str:
     results = sum(member.part == "result" for member in one.members)
     words = []
     if follows:
-        words.append(_count(follows, "state tensor"))
+        words.append(counted(follows, "state tensor"))
     if results:
-        words.append(_count(results, "result"))
+        words.append(counted(results, "result"))
     return ", ".join(words) or "-"
 
 
@@ -164,12 +176,11 @@ def traffic(found: Search, columns: int | None = None) -> Table | None:
       columns: the width to keep to. Where the table is wider, what is predicted is left out if
         something better is known.
     """
-    if found.best is None:
+    best = found.best
+    if best is None:
         return None
-    made = _traffic(found, found.best, predicted=True)
-    if columns is None or made.whole_width <= columns or not found.partitioned:
-        return made
-    return _traffic(found, found.best, predicted=False)
+    known = bool(found.partitioned)
+    return fitted(lambda brief: _traffic(found, best, predicted=not (brief and known)), columns)
 
 
 def _traffic(found: Search, best: CandidateDocument, *, predicted: bool) -> Table:
@@ -227,7 +238,7 @@ def footer(found: Search, *, everything: bool = False) -> Iterator[Paragraph]:
             yield Paragraph(f"compiled and not taken: {words}: {trial.why}", "warning", hang=3)
     if found.refused:
         yield Paragraph(
-            f"{_count(found.refused, 'candidate')} refused: {found.refusal}", "warning", hang=3
+            f"{counted(found.refused, 'candidate')} refused: {found.refusal}", "warning", hang=3
         )
     others = shown(found)
     if others and not everything:
@@ -309,10 +320,6 @@ def _legend(found: Search) -> Iterable[str]:
             "hardware with --on"
         )
     return made
-
-
-def _count(count: int, one: str, many: str | None = None) -> str:
-    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def _large(count: int) -> str:

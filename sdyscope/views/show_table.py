@@ -17,7 +17,19 @@ from sdyscope.views.shardings import (
     source_text,
 )
 from sdyscope.views.show import Show, ShownProgram, ShownTensor, Total, placement, sections
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+from sdyscope.views.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size,
+)
+from sdyscope.words import counted
 
 #: What stands in a cell that says what was requested.
 AGREES = "="
@@ -65,10 +77,7 @@ def table(program: ShownProgram, *, written: bool = False, columns: int | None =
         out that would only say that every tensor is as requested, and a file that a whole group is
         from is only named once.
     """
-    made = _table(program, written, brief=False)
-    if columns is None or made.whole_width <= columns:
-        return made
-    return _table(program, written, brief=True)
+    return fitted(lambda brief: _table(program, written, brief=brief), columns)
 
 
 def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
@@ -215,22 +224,22 @@ def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
         yield f"{NONE}  left to the compiler", "muted"
     dropped = sum(tensor.dropped for tensor in program.tensors)
     if dropped:
-        yield f"{_count(dropped, 'argument is', 'arguments are')} dropped by jit, unused", "muted"
+        yield f"{counted(dropped, 'argument is', 'arguments are')} dropped by jit, unused", "muted"
     disagree = sum(not all(tensor.agrees.values()) for tensor in program.tensors)
     if disagree:
         yield (
-            f"{_count(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested: "
+            f"{counted(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested: "
             "sdyscope check says how",
             "bad",
         )
     if program.hidden:
-        yield f"{_count(program.hidden, 'tensor', 'tensors')} left out by the filters", "muted"
+        yield f"{counted(program.hidden, 'tensor')} left out by the filters", "muted"
     for failure in program.failures:
         yield f"nothing under {failure.partitioner}: {failure.reason}", "warning"
     for sentence in program.unaligned:
         yield sentence, "bad"
     if program.not_understood:
-        yield f"{_count(program.not_understood, 'piece', 'pieces')} not understood", "bad"
+        yield f"{counted(program.not_understood, 'piece')} not understood", "bad"
     for note in program.notes:
         yield note, "muted"
 
@@ -244,10 +253,6 @@ def _total(what: str, total: Total) -> str:
     return text
 
 
-def _count(number: int, one: str, many: str) -> str:
-    return f"{number:,} {one if number == 1 else many}"
-
-
 def overview(show: Show, columns: int | None = None) -> Table:
     """A row a module of a directory of dumps.
 
@@ -256,10 +261,7 @@ def overview(show: Show, columns: int | None = None) -> Table:
       columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
         the module's, which most of them repeat.
     """
-    made = _overview(show, brief=False)
-    if columns is None or made.whole_width <= columns:
-        return made
-    return _overview(show, brief=True)
+    return fitted(lambda brief: _overview(show, brief=brief), columns)
 
 
 def _overview(show: Show, *, brief: bool) -> Table:
@@ -282,7 +284,7 @@ def _overview(show: Show, *, brief: bool) -> Table:
                 size(program.arguments.bytes_per_device),
             )
         )
-    count = _count(len(show.programs), "module", "modules")
+    count = counted(len(show.programs), "module")
     return Table(
         title=f"{show.target}: {count}; --module shows one",
         columns=(
@@ -305,7 +307,7 @@ def overview_footer(show: Show) -> Iterator[Paragraph]:
     )
     if show.unread:
         yield Paragraph("")
-        yield Paragraph(f"{_count(len(show.unread), 'file', 'files')} could not be read", "bad")
+        yield Paragraph(f"{counted(len(show.unread), 'file')} could not be read", "bad")
         for unread in show.unread:
             said = unread.error.partition("\n")[0]
             place, _, message = said.rpartition(f"{unread.file}:")

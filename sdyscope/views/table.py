@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Literal, TypeAlias
@@ -119,6 +119,17 @@ class Table:
 
 def _cells(row: tuple[Cell | str, ...]) -> tuple[Cell, ...]:
     return tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row)
+
+
+def fitted(make: Callable[[bool], Table], columns: int | None) -> Table:
+    """A table, or where it is wider than a line, a brief one of the same.
+
+    Args:
+      make: makes the table, brief or not.
+      columns: how many characters a line has; None for any number.
+    """
+    made = make(False)
+    return made if columns is None or made.whole_width <= columns else make(True)
 
 
 def number(header: str) -> Column:

@@ -14,6 +14,7 @@ from sdyscope.views.table import (
     Note,
     Table,
     column_widths,
+    fitted,
     fold,
     number,
     print_table,
@@ -212,3 +213,14 @@ def test_a_note_stands_below_its_row_and_does_not_widen_it():
     assert drawn(table).splitlines() == ["a  b", "─" * 4, "1  2", "    because of a thing or two"]
     assert drawn(table, 20).splitlines()[3:] == ["    because of a", "    thing or two"]
     assert table.cells == [(Cell("1"), Cell("2"))]
+
+
+@pytest.mark.parametrize(
+    ("columns", "shown"), [(None, "wide"), (11, "wide"), (10, "brief"), (1, "brief")]
+)
+def test_a_table_is_brief_where_its_line_is_too_short(columns, shown):
+    def make(brief):
+        return Table((Column("word"), Column("say")), (("brief" if brief else "wide", "12345"),))
+
+    # "wide" and "12345" take nine characters, the gap two.
+    assert fitted(make, columns).cells[0][0].text == shown

@@ -10,6 +10,7 @@ from sdyscope.analysis.lint.rule import NotApplicable, Rule, Unavailable
 from sdyscope.analysis.lint.subject import Subject
 from sdyscope.findings import Finding
 from sdyscope.mesh import Mesh
+from sdyscope.words import counted
 
 __all__ = ["ARGUMENT_RULES"]
 
@@ -66,7 +67,7 @@ def _under_sharded_finding(
     most = " and ".join(f"{usual[axis]:.0%}" for axis, _ in missing)
     where = ", ".join(f"dimension {dim} on {axis!r}" for axis, dim in missing)
     more = (
-        f" So it is for what the optimizer keeps of it, {_count(followers, 'tensor')}."
+        f" So it is for what the optimizer keeps of it, {counted(followers, 'tensor')}."
         if followers
         else ""
     )
@@ -171,7 +172,7 @@ def _next_differs(subject: Subject) -> Iterator[Finding]:
             )
     if unknown and not subject.compiles:
         raise Unavailable(
-            f"The program leaves the sharding of {_count(unknown, 'next value')} to the compiler, "
+            f"The program leaves the sharding of {counted(unknown, 'next value')} to the compiler, "
             "and --no-compile leaves that out."
         )
     if unknown:
@@ -180,10 +181,6 @@ def _next_differs(subject: Subject) -> Iterator[Finding]:
 
 def _is_donated(one: Placed) -> bool:
     return one.row.requested is not None and one.row.requested.donated
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 ARGUMENT_RULES = (
