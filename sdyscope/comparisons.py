@@ -13,7 +13,6 @@ from sdyscope.analysis.slices import collectives_of
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware import Hardware
 from sdyscope.hlo import read_hlo
-from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner, Program
 from sdyscope.staged import Staged
 
@@ -21,7 +20,6 @@ __all__ = [
     "PartitionedEnd",
     "compared",
     "lowered_as",
-    "meshes_of",
     "partitioned",
     "partitioned_ends",
     "partitioned_side",
@@ -161,7 +159,7 @@ def partitioned_side(end: PartitionedEnd) -> PartitionedSide:
     program, partitioner = end.program, end.partitioner
     made = program.partitioned(partitioner, end.on)
     lowered = program.lowered_for(made.hardware.platform, partitioner)
-    found = collectives_of(made, read_hlo(made.hlo), meshes_of(program))
+    found = collectives_of(made, read_hlo(made.hlo), program.meshes.values())
     notes = made.notes
     try:
         found = with_origins(
@@ -179,19 +177,6 @@ def partitioned_side(end: PartitionedEnd) -> PartitionedSide:
         memory(program.tensors, made, program.only_mesh(partitioner)),
         notes=notes,
     )
-
-
-def meshes_of(program: Staged) -> tuple[Mesh, ...]:
-    """The meshes of a program's modules, and those that shardings were requested on."""
-    found: dict[Mesh, None] = {}
-    for partitioner in program.lowered:
-        for mesh in program.graph(partitioner).meshes.values():
-            if isinstance(mesh, Mesh):
-                found[mesh] = None
-    for asked in program.requested:
-        if asked.sharding is not None:
-            found[asked.sharding.mesh] = None
-    return tuple(found)
 
 
 def partitioned(

@@ -158,7 +158,7 @@ class Inspection(Staged):
         chosen = self.chosen(partitioner)
         made = self.partitioned(chosen, on)
         compiled = self.lowered_for(made.hardware.platform, chosen) if origins else None
-        return partitioned_collectives(made, comparisons.meshes_of(self), compiled)
+        return partitioned_collectives(made, self.meshes.values(), compiled)
 
     def cost(
         self,
@@ -185,7 +185,7 @@ class Inspection(Staged):
         from sdyscope.analysis.cost import check_given, cost, read_given
 
         told = read_given(bandwidths or {}, latencies or {})
-        meshes = comparisons.meshes_of(self)
+        meshes = self.meshes.values()
         check_given(told, meshes)
         return cost(self.partitioned(partitioner, on), meshes, told)
 

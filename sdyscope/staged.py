@@ -203,6 +203,27 @@ class Staged:
         }
         return tensor_table(self.requested, modules)
 
+    @cached_property
+    def meshes(self) -> dict[str, Mesh]:
+        """The meshes of the program, by their symbols in its modules.
+
+        A mesh that shardings were requested on and that no module has, as under GSPMD, is called
+        ``mesh``, or ``mesh_1`` and so on.
+        """
+        found: dict[str, Mesh] = {}
+        for partitioner in self.lowered:
+            for name, mesh in self.graph(partitioner).meshes.items():
+                if isinstance(mesh, Mesh):
+                    found.setdefault(name, mesh)
+        for asked in self.requested:
+            if asked.sharding is not None and asked.sharding.mesh not in found.values():
+                name, number = "mesh", 0
+                while name in found:
+                    number += 1
+                    name = f"mesh_{number}"
+                found[name] = asked.sharding.mesh
+        return found
+
     def propagated(
         self,
         partitioner: Partitioner | None = None,

@@ -19,7 +19,6 @@ from sdyscope.analysis.lint import NotRun, linted
 from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.golden import golden
 from sdyscope.ci.outcome import CheckOutcome, Found, Outcome, Trouble
-from sdyscope.comparisons import meshes_of
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.findings import Finding
 from sdyscope.inspection import Inspection
@@ -96,7 +95,7 @@ def judge(config: Config, target: Target, inspection: Inspection) -> Outcome:
 
 
 def _meshes(inspection: Inspection) -> list[Mesh]:
-    return [mesh for mesh in meshes_of(inspection) if mesh.axes]
+    return [mesh for mesh in dict.fromkeys(inspection.meshes.values()) if mesh.axes]
 
 
 def _hardware(inspection: Inspection, target: Target) -> str:

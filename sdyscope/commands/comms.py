@@ -54,7 +54,7 @@ def command(
     have it; --mesh then names the mesh.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import comms_table, document, output, paragraphs, table
+    from sdyscope.views import comms_table, comms_words, document, output, paragraphs, table
 
     file = compiled_file.compiled_file(target)
     if file is not None:
@@ -76,14 +76,14 @@ def command(
     if as_json:
         here.write_bytes(document.encode(found))
         return 0
-    paragraphs.print_paragraphs(comms_table.heading(found))
+    paragraphs.print_paragraphs(comms_words.heading(found))
     here.write("")
     for part in comms_table.parts(
         found, everything=everything, by_scope=scopes, columns=here.columns
     ):
         table.print_table(part)
         here.write("")
-    paragraphs.print_paragraphs(comms_table.footer(found, everything=everything))
+    paragraphs.print_paragraphs(comms_words.footer(found, everything=everything))
     return 0
 
 

@@ -224,7 +224,7 @@ class _Rest(NamedTuple):
 
 def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
     from sdyscope.inspection import Inspection
-    from sdyscope.views import diff, shardings
+    from sdyscope.views import diff, meshes
 
     notes = []
     if one.program and two is not None and two.program and len(one.partitioners) > 1:
@@ -233,8 +233,8 @@ def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
         one, two = Inspection(one.program, chosen), Inspection(two.program, chosen)
         notes.append(f"Compared under {chosen[0]}; --partitioner names another.")
     found, sides = one.compared(two)
-    meshes = [shardings.only_mesh(shardings.meshes_of(side).values()) for side in (one, two or one)]
-    return diff.program(one.name, found, *sides, meshes, notes)
+    of_sides = [meshes.only_mesh(side.meshes.values()) for side in (one, two or one)]
+    return diff.program(one.name, found, *sides, of_sides, notes)
 
 
 def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDiff:

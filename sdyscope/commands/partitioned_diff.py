@@ -105,7 +105,7 @@ def compare_texts(
     for number, label in enumerate(_labels(one, two)):
         side, other = (one, two) if number == 0 else (two, one)
         if isinstance(side, Path):
-            meshes = () if isinstance(other, Path) else comparisons.meshes_of(other)
+            meshes = () if isinstance(other, Path) else other.meshes.values()
             module, found = read_compiled(side, axes, meshes)
             sides.append(PartitionedSide(label, found, memory=_memory(module)))
             names.append(module.name)

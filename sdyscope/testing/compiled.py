@@ -136,9 +136,8 @@ def _listed(words: str | Sequence[str] | None) -> tuple[str, ...]:
 def _check_axes(inspection: Inspection, chosen: Partitioner, axes: Sequence[str]) -> None:
     if not axes:
         return
-    from sdyscope.comparisons import meshes_of
-
-    known = list(dict.fromkeys(one.name for mesh in meshes_of(inspection) for one in mesh.axes))
+    meshes = inspection.meshes.values()
+    known = list(dict.fromkeys(one.name for mesh in meshes for one in mesh.axes))
     for axis in axes:
         if axis not in known:
             has = f"It has {', '.join(known)}." if known else "It has no mesh."

@@ -7,239 +7,31 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.analysis import collectives as counting
-from sdyscope.analysis.collective_bytes import CollectiveKind
 from sdyscope.analysis.rematerializations import Rematerialization
-from sdyscope.analysis.scopes import Phase
-from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner
 from sdyscope.views.comms_origins import (
-    OriginAnnotationDocument,
-    OriginDocument,
     origin_annotation_document,
     origin_document,
 )
-from sdyscope.views.shardings import MeshDocument, SourceDocument, mesh_document, source_document
+from sdyscope.views.comms_parts import (
+    AnnotationTally,
+    AxesTally,
+    CollectiveDocument,
+    KindAxesTally,
+    KindTally,
+    PartDocument,
+    PhaseTally,
+    RematerializationDocument,
+    ScopeTally,
+    TallyDocument,
+    UnreadLine,
+)
+from sdyscope.views.meshes import MeshDocument, axes_document, mesh_document
+from sdyscope.views.shardings import source_document
 from sdyscope.views.show import Failure
 
-__all__ = ["Comms", "CommsProgram", "axes_text", "document", "program"]
-
-
-@dataclass(frozen=True, slots=True)
-class AxisDocument:
-    """A mesh axis, or a part of one.
-
-    Attributes:
-      name: the axis.
-      size: devices along it, or along the part.
-      pre_size: of a part, the size of what is more major in the axis; null for a whole axis.
-    """
-
-    name: str
-    size: int
-    pre_size: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TallyDocument:
-    """Some collectives taken together, in one step of one device.
-
-    Attributes:
-      count: how many are run, loops included.
-      tensors: how many tensors they communicate.
-      bytes: bytes of these tensors on one device.
-      sent: bytes that a device sends.
-      received: bytes that a device receives.
-    """
-
-    count: int
-    tensors: int
-    bytes: int
-    sent: int
-    received: int
-
-
-@dataclass(frozen=True, slots=True)
-class KindTally:
-    """Those of one kind.
-
-    Attributes:
-      kind: HLO's opcode.
-      tally: what they come to.
-    """
-
-    kind: CollectiveKind
-    tally: TallyDocument
-
-
-@dataclass(frozen=True, slots=True)
-class AxesTally:
-    """Those over the same axes.
-
-    Attributes:
-      axes: the mesh axes, in the order of the mesh; null where no set of axes has their groups.
-      tally: what they come to.
-    """
-
-    axes: tuple[AxisDocument, ...] | None
-    tally: TallyDocument
-
-
-@dataclass(frozen=True, slots=True)
-class KindAxesTally:
-    """Those of one kind over the same axes.
-
-    Attributes:
-      kind: HLO's opcode.
-      axes: the mesh axes, in the order of the mesh; null where no set of axes has their groups.
-      tally: what they come to.
-    """
-
-    kind: CollectiveKind
-    axes: tuple[AxisDocument, ...] | None
-    tally: TallyDocument
-
-
-@dataclass(frozen=True, slots=True)
-class PhaseTally:
-    """Those of one pass.
-
-    Attributes:
-      phase: forward; backward, which is what JAX transposed; other, such as an optimizer.
-      tally: what they come to.
-    """
-
-    phase: Phase
-    tally: TallyDocument
-
-
-@dataclass(frozen=True, slots=True)
-class ScopeTally:
-    """Those of one scope.
-
-    Attributes:
-      scope: the scope path, without the program's own name; empty for none.
-      tally: what they come to.
-    """
-
-    scope: str
-    tally: TallyDocument
-
-
-@dataclass(frozen=True, slots=True)
-class AnnotationTally:
-    """Those that come from one annotation; what comes from several counts with each of them.
-
-    Attributes:
-      annotation: what is annotated, and how; its `axes` are empty.
-      tally: what they come to.
-    """
-
-    annotation: OriginAnnotationDocument
-    tally: TallyDocument
-
-
-@dataclass(frozen=True, slots=True)
-class PartDocument:
-    """One tensor of a collective.
-
-    Attributes:
-      shapes: shapes of its pieces on one device, such as `f32[4,128]`; mostly one.
-      bytes: bytes of it on one device: of an all-gather after it, of all else before it.
-      sent: bytes that a device sends for it in one run.
-      received: bytes that a device receives for it in one run.
-      scope: scope path of the op that needs it, without the program's own name.
-      primitive: the JAX primitive that the op is.
-      phase: forward, backward or other.
-      source: line of user code; null where the compiler kept none.
-      origin: why it is communicated; null where that was not looked for.
-    """
-
-    shapes: tuple[str, ...]
-    bytes: int
-    sent: int
-    received: int
-    scope: str
-    primitive: str
-    phase: Phase
-    source: SourceDocument | None
-    origin: OriginDocument | None
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveDocument:
-    """One collective.
-
-    Attributes:
-      name: name of the HLO instruction.
-      kind: what it does.
-      axes: mesh axes that it runs over; null where no set of axes has its groups.
-      group_size: devices that work together; null where groups differ or are not known.
-      count: how often a step runs it.
-      unknown_trips: whether a loop around it counts once since its trip count is not known.
-      conditional: whether it is in a branch, which counts as if it were taken.
-      asynchronous: whether the device does other work meanwhile.
-      channel_id: HLO's channel.
-      groups: replica groups, or source-target pairs, as HLO writes them.
-      sent: bytes that a device sends in a step.
-      received: bytes that a device receives in a step.
-      parts: its tensors.
-      line: line in the HLO text.
-    """
-
-    name: str
-    kind: CollectiveKind
-    axes: tuple[AxisDocument, ...] | None
-    group_size: int | None
-    count: int
-    unknown_trips: bool
-    conditional: bool
-    asynchronous: bool
-    channel_id: int | None
-    groups: str
-    sent: int
-    received: int
-    parts: tuple[PartDocument, ...]
-    line: int
-
-
-@dataclass(frozen=True, slots=True)
-class RematerializationDocument:
-    """A resharding that the partitioner could only do by making a tensor whole on every device.
-
-    Attributes:
-      operation: name of the HLO instruction.
-      shape: block of the tensor that a device has before; null where it is not known.
-      before: HLO sharding that it has.
-      after: HLO sharding that it is to have.
-      scope: scope path of the op.
-      primitive: JAX primitive of the op.
-      source: line of user code; null where it is not known.
-      message: what the partitioner logged.
-      cut: whether it was cut short there, so that shape, scope or line may be missing.
-    """
-
-    operation: str
-    shape: str | None
-    before: str
-    after: str
-    scope: str
-    primitive: str
-    source: SourceDocument | None
-    message: str
-    cut: bool
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadLine:
-    """A line of the HLO text that could not be read.
-
-    Attributes:
-      line: its number, from 1.
-      text: the line, or why it could not be read.
-    """
-
-    line: int
-    text: str
+__all__ = ["Comms", "CommsProgram", "document", "program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -356,10 +148,11 @@ def program(
         total=_tally(found.total),
         by_kind=tuple(KindTally(kind, _tally(tally)) for kind, tally in found.by_kind.items()),
         by_axes=tuple(
-            AxesTally(_axes(axes, mesh), _tally(tally)) for axes, tally in found.by_axes.items()
+            AxesTally(axes_document(axes, mesh), _tally(tally))
+            for axes, tally in found.by_axes.items()
         ),
         by_kind_and_axes=tuple(
-            KindAxesTally(kind, _axes(axes, mesh), _tally(tally))
+            KindAxesTally(kind, axes_document(axes, mesh), _tally(tally))
             for (kind, axes), tally in found.by_kind_and_axes.items()
         ),
         by_phase=tuple(PhaseTally(phase, _tally(tally)) for phase, tally in found.by_phase.items()),
@@ -379,40 +172,15 @@ def program(
     )
 
 
-def axes_text(axes: Sequence[AxisDocument] | None) -> str:
-    """`data=4 x model=2`; of a part of an axis `data:(1)2`."""
-    if axes is None:
-        return "no single axis"
-    return " x ".join(
-        f"{axis.name}={axis.size}"
-        if axis.pre_size is None
-        else f"{axis.name}:({axis.pre_size}){axis.size}"
-        for axis in axes
-    )
-
-
 def _tally(tally: counting.Tally) -> TallyDocument:
     return TallyDocument(tally.count, tally.tensors, tally.bytes, tally.sent, tally.received)
-
-
-def _axes(axes: tuple[AxisRef, ...] | None, mesh: Mesh | None) -> tuple[AxisDocument, ...] | None:
-    if axes is None or mesh is None:
-        return None
-    return tuple(
-        AxisDocument(
-            axis.name,
-            mesh.axis_size(axis),
-            None if axis.sub_axis_info is None else axis.sub_axis_info.pre_size,
-        )
-        for axis in axes
-    )
 
 
 def _collective(one: counting.Collective, mesh: Mesh | None) -> CollectiveDocument:
     return CollectiveDocument(
         name=one.name,
         kind=one.kind,
-        axes=_axes(one.axes, mesh),
+        axes=axes_document(one.axes, mesh),
         group_size=one.group_size,
         count=one.count,
         unknown_trips=one.unknown_trips,

@@ -12,9 +12,8 @@ from sdyscope.errors import CompilerError
 from sdyscope.hardware import Hardware
 from sdyscope.hardware_specs import Chip
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import AxisRef, Mesh
+from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner
-from sdyscope.views.comms import AxisDocument
 from sdyscope.views.cost_parts import (
     AxesTime,
     CollectiveTime,
@@ -30,9 +29,8 @@ from sdyscope.views.cost_parts import (
     SpanDocument,
     TimeDocument,
 )
+from sdyscope.views.meshes import MeshDocument, axes_document, mesh_document
 from sdyscope.views.shardings import (
-    MeshDocument,
-    mesh_document,
     source_document,
 )
 from sdyscope.views.show import Failure, failures
@@ -184,10 +182,11 @@ def _program(found: costing.Cost) -> CostProgram:
         ),
         communication=_time(found.communication),
         by_axes=tuple(
-            AxesTime(_axes(axes, mesh), _time(tally)) for axes, tally in found.by_axes.items()
+            AxesTime(axes_document(axes, mesh), _time(tally))
+            for axes, tally in found.by_axes.items()
         ),
         by_kind_and_axes=tuple(
-            KindAxesTime(kind, _axes(axes, mesh), _time(tally))
+            KindAxesTime(kind, axes_document(axes, mesh), _time(tally))
             for (kind, axes), tally in found.by_kind_and_axes.items()
         ),
         by_phase=tuple(PhaseTime(phase, _time(one)) for phase, one in found.by_phase.items()),
@@ -233,19 +232,6 @@ def _levels(levels: Sequence[Level] | None) -> tuple[LevelDocument, ...] | None:
     )
 
 
-def _axes(axes: tuple[AxisRef, ...] | None, mesh: Mesh | None) -> tuple[AxisDocument, ...] | None:
-    if axes is None or mesh is None:
-        return None
-    return tuple(
-        AxisDocument(
-            axis.name,
-            mesh.axis_size(axis),
-            None if axis.sub_axis_info is None else axis.sub_axis_info.pre_size,
-        )
-        for axis in axes
-    )
-
-
 def _time(tally: costing.TimeTally) -> TimeDocument:
     return TimeDocument(tally.count, tally.tensors, tally.sent, tally.seconds, tally.unknown)
 
@@ -256,7 +242,7 @@ def _collective(one: costing.CollectiveCost, mesh: Mesh | None) -> CollectiveTim
     return CollectiveTime(
         name=collective.name,
         kind=collective.kind,
-        axes=_axes(collective.axes, mesh),
+        axes=axes_document(collective.axes, mesh),
         count=collective.count,
         unknown_trips=collective.unknown_trips,
         conditional=collective.conditional,

@@ -8,7 +8,7 @@ from sdyscope.analysis.collective_bytes import CollectiveKind
 from sdyscope.analysis.cost_links import LevelName
 from sdyscope.analysis.cost_roofline import Resource
 from sdyscope.analysis.scopes import Phase
-from sdyscope.views.comms import AxisDocument
+from sdyscope.views.meshes import AxisDocument
 from sdyscope.views.shardings import SourceDocument
 
 

@@ -7,11 +7,10 @@ from dataclasses import replace
 
 from sdyscope.program import Partitioner
 from sdyscope.rates import bandwidth_text, time_text
-from sdyscope.views.comms import AxisDocument, axes_text
 from sdyscope.views.cost import Cost, CostProgram
 from sdyscope.views.cost_parts import LevelDocument, RoofDocument, TimeDocument
+from sdyscope.views.meshes import mesh_words, over_text
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import Cell, Column, Row, Table, number, size
 from sdyscope.words import counted, listed
 
@@ -159,13 +158,9 @@ def kinds(program: CostProgram) -> Table:
     )
     rows: list[Row] = []
     for entry in program.by_kind_and_axes:
-        over = "" if program.mesh is None else _over(entry.axes)
+        over = "" if program.mesh is None else over_text(entry.axes)
         rows.append((entry.kind, over, *_cells(entry.time)))
     return Table(columns, tuple(rows))
-
-
-def _over(axes: Sequence[AxisDocument] | None) -> str:
-    return axes_text(axes) or "one device alone"
 
 
 def _cells(time: TimeDocument) -> tuple[str | Cell, ...]:

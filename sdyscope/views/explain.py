@@ -16,6 +16,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
+from sdyscope.views.meshes import MeshDocument, mesh_documents
 from sdyscope.views.propagate_rows import Side, returned
 from sdyscope.views.propagated import (
     PropagatedDocument,
@@ -29,11 +30,8 @@ from sdyscope.views.propagated import (
     static_shape,
 )
 from sdyscope.views.shardings import (
-    MeshDocument,
     SourceDocument,
     byte_count,
-    mesh_document,
-    meshes_of,
     source_document,
 )
 from sdyscope.views.show import Failure, failures
@@ -234,11 +232,10 @@ def document(
     explainer = inspection.explainer(main, conservative=conservative and main == "shardy")
     maker = _Values(main, sides, earlier)
     named = resolve_value(inspection.graph(main), value)
-    meshes = meshes_of(inspection).items()
     return Explain(
         name=inspection.name,
         value=value,
-        meshes=tuple(mesh_document(name, mesh) for name, mesh in meshes),
+        meshes=mesh_documents(inspection.meshes),
         propagations=tuple(propagation_document(one.found) for one in sides.values()),
         failures=(*failures(inspection.failures), *failures(failed)),
         changes=tuple(changes),

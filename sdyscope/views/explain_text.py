@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.chain import Direction
 from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Why, WhyNot
+from sdyscope.views.meshes import mesh_words
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.propagate_table import provenance
 from sdyscope.views.propagated import MANUAL, REPLICATED, PropagatedDocument, line_text
 from sdyscope.views.shardings import shown_name
-from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import shape
 
 #: How many values are explained unless all are asked for.

@@ -14,7 +14,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.partitioned import MemoryAnalysis
 from sdyscope.program import Partitioner
 from sdyscope.views.check import FindingDocument, finding_document
-from sdyscope.views.shardings import MeshDocument, mesh_document, meshes_of
+from sdyscope.views.meshes import MeshDocument, mesh_documents
 from sdyscope.views.show import Failure, failures
 
 
@@ -154,7 +154,7 @@ def document(inspection: Inspection, on: Hardware | None = None) -> Memory:
     return Memory(
         name=inspection.name,
         jax_version=next(iter(lowered.values())).jax_version,
-        meshes=tuple(mesh_document(name, mesh) for name, mesh in meshes_of(inspection).items()),
+        meshes=mesh_documents(inspection.meshes),
         passed=all(one.passed for one in found),
         compiled=tuple(map(_compiled, found)),
         failures=failures(refused),

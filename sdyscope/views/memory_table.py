@@ -10,8 +10,9 @@ from sdyscope.analysis.memory import Group
 from sdyscope.program import Partitioner
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.memory import CompiledMemory, HeldTensor, Memory
+from sdyscope.views.meshes import mesh_words
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.show_table import COPIES, mesh_words
+from sdyscope.views.show_table import COPIES
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, fitted, number, shape, size
 from sdyscope.words import counted
 

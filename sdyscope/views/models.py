@@ -8,6 +8,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.settings import Setting as TargetSetting
 from sdyscope.targets import ReferenceModel
+from sdyscope.views.meshes import mesh_text
 from sdyscope.views.table import Cell, Column, Table
 
 Value: TypeAlias = bool | int | float | str | None
@@ -77,11 +78,6 @@ def document(models: Sequence[ReferenceModel]) -> Models:
 
 def _setting(setting: TargetSetting) -> Setting:
     return Setting(setting.name, setting.default, setting.help, setting.choices)
-
-
-def mesh_text(mesh: dict[str, int]) -> str:
-    """A mesh as `--mesh` takes it."""
-    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
 def table(models: Models) -> Table:

@@ -20,12 +20,11 @@ from sdyscope.analysis.propagated_diff import Group
 from sdyscope.analysis.scopes import Phase
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.program import Partitioner
+from sdyscope.views.meshes import MeshDocument, mesh_document
 from sdyscope.views.propagated import Describer
 from sdyscope.views.propagated_diff import DifferingValue, Documents
 from sdyscope.views.shardings import (
-    MeshDocument,
     SourceDocument,
-    mesh_document,
     shown_name,
     source_document,
 )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from sdyscope.views.meshes import mesh_words
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.partitioned_diff import (
     Cause,
@@ -16,7 +17,6 @@ from sdyscope.views.partitioned_diff import (
 )
 from sdyscope.views.propagated_diff import title
 from sdyscope.views.shardings import NONE, shortened, source_text
-from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, size
 from sdyscope.words import counted
 

@@ -11,6 +11,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
 from sdyscope.views import propagated_diff
+from sdyscope.views.meshes import MeshDocument, mesh_documents
 from sdyscope.views.propagate_rows import (
     Side,
     Step,
@@ -22,7 +23,6 @@ from sdyscope.views.propagate_rows import (
 )
 from sdyscope.views.propagated import PropagationDocument, describer, propagation_document
 from sdyscope.views.propagated_diff import PropagatedDiff
-from sdyscope.views.shardings import MeshDocument, mesh_document, meshes_of
 from sdyscope.views.show import Failure, failures
 
 
@@ -122,7 +122,7 @@ def document(
         name=inspection.name,
         file=None if path is None else str(path),
         jax_version=lowered.jax_version,
-        meshes=tuple(mesh_document(name, mesh) for name, mesh in meshes_of(inspection).items()),
+        meshes=mesh_documents(inspection.meshes),
         propagations=tuple(propagation_document(side.found) for side in sides.values()),
         failures=(*failures(inspection.failures), *failed),
         at_step=at_step,

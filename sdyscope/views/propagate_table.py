@@ -9,6 +9,7 @@ from dataclasses import replace
 
 from sdyscope.program import Partitioner
 from sdyscope.views import propagated_diff
+from sdyscope.views.meshes import mesh_words
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.propagate import Propagate
 from sdyscope.views.propagate_rows import Section, Step, Value
@@ -24,7 +25,7 @@ from sdyscope.views.propagated import (
 from sdyscope.views.propagated_diff import source_words
 from sdyscope.views.shardings import NONE, PlacementDocument
 from sdyscope.views.show import Failure
-from sdyscope.views.show_table import COPIES, mesh_words
+from sdyscope.views.show_table import COPIES
 from sdyscope.views.table import (
     Cell,
     Column,

@@ -21,12 +21,11 @@ from sdyscope.sharding import ManualAxes, TensorSharding
 from sdyscope.source import SourceLocation
 from sdyscope.staged import Staged
 from sdyscope.tiling import HloSharding
+from sdyscope.views.meshes import only_mesh
 from sdyscope.views.shardings import (
     PlacementDocument,
     SourceDocument,
     in_short,
-    meshes_of,
-    only_mesh,
     placement_document,
     shown_name,
     source_document,
@@ -275,7 +274,7 @@ def describer(inspection: Staged, found: Propagated) -> Describer:
     """Makes documents of the values of one propagation of a program."""
     partitioner = found.partitioner
     places = Places(found, inspection.graph(partitioner), inspection.annotations(partitioner))
-    mesh = only_mesh(meshes_of(inspection).values())
+    mesh = only_mesh(inspection.meshes.values())
     devices = mesh.size if mesh is not None else num_partitions(inspection.graph(partitioner))
     return Describer(places, mesh, devices)
 

@@ -6,12 +6,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 
 from sdyscope.recorded import Line, Record, RecordedProgram
-from sdyscope.views.models import mesh_text
+from sdyscope.views.meshes import mesh_text, mesh_words
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.record import ended, totals
 from sdyscope.views.shardings import NONE, file_text
 from sdyscope.views.show import Show, ShownProgram
-from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, fitted, number, size
 from sdyscope.words import counted
 

@@ -17,10 +17,10 @@ from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
 from sdyscope.views import check, comms, lint, memory, propagate, show
 from sdyscope.views.check import FindingDocument
+from sdyscope.views.meshes import MeshDocument
 from sdyscope.views.report_headlines import Headline, headlines
 from sdyscope.views.report_stages import Stage, StageName, Unavailable, stages
 from sdyscope.views.run import Run
-from sdyscope.views.shardings import MeshDocument
 
 __all__ = ["Report", "Unavailable", "document"]
 

@@ -13,8 +13,10 @@ from typing import Any
 from sdyscope.errors import SdyscopeError
 from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
-from sdyscope.views.comms import CollectiveDocument, CommsProgram, PartDocument, axes_text
+from sdyscope.views.comms import CommsProgram
 from sdyscope.views.comms_origins import OriginAnnotationDocument, because
+from sdyscope.views.comms_parts import CollectiveDocument, PartDocument
+from sdyscope.views.meshes import axes_text
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool
 from sdyscope.views.report_communication_cost import estimates

@@ -14,6 +14,7 @@ from sdyscope.hardware import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.views import diff, partitioned_diff, propagated, propagated_diff
 from sdyscope.views.diff import Diff, ProgramDiff, TensorSide
+from sdyscope.views.meshes import only_mesh
 from sdyscope.views.partitioned_diff import (
     Across,
     Cause,
@@ -25,7 +26,6 @@ from sdyscope.views.partitioned_diff import (
 from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, table
-from sdyscope.views.shardings import meshes_of, only_mesh
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 
 def _compare_lowered(one: Inspection, two: Inspection | None) -> ProgramDiff:
     found, sides = one.compared(two)
-    meshes = [only_mesh(meshes_of(side).values()) for side in (one, two or one)]
+    meshes = [only_mesh(side.meshes.values()) for side in (one, two or one)]
     return diff.program(one.name, found, *sides, meshes)
 
 

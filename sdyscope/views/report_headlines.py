@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.views.check import Check
-from sdyscope.views.comms import Comms, axes_text
+from sdyscope.views.comms import Comms
 from sdyscope.views.memory import CompiledMemory, Memory
+from sdyscope.views.meshes import axes_text
 from sdyscope.views.propagate import Propagate
 from sdyscope.views.shardings import shown_name, source_text
 from sdyscope.views.show import ShownProgram

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 
 import jinja2
 
-from sdyscope.views.comms import axes_text
+from sdyscope.views.meshes import axes_text, mesh_words
 from sdyscope.views.report import Report
 from sdyscope.views.shardings import shown_name, source_text
 from sdyscope.views.show import ShownTensor
-from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import size
 from sdyscope.words import counted
 

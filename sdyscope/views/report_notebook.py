@@ -15,8 +15,8 @@ from sdyscope.mesh import Mesh
 from sdyscope.sharding import NamedSharding, TensorSharding
 from sdyscope.tiling import HloSharding
 from sdyscope.views import check, show, table
+from sdyscope.views.meshes import mesh_words
 from sdyscope.views.report_svg import placement_svg
-from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import size
 
 #: Rows of the table; a notebook is no place for thousands.

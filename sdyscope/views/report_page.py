@@ -1,7 +1,8 @@
 """The report as one page: templates, styles, scripts and data put together.
 
 What a view needs is found by its name: `reports/NAME.html.j2`, `reports/css/NAME.css` and
-`reports/js/NAME.js`, and `part` of `sdyscope.views.report_NAME` for its data.
+`reports/js/NAME.js`, and `part` of `sdyscope.views.report_NAME` for its data; `later` there for
+data that is unpacked only when it is asked for, by its names.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ from sdyscope.inspection import Inspection
 from sdyscope.program import Partitioner
 from sdyscope.views import report_differences
 from sdyscope.views.diff import Diff
+from sdyscope.views.meshes import MeshDocument, mesh_document
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, embedded
-from sdyscope.views.shardings import MeshDocument, mesh_document, meshes_of
 
 __all__ = ["VIEWS", "View", "differences_page", "page", "snapshots_page"]
 
@@ -111,7 +112,7 @@ def differences_page(
       on: what to compile for; a text is why they are not compiled.
       other_on: what to compile the second side for; by default the same.
     """
-    meshes = meshes_of(two or one) | meshes_of(one)
+    meshes = (two or one).meshes | one.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
     found = report_differences.differences(pool, one, two, on, other_on)
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
@@ -207,7 +208,7 @@ def _modules(own: Traversable) -> Iterator[_Embedded]:
 
 def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
     """The data of each view, then what they share."""
-    meshes = meshes_of(inspection)
+    meshes = inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
     made = {"report": _report_part(report)}
     for view in VIEWS:
@@ -223,6 +224,8 @@ def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
             )
         except SdyscopeError as error:
             made[view.name] = {"unavailable": str(error)}
+        if hasattr(module, "later"):
+            made |= module.later(report, pool, inspection)
     made["shared"] = pool.document()
     yield from _packed(made)
 

@@ -19,7 +19,7 @@ from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.tensors import Tensor
 from sdyscope.views.comms import Comms
-from sdyscope.views.shardings import meshes_of, only_mesh
+from sdyscope.views.meshes import only_mesh
 from sdyscope.views.table import shape, size
 
 #: At most so many devices are drawn along an axis, and so many panels; the rest is counted.
@@ -126,7 +126,7 @@ def placements(inspection: Inspection) -> Iterator[tuple[str, str]]:
     Args:
       inspection: the program. What was requested is drawn, or else what the first module says.
     """
-    mesh = only_mesh(meshes_of(inspection).values())
+    mesh = only_mesh(inspection.meshes.values())
     drawn: set[Placement] = set()
     for tensor in inspection.tensors.tensors:
         place = _placement(tensor)
@@ -148,7 +148,7 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
       TargetError: nothing has this name, or the tensor has no placement.
       CompilerError: it is inside, and there is no propagation.
     """
-    mesh = only_mesh(meshes_of(inspection).values())
+    mesh = only_mesh(inspection.meshes.values())
     for tensor in inspection.tensors.tensors:
         place = _placement(tensor) if tensor.name == name else None
         if place is not None:

@@ -16,10 +16,9 @@ from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner
 from sdyscope.views.check import FindingDocument, finding_document
+from sdyscope.views.meshes import MeshDocument, mesh_document
 from sdyscope.views.shardings import (
-    MeshDocument,
     ShardingDocument,
-    mesh_document,
     requested_document,
 )
 

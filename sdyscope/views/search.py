@@ -12,7 +12,7 @@ from sdyscope.analysis.search_cost import Prediction, Rates
 from sdyscope.analysis.search_space import Decision, Kind, Part, spec_of
 from sdyscope.inspection import Inspection
 from sdyscope.sharding import PartitionSpec
-from sdyscope.views.shardings import MeshDocument, mesh_document, meshes_of
+from sdyscope.views.meshes import MeshDocument, mesh_documents
 
 __all__ = ["Search", "document"]
 
@@ -240,7 +240,7 @@ def document(inspection: Inspection, found: searching.Search) -> Search:
     return Search(
         name=inspection.name,
         jax_version=inspection.lowered["shardy"].jax_version,
-        meshes=tuple(mesh_document(name, mesh) for name, mesh in meshes_of(inspection).items()),
+        meshes=mesh_documents(inspection.meshes),
         axes=found.space.axes,
         outcome=_outcome(found),
         decisions=tuple(map(_decision, found.space.decisions)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from sdyscope.rates import bandwidth_text, time_text
+from sdyscope.views.meshes import mesh_words
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.search import (
     CandidateDocument,
@@ -13,7 +14,6 @@ from sdyscope.views.search import (
     FiguresDocument,
     Search,
 )
-from sdyscope.views.show_table import mesh_words
 from sdyscope.views.table import (
     Cell,
     Column,

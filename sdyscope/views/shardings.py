@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -24,28 +24,9 @@ from sdyscope.placement import Placement, Written
 from sdyscope.program import RequestedTensor
 from sdyscope.sharding import NamedSharding, TensorSharding, symbol
 from sdyscope.source import SourceLocation
-from sdyscope.staged import Staged
 
 #: What stands for a sharding that nobody wrote.
 NONE = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class MeshDocument:
-    """A mesh.
-
-    Attributes:
-      name: its symbol in the module; empty for a mesh that only JAX has.
-      axes: sizes of its axes by name, in order.
-      devices: how many devices it has.
-      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
-        order 0, 1, 2, ...
-    """
-
-    name: str
-    axes: dict[str, int]
-    devices: int
-    order: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,12 +171,6 @@ def in_short(shardy: TensorSharding, rank: int, mesh: Mesh | None) -> str:
     return str(shardy)[1:-1].removeprefix(f"{symbol(shardy.mesh)}, ")
 
 
-def only_mesh(meshes: Iterable[Mesh | str]) -> Mesh | None:
-    """The mesh with axes, where there is just one."""
-    distinct = {mesh for mesh in meshes if isinstance(mesh, Mesh) and mesh.axes}
-    return distinct.pop() if len(distinct) == 1 else None
-
-
 def mesh_of(annotation: Annotation | None, graph: OpGraph, otherwise: Mesh | None) -> Mesh | None:
     """The mesh that an annotation's sharding is on; of an HLO sharding, `otherwise`."""
     sharding = annotation.sharding if annotation is not None else None
@@ -206,35 +181,7 @@ def mesh_of(annotation: Annotation | None, graph: OpGraph, otherwise: Mesh | Non
     return otherwise
 
 
-def meshes_of(inspection: Staged) -> dict[str, Mesh]:
-    """The meshes of a program, by their symbols in its modules.
-
-    A mesh that shardings were requested on and that no module has, as under GSPMD, is called
-    `mesh`, or `mesh_1` and so on.
-    """
-    found: dict[str, Mesh] = {}
-    for partitioner in inspection.lowered:
-        for name, mesh in inspection.graph(partitioner).meshes.items():
-            if isinstance(mesh, Mesh):
-                found.setdefault(name, mesh)
-    for asked in inspection.requested:
-        if asked.sharding is not None and asked.sharding.mesh not in found.values():
-            name, number = "mesh", 0
-            while name in found:
-                number += 1
-                name = f"mesh_{number}"
-            found[name] = asked.sharding.mesh
-    return found
-
-
 # --- whole ----------------------------------------------------------------------------------------
-
-
-def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
-    """The document of a mesh. Lists its devices where their order is no iota."""
-    ids = mesh.device_ids
-    order = ",".join(map(str, ids)) if isinstance(ids, tuple) else str(ids or "")
-    return MeshDocument(name, dict(mesh.shape), mesh.size, order)
 
 
 def source_document(source: SourceLocation | None) -> SourceDocument | None:

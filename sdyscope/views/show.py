@@ -15,16 +15,13 @@ from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner
 from sdyscope.recorded import Record
 from sdyscope.tensors import Tensor
+from sdyscope.views.meshes import MeshDocument, mesh_documents, only_mesh
 from sdyscope.views.shardings import (
-    MeshDocument,
     PlacementDocument,
     ShardingDocument,
     SourceDocument,
     byte_count,
-    mesh_document,
     mesh_of,
-    meshes_of,
-    only_mesh,
     requested_document,
     source_document,
     written_document,
@@ -224,8 +221,7 @@ def shown(
     """One program of the document; see `document`."""
     lowered = inspection.lowered
     table = inspection.tensors
-    meshes = meshes_of(inspection)
-    whole = only_mesh(meshes.values())
+    whole = only_mesh(inspection.meshes.values())
     rows = [_tensor(inspection, row, whole) for row in table.tensors]
     wanted = _filter(match, kinds)
     kept = tuple(row for row in rows if wanted(row))
@@ -234,7 +230,7 @@ def shown(
         name=inspection.name,
         file=None if path is None else str(path),
         jax_version=next(iter(lowered.values())).jax_version,
-        meshes=tuple(mesh_document(name, mesh) for name, mesh in meshes.items()),
+        meshes=mesh_documents(inspection.meshes),
         partitioners=tuple(lowered),
         failures=failures(inspection.failures),
         ops={p: sum(1 for _ in inspection.graph(p).operations()) for p in lowered},

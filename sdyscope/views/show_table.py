@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.program import Partitioner
-from sdyscope.views.models import mesh_text
+from sdyscope.views.meshes import mesh_text, mesh_words
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.shardings import (
     NONE,
-    MeshDocument,
     PlacementDocument,
     ShardingDocument,
     shown_name,
@@ -53,17 +52,6 @@ def heading(program: ShownProgram) -> str:
     if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
         parts.append(f"shardings for {' and '.join(program.partitioners)}")
     return "; ".join([*parts, f"read by JAX {program.jax_version}"])
-
-
-def mesh_words(mesh: MeshDocument) -> str:
-    """`data=4 x model=2, 8 devices`."""
-    name = "" if mesh.name in ("mesh", "") else f"{mesh.name}: "
-    axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
-    if not axes:
-        return f"{name}device {mesh.order or 0} alone"
-    devices = "1 device" if mesh.devices == 1 else f"{mesh.devices:,} devices"
-    order = ", in an order of their own" if mesh.order else ""
-    return f"{name}{axes}, {devices}{order}"
 
 
 def table(program: ShownProgram, *, written: bool = False, columns: int | None = None) -> Table:

@@ -9,7 +9,6 @@ import msgspec
 from sdyscope.mesh import Mesh
 from sdyscope.views import report_propagation
 from sdyscope.views.report_columns import Pool
-from sdyscope.views.shardings import meshes_of
 
 JS = Path(__file__).parent.parent.parent / "reports" / "js"
 
@@ -39,7 +38,7 @@ console.log(JSON.stringify({
 
 def in_javascript(inspection, report, steps):
     """What the page's modules say of a program: its chains, and values after some steps."""
-    meshes = meshes_of(inspection)
+    meshes = inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
     data = report_propagation.part(report, pool, inspection)
     found = [mesh for mesh in meshes.values() if isinstance(mesh, Mesh) and mesh.axes]
