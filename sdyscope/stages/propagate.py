@@ -42,6 +42,8 @@ __all__ = ["import_from", "imported", "propagate", "propagate_module"]
 _SINK = "func.func(sdy-sink-data-flow-edges"
 #: Ops with which Shardy aborts the process when it is to write down origins.
 _WITHOUT_ORIGINS = frozenset({"sdy.sharding_group", "sdy.reshard"})
+#: How many origins that could not be read are quoted.
+_NAMED = 3
 _ERROR = re.compile(r"error: ([^\n]*)")
 
 
@@ -77,9 +79,12 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
     flow = propagate_module(module, conservative=conservative, origins=not without)
     after = build(module, unread=UNREAD)
     count = max(lowered.num_devices, num_partitions(graph))
-    values, counts, more = aligned_values(
-        align(graph, after), graph, after, count, OriginReader(after, flow)
-    )
+    origins = OriginReader(after, flow)
+    unread = origins.unread()
+    if unread:
+        after.not_understood += unread
+        notes.append(_unread_origins([one.text for one in unread]))
+    values, counts, more = aligned_values(align(graph, after), graph, after, count, origins)
     exactness: Exactness = "approximate" if doubts else "exact"
     return Propagated(
         partitioner="shardy",
@@ -176,6 +181,14 @@ def _doubts(
     if not compat.tested_version():
         doubts.append(f"With JAX {compat.version()} this was not compared with XLA's own dump.")
     return doubts
+
+
+def _unread_origins(texts: list[str]) -> str:
+    """That origins are missing, how many and which ones."""
+    each = list(dict.fromkeys(texts))
+    named = ", ".join(each[:_NAMED]) + (", ..." if len(each) > _NAMED else "")
+    count = "1 origin" if len(texts) == 1 else f"{len(texts):,} origins"
+    return f"{count} could not be read, and {'is' if len(texts) == 1 else 'are'} left out: {named}."
 
 
 def _has_priorities(graph: OpGraph) -> bool:

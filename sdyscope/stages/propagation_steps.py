@@ -50,11 +50,26 @@ _OWNERS = frozenset(
 )
 
 
+class Written(NamedTuple):
+    """The origins that Shardy wrote for one value.
+
+    Attributes:
+        origins: those of a kind that is known, by axis.
+        unread: the others, each (as it is written, why it could not be read).
+    """
+
+    origins: Origins = ()
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+_NOTHING = Written()
+
+
 class Flow(NamedTuple):
     """What is written on one edge of the data flow."""
 
     edges: PropagationEdges | None
-    origins: Origins
+    written: Written
 
 
 @dataclass(frozen=True)
@@ -98,31 +113,34 @@ def parse_edges(text: str) -> PropagationEdges:
     )
 
 
-def _parse_origins(attribute: Any) -> list[Origins]:
+def _parse_origins(attribute: Any) -> list[Written]:
     """``{data = "input: 0"}`` on an argument, a list of such for the results of an op."""
     ir = compat.ir
     each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-    return [_named_origins(one) if isinstance(one, ir.DictAttr) else () for one in each]
+    return [_named_origins(one) for one in each]
 
 
-def _named_origins(dictionary: Any) -> Origins:
+def _named_origins(dictionary: Any) -> Written:
+    ir = compat.ir
+    if not isinstance(dictionary, ir.DictAttr):
+        return Written(unread=((str(dictionary), "expected a dictionary of strings"),))
     return _parsed_origins(
         tuple(
-            (name, compat.ir.StringAttr(value).value)
+            (name, ir.StringAttr(value).value if isinstance(value, ir.StringAttr) else str(value))
             for name, value in compat.dictionary_items(dictionary)
         )
     )
 
 
 @lru_cache(1 << 12)
-def _parsed_origins(items: tuple[tuple[str, str], ...]) -> Origins:
-    found = []
+def _parsed_origins(items: tuple[tuple[str, str], ...]) -> Written:
+    found, unread = [], []
     for key, value in items:
         try:
             found.append((_axis(key), shardy.parse_origin_sharding(value)))
-        except SdyscopeError:  # a kind of origin that is not known yet: the axis has none then
-            continue
-    return tuple(found)
+        except SdyscopeError as error:  # a kind that is not known yet: the axis has none then
+            unread.append((f'{key} = "{value}"', str(error).partition("\n")[0]))
+    return Written(tuple(found), tuple(unread))
 
 
 def _axis(key: str) -> AxisRef:
@@ -173,10 +191,8 @@ def read_data_flow(module: Any) -> DataFlow:
 def _flow(operation: Any) -> Flow:
     attributes = operation.attributes
     edges = parse_edges(str(attributes[_EDGES])) if _EDGES in attributes else None
-    origins: Origins = ()
-    if _ORIGINS in attributes:
-        origins = _named_origins(attributes[_ORIGINS])
-    return Flow(edges, origins)
+    written = _named_origins(attributes[_ORIGINS]) if _ORIGINS in attributes else _NOTHING
+    return Flow(edges, written)
 
 
 def _owners(graph: OpGraph) -> dict[int, int]:
@@ -201,7 +217,7 @@ class OriginReader:
         self.graph = graph
         self.flow = flow
         self.owners = _owners(graph)
-        self.parsed: dict[Any, list[Origins]] = {}
+        self.parsed: dict[Any, list[Written]] = {}
         # Equal shardings and equal origins are mostly one object; both are kept alive here.
         self.left: dict[tuple[int, int], tuple[Origins, object, Origins]] = {}
         self.read: dict[ValueId, Origins] = {}
@@ -227,6 +243,18 @@ class OriginReader:
 
     def written(self, place: ValueId) -> Origins:
         """The origins that Shardy wrote for a value."""
+        return self._written(place).origins
+
+    def unread(self) -> list[NotUnderstood]:
+        """The origins of a kind that is not known, value by value: their axes have none."""
+        return [
+            NotUnderstood(op.id, _ORIGINS, text, error)
+            for op in self.graph.ops
+            for result in range(len(op.types))
+            for text, error in self._written((op.id, result)).unread
+        ]
+
+    def _written(self, place: ValueId) -> Written:
         graph, flow, owners = self.graph, self.flow, self.owners
         op = graph.ops[place[0]]
         if op.is_argument and op.parent is not None and op.parent in owners:
@@ -235,19 +263,19 @@ class OriginReader:
             if inside is None and graph.ops[op.parent].kind == "stablehlo.while":
                 # A loop's argument is sharded as its result is: they are one edge.
                 inside = flow.results.get((number, op.argument))
-            return inside.origins if inside is not None else ()
+            return inside.written if inside is not None else _NOTHING
         if op.id in owners:
             outside = flow.results.get((owners[op.id], place[1]))
-            return outside.origins if outside is not None else ()
+            return outside.written if outside is not None else _NOTHING
         attribute = op.attributes.get(_ORIGINS)
         if attribute is None:
-            return ()
+            return _NOTHING
         parsed = self.parsed.get(attribute)
         if parsed is None:
             parsed = self.parsed[attribute] = _parse_origins(attribute)
         if len(parsed) == 1 and len(op.types) == 1:
             return parsed[0]
-        return parsed[place[1]] if place[1] < len(parsed) else ()
+        return parsed[place[1]] if place[1] < len(parsed) else _NOTHING
 
 
 def _left(origins: Origins, sharding: TensorSharding) -> Origins:

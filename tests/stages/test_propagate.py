@@ -16,6 +16,7 @@ from sdyscope.mesh import Mesh, MeshAxis
 from sdyscope.models import fsdp_transformer, mlp
 from sdyscope.program import Program
 from sdyscope.propagated import Propagated, ValueId
+from sdyscope.propagation import OriginSharding
 from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat, propagation_steps
 from sdyscope.stages.lower import LoweredModule
@@ -25,6 +26,7 @@ from sdyscope.stages.propagation_steps import UNREAD, DataFlow, parse_edges, ste
 from sdyscope.stages.read import read_bytes
 from sdyscope.stages.tags import tag
 from sdyscope.stages.xla_dump import propagated_by_xla, xla_dump
+from sdyscope.syntax import shardy
 from sdyscope.syntax.shardy import parse_propagation_edges
 
 SMALL = {
@@ -551,3 +553,50 @@ def test_steps_that_can_not_be_read_are_listed(monkeypatch: pytest.MonkeyPatch) 
     (listed,) = graph.not_understood
     assert (listed.attribute, listed.text) == ("sdy.propagation_edges", edges)
     assert graph.ops[listed.op].kind == "stablehlo.abs"
+
+
+def test_origins_that_can_not_be_read_are_listed_and_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As of a Shardy to come, with a kind of origin that this one has not: here, of constraints."""
+    read = shardy.parse_origin_sharding
+
+    def refuse(text: str) -> OriginSharding:
+        if text.startswith("constraint"):
+            raise ConversionError(f"not understood: {text}")
+        return read(text)
+
+    propagation_steps._parsed_origins.cache_clear()
+    monkeypatch.setattr(propagation_steps.shardy, "parse_origin_sharding", refuse)
+    text = """module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+      sdy.mesh @mesh = <["a"=4, "b"=2]>
+      func.func public @main(
+          %arg0: tensor<8x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>})
+          -> tensor<8x8xf32> {
+        %0 = stablehlo.sine %arg0 : tensor<8x8xf32>
+        %1 = sdy.sharding_constraint %0 <@mesh, [{"a"}, {"b"}]> : tensor<8x8xf32>
+        %2 = stablehlo.cosine %1 : tensor<8x8xf32>
+        return %2 : tensor<8x8xf32>
+      }
+    }"""
+    try:
+        found = propagate(*of_text(text))
+    finally:
+        propagation_steps._parsed_origins.cache_clear()
+    listed = found.graph.not_understood
+    assert {(one.attribute, one.text) for one in listed} == {
+        ("sdy.sharding_origins", 'a = "constraint_0"'),
+        ("sdy.sharding_origins", 'b = "constraint_0"'),
+    }
+    kinds = [found.graph.ops[one.op].kind for one in listed if one.op is not None]
+    assert "stablehlo.cosine" in kinds
+    (note,) = found.notes
+    assert note.startswith(f"{len(listed)} origins could not be read")
+    assert 'b = "constraint_0"' in note
+    assert found.counts["kept"] == 4
+
+
+def test_all_origins_of_user_programs_are_known() -> None:
+    for make in USER_PROGRAMS.values():
+        module, graph = lowered(make(mesh_of(data=4, model=2)))
+        assert propagate(module, graph).graph.not_understood == []
