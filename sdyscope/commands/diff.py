@@ -76,7 +76,7 @@ def command(
 
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
-    from sdyscope.views import diff, document, output, paragraphs, table
+    from sdyscope.views import diff_text, document, output, paragraphs, table
 
     if on and at != "partitioned":
         raise TargetError(
@@ -92,8 +92,8 @@ def command(
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:
-        paragraphs.print_paragraphs(diff.summary(found))
-        for part in diff.details(found, everything=everything):
+        paragraphs.print_paragraphs(diff_text.summary(found))
+        for part in diff_text.details(found, everything=everything):
             if isinstance(part, table.Table):
                 table.print_table(part)
             else:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.program import Partitioner
-from sdyscope.views import propagated_diff
+from sdyscope.views import propagated_diff_text
 from sdyscope.views.meshes import mesh_words
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.propagate import Propagate
@@ -22,7 +22,7 @@ from sdyscope.views.propagated import (
     op_text,
     origin_text,
 )
-from sdyscope.views.propagated_diff import source_words
+from sdyscope.views.propagated_diff_text import source_words
 from sdyscope.views.shardings import NONE, PlacementDocument
 from sdyscope.views.show import Failure
 from sdyscope.views.show_table import COPIES
@@ -352,5 +352,5 @@ def steps_footer(found: Propagate, *, everything: bool = False) -> Iterator[Para
 def changed(found: Propagate, *, everything: bool = False) -> Iterator[Paragraph]:
     """What became different, by where it begins."""
     for one in found.changed or ():
-        yield propagated_diff.total(one)
-        yield from propagated_diff.details(one, everything=everything)
+        yield propagated_diff_text.total(one)
+        yield from propagated_diff_text.details(one, everything=everything)

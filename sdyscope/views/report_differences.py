@@ -15,12 +15,11 @@ from sdyscope.inspection import Inspection
 from sdyscope.views import diff, partitioned_diff, propagated, propagated_diff
 from sdyscope.views.diff import Diff, ProgramDiff, TensorSide
 from sdyscope.views.meshes import only_mesh
-from sdyscope.views.partitioned_diff import (
-    Across,
+from sdyscope.views.partitioned_diff import Across, PartitionedDiff
+from sdyscope.views.partitioned_diff_parts import (
     Cause,
     CollectiveDifference,
     CommunicatedTensors,
-    PartitionedDiff,
     PartitionedSide,
 )
 from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff

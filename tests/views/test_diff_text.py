@@ -4,7 +4,7 @@ from sdyscope.analysis.diff import Diff as Differences
 from sdyscope.analysis.diff import OpDifference, Side
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
-from sdyscope.views import diff
+from sdyscope.views import diff, diff_text
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.table import Heading, Table
 
@@ -22,33 +22,33 @@ def op(scope, number):
 
 
 def test_the_total_names_what_differs():
-    (total,) = diff.summary(made())
+    (total,) = diff_text.summary(made())
     assert total == Paragraph("step: 3 tensors, the same in a.mlir and b.mlir", "good", hang=2)
-    (total,) = diff.summary(made(ops=[op("layer0", 2)], meshes=["Only a."]))
+    (total,) = diff_text.summary(made(ops=[op("layer0", 2)], meshes=["Only a."]))
     assert total.text == "step: the meshes and 2 ops in 1 place differ between a.mlir and b.mlir"
     assert total.tone == "bad"
 
 
 def test_the_biggest_differences_are_listed_and_the_rest_counted():
     document = made(ops=[op(f"layer{k // 2}", 30 - k) for k in range(25)])
-    parts = list(diff.details(document))
+    parts = list(diff_text.details(document))
     (table,) = [part for part in parts if isinstance(part, Table)]
     assert sum(not isinstance(row, Heading) for row in table.rows) == 20
     assert table.rows[0] == Heading("layer0")
     assert Paragraph("and 5 places more: --all lists them", "muted") in parts
-    (table,) = [p for p in diff.details(document, everything=True) if isinstance(p, Table)]
+    (table,) = [p for p in diff_text.details(document, everything=True) if isinstance(p, Table)]
     assert sum(not isinstance(row, Heading) for row in table.rows) == 25
 
 
 def test_types_are_short():
-    (table,) = [p for p in diff.details(made(ops=[op("layer0", 2)])) if isinstance(p, Table)]
+    (table,) = [p for p in diff_text.details(made(ops=[op("layer0", 2)])) if isinstance(p, Table)]
     assert table.cells[0][3].text == "-2 x f32[16,128]"
 
 
 def test_no_programs_in_common():
     document = diff.document([], ["x"], ["y", "z"], ["not read: w"])
     assert not document.same
-    assert [p.text for p in diff.summary(document)] == [
+    assert [p.text for p in diff_text.summary(document)] == [
         "0 programs in both",
         "only in the first: x",
         "only in the second: y, z",

@@ -1,0 +1,185 @@
+"""What two modules differ in, as it is printed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sdyscope.inspection import PARTITIONERS
+from sdyscope.views import partitioned_diff_text, propagated_diff_text, snapshot_text
+from sdyscope.views.diff import Diff, OpDifference, ProgramDiff, TensorDifference, TensorSide
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.shardings import ShardingDocument, shown_name, source_text
+from sdyscope.views.table import Cell, Column, Heading, Row, Table, shape
+from sdyscope.words import counted, listed
+
+#: How many kinds of differing ops are listed unless all are asked for.
+LISTED_OPS = 20
+
+
+def summary(diff: Diff) -> Iterator[Paragraph]:
+    """The total, first of all."""
+    every = (*diff.programs, *diff.propagated, *diff.partitioned)
+    yield from snapshot_text.comparisons(diff.snapshots, snapshot_text.OF_TWO)
+    if diff.snapshots:
+        pass  # Each is told in whole.
+    elif len(every) == 1 and not (diff.only_a or diff.only_b):
+        yield from map(_total, diff.programs)
+        yield from map(propagated_diff_text.total, diff.propagated)
+        yield from map(partitioned_diff_text.total, diff.partitioned)
+    else:
+        differ = sum(not one.same for one in every)
+        text = f"{counted(len(every), 'program')} in both"
+        if differ:
+            text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
+        elif every:
+            text += ": all the same"
+        yield Paragraph(text, "good" if diff.same else "bad", hang=2)
+    for label, only in (("first", diff.only_a), ("second", diff.only_b)):
+        if only:
+            yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad", hang=2)
+    for sentence in diff.unread:
+        yield Paragraph(sentence, "bad", hang=2)
+
+
+def _total(one: ProgramDiff) -> Paragraph:
+    every = counted(one.same_tensors + len(one.tensors), "tensor")
+    sides = f"{one.a} and {one.b}"
+    if one.same:
+        where = "under" if one.a in PARTITIONERS else "in"
+        return Paragraph(f"{one.name}: {every}, the same {where} {sides}", "good", hang=2)
+    differ = [f"{len(one.tensors):,} of {every}"] if one.tensors else []
+    if one.meshes:
+        differ.append("the meshes")
+    if one.ops:
+        ops = sum(max(sum(op.types_a.values()), sum(op.types_b.values())) for op in one.ops)
+        differ.append(f"{counted(ops, 'op')} in {counted(len(one.ops), 'place')}")
+    verb = "differs" if len(differ) == 1 and len(one.tensors) == 1 else "differ"
+    return Paragraph(f"{one.name}: {listed(differ)} {verb} between {sides}", "bad", hang=2)
+
+
+def details(diff: Diff, *, everything: bool = False) -> Iterator[Paragraph | Table]:
+    """What differs, program by program, with an empty line between the parts."""
+    count = len(diff.programs) + len(diff.propagated) + len(diff.partitioned)
+    several = count > 1 or bool(diff.only_a or diff.only_b)
+    for made in diff.partitioned:
+        if several and not made.same:
+            yield Paragraph("")
+            yield partitioned_diff_text.total(made)
+        if not (several and made.same):
+            yield from partitioned_diff_text.details(made, everything=everything)
+    for found in diff.propagated:
+        if several and not found.same:
+            yield Paragraph("")
+            yield propagated_diff_text.total(found)
+        if not (several and found.same):
+            yield from propagated_diff_text.provenance(found)
+            yield from propagated_diff_text.details(found, everything=everything)
+    for one in diff.programs:
+        if one.same and several:
+            continue
+        if several:
+            yield Paragraph("")
+            yield _total(one)
+        if one.meshes:
+            yield Paragraph("")
+            yield from (Paragraph(sentence, hang=2) for sentence in one.meshes)
+        if one.tensors:
+            yield Paragraph("")
+            yield tensors_table(one)
+        if one.ops:
+            yield Paragraph("")
+            yield ops_table(one, None if everything else LISTED_OPS)
+            rest = 0 if everything else len(one.ops) - LISTED_OPS
+            if rest > 0:
+                yield Paragraph(f"and {counted(rest, 'place')} more: --all lists them", "muted")
+        if one.notes:
+            yield Paragraph("")
+            yield from (Paragraph(note, "muted", hang=2) for note in one.notes)
+    if diff.notes:
+        yield Paragraph("")
+        yield from (Paragraph(note, "muted", hang=2) for note in diff.notes)
+
+
+def tensors_table(one: ProgramDiff) -> Table:
+    """The tensors that differ, side by side."""
+    rows: list[Row] = []
+    groups: dict[str, list[TensorDifference]] = {}
+    for tensor in one.tensors:
+        groups.setdefault(tensor.kind, []).append(tensor)
+    for kind, group in groups.items():
+        rows.append(Heading(f"{kind}s ({len(group):,})"))
+        rows += [_tensor_row(tensor) for tensor in group]
+    return Table((Column("tensor"), Column(one.a), Column(one.b)), tuple(rows))
+
+
+def _tensor_row(tensor: TensorDifference) -> tuple[Cell | str, ...]:
+    side = tensor.a or tensor.b
+    shown = shown_name(tensor.tensor, tensor.kind)
+    name = f"{shown} {source_text(side.source if side else None)}".strip()
+    if tensor.a is None or tensor.b is None:
+        absent = Cell("not there", "bad")
+        a = absent if tensor.a is None else _text(tensor.a, tensor.a.sharding.short)
+        b = absent if tensor.b is None else _text(tensor.b, tensor.b.sharding.short)
+        return name, a, b
+    one, two = tensor.a.sharding, tensor.b.sharding
+    texts = [(one.short, two.short), (_words(one), _words(two)), (one.text, two.text)]
+    # Shortest first; what says the same of both says nothing.
+    told = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+    if "type" in tensor.what:
+        return name, _text(tensor.a, told[0]), _text(tensor.b, told[1])
+    return name, told[0], told[1]
+
+
+def _text(side: TensorSide, sharding: str) -> str:
+    kind = f"{side.dtype}[?]" if side.shape is None else shape(side.shape, side.dtype)
+    return f"{kind} {sharding}"
+
+
+def _words(sharding: ShardingDocument) -> str:
+    words = sharding.text if sharding.placement is None else sharding.placement.words
+    if sharding.open_dims:
+        words += f"; open: {', '.join(map(str, sharding.open_dims))}"
+    return words
+
+
+def ops_table(one: ProgramDiff, limit: int | None) -> Table:
+    """The ops that differ, by scope; the biggest differences first."""
+    chosen = one.ops if limit is None else one.ops[:limit]
+    groups: dict[str, list[OpDifference]] = {}
+    for op in chosen:
+        groups.setdefault(op.scope, []).append(op)
+    rows: list[Row] = []
+    for scope, group in groups.items():
+        rows.append(Heading(scope or "without a scope"))
+        rows += [
+            (op.kind, f"{op.count_a:,}", f"{op.count_b:,}", Cell(_types(op), "muted"))
+            for op in group
+        ]
+    columns = (
+        Column("op", fold=False),
+        Column(one.a, align="right"),
+        Column(one.b, align="right"),
+        Column("result types"),
+    )
+    return Table(columns, tuple(rows))
+
+
+def _types(op: OpDifference) -> str:
+    shown = [
+        f"{sign}{f'{count} x ' if count > 1 else ''}{_short_types(text)}"
+        for sign, types in (("-", op.types_a), ("+", op.types_b))
+        for text, count in list(types.items())[:2]
+    ]
+    hidden = len(op.types_a) + len(op.types_b) - len(shown)
+    return ", ".join(shown) + (f", {hidden} more" if hidden > 0 else "")
+
+
+#: A tensor's type as MLIR writes it, when its shape is known and its elements are simple.
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(\w+)>")
+
+
+def _short_types(text: str) -> str:
+    """`f32[16,128]` for `tensor<16x128xf32>`."""
+    sizes = _TENSOR.sub(lambda t: shape(tuple(map(int, t[1].split("x")[:-1])), t[2]), text)
+    return sizes or "no result"

@@ -1,0 +1,121 @@
+"""What two propagations differ in, by where it begins, as it is printed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.views.paragraphs import Paragraph
+from sdyscope.views.propagated import REPLICATED, PropagationDocument, line_text
+from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
+from sdyscope.views.table import Tone, shape, size
+from sdyscope.words import counted
+
+#: How many beginnings are shown, and how many values that follow, unless all are asked for.
+LISTED = 10
+
+
+def total(one: PropagatedDiff) -> Paragraph:
+    """The first line."""
+    every = counted(one.same_values + one.different_values, "value")
+    sides = f"{one.under_a} and {one.b}"
+    if one.different_values:
+        verb = "is" if one.different_values == 1 else "are"
+        text = (
+            f"{one.name}: {one.different_values:,} of {every} {verb} sharded differently {sides}, "
+            f"from {counted(len(one.beginnings), 'place')} on"
+        )
+    else:
+        text = f"{one.name}: {every}, sharded alike {sides}"
+    for only, label in ((one.only_a, one.a), (one.only_b, one.b)):
+        if only:
+            text += f"; {counted(only, 'value')} only in {label}"
+    return Paragraph(text, "good" if one.same else "bad", hang=2)
+
+
+def provenance(one: PropagatedDiff) -> Iterator[Paragraph]:
+    """How much each side is worth."""
+    for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b)):
+        named = label if label == side.partitioner else f"{label} under {side.partitioner}"
+        tone: Tone = "muted" if side.exactness == "exact" else "warning"
+        yield Paragraph(f"{named}: {side.exactness}, {source_words(side)}", tone, hang=2)
+
+
+def source_words(side: PropagationDocument) -> str:
+    """What a propagation was taken from, to go on a sentence with; the name of a dump left out."""
+    return side.source.rstrip(".").partition(": ")[0]
+
+
+def details(one: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
+    """Each beginning, and what follows from it; then what could not be compared, and notes."""
+    shown = one.beginnings if everything else one.beginnings[:LISTED]
+    for number, beginning in enumerate(shown, 1):
+        yield Paragraph("")
+        yield from _beginning(one, number, beginning, everything=everything)
+    rest = one.beginnings[len(shown) :]
+    if rest:
+        values = sum(beginning.values for beginning in rest)
+        yield Paragraph("")
+        yield Paragraph(
+            f"and {counted(len(rest), 'place')} more, with {counted(values, 'value')}: "
+            "--all lists everything",
+            "muted",
+        )
+    yield from remarks(one)
+
+
+def remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
+    """What could not be compared, and notes of both sides."""
+    notes = [
+        f"{label}: {note}"
+        for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b))
+        for note in side.notes
+    ]
+    if one.not_comparable or notes:
+        yield Paragraph("")
+    for reason, count in one.not_comparable.items():
+        yield Paragraph(f"{counted(count, 'value')} not compared: {reason}", "muted", hang=2)
+    for note in notes:
+        yield Paragraph(note, "muted", hang=2)
+
+
+def _beginning(
+    one: PropagatedDiff, number: int, beginning: Beginning, *, everything: bool
+) -> Iterator[Paragraph]:
+    first = beginning.begins
+    yield Paragraph(f"{number}. {title(first)}", "heading", hang=3)
+    width = max(len(one.a), len(one.b))
+    for label, text, words in (
+        (one.a, first.a, first.words_a),
+        (one.b, first.b, first.words_b),
+    ):
+        said = words if text in (words, REPLICATED) else f"{text}: {words}"
+        yield Paragraph(f"{label:<{width}}  {said}", indent=3, hang=width + 2)
+    if beginning.inputs:
+        sources = "; ".join(f"{source.name} {source.a}" for source in beginning.inputs)
+        yield Paragraph(f"computed from what is alike: {sources}", "muted", indent=3, hang=2)
+    if beginning.follows:
+        yield Paragraph(
+            f"{len(beginning.follows):,} more "
+            f"{'value follows' if len(beginning.follows) == 1 else 'values follow'} from it; all "
+            f"{beginning.values:,} take {size(beginning.bytes)}, of which a device holds "
+            f"{size(beginning.bytes_a)} {one.under_a}, {size(beginning.bytes_b)} {one.under_b}",
+            indent=3,
+            hang=2,
+        )
+    else:
+        yield Paragraph(
+            f"{size(beginning.bytes)}, of which a device holds {size(beginning.bytes_a)} "
+            f"{one.under_a}, {size(beginning.bytes_b)} {one.under_b}",
+            indent=3,
+            hang=2,
+        )
+    if everything:
+        for value in beginning.follows:
+            yield Paragraph(f"{title(value)}: {value.a} | {value.b}", indent=5, hang=2)
+
+
+def title(value: DifferingValue) -> str:
+    """What a value is called: its name, type and line."""
+    what = shape(value.shape, value.dtype) if value.shape is not None else value.dtype
+    where = "" if value.kind == "argument" else f" at {line_text(value.source)}"
+    return f"{value.name} {what}{where if value.source else ''}"
