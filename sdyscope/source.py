@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["SourceLocation", "innermost_line", "is_installed"]
+__all__ = ["SourceLocation", "innermost_line", "is_installed", "own_line"]
+
+_TOOL = os.path.join(Path(__file__).parent, "")
+_MODELS = os.path.join(_TOOL, "models", "")
+_STANDARD_LIBRARY = re.compile(r"[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +57,33 @@ def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocat
     return None
 
 
+def own_line(stack: Sequence[SourceLocation]) -> SourceLocation | None:
+    """The line of a call stack, innermost first, at which its program's author can do something.
+
+    A constraint that stands in Flax is the line of the model that calls Flax. Lines of installed
+    packages only count where there is no other; None for no stack.
+    """
+    for line in stack:
+        if line.file.startswith(_TOOL) and not line.file.startswith(_MODELS):
+            break  # What is further out called this tool, and did not write the program.
+        if _is_own(line.file):
+            return line
+    return stack[0] if stack else None
+
+
 def is_installed(file: str) -> bool:
     """Whether a file is an installed package's, by the names of Python's and Debian's folders."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+@lru_cache(1 << 12)
+def _is_own(file: str) -> bool:
+    """Whether a file is no package's, nor Python's, and no script that an installer made."""
+    path = Path(file)
+    return not (
+        is_installed(file)
+        or _STANDARD_LIBRARY.search(file)
+        or (path.parent.name == "bin" and not path.suffix)
+        or file.startswith("<frozen ")
+        or file == "<string>"
+    )

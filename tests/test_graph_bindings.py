@@ -380,8 +380,9 @@ def test_a_thawed_collector_has_nothing_more_to_walk():
     """What a build makes counts as old: the next allocation does not have all of it walked."""
     module = lowered("layers", "shardy")
     gc.collect()
+    started_with = gc.get_freeze_count()  # Python 3.12 has frozen some itself
     graph = build(module)
-    assert gc.get_freeze_count() == 0
+    assert gc.get_freeze_count() in (0, started_with)
     assert gc.get_count()[0] < len(graph.ops)
     gc.freeze()  # who froze something himself keeps it so
     frozen = gc.get_freeze_count()

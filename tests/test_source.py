@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sdyscope.source import SourceLocation, innermost_line
+import sdyscope
+from sdyscope.source import SourceLocation, innermost_line, own_line
 
 
 def test_text():
@@ -55,3 +56,38 @@ def test_a_library_is_only_blamed_where_there_is_no_other_line(tmp_path):
     line = innermost_line(caught.value, [])
     assert (line.file, line.function) == (__file__, "user")
     assert str(innermost_line(caught.value, [Path(__file__).parent])) == f"{path}:2"
+
+
+def stack(*files):
+    return [SourceLocation(file, line) for line, file in enumerate(files, 1)]
+
+
+def own(*files):
+    line = own_line(stack(*files))
+    return line and line.line
+
+
+FLAX = "/venv/lib/python3.11/site-packages/flax/linen/spmd.py"
+
+
+def test_the_line_that_called_a_library():
+    assert own(FLAX, "/home/me/model.py", "/home/me/train.py") == 2
+    assert own("/home/me/model.py", FLAX, "/home/me/train.py") == 1
+    assert own("<stdin>") == own("/tmp/ipykernel_7/1.py") == 1
+
+
+def test_where_all_is_installed_the_innermost_line_counts():
+    assert own() is None
+    assert own(FLAX, "<frozen runpy>") == 1
+    assert own(FLAX, "/venv/bin/train", "<string>") == 1
+    assert (
+        own(FLAX, "/usr/lib/python3.11/contextlib.py", "/usr/lib/python3/dist-packages/x.py") == 1
+    )
+
+
+def test_what_called_sdyscope_is_not_the_program():
+    here = Path(sdyscope.__file__).parent
+    assert own(FLAX, str(here / "stages" / "lower.py"), "/home/me/inspect.py") == 1
+    assert own(FLAX, str(here / "models" / "gpt.py"), str(here / "inspection.py")) == 1 + (
+        "site-packages" not in str(here)
+    )

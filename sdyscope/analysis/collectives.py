@@ -29,7 +29,7 @@ from sdyscope.hlo import (
 )
 from sdyscope.mesh import AxisRef, Mesh
 from sdyscope.replica_groups import CollectiveDeviceList, ReplicaGroups
-from sdyscope.source import SourceLocation
+from sdyscope.source import own_line
 
 __all__ = ["Collective", "Collectives", "Part", "Tags", "Tally", "collectives"]
 
@@ -262,7 +262,7 @@ class _Reader:
                     scope=scope,
                     primitive=primitive,
                     phase=phase_of(op_name, self.differentiated),
-                    source=next((_users_line(stack) for stack in stacks if stack), None),
+                    source=next((own_line(stack) for stack in stacks if stack), None),
                     tags=purpose.tags,
                     makers=purpose.makers,
                     argument=purpose.argument,
@@ -357,8 +357,3 @@ def _unflattened(computation: Computation, name: str) -> Instruction | None:
             break
         one = before
     return one
-
-
-def _users_line(stack: Sequence[SourceLocation]) -> SourceLocation:
-    """The innermost line outside installed packages, or the innermost there is."""
-    return next((line for line in stack if "site-packages" not in line.file), stack[0])

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sdyscope.analysis.scopes import scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import HloModule, Instruction, Shape
-from sdyscope.source import SourceLocation
+from sdyscope.source import SourceLocation, own_line
 
 __all__ = ["Rematerialization", "rematerializations"]
 
@@ -92,7 +92,7 @@ def _read(message: str, module: HloModule) -> Rematerialization:
         after=after,
         scope=scope,
         primitive=primitive,
-        source=stack[0] if stack else None,
+        source=own_line(stack),
         message=message,
         is_cut=_is_cut(rest),
     )

@@ -9,21 +9,22 @@ more name around it.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
-from sdyscope.source import SourceLocation
+from sdyscope.source import SourceLocation, own_line
 
 __all__ = ["UNKNOWN", "Location", "LocationReader", "call_site", "file_place", "fused", "named"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Location:
     """Where an op comes from.
 
     Attributes:
       scope: The scope path (`jit(step)/jvp(layer0)/dot_general`), a pytree path for arguments;
         empty when there is none.
-      frames: The call stack, innermost frame of user code first.
+      frames: The call stack without JAX's own frames, innermost first.
       names: All names around the frames, outermost first: the scope and any tags.
     """
 
@@ -31,10 +32,10 @@ class Location:
     frames: tuple[SourceLocation, ...] = ()
     names: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def source(self) -> SourceLocation | None:
-        """The innermost frame."""
-        return self.frames[0] if self.frames else None
+        """The innermost frame outside installed packages, or the innermost there is."""
+        return own_line(self.frames)
 
 
 UNKNOWN = Location()

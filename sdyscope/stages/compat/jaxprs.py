@@ -9,7 +9,7 @@ import jax
 from jax._src import core, source_info_util
 
 from sdyscope.program import Partitioner
-from sdyscope.source import SourceLocation
+from sdyscope.source import SourceLocation, own_line
 from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.signature import ShardMap
 
@@ -82,10 +82,13 @@ def without_mesh(equation: Any) -> Any:
 
 
 def user_frame(equation: Any) -> SourceLocation | None:
-    """The innermost line of an equation's traceback that is not JAX's own."""
-    frame = source_info_util.user_frame(equation.source_info.traceback)
-    if frame is None:
-        return None
+    """The line of the user's that an equation comes from, as `Location.source` is in the IR."""
     # The column as JAX writes it into the IR, where it is counted from 0.
-    column = max(frame.start_column, 0)
-    return SourceLocation(frame.file_name, frame.start_line, column, frame.function_name)
+    return own_line(
+        [
+            SourceLocation(
+                frame.file_name, frame.start_line, max(frame.start_column, 0), frame.function_name
+            )
+            for frame in source_info_util.user_frames(equation.source_info.traceback)
+        ]
+    )
