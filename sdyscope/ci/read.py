@@ -26,7 +26,7 @@ from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.ci.toml_places import nearest, toml_places
 from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.hardware import parse_hardware
-from sdyscope.mesh_config import MeshShape
+from sdyscope.mesh_config import MeshShape, parse_mesh_shape
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.mesh_config.read import read_toml
 from sdyscope.program import Partitioner
@@ -202,10 +202,7 @@ class _Reader:
                 "mesh and mesh-config both say what the mesh is.",
                 "Leave one of them out.",
             )
-        mesh = table.mesh
-        if mesh is not None:
-            sizes = tuple(mesh), tuple(mesh.values())
-            self.at(where("mesh"), lambda: MeshShape(*sizes))
+        mesh = self.mesh(table.mesh, where("mesh"))
         if (on := table.on) is not None:
             self.at(where("on"), lambda: parse_hardware(on))
         snapshot = table.snapshot
@@ -244,6 +241,19 @@ class _Reader:
             ignores=self.ignores(table.ignore, (*path, "ignore")),
             fail_on=table.fail_on,
         )
+
+    def mesh(self, value: Mapping[str, int] | str | None, path: TomlPath) -> dict[str, int] | None:
+        """Axis sizes in order, as a table or as --mesh takes them."""
+        if value is None:
+            return None
+
+        def shape() -> MeshShape:
+            if isinstance(value, str):
+                return parse_mesh_shape(value)
+            return MeshShape(tuple(value), tuple(value.values()))
+
+        found = self.at(path, shape)
+        return dict(zip(found.axis_names, found.ici, strict=True))
 
     def versions(self, value: str | tuple[str, ...], path: TomlPath) -> tuple[str, ...]:
         versions = (value,) if isinstance(value, str) else value

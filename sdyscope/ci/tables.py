@@ -83,7 +83,7 @@ class IgnoreTable(_Table, frozen=True, kw_only=True):
 class DefaultsTable(_Table, frozen=True):
     """``[tool.sdyscope.defaults]``: what all targets have unless they say otherwise."""
 
-    mesh: dict[str, int] | None = None
+    mesh: dict[str, int] | str | None = None
     mesh_config: str | None = None
     mesh_selector: str | None = None
     devices: str | int | None = None
@@ -112,7 +112,7 @@ WRITE: Mapping[str, str] = {
     "defaults": "[tool.sdyscope.defaults]",
     "targets": '[tool.sdyscope.targets.NAME] with target = "train.py:step"',
     "target": 'target = "train.py:step"',
-    "mesh": "mesh = { data = 4, model = 2 }",
+    "mesh": 'mesh = "data=4,model=2", or { data = 4, model = 2 }',
     "mesh-config": 'mesh-config = "mesh.toml"',
     "mesh-selector": 'mesh-selector = "tpu-v5p-4096"',
     "devices": "devices = 8",

@@ -59,7 +59,15 @@ def mesh(function: _Function) -> _Function:
     """
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, int] | None:
-        return None if value is None else _axes(value)
+        from sdyscope.mesh_config import parse_mesh_shape
+
+        if value is None:
+            return None
+        try:
+            shape = parse_mesh_shape(value)
+        except TargetError as error:
+            raise click.BadParameter(error.message[:1].lower() + error.message[1:]) from error
+        return dict(zip(shape.axis_names, shape.ici, strict=True))
 
     has_devices = any(
         parameter.name == "devices" for parameter in getattr(function, "__click_params__", ())
@@ -188,23 +196,3 @@ def _pair(word: str, form: str) -> tuple[str, str]:
     if not (key and equals and value):
         raise click.BadParameter(f"{word!r} does not have the form {form}.")
     return key, value
-
-
-def _axes(text: str) -> dict[str, int]:
-    axes: dict[str, int] = {}
-    for word in text.split(","):
-        axis, size = _pair(word, "axis=size, such as data=4,model=2")
-        if size != "-1" and not (size.isascii() and size.isdecimal() and int(size) > 0):
-            raise click.BadParameter(
-                f"the size of mesh axis {axis!r} is {size!r}, not a whole number from 1, or -1 "
-                "for what is left."
-            )
-        if axis in axes:
-            raise click.BadParameter(f"mesh axis {axis!r} is named twice.")
-        axes[axis] = int(size)
-    unknown = [axis for axis, size in axes.items() if size == -1]
-    if len(unknown) > 1:
-        raise click.BadParameter(
-            f"the sizes of {' and '.join(unknown)} are -1, and only one can be inferred."
-        )
-    return axes

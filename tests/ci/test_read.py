@@ -48,6 +48,9 @@ reason = "it is for eval"
 """
 
 
+MESH = "mesh = { data = 4, model = 2 }"
+
+
 @pytest.fixture
 def written(tmp_path):
     """Writes a configuration; returns the file."""
@@ -95,6 +98,16 @@ def test_all_that_can_be_written_is_read(written, tmp_path):
     assert [one.tensors for one in config.ignores] == ["*"]
 
 
+def test_a_mesh_can_be_written_as_for_the_command_line(written):
+    file = written(WHOLE.replace(MESH, 'mesh = "model=2, data=-1"'))
+    step = read_config(file).targets[0]
+    assert list(step.mesh.items()) == [("model", 2), ("data", -1)]
+    # Axes of budgets are looked up in it likewise.
+    file = written(WHOLE.replace(MESH, 'mesh = "data=8"'))
+    with pytest.raises(TargetError, match="no axis 'model'"):
+        read_config(file)
+
+
 def test_everything_has_its_line(written):
     config = read_config(written(WHOLE.replace("\n", "\r\n")))
     lines = WHOLE.split("\n")
@@ -139,6 +152,11 @@ def test_a_target_is_for_some_versions_of_jax(written, jax, is_for):
         ("count = 0", "count = -1", 23, ("'count' can't be that",)),
         ('"tpu:v5e:2x4"', '"v5e-8"', 13, ("names no hardware", "cpu:8")),
         ("model = 2", "model = -2", 12, ("model",)),
+        (MESH, 'mesh = "data=4;model=2"', 12, ("is '4;model=2', not a whole number",)),
+        (MESH, 'mesh = "data"', 12, ("'data' does not have the form axis=size",)),
+        (MESH, 'mesh = "data=4,data=2"', 12, ("'data' is named twice",)),
+        (MESH, "mesh = {}", 12, ("at least one axis",)),
+        (MESH, "mesh = 8", 12, ("'mesh' can't be that: expected", 'mesh = "data=4,model=2"')),
         ('"padded"', '""', 17, ("'reason' can't be that",)),
         (', reason = "padded"', "", 17, ("needs 'reason'",)),
         ('["0.9", "0.10"]', '">=0.9"', 32, ("'>=0.9' is no version of JAX", 'jax = "0.10"')),
