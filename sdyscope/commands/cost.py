@@ -2,77 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-import click
-
-from sdyscope.commands import compiled_file, opening, options, propagation
-from sdyscope.rates import parse_bandwidth, parse_latency
+from sdyscope.commands import compiled_file, opening, options, propagation, rates
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
-
-
-def _rates(
-    parse: Callable[[str], float],
-) -> Callable[[click.Context, click.Parameter, Sequence[str]], dict[str, float]]:
-    """Reads `AXIS=VALUE`, repeatable, as a dict."""
-    from sdyscope.errors import TargetError
-
-    def read(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, float]:
-        found: dict[str, float] = {}
-        for word in words:
-            axis, equals, value = (part.strip() for part in word.partition("="))
-            if not (axis and equals and value):
-                raise click.BadParameter(f"{word!r} does not have the form AXIS=VALUE.")
-            if axis in found:
-                raise click.BadParameter(f"mesh axis {axis!r} is named twice.")
-            try:
-                found[axis] = parse(value)
-            except TargetError as error:
-                raise click.BadParameter(str(error).replace("\n", " ")) from error
-        return found
-
-    return read
 
 
 @options.command()
 @options.target
 @options.mesh
 @options.on
-@click.option(
-    "--partitioner",
-    type=click.Choice(list(options.PARTITIONERS)),
-    help="Under which to compile. By default shardy, or what a file is written for.",
-)
-@click.option(
-    "--bandwidth",
-    "bandwidths",
-    multiple=True,
-    metavar="AXIS=RATE",
-    callback=_rates(parse_bandwidth),
-    help="What a device sends over a mesh axis, such as model=90GB/s, 84GiB/s or 400Gbit/s, in "
-    "place of the table of hardware. Can be repeated.",
-)
-@click.option(
-    "--latency",
-    "latencies",
-    multiple=True,
-    metavar="AXIS=TIME",
-    callback=_rates(parse_latency),
-    help="What a hop over a mesh axis takes, such as model=1us. Can be repeated.",
-)
+@options.one_partitioner("Under which to compile.")
+@rates.bandwidths("what the table of hardware says")
+@rates.latencies
 @options.settings
 @opening.module
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=8,
-    show_default=True,
-    metavar="N",
-    help="How many scopes to show; 0 for all.",
-)
+@options.top(8, "scopes to show")
 @options.json
 def command(
     target: str,

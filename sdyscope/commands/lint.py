@@ -21,11 +21,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 @click.argument("target", metavar="TARGET", required=False)
 @options.mesh
 @options.on
-@click.option(
-    "--partitioner",
-    type=click.Choice(list(options.PARTITIONERS)),
-    help="Under which to look. By default shardy, or what a file is written for.",
-)
+@options.one_partitioner("Under which to look.")
 @options.settings
 @opening.module
 @click.option(

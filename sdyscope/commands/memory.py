@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from sdyscope.commands import compiled_file, opening, options, propagation
 
 if TYPE_CHECKING:
@@ -18,21 +16,10 @@ if TYPE_CHECKING:
 @options.target
 @options.mesh
 @options.on
-@click.option(
-    "--partitioner",
-    type=click.Choice(list(options.PARTITIONERS)),
-    help="Under which to compile. By default shardy, or what a file is written for.",
-)
+@options.one_partitioner("Under which to compile.")
 @options.settings
 @opening.module
-@click.option(
-    "--top",
-    type=click.IntRange(min=0),
-    default=10,
-    show_default=True,
-    metavar="N",
-    help="How many rows to show of what could be sharded further; 0 for all.",
-)
+@options.top(10, "rows to show of what could be sharded further")
 @options.json
 def command(
     target: str,

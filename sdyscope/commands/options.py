@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar, get_args
 
 import click
@@ -127,6 +128,22 @@ def partitioner(default: str = "both") -> Callable[[_Function], _Function]:
     )
 
 
+def one_partitioner(
+    about: str, otherwise: str = "shardy, or what a file is written for"
+) -> Callable[[_Function], _Function]:
+    """`--partitioner` where most often one is looked at; `partitioner` is None where none is named.
+
+    Args:
+      about: what it is for, a sentence of the option's help.
+      otherwise: what is looked at without the option.
+    """
+    return click.option(
+        "--partitioner",
+        type=click.Choice(list(PARTITIONERS)),
+        help=f"{about} By default {otherwise}.",
+    )
+
+
 def on(function: _Function) -> _Function:
     """`--on tpu:v5e:4x4`, what to compile for; the parameter `on` is a `Hardware`, or None."""
 
@@ -159,17 +176,27 @@ def on_each(function: _Function) -> _Function:
 
 
 def _hardware(word: str) -> Hardware:
-    try:
+    with usage():
         return parse_hardware(word)
-    except TargetError as error:
-        raise click.BadParameter(str(error).replace("\n", " ")) from error
+
+
+def top(default: int, what: str) -> Callable[[_Function], _Function]:
+    """`--top N`, how many rows of a table to show; 0 for all."""
+    return click.option(
+        "--top",
+        type=click.IntRange(min=0),
+        default=default,
+        show_default=True,
+        metavar="N",
+        help=f"How many {what}; 0 for all.",
+    )
 
 
 def settings(function: _Function) -> _Function:
     """`--set key=value`, repeatable; the parameter `settings` is a dict of text values."""
 
     def read(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, str]:
-        return dict(_pair(word, "key=value") for word in words)
+        return dict(pair(word, "key=value") for word in words)
 
     return click.option(
         "--set",
@@ -191,7 +218,25 @@ def json(function: _Function) -> _Function:
     )(function)
 
 
-def _pair(word: str, form: str) -> tuple[str, str]:
+@contextlib.contextmanager
+def usage() -> Iterator[None]:
+    """Reads the value of an option: what a parser refuses is wrong usage.
+
+    Raises:
+      click.BadParameter: in place of a `TargetError`.
+    """
+    try:
+        yield
+    except TargetError as error:
+        raise click.BadParameter(str(error).replace("\n", " ")) from error
+
+
+def pair(word: str, form: str) -> tuple[str, str]:
+    """A word of the form `KEY=VALUE`.
+
+    Raises:
+      click.BadParameter: it has another form.
+    """
     key, equals, value = (part.strip() for part in word.partition("="))
     if not (key and equals and value):
         raise click.BadParameter(f"{word!r} does not have the form {form}.")

@@ -16,14 +16,8 @@ if TYPE_CHECKING:
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
-def partitioner(function: _Function) -> _Function:
-    """`--partitioner`, by default Shardy, or what a file is written for: then it is None."""
-    return click.option(
-        "--partitioner",
-        type=click.Choice(list(options.PARTITIONERS)),
-        help="Whose decisions to look at; GSPMD's need a compile by XLA. By default shardy, or "
-        "what a file is written for.",
-    )(function)
+#: `--partitioner`, by default Shardy, or what a file is written for: then it is None.
+partitioner = options.one_partitioner("Whose decisions to look at; GSPMD's need a compile by XLA.")
 
 
 def what_if(function: _Function) -> _Function:

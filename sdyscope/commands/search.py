@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options, propagation
-from sdyscope.errors import TargetError
-from sdyscope.rates import parse_bandwidth, parse_size
+from sdyscope.commands import opening, options, propagation, rates
+from sdyscope.rates import parse_size
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
@@ -26,23 +24,8 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
 
 
 def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | None:
-    try:
+    with options.usage():
         return None if value is None else parse_size(value)
-    except TargetError as error:
-        raise click.BadParameter(str(error).replace("\n", " ")) from error
-
-
-def _bandwidths(_: click.Context, __: click.Parameter, words: Sequence[str]) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for word in words:
-        axis, equals, value = (part.strip() for part in word.partition("="))
-        if not (axis and equals and value):
-            raise click.BadParameter(f"{word!r} does not have the form AXIS=RATE.")
-        try:
-            found[axis] = parse_bandwidth(value)
-        except TargetError as error:
-            raise click.BadParameter(str(error).replace("\n", " ")) from error
-    return found
 
 
 @options.command()
@@ -97,15 +80,7 @@ def _bandwidths(_: click.Context, __: click.Parameter, words: Sequence[str]) -> 
     help="Candidates to compile at most, until one is confirmed; 0 for none.",
 )
 @options.on
-@click.option(
-    "--bandwidth",
-    "bandwidths",
-    multiple=True,
-    metavar="AXIS=RATE",
-    callback=_bandwidths,
-    help="What a device sends over a mesh axis, such as model=90GB/s. Can be repeated. By default "
-    "all axes count alike.",
-)
+@rates.bandwidths("all axes count alike")
 @click.option(
     "--flops-per-byte",
     type=click.FloatRange(min=0),

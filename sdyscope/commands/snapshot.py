@@ -50,11 +50,7 @@ def _read_stages(
     help=f"Which stages: {', '.join(_STAGES)}. By default what the file has, or the first three.",
 )
 @options.mesh
-@click.option(
-    "--partitioner",
-    type=click.Choice(list(options.PARTITIONERS)),
-    help="Under which. By default what the file has, or shardy.",
-)
+@options.one_partitioner("Under which.", "what the file has, or shardy")
 @options.on
 @options.settings
 @opening.module

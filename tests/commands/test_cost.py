@@ -85,7 +85,7 @@ def test_a_loop_of_unknown_length_is_told(sdyscope, tmp_path):
     ("words", "said"),
     [
         (("--bandwidth", "model=90"), "'90' is no bandwidth. Write 90GB/s"),
-        (("--bandwidth", "model"), "'model' does not have the form AXIS=VALUE"),
+        (("--bandwidth", "model"), "'model' does not have the form AXIS=RATE"),
         (("--bandwidth", "a=1GB/s", "--bandwidth", "a=2GB/s"), "mesh axis 'a' is named twice"),
         (("--latency", "model=1GB/s"), "'1GB/s' is no latency. Write 1us"),
     ],
