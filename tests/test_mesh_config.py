@@ -1,8 +1,12 @@
 """Shapes with an inferred size, rules by hardware, merged defaults and mappings."""
 
+import copy
+import dataclasses
 import math
+import pickle
 import re
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -68,7 +72,7 @@ def test_a_product_is_the_devices_or_it_is_said(full, data, devices):
     if devices % known == 0:
         assert math.prod(shape.over(devices).shape) == devices
     else:
-        with pytest.raises(TargetError, match=f"does not divide {devices} devices"):
+        with pytest.raises(TargetError, match=f"does not divide {devices} device"):
             shape.over(devices)
 
 
@@ -88,22 +92,36 @@ def test_a_hybrid_shape_multiplies_slices_and_devices_of_a_slice(pairs):
     [
         (lambda: MeshShape((), ()), "at least one axis"),
         (lambda: MeshShape(("a", "a"), (1, 2)), "'a' is named twice"),
-        (lambda: MeshShape(("a", ""), (1, 2)), "'' is no name of a mesh axis"),
-        (lambda: MeshShape(("a", "b"), (2,)), "2 mesh axes and 1 sizes"),
-        (lambda: MeshShape(("a",), (2,), (1, 2)), "1 mesh axes and 2 DCN sizes"),
+        (lambda: MeshShape(("a", ""), (1, 2)), "The name of a mesh axis is empty"),
+        (lambda: MeshShape(("a", 3), (1, 2)), "3 is no name of a mesh axis"),
+        (lambda: MeshShape("data", (2,)), "are 'data', not a list of names"),
+        (lambda: mesh_shape_from_axes("ab", a=2), "are 'ab', not a list of names"),
+        (lambda: MeshShape(("a",), 4), "sizes of the mesh axes are 4, not a list of whole numbers"),
+        (lambda: MeshShape(("a",), "4"), "sizes of the mesh axes are '4', not a list of whole"),
+        (lambda: MeshShape(("a", "b"), (2,)), "There are 2 mesh axes and 1 size."),
+        (lambda: MeshShape(("a",), (2,), (1, 2)), "There is 1 mesh axis and 2 DCN sizes."),
         (lambda: MeshShape(("a",), (0,)), "'a' is 0, not a whole number from 1, or -1"),
         (lambda: MeshShape(("a",), (-2,)), "'a' is -2, not"),
         (lambda: MeshShape(("a",), (True,)), "'a' is True, not"),
         (lambda: MeshShape(("a",), ("2",)), "'a' is '2', not"),
         (lambda: MeshShape(("a", "b"), (-1, -1)), "sizes of a and b are -1, and only one"),
         (lambda: MeshShape(("a", "b"), (1, 2), (-1, -1)), "DCN sizes of a and b are -1"),
+        (lambda: MeshShape(("a", "b"), (-1, -1), (1, 2)), "ICI sizes of a and b are -1"),
+        (lambda: MeshShape(("a",), (np.array([1, 2]),)), "not a whole number"),
         (lambda: mesh_shape_from_axes(fdsp=2), "no axis 'fdsp'.\nDid you mean 'fsdp'?"),
         (lambda: mesh_shape_from_axes(("x",), qqq=2), "no axis 'qqq'.\nIt has x."),
         (lambda: MeshShape(("a", "b"), (2, 4)).over(9), "a=2 x b=4 = 8, and there are 9 devices"),
         (lambda: MeshShape(("a", "b"), (-1, 3)).over(8), "size of a can't be inferred: b=3 does"),
         (lambda: MeshShape(("a",), (1,)).over(2), "The sizes are all 1, and there are 2 devices"),
         (lambda: MeshShape(("a",), (-1,)).over(9, 2), "9 devices can't be 2 slices"),
-        (lambda: MeshShape(("a",), (-1,)).over(0), "0 devices can't be 1 slices"),
+        (lambda: MeshShape(("a",), (-1,)).over(0), "number of devices is 0, not a whole number"),
+        (lambda: MeshShape(("a",), (-1,)).over(8.0), "number of devices is 8.0, not a whole"),
+        (lambda: MeshShape(("a",), (-1,)).over("8"), "number of devices is '8', not a whole"),
+        (lambda: MeshShape(("a",), (-1,)).over(8, 0), "number of slices is 0, not a whole number"),
+        (
+            lambda: MeshShape(("a", "b"), (2, 2), (2, 1)).over(8),
+            "The DCN sizes are a=2, and there is 1 slice.\nSay how many slices there are",
+        ),
         (
             lambda: MeshShape(("a", "b"), (3, 4)).over(12, 2),
             "first axis with more than one device, a=3, can't be split over 2 slices",
@@ -121,6 +139,14 @@ def test_a_hybrid_shape_multiplies_slices_and_devices_of_a_slice(pairs):
 def test_what_is_wrong_with_a_shape_is_said(make, words):
     with pytest.raises(TargetError, match=re.escape(words)):
         make()
+
+
+def test_lists_and_numpy_numbers_are_as_good_as_tuples_and_ints():
+    shape = MeshShape(["a", "b"], [np.int64(-1), np.int32(2)])
+    assert shape == MeshShape(("a", "b"), (-1, 2))
+    assert hash(shape) == hash(MeshShape(("a", "b"), (-1, 2)))
+    found = shape.over(np.prod([4, 2]))
+    assert [(type(size), size) for size in found.shape] == [(int, 4), (int, 2)]
 
 
 # --- Rules ----------------------------------------------------------------------------------------
@@ -175,8 +201,18 @@ def test_what_is_wrong_with_rules_is_said():
         TargetError, match="mesh rule 'b' is about the axes y, and others are about x"
     ):
         MeshRules(shape, (MeshRule("b", MeshShape(("y",), (1,))),))
+    turned = MeshRule("b", MeshShape(("y", "x"), (1, 1)))
+    with pytest.raises(TargetError, match="is about the axes y, x, and others are about x, y"):
+        MeshRules(MeshShape(("x", "y"), (1, 1)), [turned])
+    with pytest.raises(TargetError, match="The pattern of a mesh rule is 3, not a text"):
+        MeshRule(3, shape)
+    with pytest.raises(TargetError, match=r"The shape of the mesh rule 'a' is .*, not a MeshShape"):
+        MeshRule("a", {"x": 1})
     only = MeshRules(None, (MeshRule("a", shape), MeshRule("b", shape)))
-    with pytest.raises(TargetError, match=r"No mesh rule matches 'c'.*\nSelect one of a, b."):
+    with pytest.raises(
+        TargetError,
+        match=r"No mesh rule matches 'c'.*\nSelect with a name that matches 'a' or 'b'.",
+    ):
         only.select("c")
     with pytest.raises(TargetError, match="only mesh rules"):
         only.select()
@@ -278,6 +314,16 @@ def test_merged_axes_always_make_the_devices(axes, slices, more):
             "maps 'position' to 'contxt', and the mesh has no such axis.\nDid you mean 'context'?",
         ),
         ({"compute_mapping": {"batch": ["data", "data"]}}, "maps 'batch' to 'data' twice"),
+        ({"axes": [1]}, "axes is [1], not a table of names and values"),
+        ({"axes": {2: 2}}, "2 is no name of a mesh axis"),
+        ({"axes": {"": 2}}, "The name of a mesh axis is empty"),
+        ({"shared_mapping": {3: "data"}}, "3 is no name of a logical axis"),
+        (
+            {"shared_mapping": {"mlp": None}},
+            "maps 'mlp' to None, which is no mesh axis and no list",
+        ),
+        ({"shared_mapping": {"mlp": None}}, "To leave it whole, map it to []."),
+        ({"batch_axis_name": 3}, "batch_axis_name is 3, not the name of a logical axis"),
         ({"param_mapping": {"embed": 3}}, "maps 'embed' to 3, which is no mesh axis"),
         ({"param_mapping": {"embed": ["data", 3]}}, "which is no mesh axis and no list of them"),
     ],
@@ -297,3 +343,16 @@ def test_an_axis_used_twice_on_one_tensor():
         mapping.partition_spec(("heads", "mlp"), "w")
     with pytest.raises(TargetError, match="Give the two dimensions 'mlp' different names"):
         mapping.partition_spec(("mlp", "mlp"))
+    with pytest.raises(TargetError, match="The logical axes are 'mlp', not a list of names"):
+        mapping.partition_spec("mlp")
+
+
+def test_a_mapped_mesh_can_be_copied_pickled_and_compared():
+    config = MappedMesh(axes={"context": 2}, shared_mapping={"position": "context"})
+    assert pickle.loads(pickle.dumps(config)) == copy.deepcopy(config) == config
+    assert dataclasses.asdict(config)["axes"] == {"context": 2}
+    assert config == MappedMesh(axes={"context": 2}, shared_mapping={"position": ["context"]})
+    given = {"model": 2}
+    config = MappedMesh(axes=given)
+    given["model"] = 4
+    assert config.axes == {"model": 2}

@@ -52,11 +52,22 @@ def test_a_batch_axis_of_another_name():
 def test_a_mesh_axis_that_is_used_twice():
     tensors = (*PARAMETERS, LogicalTensor("both", ("heads", "mlp")))
     found = mapping_findings(MappedMesh(), tensors)
-    assert rules(found) == [("mesh-axis-used-twice", "error")] * 2
-    assert {finding.tensor for finding in found} == {"both"}
-    assert found[0].message.startswith("param_mapping shards both [heads, mlp]")
-    assert found[1].message.startswith("compute_mapping shards both [heads, mlp]")
-    assert "Map 'mlp' to another mesh axis" in found[0].hint
+    assert rules(found) == [("logical-axes-collide", "error")]
+    assert found[0].tensor == "both"
+    assert found[0].message == (
+        "param_mapping and compute_mapping shard both [heads, mlp] over the mesh axis 'model' "
+        "twice, for heads and mlp."
+    )
+    assert found[0].hint.startswith("Map 'mlp' to another mesh axis in shared_mapping")
+
+
+def test_a_mesh_axis_that_is_used_twice_under_one_mapping():
+    config = MappedMesh(axes={"seq": 2}, compute_mapping={"embed": "model", "vocab": "model"})
+    *_, found = mapping_findings(config, [LogicalTensor("up", ("embed", "mlp"))])
+    assert found.message.startswith("compute_mapping shards up [embed, mlp]")
+    assert "'mlp' to another mesh axis in compute_mapping" in found.hint
+    *_, found = mapping_findings(config, [LogicalTensor("three", ("embed", "mlp", "vocab"))])
+    assert "'model' 3 times, for embed, mlp and vocab." in found.message
 
 
 def test_a_parameter_that_stays_whole():
@@ -72,12 +83,28 @@ def test_a_dimension_that_does_not_divide_names_the_mapping():
     config = MappedMesh()
     odd = (LogicalTensor("up", ("embed", "mlp"), (63, 256)), *PARAMETERS[1:])
     (found,) = mapping_findings(config, odd, sizes=config.over(8).sizes)
-    assert (found.rule, found.severity, found.tensor) == ("not-divisible", "error", "up")
+    assert (found.rule, found.severity, found.tensor) == ("logical-not-divisible", "error", "up")
     assert "Under param_mapping, dimension 'embed' of up has size 63" in found.message
     assert "into 8 over data=8" in found.message
     assert "Under compute_mapping it does divide" in found.hint
 
 
+def test_a_dimension_that_divides_under_neither_mapping_is_said_once():
+    config = MappedMesh(axes={"model": 2})
+    odd = (LogicalTensor("up", ("embed", "mlp"), (64, 63)), *PARAMETERS[1:])
+    (found,) = mapping_findings(config, odd, sizes=config.over(8).sizes)
+    assert found.message.startswith("Under param_mapping and compute_mapping, dimension 'mlp'")
+    assert "it does divide" not in found.hint
+
+
 def test_sizes_fit_the_axes():
-    with pytest.raises(TargetError, match="up has 2 logical axes and 1 sizes"):
+    with pytest.raises(TargetError, match="up has 2 logical axes and 1 size"):
         LogicalTensor("up", ("embed", "mlp"), (64,))
+    with pytest.raises(TargetError, match="The logical axes of up are 'embed', not a list of"):
+        LogicalTensor("up", "embed")
+    assert LogicalTensor("up", ["embed"], [64]) == LogicalTensor("up", ("embed",), (64,))
+
+
+def test_sizes_are_those_of_the_mesh():
+    with pytest.raises(TargetError, match="The sizes lack the mesh axis 'replica'"):
+        mapping_findings(MappedMesh(), PARAMETERS, sizes={"replica_dcn": 1, "data": 8, "model": 1})

@@ -14,9 +14,13 @@ import click
 
 from sdyscope.errors import TargetError
 from sdyscope.hardware import Hardware
+from sdyscope.words import listed
 
 if TYPE_CHECKING:
-    from sdyscope.mesh_config import MeshShape
+    from sdyscope.mesh_config import MeshRules, MeshShape
+
+#: What a configuration says that commands do not use.
+_MAPPINGS = ("shared_mapping", "compute_mapping", "param_mapping")
 
 #: TPUs whose chips are two devices; docs/hardware.md.
 _TWO_A_CHIP = ("v2", "v3", "v4", "tpu7x")
@@ -127,10 +131,9 @@ def chosen_mesh(
         return dict(mesh)
     found = shape.over(**_devices(shape, devices, parameters))
     if found.mesh.device_ids is not None:
-        click.echo(
-            f"note: on {found.slices} slices JAX puts the devices of {found} in another order "
-            "than that of their numbers; here they are in order, so that other axes cross slices.",
-            err=True,
+        _note(
+            f"on {found.slices:,} slices JAX puts the devices of {found} in another order than "
+            "that of their numbers; here they are in order, so that other axes cross slices."
         )
     return found.sizes
 
@@ -168,6 +171,8 @@ def _shape(
         raise TargetError(
             "--mesh and --mesh-config both say what the mesh is.", hint="Leave one of them out."
         )
+    if not config:
+        raise TargetError("--mesh-config names no file.", hint="Name one: FILE or FILE:SECTION.")
     path, section = _place(config)
     found = read_mesh_config(path, section)
     if isinstance(found, MappedMesh):
@@ -177,21 +182,36 @@ def _shape(
                 file=path,
                 hint="Leave --mesh-selector out.",
             )
+        given = [name for name in _MAPPINGS if getattr(found, name)]
+        if given and not quiet:
+            _note(
+                f"commands take the mesh of {path}, and not its {listed(given)}: that is for "
+                "programs with named axes."
+            )
         return found.mesh_shape
-    if (
-        not quiet
-        and selector is not None
-        and found.match(selector) is None
-        and found.mesh_shape is not None
-    ):
-        click.echo(
-            f"note: no mesh rule of {path} matches {selector!r}; its mesh_shape is used.", err=True
-        )
+    if selector is not None and not quiet:
+        _note_rules(found, path, selector)
     try:
         return found.select(selector)
     except TargetError as error:
         error.file = path
         raise
+
+
+def _note_rules(rules: MeshRules, path: str, selector: str) -> None:
+    """Says what a selector does that one may not expect: no rule matches, or several do."""
+    matching = [repr(rule.pattern) for rule in rules.matching(selector)]
+    if len(matching) > 1:
+        _note(
+            f"{len(matching)} mesh rules of {path} match {selector!r}, {listed(matching)}; the "
+            "first is used."
+        )
+    elif not matching and rules.mesh_shape is not None:
+        _note(f"no mesh rule of {path} matches {selector!r}; its mesh_shape is used.")
+
+
+def _note(words: str) -> None:
+    click.echo(f"note: {words}", err=True)
 
 
 def _place(config: str) -> tuple[str, str | None]:

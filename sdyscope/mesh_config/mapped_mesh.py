@@ -6,11 +6,18 @@ import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from sdyscope.errors import TargetError
-from sdyscope.mesh_config.mesh_shape import MeshShape, SizedMeshShape, check_size
+from sdyscope.mesh_config.mesh_shape import (
+    MeshShape,
+    SizedMeshShape,
+    check_name,
+    check_size,
+    names_of,
+)
 from sdyscope.sharding import PartitionSpec
+from sdyscope.words import listed
 
 MappingName: TypeAlias = Literal["compute_mapping", "param_mapping"]
 """For the forward and backward pass, or for parameters and optimizer state at rest."""
@@ -49,11 +56,14 @@ class AxisMapping:
             tensor: what to call it in an error.
 
         Raises:
-            TargetError: two dimensions would be sharded over the same mesh axis.
+            TargetError: two dimensions would be sharded over the same mesh axis, or the dimensions
+                are no list of names.
         """
+        logical = names_of(logical, "The logical axes", "embed")
         for axis, dims in self.repeated(logical):
             raise TargetError(
-                self.repeated_words(axis, dims, logical, tensor), hint=repeated_hint(dims, self)
+                repeated_words([self.name], axis, dims, logical, tensor),
+                hint=repeated_hint([self.name], dims),
             )
         return PartitionSpec.of(*(self.axes.get(dim, ()) for dim in logical))
 
@@ -65,22 +75,23 @@ class AxisMapping:
                 used.setdefault(axis, []).append(dim)
         return ((axis, tuple(dims)) for axis, dims in used.items() if len(dims) > 1)
 
-    def repeated_words(
-        self, axis: str, dims: Sequence[str], logical: Sequence[str], tensor: str = ""
-    ) -> str:
-        """The sentence that a mesh axis is used twice."""
-        what = f"{tensor} [{', '.join(logical)}]" if tensor else f"[{', '.join(logical)}]"
-        return (
-            f"{self.name} shards {what} over the mesh axis {axis!r} twice, for "
-            f"{' and '.join(dims)}."
-        )
+
+def repeated_words(
+    where: Sequence[str], axis: str, dims: Sequence[str], logical: Sequence[str], tensor: str = ""
+) -> str:
+    """The sentence that a mesh axis is used twice, under these mappings."""
+    what = f"{tensor} [{', '.join(logical)}]" if tensor else f"[{', '.join(logical)}]"
+    verb = "shards" if len(where) == 1 else "shard"
+    times = "twice" if len(dims) == 2 else f"{len(dims)} times"
+    return f"{listed(where)} {verb} {what} over the mesh axis {axis!r} {times}, for {listed(dims)}."
 
 
-def repeated_hint(dims: Sequence[str], mapping: AxisMapping) -> str:
-    """What to do about a mesh axis that is used twice."""
+def repeated_hint(where: Sequence[str], dims: Sequence[str]) -> str:
+    """What to do about a mesh axis that is used twice, under these mappings."""
     if len(set(dims)) == 1:
         return f"Give the two dimensions {dims[0]!r} different names, and map one of them."
-    return f"Map {dims[-1]!r} to another mesh axis in {mapping.name}, or to none: []."
+    mapping = where[0] if len(where) == 1 else "shared_mapping"
+    return f"Map {dims[-1]!r} to another mesh axis in {mapping}, or to none: []."
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +126,11 @@ class MappedMesh:
     batch_axis_name: str | None = "batch"
 
     def __post_init__(self) -> None:
-        for name in ("axes", "dcn_axes", "shared_mapping", "compute_mapping", "param_mapping"):
-            object.__setattr__(self, name, MappingProxyType(dict(getattr(self, name))))
-        for axes, kind in ((self.axes, "ICI "), (self.dcn_axes, "DCN ")):
-            for name, size in axes.items():
-                check_size(name, size, kind)
+        # Plain dicts: they can be copied and pickled.
+        for where, kind in (("axes", "ICI "), ("dcn_axes", "DCN ")):
+            given = _table(getattr(self, where), where, "a mesh axis")
+            sizes = {name: check_size(name, size, kind) for name, size in given.items()}
+            object.__setattr__(self, where, sizes)
         for name in _merged(DEFAULT_AXES, self.axes):
             if name in _merged(DEFAULT_DCN_AXES, self.dcn_axes):
                 raise TargetError(
@@ -130,32 +141,42 @@ class MappedMesh:
             unknown = [name for name, size in axes.items() if size == -1]
             if len(unknown) > 1:
                 raise TargetError(
-                    f"The {kind} sizes of {' and '.join(unknown)} are -1, and only one of them can "
+                    f"The {kind} sizes of {listed(unknown)} are -1, and only one of them can "
                     "absorb what is left.",
                     hint=f"Give all but one of them a size, such as {unknown[0]} = 1.",
                 )
         for where in ("shared_mapping", "compute_mapping", "param_mapping"):
-            for logical, physical in getattr(self, where).items():
-                self._check(where, logical, physical)
+            given = _table(getattr(self, where), where, "a logical axis")
+            mapping = {name: self._checked(where, name, over) for name, over in given.items()}
+            object.__setattr__(self, where, mapping)
+        name = self.batch_axis_name
+        if name is not None and (not isinstance(name, str) or not name):
+            raise TargetError(f"batch_axis_name is {name!r}, not the name of a logical axis.")
 
-    def _check(self, where: str, logical: str, physical: object) -> None:
+    def _checked(self, where: str, logical: str, physical: object) -> tuple[str, ...]:
+        """The mesh axes that a logical axis is mapped to."""
         named = (physical,) if isinstance(physical, str) else physical
         if not isinstance(named, list | tuple) or not all(isinstance(axis, str) for axis in named):
             raise TargetError(
                 f"{where} maps {logical!r} to {physical!r}, which is no mesh axis and no list of "
-                "them."
+                "them.",
+                hint="To leave it whole, map it to []." if physical is None else None,
             )
         known = self.mesh_shape.axis_names
-        for axis in _axes(named):
+        for axis in named:
             if axis not in known:
                 close = difflib.get_close_matches(axis, known, n=1)
                 has = f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}."
                 raise TargetError(
                     f"{where} maps {logical!r} to {axis!r}, and the mesh has no such axis.",
-                    hint=f"{has} Else add {axis!r} to axes.",
+                    hint=f"{has} Else add {axis!r} to axes." if axis else has,
                 )
             if named.count(axis) > 1:
-                raise TargetError(f"{where} maps {logical!r} to {axis!r} twice.")
+                raise TargetError(
+                    f"{where} maps {logical!r} to {axis!r} twice.",
+                    hint=f"Leave one {axis!r} out.",
+                )
+        return tuple(named)
 
     @property
     def ici_axes(self) -> dict[str, int]:
@@ -187,20 +208,23 @@ class MappedMesh:
         mapping = self._shared()
         if self.batch_axis_name is not None:
             mapping.setdefault(self.batch_axis_name, BATCH_AXES)
-        return AxisMapping("compute_mapping", mapping | _normal(self.compute_mapping))
+        return AxisMapping("compute_mapping", {**mapping, **self.compute_mapping})
 
     @property
     def resolved_param_mapping(self) -> AxisMapping:
-        """For storage: shared, then the parameters' defaults, then the parameters' own."""
+        """For storage: shared, then the parameters' defaults, then the parameters' own.
+
+        What ``shared_mapping`` is given for ``embed`` stands before the default.
+        """
         defaults = {
             name: axes
             for name, axes in DEFAULT_PARAM_MAPPING.items()
             if name not in self.shared_mapping
         }
-        return AxisMapping("param_mapping", self._shared() | defaults | _normal(self.param_mapping))
+        return AxisMapping("param_mapping", {**self._shared(), **defaults, **self.param_mapping})
 
     def _shared(self) -> dict[str, tuple[str, ...]]:
-        return dict(DEFAULT_SHARED_MAPPING) | _normal(self.shared_mapping)
+        return {**DEFAULT_SHARED_MAPPING, **self.shared_mapping}
 
 
 def _merged(defaults: Mapping[str, int], given: Mapping[str, int]) -> dict[str, int]:
@@ -221,9 +245,19 @@ def _absorbing(
     return merged
 
 
-def _axes(physical: _Physical) -> tuple[str, ...]:
-    return (physical,) if isinstance(physical, str) else tuple(physical)
+def _table(value: Any, where: str, what: str) -> Mapping[str, Any]:
+    """Checks that something is a table by name.
 
+    Args:
+        value: it.
+        where: what it is called.
+        what: what its names are the names of.
 
-def _normal(mapping: Mapping[str, _Physical]) -> dict[str, tuple[str, ...]]:
-    return {logical: _axes(physical) for logical, physical in mapping.items()}
+    Raises:
+        TargetError: it is none, or has something else in the place of a name.
+    """
+    if not isinstance(value, Mapping):
+        raise TargetError(f"{where} is {value!r}, not a table of names and values.")
+    for name in value:
+        check_name(name, what)
+    return value

@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sdyscope.errors import TargetError
 from sdyscope.findings import Finding
-from sdyscope.mesh_config.mapped_mesh import AxisMapping, MappedMesh, MappingName, repeated_hint
+from sdyscope.mesh_config.mapped_mesh import (
+    AxisMapping,
+    MappedMesh,
+    MappingName,
+    repeated_hint,
+    repeated_words,
+)
+from sdyscope.mesh_config.mesh_shape import names_of
+from sdyscope.words import counted, listed
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +30,7 @@ class LogicalTensor:
         shape: size of each dimension; None if it is not known.
 
     Raises:
-        TargetError: there are more sizes than axes, or fewer.
+        TargetError: there are more sizes than axes, or fewer, or the axes are no list of names.
     """
 
     name: str
@@ -30,9 +38,15 @@ class LogicalTensor:
     shape: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.shape is not None and len(self.shape) != len(self.axes):
+        axes = names_of(self.axes, f"The logical axes of {self.name}", "embed")
+        object.__setattr__(self, "axes", axes)
+        if self.shape is None:
+            return
+        object.__setattr__(self, "shape", tuple(self.shape))
+        if len(self.shape) != len(axes):
             raise TargetError(
-                f"{self.name} has {len(self.axes)} logical axes and {len(self.shape)} sizes."
+                f"{self.name} has {counted(len(axes), 'logical axis', 'logical axes')} and "
+                f"{counted(len(self.shape), 'size')}."
             )
 
 
@@ -41,7 +55,7 @@ def mapping_findings(
     parameters: Sequence[LogicalTensor],
     activations: Sequence[LogicalTensor] = (),
     *,
-    sizes: dict[str, int] | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> tuple[Finding, ...]:
     """Checks the mappings of a mesh against the tensors of a model.
 
@@ -49,28 +63,37 @@ def mapping_findings(
     activations know only the latter. The rules:
 
     - ``logical-axis-unused``: a mapping has a logical axis that no tensor has.
-    - ``mesh-axis-used-twice``: two dimensions of a tensor are mapped to one mesh axis.
+    - ``logical-axes-collide``: two dimensions of a tensor are mapped to one mesh axis.
     - ``parameter-not-sharded``: a parameter stays whole under ``param_mapping``.
-    - ``not-divisible``: a dimension does not divide by the mesh axes that it is mapped to, where
-      shapes and sizes are known; it says whether the other mapping would do.
+    - ``logical-not-divisible``: a dimension does not divide by the mesh axes that it is mapped to,
+      where shapes and sizes are known; it says whether the other mapping would do.
 
     Args:
         config: the mesh.
         parameters: the model's parameters.
         activations: its activations, inputs and results.
         sizes: devices by mesh axis, as from ``SizedMeshShape.sizes``.
+
+    Raises:
+        TargetError: the sizes lack an axis of the mesh.
     """
+    if sizes is not None:
+        missing = [name for name in config.mesh_shape.axis_names if name not in sizes]
+        if missing:
+            raise TargetError(
+                f"The sizes lack the mesh axis {missing[0]!r}.",
+                hint="They are those of the mesh, such as config.over(8).sizes.",
+            )
     compute, param = config.resolved_compute_mapping, config.resolved_param_mapping
     tensors = (*parameters, *activations)
     found = list(_unused(config, compute, param, tensors, bool(activations)))
-    for mapping, under in ((param, parameters), (compute, tensors)):
-        other = compute if mapping is param else param
-        for tensor in under:
-            found += _repeated(mapping, tensor)
-            if mapping is param:
-                found += _whole(mapping, tensor, sizes)
-            if sizes is not None:
-                found += _divides(mapping, other, tensor, sizes)
+    for tensor in parameters:
+        found += _whole(param, tensor, sizes)
+    for count, tensor in enumerate(tensors):
+        under = (param, compute) if count < len(parameters) else (compute,)
+        found += _repeated(under, tensor)
+        if sizes is not None:
+            found += _divides(under, param, compute, tensor, sizes)
     return tuple(found)
 
 
@@ -97,26 +120,30 @@ def _unused(
         yield Finding(
             rule="logical-axis-unused",
             severity="warning" if logical in given or logical in ("embed", "batch") else "note",
-            message=f"No tensor has the logical axis {logical!r} of {' and '.join(where)}, so that "
+            message=f"No tensor has the logical axis {logical!r} of {listed(where)}, so that "
             "the entry shards nothing.",
             hint=(f"Did you mean {close[0]!r}? " if close else "")
             + f"Rename the entry or the axis of the model; the model has {names}.",
         )
 
 
-def _repeated(mapping: AxisMapping, tensor: LogicalTensor) -> Iterator[Finding]:
-    for axis, dims in mapping.repeated(tensor.axes):
+def _repeated(under: Sequence[AxisMapping], tensor: LogicalTensor) -> Iterator[Finding]:
+    collisions: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for mapping in under:
+        for collision in mapping.repeated(tensor.axes):
+            collisions.setdefault(collision, []).append(mapping.name)
+    for (axis, dims), where in collisions.items():
         yield Finding(
-            rule="mesh-axis-used-twice",
+            rule="logical-axes-collide",
             severity="error",
-            message=mapping.repeated_words(axis, dims, tensor.axes, tensor.name),
+            message=repeated_words(where, axis, dims, tensor.axes, tensor.name),
             tensor=tensor.name,
-            hint=repeated_hint(dims, mapping),
+            hint=repeated_hint(where, dims),
         )
 
 
 def _whole(
-    mapping: AxisMapping, tensor: LogicalTensor, sizes: dict[str, int] | None
+    mapping: AxisMapping, tensor: LogicalTensor, sizes: Mapping[str, int] | None
 ) -> Iterator[Finding]:
     axes = [axis for dim in tensor.axes for axis in mapping.axes.get(dim, ())]
     if axes or len(tensor.axes) < 2:  # biases and scales are small
@@ -134,25 +161,32 @@ def _whole(
 
 
 def _divides(
-    mapping: AxisMapping, other: AxisMapping, tensor: LogicalTensor, sizes: dict[str, int]
+    under: Sequence[AxisMapping],
+    param: AxisMapping,
+    compute: AxisMapping,
+    tensor: LogicalTensor,
+    sizes: Mapping[str, int],
 ) -> Iterator[Finding]:
     for dim, size in zip(tensor.axes, tensor.shape or (), strict=bool(tensor.shape)):
-        axes = mapping.axes.get(dim, ())
-        blocks = math.prod(sizes[axis] for axis in axes)
-        if size % blocks == 0:
-            continue
-        over = " x ".join(f"{axis}={sizes[axis]}" for axis in axes)
-        fits = size % math.prod(sizes[axis] for axis in other.axes.get(dim, ())) == 0
-        yield Finding(
-            rule="not-divisible",
-            severity="error",
-            message=f"Under {mapping.name}, dimension {dim!r} of {tensor.name} has size {size}, "
-            f"which does not divide into {blocks} over {over}.",
-            tensor=tensor.name,
-            hint=f"Make it a multiple of {blocks}, or map {dim!r} to fewer devices."
-            + (
-                f" Under {other.name} it does divide: is that the one that is meant?"
-                if fits
-                else ""
-            ),
-        )
+        indivisible: dict[tuple[str, ...], list[MappingName]] = {}
+        for mapping in under:
+            axes = mapping.axes.get(dim, ())
+            if size % math.prod(sizes[axis] for axis in axes):
+                indivisible.setdefault(axes, []).append(mapping.name)
+        for axes, where in indivisible.items():
+            blocks = math.prod(sizes[axis] for axis in axes)
+            over = " x ".join(f"{axis}={sizes[axis]}" for axis in axes)
+            others = [
+                mapping.name
+                for mapping in (param, compute)
+                if not size % math.prod(sizes[axis] for axis in mapping.axes.get(dim, ()))
+            ]
+            yield Finding(
+                rule="logical-not-divisible",
+                severity="error",
+                message=f"Under {listed(where)}, dimension {dim!r} of {tensor.name} has size "
+                f"{size:,}, which does not divide into {blocks:,} over {over}.",
+                tensor=tensor.name,
+                hint=f"Make it a multiple of {blocks:,}, or map {dim!r} to fewer devices."
+                + (f" Under {others[0]} it does divide: was that one meant?" if others else ""),
+            )

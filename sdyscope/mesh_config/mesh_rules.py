@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import TargetError, one_of
 from sdyscope.mesh_config.mesh_shape import MeshShape
 
 
@@ -18,13 +18,20 @@ class MeshRule:
         mesh_shape: the shape.
 
     Raises:
-        TargetError: the pattern is no regular expression.
+        TargetError: the pattern is no regular expression, or the shape no shape.
     """
 
     pattern: str
     mesh_shape: MeshShape
 
     def __post_init__(self) -> None:
+        if not isinstance(self.pattern, str):
+            raise TargetError(f"The pattern of a mesh rule is {self.pattern!r}, not a text.")
+        if not isinstance(self.mesh_shape, MeshShape):
+            raise TargetError(
+                f"The shape of the mesh rule {self.pattern!r} is {self.mesh_shape!r}, not a "
+                "MeshShape."
+            )
         try:
             re.compile(self.pattern)
         except re.error as error:
@@ -42,30 +49,32 @@ class MeshRules:
         rules: tried in order; the first that matches is taken.
 
     Raises:
-        TargetError: the shapes are of different axes, or there is no shape at all.
+        TargetError: the shapes are of different axes, or of the same in another order, or there is
+            no shape at all.
     """
 
     mesh_shape: MeshShape | None
     rules: tuple[MeshRule, ...] = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "rules", tuple(self.rules))
         shapes = [
             shape for shape in (self.mesh_shape, *(r.mesh_shape for r in self.rules)) if shape
         ]
         if not shapes:
             raise TargetError("There is neither a mesh_shape nor a mesh rule.")
         for rule in self.rules:
-            if set(rule.mesh_shape.axis_names) != set(shapes[0].axis_names):
+            if rule.mesh_shape.axis_names != shapes[0].axis_names:
                 raise TargetError(
                     f"The mesh rule {rule.pattern!r} is about the axes "
                     f"{', '.join(rule.mesh_shape.axis_names)}, and others are about "
                     f"{', '.join(shapes[0].axis_names)}.",
-                    hint="Name all axes in mesh_axis_names.",
+                    hint="Name all axes, in the same order.",
                 )
 
-    def match(self, selector: str) -> MeshRule | None:
-        """The first rule whose pattern matches the whole of a name; None where none does."""
-        return next((rule for rule in self.rules if re.fullmatch(rule.pattern, selector)), None)
+    def matching(self, selector: str) -> tuple[MeshRule, ...]:
+        """The rules whose patterns match the whole of a name, in order; the first is taken."""
+        return tuple(rule for rule in self.rules if re.fullmatch(rule.pattern, selector))
 
     def select(self, selector: str | None = None) -> MeshShape:
         """The shape for some hardware.
@@ -76,15 +85,14 @@ class MeshRules:
         Raises:
             TargetError: no rule matches, and there is no shape for that.
         """
-        rule = None if selector is None else self.match(selector)
-        if rule is not None:
-            return rule.mesh_shape
+        if selector is not None and (matching := self.matching(selector)):
+            return matching[0].mesh_shape
         if self.mesh_shape is not None:
             return self.mesh_shape
-        patterns = ", ".join(rule.pattern for rule in self.rules)
+        patterns = [repr(rule.pattern) for rule in self.rules]
         raise TargetError(
             "There are only mesh rules, and no mesh_shape."
             if selector is None
             else f"No mesh rule matches {selector!r}, and there is no mesh_shape.",
-            hint=f"Select one of {patterns}.",
+            hint=f"Select with a name that matches {one_of(patterns)}.",
         )

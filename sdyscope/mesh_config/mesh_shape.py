@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import SupportsIndex
 
 from sdyscope.errors import TargetError
 from sdyscope.mesh import IotaTile, Mesh, MeshAxis
+from sdyscope.words import counted, listed
 
 #: The axes that AXLearn's language models know, from the outermost to the innermost.
 AXIS_NAMES = ("pipeline", "data", "expert", "fsdp", "seq", "track", "model")
+
+_OF_A_SLICE = ("device of a slice", "devices of a slice")
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,16 +86,18 @@ class MeshShape:
     dcn: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
-        for name in self.axis_names:
-            if not isinstance(name, str) or not name:
-                raise TargetError(f"{name!r} is no name of a mesh axis.")
-            if self.axis_names.count(name) > 1:
+        names = names_of(self.axis_names, "The names of mesh axes", "data")
+        object.__setattr__(self, "axis_names", names)
+        for name in names:
+            check_name(name, "a mesh axis")
+            if names.count(name) > 1:
                 raise TargetError(f"The mesh axis {name!r} is named twice.")
-        if not self.axis_names:
+        if not names:
             raise TargetError("A mesh shape needs at least one axis.")
-        for sizes, kind in ((self.ici, ""), (self.dcn, "DCN ")):
-            if sizes is not None:
-                _check(self.axis_names, sizes, kind)
+        ici_kind = "" if self.dcn is None else "ICI "
+        object.__setattr__(self, "ici", _checked(names, self.ici, ici_kind))
+        if self.dcn is not None:
+            object.__setattr__(self, "dcn", _checked(names, self.dcn, "DCN "))
 
     @property
     def is_sized(self) -> bool:
@@ -108,14 +115,17 @@ class MeshShape:
             TargetError: the sizes do not multiply to the devices, or no size of the axis that is
                 -1 makes them do.
         """
-        if devices < 1 or slices < 1 or devices % slices:
-            raise TargetError(f"{devices:,} devices can't be {slices:,} slices of the same size.")
+        devices, slices = _count(devices, "devices"), _count(slices, "slices")
+        if devices % slices:
+            raise TargetError(
+                f"{counted(devices, 'device')} can't be {slices:,} slices of the same size."
+            )
         names = self.axis_names
         if self.dcn is None:
-            ici = _inferred(names, self.ici, devices, "devices")
+            ici = _inferred(names, self.ici, devices, ("device", "devices"))
             return self._split(ici, slices)
-        dcn = _inferred(names, self.dcn, slices, "slices", "DCN ")
-        ici = _inferred(names, self.ici, devices // slices, "devices of a slice", "ICI ")
+        dcn = _inferred(names, self.dcn, slices, ("slice", "slices"), "DCN ")
+        ici = _inferred(names, self.ici, devices // slices, _OF_A_SLICE, "ICI ")
         return SizedMeshShape(names, ici, dcn)
 
     def _split(self, sizes: tuple[int, ...], slices: int) -> SizedMeshShape:
@@ -125,8 +135,8 @@ class MeshShape:
         if sizes[at] % slices:
             raise TargetError(
                 f"The first axis with more than one device, {self.axis_names[at]}={sizes[at]}, "
-                f"can't be split over {slices} slices.",
-                hint="Make it a multiple of the slices, or give sizes for ICI and DCN.",
+                f"can't be split over {slices:,} slices.",
+                hint=f"Make it a multiple of {slices:,}, or give the sizes of ICI and DCN apart.",
             )
         dcn = (*ones[:at], slices, *ones[at + 1 :])
         ici = (*sizes[:at], sizes[at] // slices, *sizes[at + 1 :])
@@ -143,7 +153,7 @@ def mesh_shape_from_axes(axis_names: Sequence[str] = AXIS_NAMES, /, **sizes: int
     Raises:
         TargetError: there is no such axis, a size is none, or two are -1.
     """
-    names = tuple(axis_names)
+    names = names_of(axis_names, "The names of mesh axes", "data")
     for name in sizes:
         if name not in names:
             raise unknown_axis(name, names)
@@ -163,37 +173,106 @@ def _text(names: Sequence[str], sizes: Sequence[int]) -> str:
     return ",".join(f"{name}={size}" for name, size in zip(names, sizes, strict=True))
 
 
-def _check(names: tuple[str, ...], sizes: tuple[int, ...], kind: str) -> None:
-    if len(sizes) != len(names):
+def names_of(names: object, what: str, such_as: str) -> tuple[str, ...]:
+    """Names, as a tuple.
+
+    Args:
+        names: them.
+        what: what they are called in an error.
+        such_as: one of them, for the error.
+
+    Raises:
+        TargetError: it is a text, whose letters are not meant, or nothing that names can be in.
+    """
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise TargetError(f"{what} are {names!r}, not a list of names, such as [{such_as!r}].")
+    return tuple(names)
+
+
+def check_name(name: object, what: str) -> None:
+    """Checks a name.
+
+    Args:
+        name: it.
+        what: what it is the name of, such as ``a mesh axis``.
+
+    Raises:
+        TargetError: it is no text, or an empty one.
+    """
+    if not isinstance(name, str):
         raise TargetError(
-            f"There are {len(names)} mesh axes and {len(sizes)} {kind}sizes.",
+            f"{name!r} is no name of {what}.",
+            hint="A name is a text. YAML reads on, off, yes and no as true and false, and digits "
+            "as a number: put them in quotes.",
+        )
+    if not name:
+        raise TargetError(f"The name of {what} is empty.")
+
+
+def _checked(names: tuple[str, ...], sizes: object, kind: str) -> tuple[int, ...]:
+    if isinstance(sizes, str) or not isinstance(sizes, Iterable):
+        raise TargetError(
+            f"The {kind}sizes of the mesh axes are {sizes!r}, not a list of whole numbers."
+        )
+    given = tuple(sizes)
+    if len(given) != len(names):
+        raise TargetError(
+            f"There {_are(len(names))} {counted(len(names), 'mesh axis', 'mesh axes')} and "
+            f"{counted(len(given), f'{kind}size')}.",
             hint=f"The axes are {', '.join(names)}.",
         )
-    for name, size in zip(names, sizes, strict=True):
-        check_size(name, size, kind)
-    unknown = [name for name, size in zip(names, sizes, strict=True) if size == -1]
+    found = tuple(check_size(name, size, kind) for name, size in zip(names, given, strict=True))
+    unknown = [name for name, size in zip(names, found, strict=True) if size == -1]
     if len(unknown) > 1:
         raise TargetError(
-            f"The {kind}sizes of {' and '.join(unknown)} are -1, and only one can be inferred.",
+            f"The {kind}sizes of {listed(unknown)} are -1, and only one can be inferred.",
             hint=f"Give all but one of them a size, such as {unknown[-1]}=1.",
         )
+    return found
 
 
-def check_size(name: str, size: object, kind: str = "") -> None:
-    """Checks the size of an axis.
+def check_size(name: str, size: object, kind: str = "") -> int:
+    """The size of an axis.
 
     Raises:
         TargetError: it is no whole number from 1, and not -1.
     """
-    if not isinstance(size, int) or isinstance(size, bool) or (size < 1 and size != -1):
+    whole = _whole(size)
+    if whole is None or (whole < 1 and whole != -1):
         raise TargetError(
             f"The {kind}size of mesh axis {name!r} is {size!r}, not a whole number from 1, or -1 "
             "for what is left."
         )
+    return whole
+
+
+def _count(value: object, what: str) -> int:
+    whole = _whole(value)
+    if whole is None or whole < 1:
+        raise TargetError(f"The number of {what} is {value!r}, not a whole number from 1.")
+    return whole
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of any kind, NumPy's too, as an int; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:  # an array of several
+        return None
+
+
+def _are(count: int) -> str:
+    return "is" if count == 1 else "are"
 
 
 def _inferred(
-    names: tuple[str, ...], sizes: tuple[int, ...], total: int, what: str, kind: str = ""
+    names: tuple[str, ...],
+    sizes: tuple[int, ...],
+    total: int,
+    what: tuple[str, str],
+    kind: str = "",
 ) -> tuple[int, ...]:
     known = math.prod(size for size in sizes if size != -1)
     factors = " x ".join(
@@ -203,14 +282,17 @@ def _inferred(
     if -1 not in sizes:
         if known != total:
             raise TargetError(
-                f"The {kind}sizes are {product}, and there are {total:,} {what}.",
-                hint="Change a size, or make one of them -1.",
+                f"The {kind}sizes are {product}, and there {_are(total)} {counted(total, *what)}.",
+                hint="Change a size, or make one of them -1."
+                if total > 1 or kind != "DCN "
+                else "Say how many slices there are, such as --devices 4096x8slices, or "
+                "over(32_768, slices=8); or make one of the sizes -1.",
             )
         return sizes
     if total % known:
         raise TargetError(
             f"The {kind}size of {names[sizes.index(-1)]} can't be inferred: {product} does not "
-            f"divide {total:,} {what}.",
+            f"divide {counted(total, *what)}.",
             hint="Change one of these sizes, or the number of devices.",
         )
     return tuple(total // known if size == -1 else size for size in sizes)

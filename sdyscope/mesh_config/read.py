@@ -10,10 +10,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.mesh_config.mapped_mesh import MappedMesh
 from sdyscope.mesh_config.mesh_rules import MeshRule, MeshRules
-from sdyscope.mesh_config.mesh_shape import MeshShape, unknown_axis
+from sdyscope.mesh_config.mesh_shape import MeshShape, check_name, unknown_axis
+from sdyscope.words import listed
 
 MeshConfig: TypeAlias = MeshRules | MappedMesh
 
@@ -29,6 +30,10 @@ _MAPPED_KEYS = (
 #: What a table is known by as a mesh configuration, where no section is named.
 _TELLING = {*_SHAPE_KEYS, *_MAPPED_KEYS} - {"batch_axis_name"}
 _HYBRID = ("ici", "dcn")
+_HYBRID_OF_AXLEARN = ("ici_mesh_shape", "dcn_mesh_shape")
+_YAML = (".yaml", ".yml")
+#: So many characters of a value are shown in an error.
+_LONG = 60
 
 
 def read_mesh_config(path: str | Path, section: str | None = None) -> MeshConfig:
@@ -63,7 +68,7 @@ def mesh_config_of(data: Mapping[str, Any]) -> MeshConfig:
         TargetError: a key is unknown, or what is said can't be.
     """
     known = (*_SHAPE_KEYS, *_MAPPED_KEYS)
-    for key in data:
+    for key in _table(data, "A mesh configuration"):
         if key not in known:
             close = difflib.get_close_matches(str(key), known, n=1)
             raise TargetError(
@@ -77,44 +82,53 @@ def mesh_config_of(data: Mapping[str, Any]) -> MeshConfig:
             f"{shape[0]} and {mapped[0]} are two ways to describe a mesh, and one is needed.",
             hint=f"Leave {shape[0]} or {mapped[0]} out.",
         )
-    return _rules(data) if shape else _mapped(data)
-
-
-def _mapped(data: Mapping[str, Any]) -> MappedMesh:
-    for key, value in data.items():
-        if key == "batch_axis_name":
-            if value is not None and not isinstance(value, str):
-                raise TargetError(f"batch_axis_name is {value!r}, not the name of a logical axis.")
-        else:
-            _table(value, key)
-    return MappedMesh(**data)
+    return _rules(data) if shape else MappedMesh(**data)
 
 
 def _rules(data: Mapping[str, Any]) -> MeshRules:
     names = None
     if "mesh_axis_names" in data:
-        names = tuple(_list(data["mesh_axis_names"], "mesh_axis_names"))
+        names = tuple(_list(data["mesh_axis_names"], "mesh_axis_names", '["data", "model"]'))
     default = None
     if data.get("mesh_shape") is not None:
         default = _shape(data["mesh_shape"], names, "mesh_shape")
+        # Rules are about the same axes, in the same order, however their tables name them.
+        names = default.axis_names
     rules = []
-    for number, rule in enumerate(_list(data.get("mesh_rules", ()), "mesh_rules"), 1):
-        where = f"mesh rule {number}"
-        pair = _list(rule, where)
-        if len(pair) != 2 or not isinstance(pair[0], str):
-            raise TargetError(f"{where.capitalize()} is not a pattern and a shape.")
-        rules.append(MeshRule(pair[0], _shape(pair[1], names, f"the shape of {where}")))
+    such_as = '[["tpu-v5p-.*", {data = -1}]]'
+    for number, rule in enumerate(_list(data.get("mesh_rules", ()), "mesh_rules", such_as), 1):
+        where = f"Mesh rule {number}"
+        if not isinstance(rule, list | tuple) or len(rule) != 2 or not isinstance(rule[0], str):
+            raise TargetError(
+                f"{where} is {_short(rule)}, not a pattern and a shape.",
+                hint=f"mesh_rules is a list of such pairs: {such_as}.",
+            )
+        try:
+            shape = _shape(rule[1], names, "the shape")
+        except TargetError as error:
+            error.message = f"{where}, {rule[0]!r}: {error.message}"
+            raise
+        rules.append(MeshRule(rule[0], shape))
     return MeshRules(default, tuple(rules))
 
 
 def _shape(value: Any, names: tuple[str, ...] | None, where: str) -> MeshShape:
     """A shape: sizes in the order of the names, sizes by name, or both for ICI and DCN."""
-    if isinstance(value, Mapping) and value and all(key in _HYBRID for key in value):
-        if "ici" not in value or "dcn" not in value:
-            raise TargetError(f"{where} has only {next(iter(value))!r}, and needs ici and dcn.")
+    if isinstance(value, Mapping) and any(key in value for key in _HYBRID_OF_AXLEARN):
+        raise TargetError(
+            f"{where} has {listed(list(map(str, value)))}, where ici and dcn are needed.",
+            hint="They have the same meaning: {ici = [1, 4], dcn = [2, 1]}.",
+        )
+    if isinstance(value, Mapping) and any(key in value for key in _HYBRID):
+        if set(value) != set(_HYBRID):
+            raise TargetError(
+                f"{where} has {listed(list(map(str, value)))}, where ici and dcn are needed.",
+                hint="ici has sizes within a slice, dcn across slices: "
+                "{ici = {fsdp = -1}, dcn = {data = 2}}.",
+            )
         if names is None:
             sides = [side for side in value.values() if isinstance(side, Mapping)]
-            names = tuple(dict.fromkeys(str(name) for side in sides for name in side)) or None
+            names = tuple(dict.fromkeys(name for side in sides for name in side)) or None
         ici = _sizes(value["ici"], names, f"ici of {where}")
         dcn = _sizes(value["dcn"], names, f"dcn of {where}")
         return MeshShape(ici[0], ici[1], dcn[1])
@@ -125,12 +139,20 @@ def _sizes(
     value: Any, names: tuple[str, ...] | None, where: str
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
     if isinstance(value, Mapping):
-        names = names or tuple(map(str, value))
+        names = names or tuple(value)
         for name in value:
+            check_name(name, "a mesh axis")
             if name not in names:
-                raise unknown_axis(str(name), names)
+                error = unknown_axis(name, names)
+                error.hint = f"{error.hint} mesh_axis_names names all axes."
+                raise error
         return names, tuple(value.get(name, 1) for name in names)
-    sizes = tuple(_list(value, where))
+    if not isinstance(value, list | tuple):
+        raise TargetError(
+            f"{where} is {_short(value)}, neither a list of sizes nor a table of them.",
+            hint="Such as [-1, 2], or {data = -1, model = 2}.",
+        )
+    sizes = tuple(value)
     if names is None:
         raise TargetError(
             f"{where} is a list of sizes, and mesh_axis_names does not say of which axes.",
@@ -141,14 +163,26 @@ def _sizes(
 
 def _table(value: Any, where: str) -> Mapping[str, Any]:
     if not isinstance(value, Mapping):
-        raise TargetError(f"{where} is {value!r}, not a table of names and values.")
+        raise TargetError(f"{where} is {_short(value)}, not a table of names and values.")
     return value
 
 
-def _list(value: Any, where: str) -> Sequence[Any]:
+def _list(value: Any, where: str, such_as: str) -> Sequence[Any]:
     if not isinstance(value, list | tuple):
-        raise TargetError(f"{where} is {value!r}, not a list.")
+        raise TargetError(f"{where} is {_short(value)}, not a list.", hint=f"Such as {such_as}.")
     return value
+
+
+def _short(value: Any) -> str:
+    """A value as TOML and YAML call it: `empty`, `a table`, or itself."""
+    if value is None:
+        return "empty"
+    text = repr(value)
+    if isinstance(value, Mapping):
+        return "a table"
+    if len(text) > _LONG:
+        return "a list" if isinstance(value, list | tuple) else f"{text[:_LONG]}..."
+    return text
 
 
 # --- Files ----------------------------------------------------------------------------------------
@@ -156,11 +190,22 @@ def _list(value: Any, where: str) -> Sequence[Any]:
 
 def _load(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", None) or "it is no text"
         raise TargetError(f"The mesh configuration can't be read: {why}.", file=path) from error
-    loaded = _yaml(text, path) if path.suffix in (".yaml", ".yml") else read_toml(text, path)
+    if path.suffix in _YAML:
+        loaded = _yaml(text, path)
+        loaded = {} if loaded is None else loaded
+    else:
+        try:
+            loaded = read_toml(text, path)
+        except TargetError as error:
+            if path.suffix != ".toml":
+                error.hint = (
+                    f"It is read as TOML, because its name does not end in {one_of(_YAML)}."
+                )
+            raise
     if not isinstance(loaded, Mapping):
         raise TargetError("The file holds no table, so no mesh configuration.", file=path)
     return loaded
@@ -180,7 +225,11 @@ def read_toml(text: str, path: Path) -> Mapping[str, Any]:
             column=int(at[2]) if at else None,
         ) from error
     except RecursionError as error:
-        raise TargetError("The file is nested too deep to be read.", file=path) from error
+        raise _too_deep(path) from error
+
+
+def _too_deep(path: Path) -> TargetError:
+    return TargetError("The file is nested too deep to be read.", file=path)
 
 
 def _yaml(text: str, path: Path) -> Any:
@@ -192,27 +241,53 @@ def _yaml(text: str, path: Path) -> Any:
             file=path,
             hint="pip install 'sdyscope[yaml]', or write the configuration as TOML.",
         ) from error
+
+    class Loader(yaml.SafeLoader):  # type: ignore[misc]
+        """Refuses what is named twice, as YAML says and PyYAML does not."""
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            names = [(key.tag, key.value) for key, _ in node.value]
+            for at, (key, _) in enumerate(node.value):
+                if isinstance(key.value, str) and names[at] in names[:at]:
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"{key.value!r} is named twice", key.start_mark
+                    )
+            return super().construct_mapping(node, deep)
+
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or str(error).partition("\n")[0]
+        if said.startswith("but "):
+            said = f"{error.context}, {said}"
         raise TargetError(
             f"The file is no YAML: {said}.",
             file=path,
             line=None if mark is None else mark.line + 1,
             column=None if mark is None else mark.column + 1,
         ) from error
+    except RecursionError as error:
+        raise _too_deep(path) from error
 
 
 def _section(whole: Mapping[str, Any], section: str) -> Mapping[str, Any]:
+    tables = {".".join(place): table for place, table in _tables(whole)}
+    if section in tables:
+        return tables[section]
     found: Any = whole
     for part in section.split("."):
         if not isinstance(found, Mapping) or part not in found:
-            has = [".".join(place) or "the whole file" for place, _ in _tables(whole)]
+            close = difflib.get_close_matches(section, tables, n=1)
+            has = listed([place or "the whole file" for place in tables])
             raise TargetError(
                 f"There is no section {section!r}.",
-                hint=f"Mesh configurations are in {', '.join(has)}." if has else None,
+                hint=f"Did you mean {close[0]!r}?"
+                if close
+                else f"There {'is a mesh configuration' if len(tables) == 1 else 'are some'} in "
+                f"{has}."
+                if tables
+                else None,
             )
         found = found[part]
     return _table(found, section)
@@ -225,13 +300,23 @@ def _only(whole: Mapping[str, Any]) -> Mapping[str, Any]:
     if not tables:
         raise TargetError(
             "There is no mesh configuration in the file.",
-            hint="A section has mesh_shape, or axes; docs/mesh.md describes them.",
+            hint=_misspelt(whole) or "A section has mesh_shape, or axes; docs/mesh.md has more.",
         )
+    places = [".".join(place) or "the whole file" for place, _ in tables]
     raise TargetError(
-        f"There are {len(tables)} mesh configurations in the file.",
-        hint=f"Name one: FILE:{'.'.join(tables[0][0])}; there are "
-        f"{', '.join('.'.join(place) or 'the whole file' for place, _ in tables)}.",
+        f"There are {len(tables)} mesh configurations in the file, in {listed(places)}.",
+        hint=f"Name one, such as FILE:{places[-1]}.",
     )
+
+
+def _misspelt(table: Mapping[str, Any]) -> str:
+    """What to say of a key that is nearly one of a mesh configuration; empty for none."""
+    for key, value in table.items():
+        if close := difflib.get_close_matches(str(key), sorted(_TELLING), n=1):
+            return f"{key!r} is none of its keys: did you mean {close[0]!r}?"
+        if isinstance(value, Mapping) and (said := _misspelt(value)):
+            return said
+    return ""
 
 
 def _tables(

@@ -21,6 +21,15 @@ mesh_rules = [["tpu-v5p-4096-8", {data = -1, fsdp = 256, track = 8}]]
 [mapped]
 axes = {model = 2}
 
+[several]
+mesh_shape = {data = -1}
+mesh_rules = [["tpu-.*", {data = 2}], ["tpu-v5.*", {data = 4}]]
+
+[context]
+axes = {context = 2}
+shared_mapping = {position = "context"}
+param_mapping = {embed = "data"}
+
 [sized]
 mesh_shape = {data = 8, model = 2}
 
@@ -128,6 +137,26 @@ def test_rules_by_the_name_of_the_hardware(config):
     assert "'data': 32768" in done.stdout
 
 
+def test_the_first_of_several_rules_is_taken_and_that_is_said(config):
+    words = ["mlp", "--mesh-config", f"{config}:several", "--mesh-selector", "tpu-v5p"]
+    done = CliRunner().invoke(show, [*words, "--devices", "2"])
+    assert done.stdout == "{'mesh': {'data': 2}}\n"
+    assert (
+        f"note: 2 mesh rules of {config} match 'tpu-v5p', 'tpu-.*' and 'tpu-v5.*'; the first is "
+        "used." in done.stderr
+    )
+
+
+def test_mappings_that_commands_do_not_use_are_said(config):
+    done = CliRunner().invoke(show, ["mlp", "--mesh-config", f"{config}:context"])
+    assert "'context': 2" in done.stdout
+    assert (
+        f"note: commands take the mesh of {config}, and not its shared_mapping and " in done.stderr
+    )
+    done = CliRunner().invoke(show, ["mlp", "--mesh-config", f"{config}:mapped"])
+    assert done.stderr == ""
+
+
 def test_merged_defaults(config):
     words = ("mlp", "--mesh-config", f"{config}:mapped")
     assert list(chosen(*words)["mesh"].values()) == [1, 1, 4, 2]
@@ -157,8 +186,9 @@ def test_an_order_that_is_not_that_of_the_numbers_is_said(config):
         (("--mesh-selector", "x"), "among the mesh rules of a file.\nGive the file with"),
         (("--mesh", "a=-1", "--devices", "8", "--on", "cpu:4"), "says 8 devices, and --on has 4."),
         (("--mesh", "a=1", "--mesh-config", "x.toml"), "both say what the mesh is"),
+        (("--mesh-config", ""), "--mesh-config names no file"),
         (("--mesh-config", "nope.toml"), "nope.toml: The mesh configuration can't be read"),
-        (("--mesh-config", "CONFIG"), "There are 5 mesh configurations in the file."),
+        (("--mesh-config", "CONFIG"), "There are 7 mesh configurations in the file"),
         (("--mesh-config", "CONFIG:mapped", "--mesh-selector", "a"), "this configuration has none"),
         (("--mesh-config", "CONFIG:only", "--mesh-selector", "b"), "mesh.toml: No mesh rule match"),
         (("--mesh-config", "CONFIG:only"), "There are only mesh rules, and no mesh_shape."),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sdyscope.analysis.globs import glob
 from sdyscope.analysis.lint.rule import Look, NotApplicable, Rule
@@ -63,11 +63,9 @@ def _named(subject: Subject, axes: Mapping[str, Sequence[str]]) -> Iterator[Logi
             yield LogicalTensor(one.name, tuple(names), one.shape)
 
 
-def _of(name: str, told: str | None = None) -> Look:
+def _of(name: str) -> Look:
     def look(subject: Subject) -> Iterator[Finding]:
-        for finding in _found(subject):
-            if finding.rule == (told or name):
-                yield replace(finding, rule=name)
+        return (finding for finding in _found(subject) if finding.rule == name)
 
     return look
 
@@ -97,7 +95,7 @@ LOGICAL_RULES = (
         f"""JAX refuses such a sharding. Map one of them elsewhere.
 
         {_GIVEN}""",
-        _of("logical-axes-collide", "mesh-axis-used-twice"),
+        _of("logical-axes-collide"),
     ),
     Rule(
         "logical-not-divisible",
@@ -107,7 +105,7 @@ LOGICAL_RULES = (
         f"""JAX refuses such an argument. It is said whether the other mapping would do.
 
         {_GIVEN}""",
-        _of("logical-not-divisible", "not-divisible"),
+        _of("logical-not-divisible"),
     ),
     Rule(
         "parameter-not-sharded",
