@@ -83,16 +83,16 @@ def _setting(setting: TargetSetting) -> Setting:
 def table(models: Models) -> Table:
     """One row a model."""
     return Table(
-        columns=(Column("model", fold=False), Column("mesh", fold=False), Column("what it is")),
-        rows=tuple((model.name, mesh_text(model.mesh), model.summary) for model in models.models),
+        columns=(Column("model", fold=False), Column("what it is")),
+        rows=tuple((model.name, model.summary) for model in models.models),
     )
 
 
 def settings_table(model: Model) -> Table:
-    """One row a setting of one model."""
+    """One row a setting of one model, under the mesh that it is shown on."""
     return Table(
-        title=f"--set for {model.name}",
-        columns=(Column("setting", fold=False), Column("default"), Column("what it is")),
+        title=f"{model.name} --mesh {mesh_text(model.mesh)}",
+        columns=(Column("--set", fold=False), Column("default"), Column("what it is")),
         rows=tuple(
             (
                 setting.name,

@@ -1,26 +1,40 @@
 """`sdyscope models`."""
 
 import json
+import os
 import subprocess
 import sys
 
 import jsonschema
 import pytest
 
+from sdyscope.targets import reference_models
 from sdyscope.views.document import document_type, schema
 
 
-def sdyscope(*words):
+def sdyscope(*words, **environment):
     return subprocess.run(
-        [sys.executable, "-m", "sdyscope", *words], capture_output=True, text=True, check=False
+        [sys.executable, "-m", "sdyscope", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | environment,
     )
 
 
 def test_lists_every_model_with_its_settings():
     done = sdyscope("models")
     assert (done.returncode, done.stderr) == (0, "")
-    for words in ("mlp", "fsdp-transformer", "--set for mlp", "layers", "data=4,model=2"):
+    for words in ("fsdp-transformer", "mlp --mesh data=4,model=2", "--set", "layers"):
         assert words in done.stdout
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_model_takes_few_lines(columns):
+    done = sdyscope("models", COLUMNS=str(columns))
+    overview = done.stdout.partition("\n\n")[0].splitlines()
+    assert max(map(len, done.stdout.splitlines())) <= columns
+    assert len(overview) <= 2 + 2 * len(reference_models())
 
 
 def test_json():
