@@ -8,11 +8,16 @@ text is read a second time into a tree that knows its positions, and the error g
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
+import lark
 from lark import Lark, Token, Transformer, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, VisitError
 from lark.lexer import PatternStr, TerminalDef
@@ -78,8 +83,25 @@ class Language:
             parser="lalr",
             lexer="contextual",
             start=list(self.starts),
+            cache=self._tables(*options),
             **options,
         )
+
+    def _tables(self, *options: str) -> str | bool:
+        """The file with the parser's tables, which take longer to make than most texts to read.
+
+        It is in the user's own cache folder; False where there can be none. Lark makes it where it
+        is not there, or of another grammar.
+        """
+        folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        here = Path(folder) / "sdyscope"
+        made_by = (lark.__version__, sys.version_info[:2], self.starts, sorted(options))
+        digest = hashlib.sha256(repr(made_by).encode()).hexdigest()[:12]
+        try:
+            here.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError:
+            return False
+        return str(here / f"{self.grammar}-{digest}")
 
     @cached_property
     def _terminals(self) -> dict[str, TerminalDef]:

@@ -28,14 +28,37 @@ class Refusing(Transformer[Token, object]):
         return children
 
 
-@pytest.fixture(scope="module")
-def language() -> Language:
+def made() -> Language:
     return Language(
         "shardy.lark",
         starts=("mesh_text", "tensor_sharding_text"),
         transformer=Refusing,
         names={"STRING": "a name in quotes", "INTEGER": "a number"},
     )
+
+
+@pytest.fixture(scope="module")
+def language() -> Language:
+    return made()
+
+
+def test_tables_are_made_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    text = '<["a"=2]>'
+    first = made().parse("mesh_text", text)
+    (kept,) = (tmp_path / "sdyscope").iterdir()
+    with monkeypatch.context() as patch:
+        patch.delattr("lark.lark.load_grammar")
+        assert made().parse("mesh_text", text) == first
+    kept.write_bytes(kept.read_bytes()[:-1000])
+    assert made().parse("mesh_text", text) == first
+
+
+def test_tables_need_no_folder(tmp_path, monkeypatch):
+    folder = tmp_path / "file"
+    folder.write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(folder))
+    assert made().parse("mesh_text", '<["a"=2]>')
 
 
 def error_of(language: Language, text: str) -> SyntaxTextError:
