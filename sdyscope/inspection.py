@@ -8,10 +8,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sdyscope import comparisons
 from sdyscope.analysis import check as checking
 from sdyscope.analysis import what_if as wishing
-from sdyscope.analysis.diff import Diff, Side
 from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.findings import Finding
@@ -23,6 +21,7 @@ from sdyscope.staged import PARTITIONERS, Staged
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives import Collectives
     from sdyscope.analysis.cost import Cost
+    from sdyscope.analysis.diff import Diff, Side
     from sdyscope.analysis.explain import Explainer, Explanation
     from sdyscope.analysis.lint import LogicalAxes
     from sdyscope.analysis.memory import Memory
@@ -114,7 +113,9 @@ class Inspection(Staged):
             CompilerError: one of the modules can't be made.
             TargetError: there is only one module and nothing to compare it with.
         """
-        return comparisons.compared(self, other)
+        from sdyscope.comparisons import compared
+
+        return compared(self, other)
 
     def memory(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
@@ -269,7 +270,9 @@ class Inspection(Staged):
         self, other: Inspection | None = None, partitioner: Partitioner | None = None
     ) -> tuple[PropagatedSide, PropagatedSide]:
         """The two propagations that ``propagated_diff`` compares."""
-        return comparisons.propagated_sides(self, other, partitioner)
+        from sdyscope.comparisons import propagated_sides
+
+        return propagated_sides(self, other, partitioner)
 
     def propagated_side(
         self, partitioner: Partitioner, label: str, *, conservative: bool = False
@@ -279,7 +282,9 @@ class Inspection(Staged):
         Raises:
             CompilerError: there is no such propagation.
         """
-        return comparisons.propagated_side(self, partitioner, label, conservative=conservative)
+        from sdyscope.comparisons import propagated_side
+
+        return propagated_side(self, partitioner, label, conservative=conservative)
 
     def partitioned_diff(
         self,
@@ -303,6 +308,8 @@ class Inspection(Staged):
             CompilerError: the compiler refuses one side or aborts on it.
             TargetError: there is nothing to compare with, or no such hardware.
         """
+        from sdyscope import comparisons
+
         ends = comparisons.partitioned_ends(self, other, partitioner, on, other_on)
         sides = comparisons.partitioned_side(ends[0]), comparisons.partitioned_side(ends[1])
         return comparisons.partitioned(ends, sides)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sdyscope.commands import compiled_file, opening, options, propagation, rates
+from sdyscope.commands import compiled_file, opening, options, rates
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
@@ -48,8 +48,8 @@ def command(
             f"{target} is the text of a compiled program, which does not say what for.",
             hint="Name the program itself; `sdyscope comms` shows what the text sends.",
         )
-    inspection = propagation.open_target(
-        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    inspection = opening.open_under(
+        target, partitioner, mesh=mesh, settings=settings, module=module
     )
     found = cost.document(inspection, on, bandwidths, latencies)
     here = output.answers()

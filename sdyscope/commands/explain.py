@@ -40,8 +40,8 @@ def command(
     """
     from sdyscope.views import document, explain, explain_text, output, paragraphs
 
-    inspection = propagation.open_target(
-        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    inspection = opening.open_under(
+        target, partitioner, mesh=mesh, settings=settings, module=module
     )
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
     found = explain.document(

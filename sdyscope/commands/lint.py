@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options, propagation
+from sdyscope.commands import opening, options
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
@@ -91,8 +91,8 @@ def command(
     chosen_rules(select, ignore)  # a wrong name is told before anything is compiled
     if no_compile and on is not None:
         raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
-    inspection = propagation.open_target(
-        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    inspection = opening.open_under(
+        target, partitioner, mesh=mesh, settings=settings, module=module
     )
     found = linted(inspection, select=select, ignore=ignore, compiled=not no_compile, on=on)
     made = lint.document(inspection.name, found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sdyscope.commands import compiled_file, opening, options, propagation
+from sdyscope.commands import compiled_file, opening, options
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -46,8 +46,8 @@ def command(
     if file is not None:
         given = {"--on": on, "--mesh": mesh, "--module": module, "--partitioner": partitioner}
         return _of_text(file, [option for option, value in given.items() if value], top, as_json)
-    inspection = propagation.open_target(
-        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    inspection = opening.open_under(
+        target, partitioner, mesh=mesh, settings=settings, module=module
     )
     found = memory.document(inspection, on)
     here = output.answers()

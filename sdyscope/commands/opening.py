@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from sdyscope.commands import options
 from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
@@ -143,6 +144,24 @@ def open_one(
     return single(
         open_target(word, mesh=mesh, settings=settings, partitioners=partitioners, module=module)
     )
+
+
+def open_under(
+    word: str,
+    partitioner: str | None,
+    *,
+    mesh: Mapping[str, int] | None = None,
+    settings: Mapping[str, object] | None = None,
+    module: str | None = None,
+) -> Inspection:
+    """Opens a TARGET that is one program or module, as `options.one_partitioner` says under which.
+
+    Raises:
+      SdyscopeError: as `open_one`.
+    """
+    chosen = partitioner or ("both" if is_read(word) else "shardy")
+    under = options.PARTITIONERS[chosen]
+    return open_one(word, mesh=mesh, settings=settings, partitioners=under, module=module)
 
 
 def single(opened: Opened) -> Inspection:

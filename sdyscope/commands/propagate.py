@@ -57,8 +57,8 @@ def command(
 
     if steps and at_step is not None:
         raise TargetError("--steps lists steps, --at-step is about one.", hint="Give one of them.")
-    inspection = propagation.open_target(
-        target, mesh=mesh, settings=settings, partitioner=partitioner, module=module
+    inspection = opening.open_under(
+        target, partitioner, mesh=mesh, settings=settings, module=module
     )
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
     found = propagate.document(

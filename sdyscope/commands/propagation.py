@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sdyscope.commands import opening, options
+from sdyscope.commands import options
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -62,29 +62,6 @@ class WhatIf:
     inspection: Inspection
     before: Inspection | None
     changes: tuple[str, ...]
-
-
-def open_target(
-    target: str,
-    *,
-    mesh: Mapping[str, int] | None,
-    settings: Mapping[str, object],
-    partitioner: str | None,
-    module: str | None,
-) -> Inspection:
-    """Opens a TARGET that is one program or module.
-
-    Raises:
-      SdyscopeError: there is no such thing, or it can't be read.
-    """
-    chosen = partitioner or ("both" if opening.is_read(target) else "shardy")
-    return opening.open_one(
-        target,
-        mesh=mesh,
-        settings=settings,
-        partitioners=options.PARTITIONERS[chosen],
-        module=module,
-    )
 
 
 def wished(

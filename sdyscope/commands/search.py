@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options, propagation, rates
+from sdyscope.commands import opening, options, rates
 from sdyscope.rates import parse_size
 
 if TYPE_CHECKING:
@@ -134,9 +134,7 @@ def command(
     from sdyscope.analysis.search_strategy import Budget
     from sdyscope.views import document, output, paragraphs, progress, search, search_table, table
 
-    inspection = propagation.open_target(
-        target, mesh=mesh, settings=settings, partitioner=None, module=module
-    )
+    inspection = opening.open_under(target, None, mesh=mesh, settings=settings, module=module)
     per_byte = FLOPS_PER_BYTE if flops_per_byte is None else flops_per_byte or math.inf
     with progress.progress_bar(not as_json) as notify:
         made = inspection.search(
