@@ -118,12 +118,12 @@ class DeviceSlices:
         return f"{part.devices} {verb} {self.reference(part, name)}"
 
     def reference(self, part: Slice, name: str) -> str:
-        """``weight[0:16, :]``; of a scalar the name alone."""
+        """``weight[0:16, :]``; of a scalar the name alone, or ``it`` without one."""
         entries = [
             ":" if (start, stop) == (0, size) else f"{start}:{stop}"
             for (start, stop), size in zip(part.index, self.shape, strict=True)
         ]
-        return f"{name}[{', '.join(entries)}]" if entries else name
+        return f"{name}[{', '.join(entries)}]" if entries else name or "it"
 
 
 def device_slices(place: Placement, shape: Sequence[int]) -> DeviceSlices:

@@ -79,6 +79,13 @@ def command(
         )
     if as_json:
         output.answers().write_bytes(document.encode(found))
+    elif found.slices is not None:
+        for number, (program, held) in enumerate(zip(found.programs, found.slices, strict=True)):
+            if number:
+                output.answers().write("")
+            table.print_text(show_table.heading(program))
+            output.answers().write("")
+            paragraphs.print_paragraphs(slices_view.paragraphs(held, program.hidden))
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         table.print_table(
@@ -92,11 +99,6 @@ def command(
         table.print_table(show_table.overview(found, output.answers().columns))
         output.answers().write("")
         paragraphs.print_paragraphs(show_table.overview_footer(found))
-    elif found.slices is not None:
-        for program, held in zip(found.programs, found.slices, strict=True):
-            table.print_text(show_table.heading(program))
-            output.answers().write("")
-            paragraphs.print_paragraphs(slices_view.paragraphs(held, program.hidden))
     else:
         for program in found.programs:
             made = show_table.table(program, written=written, columns=output.answers().columns)

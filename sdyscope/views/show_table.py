@@ -107,12 +107,17 @@ def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
 
 
 def _all_agree(program: ShownProgram) -> bool:
-    """Whether the partitioners' columns would have the same sign in every row."""
-    return all(
-        tensor.requested is not None
-        and set(tensor.agrees) == set(program.partitioners)
-        and all(tensor.agrees.values())
-        for tensor in program.tensors
+    """Whether the partitioners' columns would say no more than the request does, in every row."""
+    return bool(program.tensors) and all(
+        _as_requested(tensor, program.partitioners) for tensor in program.tensors
+    )
+
+
+def _as_requested(tensor: ShownTensor, partitioners: Sequence[Partitioner]) -> bool:
+    if tensor.dropped or not tensor.by_author or set(tensor.agrees) != set(partitioners):
+        return False
+    return all(tensor.agrees.values()) and (
+        tensor.requested is not None or not any(there.text for there in tensor.lowered.values())
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sdyscope.analysis.device_slices import DeviceSlices, Slice, device_slices
 from sdyscope.annotations import AnnotationKind
@@ -12,8 +13,15 @@ from sdyscope.errors import ConversionError
 from sdyscope.placement import Placement
 from sdyscope.tensors import Tensor
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.shardings import short, shown_name
+from sdyscope.views.shardings import (
+    SourceDocument,
+    short,
+    shown_name,
+    source_document,
+    source_text,
+)
 from sdyscope.views.table import shape
+from sdyscope.words import counted
 
 #: Tensors that are held like another are named up to so many.
 _NAMED = 3
@@ -63,8 +71,9 @@ class TensorSlices:
       shape: shape of the whole tensor; null where it is dynamic.
       dtype: MLIR element type.
       sharding: what was requested, else what the first module says; empty for neither.
-      placed: whether that says where it is. It does not where it is left to the compiler, nor in
-        the body of a `shard_map`.
+      source: line of user code; null for arguments and results.
+      placed: whether that says where it is.
+      unplaced: why not, in words; empty where it does.
       different: how many different slices there are.
       listed: all of them where they are few, else the first ones and the last.
       rule: the slice that any device `d` holds, or any position `p` of a mesh whose devices are in
@@ -77,7 +86,9 @@ class TensorSlices:
     shape: tuple[int, ...] | None
     dtype: str
     sharding: str
+    source: SourceDocument | None = None
     placed: bool = False
+    unplaced: str = ""
     different: int = 0
     listed: tuple[SliceDocument, ...] = ()
     rule: str = ""
@@ -104,32 +115,56 @@ def program_slices(name: str, rows: Iterable[Tensor]) -> ProgramSlices:
 
 def _tensor_slices(row: Tensor) -> TensorSlices:
     place, sharding = _placement(row)
-    if place is None or row.shape is None or place.manual:
-        return TensorSlices(row.name, row.kind, row.shape, row.dtype, sharding)
+    source = source_document(row.source)
+    tensor = TensorSlices(row.name, row.kind, row.shape, row.dtype, sharding, source)
+    unplaced = _unplaced(row, place)
+    if unplaced or place is None or row.shape is None:
+        return replace(tensor, unplaced=unplaced)
     found = device_slices(place, row.shape)
-    return TensorSlices(
-        row.name,
-        row.kind,
-        row.shape,
-        row.dtype,
-        sharding,
-        True,
-        found.different,
-        tuple(_slice(found, part, row) for part in found.listed),
-        found.rule,
-        found.partial,
+    return replace(
+        tensor,
+        placed=True,
+        different=found.different,
+        listed=tuple(_slice(found, part, _subject(tensor)) for part in found.listed),
+        rule=found.rule,
+        partial=found.partial,
     )
 
 
-def _slice(found: DeviceSlices, part: Slice, row: Tensor) -> SliceDocument:
+def _unplaced(row: Tensor, place: Placement | None) -> str:
+    """Why it is not said which devices hold what; empty where it is."""
+    asked = row.requested
+    if asked is not None and asked.dropped:
+        return "dropped by jit"
+    inside = asked is not None and asked.kind == "constraint" and asked.manual_axes
+    places = (place, *(annotation.placement for annotation in row.lowered.values()))
+    if inside or any(one is not None and one.manual for one in places):
+        return "in the body of a shard_map, where each device sees its own block"
+    if row.shape is None:
+        return "of a shape that is not known"
+    return "left to the compiler" if place is None else ""
+
+
+def _slice(found: DeviceSlices, part: Slice, subject: str) -> SliceDocument:
     devices = part.devices
     return SliceDocument(
         part.index,
-        found.text(part, shown_name(row.name, row.kind)),
+        found.text(part, subject),
         devices.count,
         devices.first,
         tuple(RepeatDocument(times, apart) for times, apart in devices.repeats),
     )
+
+
+def _subject(tensor: TensorSlices) -> str:
+    """What stands before the brackets: the path of an argument or result; a scope is no tensor."""
+    return tensor.name if tensor.kind in ("argument", "result") else ""
+
+
+def _title(tensor: TensorSlices) -> str:
+    """`params['w1']`; `jvp(block0) at models/mlp.py:98`; `jit(body) #0 input`."""
+    name = shown_name(tensor.name, tensor.kind) or tensor.kind
+    return f"{name} at {source_text(tensor.source)}" if tensor.source else name
 
 
 def _placement(row: Tensor) -> tuple[Placement | None, str]:
@@ -158,29 +193,35 @@ def paragraphs(slices: ProgramSlices, hidden: int) -> Iterator[Paragraph]:
         if tensor.placed:
             alike = tuple((part.index, part.first, part.repeats) for part in tensor.listed)
             groups.setdefault((tensor.shape, alike, tensor.rule), []).append(tensor)
-    for first, *others in groups.values():
-        yield from _tensor(first, others)
+    for alike in groups.values():
+        yield from _tensor(alike[0], Counter(map(_title, alike)))
         yield Paragraph("")
-    missing = sum(not tensor.placed for tensor in slices.tensors)
-    if missing:
-        count = "1 tensor is" if missing == 1 else f"{missing:,} tensors are"
-        yield Paragraph(f"{count} left to the compiler", "muted")
+    unplaced: dict[str, list[str]] = {}
+    for tensor in slices.tensors:
+        if not tensor.placed:
+            unplaced.setdefault(tensor.unplaced, []).append(_title(tensor))
+    for why, titles in unplaced.items():
+        count = counted(len(titles), "tensor is", "tensors are")
+        yield Paragraph(f"{count} {why}: {_few(list(dict.fromkeys(titles)))}", "muted", 0, 2)
     if any(" (+" in part.text for tensor in slices.tensors for part in tensor.listed):
         yield Paragraph("(+8 x4): the same again 8 devices further, 4 times in all", "muted")
     if hidden:
-        count = "1 tensor" if hidden == 1 else f"{hidden:,} tensors"
-        yield Paragraph(f"{count} left out by the filters", "muted")
+        yield Paragraph(f"{counted(hidden, 'tensor')} left out by the filters", "muted")
 
 
-def _tensor(first: TensorSlices, others: Sequence[TensorSlices]) -> Iterator[Paragraph]:
+def _few(titles: Sequence[str]) -> str:
+    left = len(titles) - _NAMED
+    return ", ".join(titles[:_NAMED]) + (f" and {left:,} more" if left > 0 else "")
+
+
+def _tensor(first: TensorSlices, titles: Counter[str]) -> Iterator[Paragraph]:
     assert first.shape is not None
-    name = shown_name(first.name, first.kind)
+    name, *others = [
+        f"{title} ({times:,} alike)" if times > 1 else title for title, times in titles.items()
+    ]
     yield Paragraph(f"{name}  {shape(first.shape, first.dtype)}  {first.sharding}", "heading", 0, 2)
     if others:
-        names = ", ".join(shown_name(one.name, one.kind) for one in others[:_NAMED])
-        left = len(others) - _NAMED
-        more = f" and {left:,} more" if left > 0 else ""
-        yield Paragraph(f"likewise {names}{more}", "muted", 0, 2)
+        yield Paragraph(f"likewise {_few(others)}", "muted", 0, 2)
     *listed, last = first.listed
     for part in listed:
         yield Paragraph(part.text, indent=2, hang=2)
@@ -189,6 +230,6 @@ def _tensor(first: TensorSlices, others: Sequence[TensorSlices]) -> Iterator[Par
     yield Paragraph(last.text, indent=2, hang=2)
     if first.rule:
         device = "position p" if "p" in first.rule.partition(" where ")[2].split() else "device d"
-        yield Paragraph(f"{device} holds {name}{first.rule}", indent=2, hang=2)
+        yield Paragraph(f"{device} holds {_subject(first)}{first.rule}", indent=2, hang=2)
     if first.partial:
         yield Paragraph("each is a partial result, still to be reduced", indent=2, hang=2)

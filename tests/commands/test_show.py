@@ -1,5 +1,6 @@
 """`sdyscope show`."""
 
+import re
 import textwrap
 
 import pytest
@@ -255,6 +256,39 @@ def test_slices_of_a_program_for_32768_devices(sdyscope):
 
 
 def test_slices_leave_out_what_is_left_to_the_compiler(sdyscope, program):
-    done = sdyscope("show", program, "--slices")
-    assert "2 tensors are left to the compiler\n" in done.out
+    done = sdyscope("show", program, "--slices", columns=200)
+    assert "2 tensors are left to the compiler: free, result[1]\n" in done.out
+    assert "1 tensor is dropped by jit: unused\n" in done.out
     assert "devices 0, 1 hold params['w'][0:4, :]\n" in done.out
+
+
+def test_slices_of_a_constraint_say_where_it_is(sdyscope, program):
+    done = sdyscope("show", program, "--slices", "--kind", "constraint", columns=200)
+    line = r"jit\(step\) at \S+shown_program.py:\d+  f32\[16,8\]  .*"
+    assert re.search(rf"^{line}\n  devices 0, 1 hold \[0:4, :\]$", done.out, re.MULTILINE)
+    (program,) = sdyscope("show", program, "--slices", "--json").document("show")["slices"]
+    (constraint, _) = [one for one in program["tensors"] if one["kind"] == "constraint"]
+    assert constraint["source"]["file"].endswith("shown_program.py")
+
+
+def test_slices_in_the_body_of_a_shard_map_are_not_told(sdyscope):
+    words = ("show", "shardy-guide", "--set", "example=shard-map-auto", "--slices")
+    done = sdyscope(*words, columns=300)
+    assert "jit(body) #0 input  f32[32,64]  P('data')\n  devices 0, 1 hold [0:8, :]\n" in done.out
+    assert "3 tensors are in the body of a shard_map, where each device sees its own" in done.out
+    # A tensor without a scope is called by its line.
+    assert re.search(r"constraint at \S*shardy_guide.py:\d+", done.out)
+    assert not re.search(r"(likewise|hold) *\n|^ ", done.out.replace("\n  ", "\n"), re.MULTILINE)
+
+
+def test_slices_of_a_directory(sdyscope, mlp_files):
+    done = sdyscope("show", mlp_files, "--slices", "--match", "params*")
+    assert done.out.count("devices 0, 2, 4, 6 hold params['w1'][:, 0:128]\n") == 2
+
+
+def test_a_tensor_that_is_left_to_the_compiler_keeps_no_columns(sdyscope):
+    words = ("show", "shardy-guide", "--match", "w*")
+    assert " shardy " in sdyscope(*words, columns=200).out
+    narrow = sdyscope(*words, columns=60).out
+    assert " shardy " not in narrow.partition("\n\n")[2].splitlines()[0]
+    assert "every tensor is lowered as requested under shardy and gspmd" in narrow
