@@ -18,6 +18,8 @@ from sdyscope.mesh import AxisRef
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner
 from sdyscope.propagation import EdgeNodeType, OriginSharding
+from sdyscope.sharding import TensorSharding
+from sdyscope.tiling import HloSharding
 
 Fate: TypeAlias = Literal["kept", "merged", "folded", "not partitioned"]
 """``kept``: the partitioner has this value; ``merged``: it has one value for this and others;
@@ -156,6 +158,7 @@ class Propagated:
         steps: what moved when (Shardy only), in order.
         counts: how many values have each fate.
         notes: what else is worth knowing, one sentence each.
+        read_text: writes ``text``, which is not asked of every propagation.
     """
 
     partitioner: Partitioner
@@ -166,3 +169,29 @@ class Propagated:
     steps: Steps = field(default_factory=Steps)
     counts: Mapping[Fate, int] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    read_text: Callable[[], str] = field(default=str, compare=False, repr=False)
+
+    @cached_property
+    def text(self) -> str:
+        """The module after propagation in MLIR's text form, without locations.
+
+        Its ops are those of ``graph``, with the names there. Under Shardy each has its
+        ``sdy.sharding``; steps, origins and sharding rules are left out. Under GSPMD it is the HLO
+        module, as XLA turns it into StableHLO, with ``mhlo.sharding``.
+
+        Raises:
+            CompilerError: the compiler can't write it.
+        """
+        return self.read_text()
+
+    def returned(self, index: int) -> TensorSharding | HloSharding | None:
+        """The sharding that a result of main is returned with; None where none is written on it.
+
+        It has what its author asked for, whatever the value has that is returned: an op can be
+        sharded further than the result.
+        """
+        main = self.graph.main
+        if main is None or index >= len(main.results):
+            return None
+        written = main.results[index].sharding
+        return written if isinstance(written, TensorSharding | HloSharding) else None

@@ -16,6 +16,7 @@ from sdyscope.propagated import Propagated, ValueId
 from sdyscope.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.snapshots.values import Cell, Item, Key
 from sdyscope.snapshots.words import MANUAL, REPLICATED, placement_words
+from sdyscope.tiling import HloSharding
 
 __all__ = ["Decided", "scope_name", "type_text", "values_inside"]
 
@@ -77,7 +78,7 @@ class Decided:
         return MANUAL if self._is_manual(op) else REPLICATED
 
     def _sharding(self, sharding: object, rank: int) -> str:
-        if isinstance(sharding, TensorSharding):
+        if isinstance(sharding, TensorSharding | HloSharding):
             try:
                 return placement_words(to_placement(sharding, rank, self.mesh), rank, self.mesh)
             except ConversionError:
@@ -85,12 +86,10 @@ class Decided:
         return str(sharding)
 
     def _result(self, index: int) -> str:
-        main, lowered = self.found.graph.main, self.graph.main
-        if main is not None and index < len(main.results) and lowered is not None:
-            written = main.results[index].sharding
+        lowered, written = self.graph.main, self.found.returned(index)
+        if lowered is not None and written is not None:
             shape = lowered.results[index].type.shape if index < len(lowered.results) else ()
-            if written is not None and self.found.partitioner == "shardy":
-                return self._sharding(written, len(shape or ()))
+            return self._sharding(written, len(shape or ()))
         inside = self.graph.children(lowered.op) if lowered is not None else []
         return self._operand(inside[-1].id, index) if inside else REPLICATED
 

@@ -15,7 +15,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.placement import Placement
 from sdyscope.program import Partitioner, RequestedTensor
-from sdyscope.sharding import NamedSharding, PartitionSpec, TensorSharding
+from sdyscope.sharding import NamedSharding, PartitionSpec
 from sdyscope.snapshots.inside import Decided
 from sdyscope.snapshots.words import MANUAL, placement_words
 from sdyscope.source import SourceLocation
@@ -228,12 +228,9 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
         if not rank and len(every) > 1:
             continue  # Of a scope the arrays are meant.
         place, sharding = value.placement, value.sharding
-        main = found.graph.main
-        if named.result is not None and chosen == "shardy" and main is not None:
-            written = main.results[named.result].sharding
-            if isinstance(written, TensorSharding):
-                # A result has what its author asked for, whatever the value had before.
-                place, sharding = to_placement(written, rank, mesh), written
+        written = None if named.result is None else found.returned(named.result)
+        if written is not None:
+            place, sharding = to_placement(written, rank, mesh), written
         if place is None and sharding is None:
             place = Placement(mesh.size if mesh is not None else 1, ((),) * rank)
         text = str(sharding) if place is None else placement_words(place, rank, mesh)

@@ -142,13 +142,10 @@ class Side:
             return None
         type_ = self.graph.ops[value[0]].types[value[1]]
         sharding: TensorSharding | HloSharding | None = boundary
-        main = self.found.graph.main
         if boundary is None and self.at is not None:
             sharding = self.at.get(value)
-        elif result is not None and main is not None and result < len(main.results):
-            returned = main.results[result].sharding
-            # Under GSPMD too: an op can be sharded further than the result that was asked for.
-            sharding = returned if isinstance(returned, TensorSharding | HloSharding) else None
+        elif result is not None:
+            sharding = self.found.returned(result)
         place = self.describer.placement(found, type_, sharding)
         return _Described(self.describer.value(found, type_, sharding), place)
 

@@ -132,6 +132,17 @@ def test_another_sharding_is_found_at_its_tensor_and_where_it_leads(whole, parti
     assert ("shard_map input", "mix #0") not in changed
 
 
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_a_result_is_where_it_is_returned_not_where_it_is_made(partitioner):
+    doubled = jax.jit(lambda x: x * 2, out_shardings=on())
+    program = inspect(doubled, array((16, 64), "data"), name="step", partitioners=(partitioner,))
+    ((cell, *others),) = [
+        item.cells for item in kinds(program.snapshot(ALL[:3]), "result")["result"]
+    ]
+    assert (cell.stage, cell.text) == ("requested", "replicated")
+    assert [other.text for other in others] == ["=", "="]
+
+
 def test_memory_is_what_the_compiler_counts(whole):
     arguments = (({"w": array((64, 32), None, "model")}), array((16, 64), "data"))
     compiled = inspect(jax.jit(step), *arguments, partitioners=("shardy",)).partitioned("shardy")

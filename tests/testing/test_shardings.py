@@ -96,6 +96,17 @@ def mapped():
 
 @pytest.mark.compiles  # GSPMD's propagation is XLA's
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_a_result_is_where_it_is_returned_not_where_it_is_made(mesh, partitioner):
+    x = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    doubled = jax.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, P()))
+    program = inspect(doubled, x, partitioners=[partitioner])
+    assert_sharding(program, "result", P())
+    with pytest.raises(AssertionError, match="found    replicated"):
+        assert_sharding(program, "result", P("data"))
+
+
+@pytest.mark.compiles  # GSPMD's propagation is XLA's
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_shard_map(mapped, partitioner):
     assert_sharding(mapped, "mix/shard_map", P("data", "model"), at="lowered")
     assert_sharding(mapped, "result", P("data", "model"), partitioner=partitioner)
