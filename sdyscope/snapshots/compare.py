@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
+from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.reduced import reduced
 from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage
@@ -51,6 +52,7 @@ class Comparison:
         changes: what differs of tensors and collectives.
         same: how many keys are the same.
         not_compared: what only one of the two has: stages, or memory.
+        blocks: on another mesh, what a device has of each tensor; None on the same one.
     """
 
     name: str
@@ -58,6 +60,7 @@ class Comparison:
     changes: tuple[Change, ...]
     same: int
     not_compared: tuple[NotCompared, ...] = ()
+    blocks: Blocks | None = None
 
     @property
     def is_same(self) -> bool:
@@ -106,7 +109,15 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         name = template_text(template)
         changes.append(Change(what, key, name, size(template), type_after, old, new))
     same = sum(two.items.get(key) == items for key, items in one.items.items())
-    return Comparison(before.name, tuple(header), tuple(changes), same, left_out)
+    blocks = None
+    if one.mesh != two.mesh:
+        became = {
+            key: replace(key, type=type_)
+            for key, (type_, _, _) in differing.items()
+            if type_ != key.type
+        }
+        blocks = blocks_between(one, two, became)
+    return Comparison(before.name, tuple(header), tuple(changes), same, left_out, blocks)
 
 
 def _has_memory(snapshot: Snapshot) -> bool:

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from sdyscope.program import Partitioner
 from sdyscope.snapshots import Change, Comparison, Item, Key, Stage
 from sdyscope.snapshots import Snapshot as Taken
+from sdyscope.snapshots.blocks import Block, Blocks
 from sdyscope.snapshots.compare import NotCompared
 
 Action: TypeAlias = Literal["print", "write", "check", "update", "diff"]
@@ -125,6 +126,91 @@ class HeaderChange:
 
 
 @dataclass(frozen=True, slots=True)
+class BlockDocument:
+    """What a device has of a tensor.
+
+    Attributes:
+      type: type and shape of the whole tensor.
+      spec: its sharding: a PartitionSpec or `replicated`.
+      shape: what of it is on one device, padding included.
+      bytes: its bytes.
+    """
+
+    type: str
+    spec: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTensorsDocument:
+    """One tensor, or the same of several layers.
+
+    Attributes:
+      kind: what it is.
+      name: its name, with the numbers of several layers as ranges.
+      count: how many they are.
+    """
+
+    kind: str
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChangeDocument:
+    """Tensors of which a device has another block, all from and to the same.
+
+    Attributes:
+      partitioner: under which; null where all say the same.
+      same_spec: whether the sharding reads as before, so that only the mesh makes it another block.
+      before: what a device had.
+      after: what it has.
+      tensors: which they are.
+    """
+
+    partitioner: Partitioner | None
+    same_spec: bool
+    before: BlockDocument
+    after: BlockDocument
+    tensors: tuple[NamedTensorsDocument, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TotalDocument:
+    """What a device has of all arguments, or of all results.
+
+    Attributes:
+      kind: which of the two.
+      partitioner: under which; null where all say the same.
+      before: bytes on the mesh of the snapshot.
+      after: bytes on the mesh as it is now.
+    """
+
+    kind: Literal["argument", "result"]
+    partitioner: Partitioner | None
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlocksDocument:
+    """What another mesh makes of the tensors of a program.
+
+    Attributes:
+      changes: what is in other blocks; arguments first, what changes most bytes before others.
+      same: how many tensors are in the same blocks as before.
+      unknown: of how many the snapshots do not say it.
+      totals: all arguments and all results, where each of them is known.
+    """
+
+    changes: tuple[BlockChangeDocument, ...]
+    same: int
+    unknown: int
+    totals: tuple[TotalDocument, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class ComparisonDocument:
     """What changed of one program.
 
@@ -135,6 +221,8 @@ class ComparisonDocument:
       header: what changed of the whole program.
       changes: what changed of tensors and collectives.
       not_compared: what only the snapshot or only the program has: stages, or memory.
+      blocks: on another mesh, what a device has of each tensor; null on the same one, and where a
+        mesh is not known by its axes.
     """
 
     name: str
@@ -143,6 +231,7 @@ class ComparisonDocument:
     header: tuple[HeaderChange, ...]
     changes: tuple[ChangeDocument, ...]
     not_compared: tuple[NotCompared, ...]
+    blocks: BlocksDocument | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,7 +313,30 @@ def comparison_document(one: Comparison) -> ComparisonDocument:
         tuple(HeaderChange(*words) for words in one.header),
         tuple(map(_change, one.changes)),
         one.not_compared,
+        None if one.blocks is None else _blocks(one.blocks),
     )
+
+
+def _blocks(blocks: Blocks) -> BlocksDocument:
+    changes = (
+        BlockChangeDocument(
+            one.partitioner or None,
+            one.before.spec == one.after.spec,
+            _block(one.before),
+            _block(one.after),
+            tuple(NamedTensorsDocument(each.kind, each.name, each.count) for each in one.tensors),
+        )
+        for one in blocks.changes
+    )
+    totals = (
+        TotalDocument(one.kind, one.partitioner or None, one.before, one.after)
+        for one in blocks.totals
+    )
+    return BlocksDocument(tuple(changes), blocks.same, blocks.unknown, tuple(totals))
+
+
+def _block(one: Block) -> BlockDocument:
+    return BlockDocument(one.type, one.spec, one.shape, one.bytes)
 
 
 def _change(one: Change) -> ChangeDocument:

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.snapshot import ChangeDocument, ComparisonDocument, ItemDocument, Snapshot
+from sdyscope.views.snapshot import (
+    BlockDocument,
+    BlocksDocument,
+    ChangeDocument,
+    ComparisonDocument,
+    ItemDocument,
+    NamedTensorsDocument,
+    Snapshot,
+)
+from sdyscope.views.table import size
+from sdyscope.words import counted
 
 
 @dataclass(frozen=True)
@@ -97,9 +107,59 @@ def comparison(one: ComparisonDocument, sides: Sides = OF_PROGRAM) -> Iterator[P
         yield Paragraph(change.word, "heading", 2, 2)
         yield Paragraph(f"- {change.before or 'none'}", "bad", 4, 2)
         yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
+    if one.blocks is not None:
+        yield from _blocks(one.blocks)
     for difference in one.changes:
         yield Paragraph("")
         yield from _change(difference, sides)
+
+
+def _blocks(blocks: BlocksDocument) -> Iterator[Paragraph]:
+    """What a device has of each tensor on the two meshes; tensors that are alike together."""
+    yield Paragraph("")
+    yield Paragraph("what a device has", "heading", 2, 2)
+    for total in blocks.totals:
+        under = f" under {total.partitioner}" if total.partitioner else ""
+        words = f"all {total.kind}s{under}: {_amount(total.before, total.after)}"
+        yield Paragraph(words, "plain", 4, 2)
+    for change in blocks.changes:
+        had, has = change.before, change.after
+        under = f"under {change.partitioner}, " if change.partitioner else ""
+        spec = had.spec if change.same_spec else f"{had.spec} -> {has.spec}"
+        type_ = had.type if had.type == has.type else f"{had.type} -> {has.type}"
+        cut = f"{_shape(had)} -> {_shape(has)}, {_amount(had.bytes, has.bytes)}"
+        yield Paragraph(f"{under}{spec} of {type_}: {cut}", "plain", 4, 2)
+        yield Paragraph(_named(change.tensors), "muted", 6, 2)
+    rest = f"the same blocks of {counted(blocks.same, 'other tensor')}" if blocks.same else ""
+    unknown = f"of {blocks.unknown:,} it is not known" if blocks.unknown else ""
+    if rest or unknown:
+        yield Paragraph("; ".join(filter(None, (rest, unknown))), "muted", 4, 2)
+
+
+#: How many of the tensors that are alike are named.
+_NAMED = 4
+
+
+def _named(tensors: Sequence[NamedTensorsDocument]) -> str:
+    words = [
+        _name(one.name) if one.kind in ("argument", "result") else f"{one.kind} {_name(one.name)}"
+        for one in tensors
+    ]
+    # One more takes no more room than to say that there is one more.
+    if len(words) > _NAMED + 1:
+        more = sum(one.count for one in tensors[_NAMED:])
+        words[_NAMED:] = [f"{more:,} more"]
+    return ", ".join(words)
+
+
+def _shape(block: BlockDocument) -> str:
+    return f"[{','.join(map(str, block.shape))}]"
+
+
+def _amount(before: int, after: int) -> str:
+    if before == after:
+        return f"{size(before)} as before"
+    return f"{size(before)} -> {size(after)}"
 
 
 def _tensors(number: int) -> str:

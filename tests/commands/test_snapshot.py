@@ -1,5 +1,6 @@
 """`sdyscope snapshot`."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -267,3 +268,15 @@ def test_another_mesh_is_said_first(sdyscope, tmp_path):
     done = sdyscope("snapshot", "mlp", "--mesh", "data=2,model=4", "--check", "-o", golden)
     assert done.status == 1
     assert done.out.startswith("mlp: mesh changed, 36 are as before\n")
+    # Then what a device has of each tensor; those that are alike are named together.
+    assert (
+        "    P(None, 'model') of f32[128,256]: [128,128] -> [128,64], 64.0 KiB -> 32.0 KiB\n"
+        in (done.out)
+    )
+    as_json = sdyscope(
+        "snapshot", "mlp", "--mesh", "data=2,model=4", "--check", "-o", golden, "--json"
+    )
+    (compared,) = json.loads(as_json.out)["compared"]
+    changes = compared["blocks"]["changes"]
+    assert [one["same_spec"] for one in changes] == [True] * len(changes)
+    assert {"kind": "argument", "name": "params['w1']", "count": 1} in changes[0]["tensors"]

@@ -1,0 +1,281 @@
+"""On another mesh one PartitionSpec is another block: what a device has of each tensor on both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TypeAlias
+
+from sdyscope.convert import to_placement
+from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.mesh import Mesh
+from sdyscope.placement import Placement
+from sdyscope.program import Partitioner
+from sdyscope.sharding import NamedSharding
+from sdyscope.snapshots.cells import texts_of
+from sdyscope.snapshots.folding import fold, size
+from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot
+from sdyscope.snapshots.words import REPLICATED
+from sdyscope.snapshots.write import template_text
+from sdyscope.syntax.partition_spec import parse_partition_spec
+from sdyscope.syntax.shardy import parse_tensor_sharding
+
+__all__ = ["Block", "BlockChange", "Blocks", "NamedTensors", "Total", "blocks_between"]
+
+_TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
+
+#: What has a sharding that could be another block on another mesh.
+_WITHOUT = frozenset({"collective", "memory", "not understood"})
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What a device has of a tensor.
+
+    Attributes:
+        type: type and shape of the whole tensor.
+        spec: the sharding, as the snapshot has it.
+        shape: what of it is on one device, padding included.
+        bytes: its bytes.
+    """
+
+    type: str
+    spec: str
+    shape: tuple[int, ...]
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class NamedTensors:
+    """One tensor, or the same of several layers.
+
+    Attributes:
+        kind: what it is.
+        name: its name, with the numbers of several layers as ranges.
+        count: how many they are.
+    """
+
+    kind: Kind
+    name: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockChange:
+    """Tensors of which a device has another block, all from and to the same.
+
+    Attributes:
+        partitioner: under which; empty where all say the same.
+        before: what a device had.
+        after: what it has.
+        tensors: which they are.
+    """
+
+    partitioner: Partitioner | Literal[""]
+    before: Block
+    after: Block
+    tensors: tuple[NamedTensors, ...]
+
+    @property
+    def count(self) -> int:
+        """How many tensors they are."""
+        return sum(one.count for one in self.tensors)
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What a device has of all arguments, or of all results.
+
+    Attributes:
+        kind: which of the two.
+        partitioner: under which; empty where all say the same.
+        before: bytes on the mesh before.
+        after: bytes on the mesh now.
+    """
+
+    kind: Literal["argument", "result"]
+    partitioner: Partitioner | Literal[""]
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """What another mesh makes of the tensors of a program.
+
+    Attributes:
+        changes: what is in other blocks; arguments first, what changes most bytes before others.
+        same: how many tensors are in the same blocks as before.
+        unknown: of how many the snapshots do not say it.
+        totals: all arguments and all results, where each of them is known.
+    """
+
+    changes: tuple[BlockChange, ...]
+    same: int
+    unknown: int
+    totals: tuple[Total, ...]
+
+
+_Said: TypeAlias = tuple[Partitioner | Literal[""], Block, Block]
+
+
+def blocks_between(
+    before: Snapshot, after: Snapshot, became: Mapping[Key, Key] | None = None
+) -> Blocks | None:
+    """What a device has on two meshes, of every tensor that both snapshots have.
+
+    Args:
+        before: the one snapshot.
+        after: the other, with the same stages.
+        became: keys of the first whose tensor has another key in the second, as of another type.
+
+    Returns:
+        None where a mesh is not known by its axes' names and sizes.
+    """
+    meshes = _mesh(before.mesh), _mesh(after.mesh)
+    if meshes[0] is None or meshes[1] is None:
+        return None
+    moved: dict[_Said, dict[Key, int]] = {}
+    sums: dict[tuple[str, Partitioner], tuple[int, int]] = {}
+    unsummed: set[str] = set()
+    same = unknown = 0
+    for key, old in before.items.items():
+        other = (became or {}).get(key, key)
+        if key.kind in _WITHOUT or other not in after.items:
+            continue
+        for one, two in _pairs(old, after.items[other]):
+            said = _blocks(one, two, (before, after), (key, other), (meshes[0], meshes[1]))
+            if not said:
+                unknown += one.count
+                unsummed.add(key.kind)
+                continue
+            for partitioner, had, has in said:
+                add = sums.get((key.kind, partitioner), (0, 0))
+                sums[key.kind, partitioner] = add[0] + had.bytes, add[1] + has.bytes
+            told = _alike(said)
+            same += one.count * all(had.shape == has.shape for _, had, has in told)
+            for each in told:
+                if each[1].shape != each[2].shape:
+                    keys = moved.setdefault(each, {})
+                    keys[key] = keys.get(key, 0) + one.count
+    changes = [BlockChange(*said, _named(keys)) for said, keys in moved.items()]
+    return Blocks(tuple(sorted(changes, key=_order)), same, unknown, tuple(_totals(sums, unsummed)))
+
+
+def _mesh(words: str) -> Mesh | None:
+    """The axes of a snapshot's mesh; the order of devices makes no other blocks."""
+    sizes: dict[str, int] = {}
+    for part in words.split("; "):
+        if part.startswith("devices "):
+            continue
+        for axis in part.split(", "):
+            name, equals, number = axis.rpartition("=")
+            if not equals or not number.isdecimal() or sizes.get(name, int(number)) != int(number):
+                return None
+            sizes[name] = int(number)
+    return Mesh.of(sizes)
+
+
+def _pairs(old: Sequence[Item], new: Sequence[Item]) -> Iterator[tuple[Item, Item]]:
+    """Items of which it is known which is which."""
+    if len(old) == len(new) == 1:
+        yield old[0], new[0]
+    else:
+        there = {item.cells: item for item in new}
+        yield from ((item, there[item.cells]) for item in old if item.cells in there)
+
+
+def _blocks(
+    one: Item,
+    two: Item,
+    snapshots: tuple[Snapshot, Snapshot],
+    keys: tuple[Key, Key],
+    meshes: tuple[Mesh, Mesh],
+) -> list[tuple[Partitioner, Block, Block]]:
+    """The blocks under each partitioner; nothing where one of them is not known."""
+    had, has = (
+        _last(item, snapshot, key.type, mesh)
+        for item, snapshot, key, mesh in zip((one, two), snapshots, keys, meshes, strict=True)
+    )
+    if had.keys() != has.keys():
+        return []
+    found = []
+    for partitioner, block in had.items():
+        now = has[partitioner]
+        if block is None or now is None:
+            return []
+        found.append((partitioner, block, now))
+    return found
+
+
+def _last(
+    item: Item, snapshot: Snapshot, type_: str, mesh: Mesh
+) -> dict[Partitioner, Block | None]:
+    """What the last stage says that says something of a tensor."""
+    texts = texts_of(item.cells, snapshot.partitioners)
+    found: dict[Partitioner, Block | None] = {}
+    for partitioner in snapshot.partitioners:
+        said = [texts[stage].get(partitioner) for stage in STAGES if stage in texts]
+        known = [text for text in said if text is not None]
+        if known:
+            found[partitioner] = _block(type_, known[-1], mesh)
+    return found
+
+
+@lru_cache(1 << 12)
+def _block(type_: str, spec: str, mesh: Mesh) -> Block | None:
+    """The block of a tensor; None where its sharding or its shape is none that is known."""
+    found = _TYPE.fullmatch(type_)
+    if found is None:
+        return None
+    shape = tuple(map(int, found[2].split(","))) if found[2] else ()
+    try:
+        place = _placement(spec, len(shape), mesh)
+        return Block(type_, spec, place.local_shape(shape), place.bytes_per_device(shape, found[1]))
+    except (ConversionError, SyntaxTextError):
+        return None
+
+
+def _placement(spec: str, rank: int, mesh: Mesh) -> Placement:
+    if spec == REPLICATED:
+        return Placement(mesh.size, ((),) * rank)
+    if spec.startswith("["):
+        return to_placement(parse_tensor_sharding(f"<@mesh, {spec}>"), rank, mesh)
+    return to_placement(NamedSharding(mesh, parse_partition_spec(spec)), rank)
+
+
+def _alike(said: Sequence[tuple[Partitioner, Block, Block]]) -> Sequence[_Said]:
+    """What all partitioners say alike, once."""
+    if len({(had, has) for _, had, has in said}) == 1:
+        return [("", *said[0][1:])]
+    return said
+
+
+def _named(keys: Mapping[Key, int]) -> tuple[NamedTensors, ...]:
+    made = [
+        NamedTensors(key.kind, template_text(template), count * size(template))
+        for key, template, count in fold(keys)
+    ]
+    # A parameter's path is shorter than those of what an optimizer keeps of it.
+    return tuple(sorted(made, key=lambda one: (KINDS.index(one.kind), len(one.name))))
+
+
+def _order(one: BlockChange) -> tuple[object, ...]:
+    is_inside = one.tensors[0].kind not in ("argument", "result")
+    return is_inside, -abs(one.after.bytes - one.before.bytes) * one.count, one.before.type
+
+
+def _totals(
+    sums: Mapping[tuple[str, Partitioner], tuple[int, int]], unsummed: set[str]
+) -> Iterator[Total]:
+    kinds: tuple[Literal["argument", "result"], ...] = ("argument", "result")
+    for kind in kinds:
+        of_kind = {by: both for (each, by), both in sums.items() if each == kind}
+        if kind in unsummed or not of_kind:
+            continue
+        if len(set(of_kind.values())) == 1:
+            yield Total(kind, "", *next(iter(of_kind.values())))
+        else:
+            yield from (Total(kind, by, *both) for by, both in of_kind.items())
