@@ -60,10 +60,10 @@ def mesh(function: _Function) -> _Function:
     """
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, int] | None:
-        from sdyscope.mesh_config import parse_mesh_shape
-
         if value is None:
             return None
+        from sdyscope.mesh_config import parse_mesh_shape
+
         try:
             shape = parse_mesh_shape(value)
         except TargetError as error:
