@@ -248,3 +248,41 @@ def custom_rules(mesh: Any) -> Program:
     relu.defvjp(forward, backward)
     fun = jax.jit(jax.grad(lambda x: relu(x).sum()))
     return Program("fun", fun, (abstract(mesh, (16, 8), "data"),))
+
+
+@program
+def decomposed(mesh: Any) -> Program:
+    """Custom calls that return several values."""
+
+    @jax.jit
+    def fun(x):
+        vectors, factor = jnp.linalg.qr(x)
+        values, basis = jnp.linalg.eigh(constrain(factor @ factor.T, mesh, "data"))
+        return vectors @ factor, values @ basis
+
+    return Program("fun", fun, (abstract(mesh, (16, 8), "data", "model"),))
+
+
+@program
+def largest(mesh: Any) -> Program:
+    @jax.jit
+    def fun(x):
+        values, places = jax.lax.top_k(jnp.sin(x), 3)
+        return values * 2, places + 1
+
+    return Program("fun", fun, (abstract(mesh, (8, 4, 16), "data", None, "model"),))
+
+
+@program
+def printed(mesh: Any) -> Program:
+    """Callbacks, which the loop's body calls in a function of its own."""
+
+    @jax.jit
+    def fun(x):
+        def body(carry, _):
+            jax.debug.print("{x}", x=carry.sum())
+            return jnp.tanh(carry @ carry.T) @ carry, None
+
+        return jax.lax.scan(body, x, None, length=3)[0]
+
+    return Program("fun", fun, (abstract(mesh, (16, 8), "data", "model"),))

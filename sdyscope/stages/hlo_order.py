@@ -7,6 +7,7 @@ operands in the order of a depth-first walk from the computation's root
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -29,6 +30,8 @@ def functions(module: Any) -> dict[str, Any]:
 #: What stands for HLO's tuples until the order is known: a barrier with this attribute.
 _BARRIER = "stablehlo.optimization_barrier"
 _TUPLE = "sdyscope.tuple"
+#: On what nobody uses and came out of a call, which XLA puts behind all else when it inlines it.
+_INLINED = "sdyscope.inlined"
 
 #: Ops that do something besides what they return.
 _EFFECTS = frozenset(
@@ -78,6 +81,10 @@ class _Inliner:
                 self.block(block)
         if self.keep(name, call):
             return
+        for block in function.regions[0].blocks:
+            for view in list(block.operations)[:-1]:
+                if not _is_used(view.operation):
+                    view.operation.attributes[_INLINED] = compat.ir.UnitAttr.get()
         returned = take_body(function, list(call.operands), call, compat.location_name(call))
         if len(returned) > 1:
             # In HLO they stay one tuple: who wants one of them has to wait for all.
@@ -227,7 +234,10 @@ def reorder(block: Any) -> None:
             uses[source] += 1
         operands.append(mine)
     last = len(operations) - 1
-    order = _post_order(operands, uses)
+    inlined = [_INLINED in operation.attributes for operation in operations]
+    order = _post_order(operands, uses, inlined)
+    for operation in itertools.compress(operations, inlined):
+        del operation.attributes[_INLINED]
     for number in order:
         if number != last:
             operations[number].move_before(operations[last])
@@ -277,11 +287,11 @@ def _captures(block: Any, found: dict[int, None]) -> None:
             found[hash(operand)] = None
 
 
-def _post_order(operands: list[list[int]], uses: list[int]) -> list[int]:
-    """Every op behind its operands, from the ops that nobody uses, as they come."""
+def _post_order(operands: list[list[int]], uses: list[int], inlined: list[bool]) -> list[int]:
+    """Every op behind its operands, from the ops that nobody uses, as they come in XLA."""
     visited = bytearray(len(operands))
     order: list[int] = []
-    for root in range(len(operands)):
+    for root in sorted(range(len(operands)), key=inlined.__getitem__):
         if uses[root] or visited[root]:
             continue
         stack = [root]

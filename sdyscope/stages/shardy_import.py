@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sdyscope.errors import CompilerError
+from sdyscope.sharding_rule import factor_symbol
 from sdyscope.stages import compat
 from sdyscope.stages.hlo_order import functions, inline_calls, reorder
 from sdyscope.stages.manual_computations import BODY, import_manual_computation, manual_calls
@@ -29,7 +30,11 @@ __all__ = ["import_module", "open_free_variables"]
 
 _CONSTANT = "stablehlo.constant"
 _CUSTOM_CALL = "stablehlo.custom_call"
+_ELEMENT = "stablehlo.get_tuple_element"
+#: Calls that stand for Shardy's own ops, which are made of them later.
+_SHARDYS = "xla.sdy."
 _LOOP = "stablehlo.while"
+_TOP_K = "mhlo.topk"
 
 
 def import_module(module: Any, *, open_captures: bool = True) -> None:
@@ -50,7 +55,9 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
         for function in functions(module).values():
             for block in function.regions[0].blocks:
                 reorder(block)
-            found = by_name(function, _CONSTANT, _LOOP)
+            found = by_name(function, _CONSTANT, _LOOP, _CUSTOM_CALL)
+            for operation in found[_CUSTOM_CALL]:
+                flatten_tuple(operation)
             constants_to_shardy(found[_CONSTANT])
             if found[_LOOP]:
                 for block in function.regions[0].blocks:
@@ -66,9 +73,11 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
                 import_manual_computation(module, call)
         run(module, "symbol-dce")
         for function in functions(module).values():
-            found = by_name(function, _CUSTOM_CALL, _LOOP)
+            found = by_name(function, _CUSTOM_CALL, _LOOP, _TOP_K)
             for operation in found[_CUSTOM_CALL]:
                 import_custom_call(operation)
+            for operation in found[_TOP_K]:
+                give_top_k_its_rule(operation)
             if open_captures:
                 open_free_variables(function, found[_LOOP])
 
@@ -86,6 +95,35 @@ def constants_to_shardy(constants: Iterable[Any]) -> None:
         )
         result.replace_all_uses_with(made.results[0])
         operation.erase()
+
+
+def flatten_tuple(operation: Any) -> None:
+    """Gives a custom call several results in place of the tuple of them that it has in HLO."""
+    ir = compat.ir
+    target = ir.StringAttr(operation.attributes["call_target_name"]).value
+    if len(operation.results) != 1 or target.startswith(_SHARDYS):
+        return
+    result = operation.results[0]
+    if not compat.is_tuple(result.type):
+        return
+    tuple_type = ir.TupleType(result.type)
+    types = [tuple_type.get_type(number) for number in range(tuple_type.num_types)]
+    parts = [use.owner for use in result.uses]
+    if any(map(compat.is_tuple, types)) or any(part.name != _ELEMENT for part in parts):
+        return  # Nothing that JAX writes: Shardy says that it takes no tuples.
+    made = ir.Operation.create(
+        _CUSTOM_CALL,
+        results=types,
+        operands=list(operation.operands),
+        attributes=dict(compat.dictionary_items(operation.attributes)),
+        loc=operation.location,
+        ip=ir.InsertionPoint(operation),
+    )
+    for part in parts:
+        number = ir.IntegerAttr(part.attributes["index"]).value
+        part.results[0].replace_all_uses_with(made.results[number])
+        part.operation.erase()
+    operation.erase()
 
 
 def loop_invariants_to_captures(block: Any) -> None:
@@ -243,6 +281,22 @@ def _replaced(operation: Any, name: str, attributes: dict[str, Any]) -> Any:
         attributes=attributes,
         loc=operation.location,
         ip=compat.ir.InsertionPoint(operation),
+    )
+
+
+def give_top_k_its_rule(operation: Any) -> None:
+    """Writes down how XLA propagates through a top-k, which is in no registry of jaxlib.
+
+    All dimensions are passed on but the last, which has to be whole.
+    """
+    sizes = list(compat.ir.RankedTensorType(operation.operands[0].type).shape)
+    factors = [factor_symbol(number) for number in range(len(sizes))]
+    dims = "[" + ", ".join(factors) + "]"
+    named = ", ".join(f"{name}={size}" for name, size in zip(factors, sizes, strict=True))
+    last = factors[-1]
+    operation.attributes["sdy.sharding_rule"] = parse(
+        f"#sdy.op_sharding_rule<({dims})->({dims}, {dims}) {{{named}}} "
+        f"need_replication={{{last}}} blocked_propagation={{{last}}}>"
     )
 
 
