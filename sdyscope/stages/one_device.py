@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,17 +37,43 @@ _INVARIANT: Mapping[str, Callable[..., Any]] = {
 #: Ops whose values may depend on how they are partitioned.
 _RANDOM = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 
-_Axes = Mapping[str, int]
-"""Sizes of the mesh axes that are manual around an equation."""
+
+class _Around(NamedTuple):
+    """What is around an equation.
+
+    Attributes:
+      axes: sizes of the mesh axes that are manual.
+      typed: whether types say how values are sharded, as they do on Explicit axes.
+    """
+
+    axes: Mapping[str, int]
+    typed: bool
+
+    @property
+    def in_types(self) -> bool:
+        """Whether the types of nested functions say something of a mesh."""
+        return self.typed or bool(self.axes)
 
 
 def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
     """The traced function on flat arguments that lie on one device, results flat."""
     closed = traced.jaxpr
     consts = [*map(_on_one, closed.consts)]
-    stripped = closed.replace(jaxpr=_stripped(closed.jaxpr, {}), consts=consts)
+    around = _Around({}, _has_explicit_axes(closed))
+    stripped = closed.replace(jaxpr=_stripped(closed.jaxpr, around), consts=consts)
     made: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(stripped)
     return made
+
+
+def _has_explicit_axes(closed: Any) -> bool:
+    """Whether the type of some value says how it is sharded."""
+    meshes = {
+        variable.aval.sharding.mesh
+        for equation in compat.equations(closed)
+        for variable in (*equation.invars, *equation.outvars)
+        if getattr(variable.aval, "sharding", None) is not None
+    }
+    return any(jax.sharding.AxisType.Explicit in (mesh.axis_types or ()) for mesh in meshes)
 
 
 def _on_one(value: Any) -> Any:
@@ -58,7 +84,7 @@ def _on_one(value: Any) -> Any:
     return value
 
 
-def _stripped(jaxpr: Any, axes: _Axes) -> Any:
+def _stripped(jaxpr: Any, around: _Around) -> Any:
     renamed: dict[Any, Any] = {}
 
     def now(atom: Any) -> Any:
@@ -71,57 +97,58 @@ def _stripped(jaxpr: Any, axes: _Axes) -> Any:
         if name in _PLACING:
             renamed.update(zip(equation.outvars, invars, strict=True))
         elif name == "shard_map":
-            body = _mapped(compat.shard_map_parameters(equation.params), axes)
-            equations.append(_instead(equation, invars, body, axes))
+            body = _mapped(compat.shard_map_parameters(equation.params), around)
+            equations.append(_instead(equation, invars, body, around))
         elif name in _INVARIANT:
             plain = functools.partial(_INVARIANT[name], **equation.params)
-            equations.append(_instead(equation, invars, plain, axes))
+            equations.append(_instead(equation, invars, plain, around))
         else:
             params = {
-                key: _stripped_value(key, value, axes) for key, value in equation.params.items()
+                key: _stripped_value(key, value, around) for key, value in equation.params.items()
             }
-            kept = compat.without_mesh(equation) if axes else equation
+            kept = compat.without_mesh(equation) if around.in_types else equation
             equations.append(kept.replace(invars=invars, params=params))
     return jaxpr.replace(eqns=equations, outvars=[now(atom) for atom in jaxpr.outvars])
 
 
-def _stripped_value(key: str, value: Any, axes: _Axes) -> Any:
+def _stripped_value(key: str, value: Any, around: _Around) -> Any:
     """One parameter of an equation, without shardings, in nested jaxprs too."""
     if isinstance(value, core.ClosedJaxpr):
         consts = [*map(_on_one, value.consts)]
-        return _retyped(value.replace(jaxpr=_stripped(value.jaxpr, axes), consts=consts), axes)
+        return _retyped(value.replace(jaxpr=_stripped(value.jaxpr, around), consts=consts), around)
     if isinstance(value, core.Jaxpr):
-        stripped = _stripped(value, axes)
+        stripped = _stripped(value, around)
         if value.constvars:
             return stripped
-        return _retyped(core.ClosedJaxpr(stripped, []), axes).jaxpr
+        return _retyped(core.ClosedJaxpr(stripped, []), around).jaxpr
     if type(value) is tuple:
-        return tuple(_stripped_value(key, item, axes) for item in value)
+        return tuple(_stripped_value(key, item, around) for item in value)
     if isinstance(value, jax.sharding.Sharding):
         return compat.unspecified() if key in ("in_shardings", "out_shardings") else None
     return value
 
 
-def _retyped(closed: Any, axes: _Axes) -> Any:
-    """The jaxpr of a nested function in the body of a shard_map, traced again.
+def _retyped(closed: Any, around: _Around) -> Any:
+    """The jaxpr of a nested function in the body of a shard_map or on Explicit axes, traced again.
 
-    Its types say along which of the mesh's axes a value varies. Mapped over them no value does.
+    Its types say along which of the mesh's axes a value varies, or is sharded. Mapped over them, or
+    on one device, no value is.
     """
-    if not axes:
+    if not around.in_types:
         return closed
     avals = [
         jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
         for aval in closed.in_avals
     ]
-    return jax.make_jaxpr(core.jaxpr_as_fun(closed), axis_env=list(axes.items()))(*avals)
+    return jax.make_jaxpr(core.jaxpr_as_fun(closed), axis_env=list(around.axes.items()))(*avals)
 
 
 def _instead(
-    equation: Any, invars: Sequence[Any], function: Callable[..., Any], axes: _Axes
+    equation: Any, invars: Sequence[Any], function: Callable[..., Any], around: _Around
 ) -> Any:
     """An equation that calls a function in place of another one."""
     avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in invars]
-    traced = jax.make_jaxpr(jax.jit(function), axis_env=list(axes.items()))(*avals)
+    traced = jax.make_jaxpr(jax.jit(function), axis_env=list(around.axes.items()))(*avals)
     (call,) = traced.jaxpr.eqns
     return call.replace(invars=[*traced.consts, *invars], outvars=equation.outvars)
 
@@ -129,12 +156,13 @@ def _instead(
 # --- shard_map ------------------------------------------------------------------------------------
 
 
-def _mapped(shard_map: ShardMap, around: _Axes) -> Callable[..., list[Any]]:
+def _mapped(shard_map: ShardMap, around: _Around) -> Callable[..., list[Any]]:
     """A shard_map as maps over the blocks of its arguments, one for each manual axis."""
     sizes = {axis: int(shard_map.mesh.shape[axis]) for axis in shard_map.manual_axes}
     jaxpr = getattr(shard_map.jaxpr, "jaxpr", shard_map.jaxpr)
     consts = getattr(shard_map.jaxpr, "consts", [])
-    body = core.jaxpr_as_fun(core.ClosedJaxpr(_stripped(jaxpr, {**around, **sizes}), consts))
+    inside = around._replace(axes={**around.axes, **sizes})
+    body = core.jaxpr_as_fun(core.ClosedJaxpr(_stripped(jaxpr, inside), consts))
     ins = [_dims(spec, sizes) for spec in shard_map.in_specs]
     outs = [_dims(spec, sizes) for spec in shard_map.out_specs]
 
@@ -158,7 +186,7 @@ def _mapped(shard_map: ShardMap, around: _Axes) -> Callable[..., list[Any]]:
     return call
 
 
-def _dims(spec: Any, sizes: _Axes) -> dict[str, int]:
+def _dims(spec: Any, sizes: Mapping[str, int]) -> dict[str, int]:
     """The dimension that each manual axis splits, major axes of a dimension first."""
     dims: dict[str, int] = {}
     for dim, entry in enumerate(spec):
@@ -168,7 +196,7 @@ def _dims(spec: Any, sizes: _Axes) -> dict[str, int]:
     return dims
 
 
-def _split(value: Any, dims: Mapping[str, int], sizes: _Axes) -> Any:
+def _split(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
     """An array with a dimension in front for each of its axes, in the order of the mesh."""
     shape: list[int] = []
     at: dict[str, int] = {}
@@ -184,7 +212,7 @@ def _split(value: Any, dims: Mapping[str, int], sizes: _Axes) -> Any:
     return jnp.transpose(jnp.reshape(value, shape), order)
 
 
-def _joined(value: Any, dims: Mapping[str, int], sizes: _Axes) -> Any:
+def _joined(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
     """The array whose blocks stand along the first dimensions, one for each axis of the mesh."""
     # Along other axes the blocks are copies: the first device's is taken.
     value = value[tuple(slice(None) if axis in dims else 0 for axis in sizes)]
