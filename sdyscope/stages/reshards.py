@@ -20,10 +20,11 @@ from sdyscope.graph.collection import no_collection
 from sdyscope.graph.locations import Location
 from sdyscope.stages import compat
 from sdyscope.stages.annotate import annotate, annotate_signature
-from sdyscope.stages.explicit_collectives import ExplicitCollectives, read_collectives
+from sdyscope.stages.explicit_collectives import ExplicitCollectives
 from sdyscope.stages.hlo_order import functions
 from sdyscope.stages.passes import propagation_passes, run
 from sdyscope.stages.propagate import imported
+from sdyscope.stages.read_collectives import read_collectives
 from sdyscope.stages.shardy_import import open_free_variables
 from sdyscope.stages.tags import sids, tag
 
