@@ -73,7 +73,7 @@ def split_location(location: Any) -> tuple[tuple[str, ...], str, Any]:
 
 
 def named_hlo_shardings() -> bool:
-    """Whether XLA writes shardings with the names of axes in HLO (its version 3), as 0.11.2 does."""
+    """Whether XLA writes shardings with the names of axes in HLO (version 3): JAX 0.11.2 does."""
     found = re.findall(r"--xla_enable_hlo_sharding_v3(?:=(\w+))?", os.environ.get("XLA_FLAGS", ""))
     if found:
         return found[-1].lower() not in ("false", "0")
