@@ -7,7 +7,7 @@ and what Shardy alone can say (axes pinned as replicated, priorities).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -406,11 +406,3 @@ def _dims(dims: Sequence[int]) -> str:
 
 def _type(shape: tuple[int, ...] | None, dtype: str) -> str:
     return f"{dtype}[{'?' if shape is None else ','.join(map(str, shape))}]"
-
-
-def by_severity(findings: Sequence[Finding]) -> Mapping[str, int]:
-    """How many findings of each severity."""
-    counts = {"error": 0, "warning": 0, "note": 0}
-    for finding in findings:
-        counts[finding.severity] += 1
-    return counts
