@@ -122,7 +122,7 @@ def places(module: str, partitioner: str) -> list[Place]:
 
 def op_places(op: str, at: int, tensor: tuple[str, str], partitioner: str) -> list[Place]:
     if partitioner == "gspmd":
-        if not op.startswith("stablehlo.custom_call"):
+        if not op.startswith(("stablehlo.custom_call @Sharding", "stablehlo.custom_call @SPMD")):
             return []
         spans = [match.span() for match in GSPMD.finditer(op)]
         config = re.search(r'(?<=backend_config = ")[^"]*(?=")', op)
