@@ -27,9 +27,10 @@ _STYLES: dict[Tone, str] = {
 
 #: Where a long cell may be continued on the next line: after a space, a slash, a comma or a hyphen,
 #: before an index, before the next part of a dotted name, and inside the parentheses of a scope
-#: (`transpose(jvp(layer))`).
+#: (`transpose(jvp(layer))`); never inside a number (`8,192`).
 _BREAKS = re.compile(
-    r"(?<=[\s/,])(?=\S)|(?<=\w-)(?=[A-Za-z])|(?=\[)|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
+    r"(?<=[\s/,])(?=\S)(?!(?<=\d,)\d{3}(?!\d))|(?<=\w-)(?=[A-Za-z])|(?=\[)"
+    r"|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
 )
 
 #: A column is not made narrower than its longest unbreakable piece, up to this many characters.

@@ -141,6 +141,13 @@ def test_widths_use_the_room_and_no_more(rows, foldable, available):
     assert widths == whole or sum(widths) + 2 == max(available, 4)
 
 
+def test_a_number_stays_on_its_line():
+    assert list(fold("x=1,data=16, 8,192 devices", 16)) == ["x=1,data=16,", "8,192 devices"]
+    assert list(fold("1,234,567 of f32[2,256,64]", 10)) == ["1,234,567", "of f32", "[2,256,64]"]
+    # A list of device numbers is not one number.
+    assert list(fold("7,6,5,4,3,2,1,0", 8)) == ["7,6,5,4,", "3,2,1,0"]
+
+
 def test_print_text_folds():
     stream = io.StringIO()
     print_text("a b c d", output=Output(stream, False, 4))
