@@ -318,7 +318,11 @@ def _lower(
     try:
         with compat.partitioner(partitioner):
             chosen = None if platforms is None else tuple(platforms)
-            return traced.lower(lowering_platforms=chosen)
+            lowered = traced.lower(lowering_platforms=chosen)
+            if compat.lowering_arguments(lowered).num_devices > 1:
+                return lowered
+            mesh = compat.abstract_mesh_inside(traced)
+            return lowered if mesh is None else compat.lowered_for(traced, mesh, chosen)
     except CompilerError as error:
         raise NotLowerable(
             error.message, partitioner=partitioner, stderr=written(), hint=error.hint

@@ -104,6 +104,20 @@ def test_a_mesh_larger_than_the_machine():
         compat.device_mesh(Mesh.of({"data": 16}), jax.devices())
 
 
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_a_mesh_that_only_the_body_names_is_lowered_for(partitioner):
+    mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+    fun = jax.jit(lambda x: constrain(x * 2, NamedSharding(mesh, P("data"))))
+    inside = Program("inside", fun, (jax.ShapeDtypeStruct((8, 8), jnp.float32),))
+    if compat.version_tuple() < (0, 10):
+        with pytest.raises(NotLowerable, match="would lower it for 1 device"):
+            lower(inside, partitioner)
+        return
+    module = lower(inside, partitioner)
+    assert (module.num_devices, module.num_partitions) == (8, 8)
+    assert compat.lowering_devices(module.lowered) is None
+
+
 def test_a_program_without_shardings():
     made = lower(Program("plain", jax.jit(jnp.sin), (jnp.ones(3),)), "shardy")
     assert made.found == "none"

@@ -35,6 +35,7 @@ from sdyscope.stages.compat.bindings import split_location as split_location
 from sdyscope.stages.compat.bindings import symbol_name as symbol_name
 from sdyscope.stages.compat.bindings import through_hlo as through_hlo
 from sdyscope.stages.compat.bindings import value_sharding as value_sharding
+from sdyscope.stages.compat.jaxprs import abstract_mesh_inside as abstract_mesh_inside
 from sdyscope.stages.compat.jaxprs import equations as equations
 from sdyscope.stages.compat.jaxprs import is_traced_for as is_traced_for
 from sdyscope.stages.compat.jaxprs import scan_body_is_inlined as scan_body_is_inlined
@@ -47,6 +48,7 @@ from sdyscope.stages.compat.jitted import constant_shardings as constant_shardin
 from sdyscope.stages.compat.jitted import defined_at as defined_at
 from sdyscope.stages.compat.jitted import function_name as function_name
 from sdyscope.stages.compat.jitted import kept_jaxpr as kept_jaxpr
+from sdyscope.stages.compat.jitted import lowered_for as lowered_for
 from sdyscope.stages.compat.jitted import lowered_signature as lowered_signature
 from sdyscope.stages.compat.jitted import lowering_arguments as lowering_arguments
 from sdyscope.stages.compat.jitted import results as results

@@ -35,6 +35,16 @@ def equations(jaxpr: Any) -> Iterator[Any]:
             yield from equations(inner)
 
 
+def abstract_mesh_inside(traced: Any) -> Any:
+    """The mesh of more than one device, without devices, that a program's body names; or None."""
+    for equation in equations(traced.jaxpr):
+        params = equation.params
+        mesh = params.get("mesh", getattr(params.get("sharding"), "mesh", None))
+        if isinstance(mesh, jax.sharding.AbstractMesh) and mesh.size > 1:
+            return mesh
+    return None
+
+
 def is_traced_for(traced: Any, partitioner: Partitioner) -> bool:
     """Whether a `jax.stages.Traced` can be lowered for a partitioner.
 
