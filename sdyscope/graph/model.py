@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sdyscope.graph.locations import Location
 from sdyscope.graph.types import TensorType
@@ -56,9 +56,11 @@ ValueId: TypeAlias = tuple[int, int]
 """An SSA value: the id of the op that it is a result of, and which; of a block argument (id, 0)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Op:
+class Op(NamedTuple):
     """One operation, or one block argument.
+
+    A graph has one for each op, tens of thousands: a named tuple is made in a third of the time of
+    a frozen dataclass.
 
     Attributes:
       id: Its number in the order in which the module is printed, from 0, which is the module
@@ -91,8 +93,11 @@ class Op:
     region: int
     block: int
     location: Location
-    attributes: Mapping[str, AttributeValue] = field(hash=False)
+    attributes: Mapping[str, AttributeValue]
     argument: int = -1
+
+    def __hash__(self) -> int:
+        return hash((self.id, self.kind, self.function))
 
     @property
     def is_argument(self) -> bool:
