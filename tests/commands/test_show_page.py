@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sdyscope.analysis.lint.gathered import MODULE_RULES, REQUEST_RULES
 from sdyscope.stages import compat
 
 ROOT = Path(__file__).parents[2]
@@ -32,3 +33,12 @@ def test_console_blocks_are_what_the_command_prints(sdyscope, monkeypatch, argum
 
 def test_the_pages_have_blocks():
     assert len(BLOCKS) == 6
+
+
+def test_the_rules_of_check_are_those_of_lint():
+    page = (ROOT / "docs" / "check.md").read_text()
+    listed = dict(re.findall(r"^\| `([a-z-]+)` \| (error|warning|note) \|", page, re.MULTILINE))
+    known = {rule.name: rule.severity for rule in (*MODULE_RULES, *REQUEST_RULES)}
+    assert {name: listed.get(name) for name in known} == known
+    # What is only worth knowing of one tensor is no rule of lint.
+    assert set(listed) - set(known) <= {"axes-dropped", "request-note"}
