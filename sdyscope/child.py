@@ -37,6 +37,7 @@ import click
 
 from sdyscope import compiler_log
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.program import Partitioner
 from sdyscope.views import output
 
 #: For commands that only lower: no accelerator is started, whatever is installed.
@@ -62,6 +63,7 @@ class Errand:
       wire: file descriptor of a socket to the parent, of one process among several; see `launch`.
       place: address of their coordinator, how many they are, and which one this is; None where the
         cluster says so.
+      crashed: partitioners under which an earlier try has crashed, and how.
     """
 
     arguments: tuple[str, ...]
@@ -72,6 +74,12 @@ class Errand:
     encoding: str
     wire: int | None = None
     place: tuple[str, int, int] | None = None
+    crashed: tuple[tuple[Partitioner, str], ...] = ()
+
+    @property
+    def alone(self) -> bool:
+        """Whether there are no other processes that it runs a program with."""
+        return self.wire is None or (self.place is not None and self.place[1] == 1)
 
     def command(self) -> list[str]:
         """What starts the child.
@@ -296,10 +304,26 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     answer_stream = _keep_streams_apart(task)
     # One command makes large graphs that live to its end: Python's collector need not look often.
     gc.set_threshold(200_000, 50, 1_000)
-    status = run_here(task.arguments)
+    try:
+        status = run_here(task.arguments)
+    except SystemExit as end:  # the user's own, or SIGTERM's
+        if task.alone:
+            raise
+        _end_now(end.code if isinstance(end.code, int) else int(end.code is not None))
     answer_stream.flush()
+    # Nothing is left to unwind, and what Python does at its end is not to be interrupted by an
+    # exception, which it would tell.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     Path(task.status).write_text(str(status))
+    if status not in (0, 1) and not task.alone:
+        _end_now(status)
     sys.exit(status)
+
+
+def _end_now(status: int) -> NoReturn:
+    """Ends this process and nothing else: at Python's end JAX would wait for the others."""
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _keep_streams_apart(task: Errand) -> io.TextIOWrapper:
@@ -317,7 +341,7 @@ def _keep_streams_apart(task: Errand) -> io.TextIOWrapper:
     log = os.open(task.log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(log, 2)
     # Of several processes, what connects them reports on standard output: into the log with it.
-    os.dup2(messages if task.wire is None else log, 1)
+    os.dup2(messages if task.alone else log, 1)
     os.close(log)
     sys.stderr = open(messages, "w", buffering=1, errors="backslashreplace")  # noqa: SIM115
     sys.stdout = sys.stderr

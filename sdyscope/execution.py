@@ -14,6 +14,7 @@ __all__ = [
     "Execution",
     "HostBlock",
     "Machine",
+    "Part",
     "Process",
     "Reference",
     "Shard",
@@ -111,6 +112,7 @@ class BlockDifference:
       largest: Largest absolute difference of an element; infinite where just one is not finite.
       where: Position of that element in the whole result; None when there is no difference.
       device: Position of the device whose copy it is; None for a result that is in one piece.
+      pair: The element as it is here, and on one device; empty when there is no difference.
     """
 
     index: tuple[Extent, ...]
@@ -119,6 +121,7 @@ class BlockDifference:
     largest: float
     where: tuple[int, ...] | None
     device: int | None = None
+    pair: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +146,21 @@ class DeviceMemory:
     peak_is_bound: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several processes measured of an execution.
+
+    Attributes:
+      compile_seconds: How long XLA took in it.
+      step_seconds: How long each step took, until its own devices were ready.
+      peak: Most bytes in use at once on the fullest of its devices; None when nobody counts.
+    """
+
+    compile_seconds: float | None
+    step_seconds: tuple[float, ...]
+    peak: int | None
+
+
 @dataclass(frozen=True)
 class Execution:
     """One program run under one partitioner.
@@ -161,6 +179,8 @@ class Execution:
       step_seconds: How long each step took after the warm-up, until all results were there.
       memory: What it needs on one device.
       notes: What else is worth knowing, one sentence each.
+      parts: What each process measured, in order, once their runs are put together; empty for one
+        process alone.
     """
 
     partitioner: Partitioner
@@ -174,6 +194,7 @@ class Execution:
     step_seconds: tuple[float, ...] = ()
     memory: DeviceMemory = DeviceMemory()
     notes: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
 
 
 @dataclass(frozen=True)

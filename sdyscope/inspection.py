@@ -442,7 +442,7 @@ class Inspection(Staged):
             CompilerError: the program can't be lowered under any of the partitioners, or another
                 process is gone.
             TargetError: there are too few devices, or this is a module that was read from a file,
-                or processes do not have the same inputs.
+                or processes do not have the same program and inputs.
         """
         if self.program is None:
             raise TargetError(
@@ -460,7 +460,7 @@ class Inspection(Staged):
             lambda: Runner(program, self.traced, self.lowered, devices, steps, notify, group),
             "made its inputs",
         )
-        runner.check_inputs()
+        runner.check_same()
         executions = [runner.run(partitioner) for partitioner in self.partitioners]
         reference = runner.reference()
         mine = [compared(execution, reference) for execution in executions]

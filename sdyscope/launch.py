@@ -4,7 +4,11 @@ A child says over a socket who it is and what it goes on to; whoever ends too so
 on, is named, and the others are stopped. The socket ties both ends: the parent sees at once that a
 child has ended, and a child ends itself when the parent is gone, however it went.
 
-In a cluster (`--processes auto`) a parent has one child, and the cluster starts the parents.
+What crashes a child under one partitioner need not under the other: they are started again, without
+that one.
+
+One process alone is a child as well, which joins no others. In a cluster (`--processes auto`) a
+parent has one child, and the cluster starts the parents.
 """
 
 from __future__ import annotations
@@ -18,18 +22,18 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO
 
 from sdyscope import child, compiler_log
 from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.program import Partitioner
 from sdyscope.views import output
 
-__all__ = ["Wire", "run", "wire"]
+__all__ = ["run"]
 
 #: In a cluster each process waits for the others itself, and can say for whom: a little sooner.
 _SLACK = 5.0
@@ -37,6 +41,9 @@ _SLACK = 5.0
 
 #: What JAX logs when it ends a process because of another one.
 _LOST = "the JAX distributed service detected fatal errors"
+
+#: What a process ends by that has met an error in C++, and not by somebody's order.
+_CRASHES = frozenset({signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE})
 
 
 @dataclass
@@ -52,7 +59,9 @@ class _Member:
       answer: its standard output.
       doing: what it said last that it goes on to.
       said: how often it has said that it goes on to something else.
+      under: the partitioner that it has the program under; None before and after.
       failed: whether it has met an error of its own, which it will say.
+      error: the text of that error; empty for what nobody foresaw.
     """
 
     number: int | None
@@ -63,12 +72,16 @@ class _Member:
     answer: BinaryIO
     doing: str = "starting"
     said: int = 0
+    under: Partitioner | None = None
     failed: bool = False
+    error: str = ""
     _text: bytes = field(default=b"", repr=False)
 
     @property
     def words(self) -> str:
-        """`process 1 of 2 (pid 123 on node7)`."""
+        """`process 1 of 2 (pid 123 on node7)`; `the process` for one alone."""
+        if self.count == 1:
+            return "the process"
         of = "" if self.count is None else f" of {self.count}"
         which = "this process" if self.number is None else f"process {self.number}{of}"
         return f"{which} (pid {self.process.pid} on {socket.gethostname()})"
@@ -87,7 +100,19 @@ class _Member:
             doing = told.get("doing", self.doing)
             self.said += doing != self.doing
             self.doing = doing
+            self.under = told.get("under", self.under)
             self.failed |= "failed" in told
+            self.error = told.get("failed", self.error)
+
+    def crash(self) -> str:
+        """How an error in C++ has ended it, to go on with after its name; empty where none has."""
+        signum, log = -(self.process.returncode or 0), self.read("log")
+        if signum not in _CRASHES or _LOST in log or self.read("status"):
+            return ""
+        words = compiler_log.last_words(log)
+        return f"was ended by {signal.Signals(signum).name}, {self.doing}" + (
+            f": {words}" if words else "."
+        )
 
 
 def run(
@@ -97,7 +122,8 @@ def run(
     *,
     verbose: bool,
     count: int | None,
-    timeout: float,
+    timeout: float | None,
+    partitioners: Sequence[Partitioner],
 ) -> int:
     """Runs a command line in several child processes together and passes the first one's answer on.
 
@@ -108,7 +134,9 @@ def run(
       verbose: whether to pass on, at the end, what the compiler logged in each.
       count: how many processes to start; None in a cluster, for the one that this process stands
         for.
-      timeout: seconds after which they are stopped when none of them has gone on to anything.
+      timeout: seconds after which they are stopped when none of them has gone on to anything; None
+        for never.
+      partitioners: what they are to have the program under, one after the other.
 
     Returns:
       The exit status.
@@ -116,19 +144,52 @@ def run(
     Raises:
       CompilerError: one ended before it had an answer, or they do not go on.
     """
+    crashed: dict[Partitioner, str] = {}
+    while True:
+        try:
+            return _try(name, arguments, environment, verbose, count, timeout, crashed)
+        except _Crashed as error:
+            left = {*partitioners} - {*crashed, error.under}
+            # In a cluster the others would have to begin again, too.
+            if count is None or error.under is None or not left:
+                before = " ".join(["", *(f"Before, {words}" for words in crashed.values())])
+                raise CompilerError(error.message + before, hint=error.hint) from error
+            crashed[error.under] = error.words
+
+
+class _Crashed(CompilerError):  # noqa: N818 - it need not be the end
+    """C++ has ended a process, which may have had the program under a partitioner."""
+
+    def __init__(self, message: str, under: Partitioner | None, words: str) -> None:
+        super().__init__(message, hint="--verbose shows what the compiler logged.")
+        self.under, self.words = under, words
+
+
+def _try(
+    name: str,
+    arguments: Sequence[str],
+    environment: Mapping[str, str],
+    verbose: bool,
+    count: int | None,
+    timeout: float | None,
+    crashed: Mapping[Partitioner, str],
+) -> int:
+    """As `run`, without the partitioners under which a process has crashed."""
     with tempfile.TemporaryDirectory(prefix="sdyscope-") as folder, contextlib.ExitStack() as stack:
         with child.supervised() as start:
             members = list(
-                _start(Path(folder), arguments, environment, count, timeout, start, stack)
+                _start(Path(folder), arguments, environment, count, crashed, start, stack)
             )
             try:
-                failed = _watch(members, timeout if count else timeout + _SLACK)
+                slack = _SLACK if count is None else 0.0
+                failed = _watch(members, None if timeout is None else timeout + slack)
             finally:
                 _stop(members)
         if verbose:
             for member in members:
+                which = "" if count == 1 else f", process {member.number}"
                 for line in compiler_log.noteworthy(member.read("log")):
-                    print(f"compiler, process {member.number}: {line}", file=sys.stderr)
+                    print(f"compiler{which}: {line}", file=sys.stderr)
         if failed is not None:
             return _failure(name, members, failed, timeout)
         first = members[0]
@@ -143,7 +204,7 @@ def _start(
     arguments: Sequence[str],
     environment: Mapping[str, str],
     count: int | None,
-    timeout: float,
+    crashed: Mapping[Partitioner, str],
     start: Callable[..., subprocess.Popen[bytes]],
     stack: contextlib.ExitStack,
 ) -> Iterator[_Member]:
@@ -164,17 +225,20 @@ def _start(
             encoding=here.stream.encoding,
             wire=theirs.fileno(),
             place=None if count is None else (address, count, number),
+            crashed=tuple(crashed.items()),
         )
         # The first one's messages are seen as they come; those of the others say the same again.
         messages = stack.enter_context((own / "messages").open("wb")) if number else None
         with theirs:
+            theirs.set_inheritable(True)
             process = start(
                 errand.command(),
-                stdin=subprocess.DEVNULL,
+                stdin=None if count == 1 else subprocess.DEVNULL,
                 stdout=answer,
                 stderr=messages,
                 env={**environment, **os.environ},
-                pass_fds=[theirs.fileno()],
+                # What a cluster has opened for its task (PMI_FD of an MPI) is for the child.
+                **({"close_fds": False} if count is None else {"pass_fds": [theirs.fileno()]}),
             )
         yield _Member(number if count else None, count, process, ours, own, answer)
 
@@ -185,7 +249,7 @@ def _free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def _watch(members: Sequence[_Member], timeout: float) -> _Member | TimeoutError | None:
+def _watch(members: Sequence[_Member], timeout: float | None) -> _Member | TimeoutError | None:
     """Waits until all have come to their own end.
 
     Returns:
@@ -197,7 +261,8 @@ def _watch(members: Sequence[_Member], timeout: float) -> _Member | TimeoutError
             selector.register(member.wire, selectors.EVENT_READ, member)
         last = time.monotonic()
         while selector.get_map():
-            ready = selector.select(max(last + timeout - time.monotonic(), 0))
+            left = None if timeout is None else max(last + timeout - time.monotonic(), 0)
+            ready = selector.select(left)
             if not ready:
                 return TimeoutError()
             failed: list[_Member] = []
@@ -216,10 +281,14 @@ def _watch(members: Sequence[_Member], timeout: float) -> _Member | TimeoutError
                     failed.append(member)
             if failed:
                 # What is killed is the cause, what JAX aborts for the loss of it the effect.
-                worst = min(failed, key=lambda member: member.process.returncode == -signal.SIGABRT)
+                worst = min(failed, key=_is_effect)
                 _let_speak(worst, members[0])
                 return worst
     return None
+
+
+def _is_effect(member: _Member) -> tuple[bool, bool]:
+    return member.process.returncode == -signal.SIGABRT, _LOST in member.read("log")
 
 
 def _let_speak(failed: _Member, first: _Member) -> None:
@@ -253,11 +322,11 @@ def _stop(members: Sequence[_Member]) -> None:
 
 
 def _failure(
-    name: str, members: Sequence[_Member], failed: _Member | TimeoutError, timeout: float
+    name: str, members: Sequence[_Member], failed: _Member | TimeoutError, timeout: float | None
 ) -> int:
     """Raises what went wrong, or returns the exit status where a child has said it."""
     if isinstance(failed, TimeoutError):
-        raise _stalled(members, timeout)
+        raise _stalled(members, timeout or 0.0)
     said = failed.read("status")
     if not said:
         code, log = failed.process.returncode, failed.read("log")
@@ -267,10 +336,13 @@ def _failure(
                 f"{failed.doing}.",
                 hint="The messages of the others may tell why.",
             )
-        error = child.ended_early(f"{name}, {failed.words},", code, log)
+        who = name if failed.count == 1 else f"{name}, {failed.words},"
+        if crash := failed.crash():
+            raise _Crashed(f"{who} {crash}", failed.under, f"{failed.words} {crash}")
+        error = child.ended_early(who, code, log)
         raise CompilerError(f"{error.message} It was {failed.doing}.", hint=error.hint)
     if not members[0].read("status"):
-        messages = failed.read("messages").strip().removeprefix("error: ")
+        messages = failed.error or failed.read("messages").strip().removeprefix("error: ")
         raise CompilerError(f"{failed.words}: {messages}")
     return int(said)
 
@@ -279,6 +351,11 @@ def _stalled(members: Sequence[_Member], timeout: float) -> SdyscopeError:
     hint = "All were stopped. --timeout allows more seconds."
     last = min(members, key=lambda member: member.said)
     others = [member for member in members if member.said > last.said]
+    if last.count == 1:
+        return CompilerError(
+            f"It has not gone on for {timeout:g} s: it was {last.doing}.",
+            hint="It was stopped. --timeout allows more seconds.",
+        )
     if len(members) == 1:
         return CompilerError(
             f"{last.words} has not gone on for {timeout:g} s: it was {last.doing}.",
@@ -296,50 +373,3 @@ def _stalled(members: Sequence[_Member], timeout: float) -> SdyscopeError:
         f"{others[0].number} was {others[0].doing}.",
         hint=hint,
     )
-
-
-# --- in a child -----------------------------------------------------------------------------------
-
-
-class Wire:
-    """A child's end of the socket.
-
-    Args:
-      descriptor: its file descriptor.
-    """
-
-    def __init__(self, descriptor: int) -> None:
-        os.set_inheritable(descriptor, False)
-        self._socket = socket.socket(fileno=descriptor)
-        threading.Thread(target=self._wait_for_the_end, daemon=True).start()
-
-    def _wait_for_the_end(self) -> NoReturn:
-        with contextlib.suppress(OSError):
-            while self._socket.recv(1):
-                pass
-        os._exit(2)  # The parent is gone: nobody waits for an answer.
-
-    def tell(self, **what: object) -> None:
-        """Says something to the parent.
-
-        Args:
-          what: who this is (`process`: number and count), what it goes on to (`doing`), or that it
-            has met an error of its own (`failed`).
-        """
-        with contextlib.suppress(OSError):
-            self._socket.sendall(json.dumps(what).encode() + b"\n")
-
-
-def wire() -> Wire | None:
-    """This child's wire; None where it is not one of several processes."""
-    task = child.errand()
-    return None if task is None or task.wire is None else Wire(task.wire)
-
-
-def place() -> tuple[str, int, int] | None:
-    """Address of the coordinator, how many processes there are, and which one this is.
-
-    None for what the cluster says.
-    """
-    task = child.errand()
-    return None if task is None else task.place

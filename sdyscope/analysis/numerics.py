@@ -60,7 +60,8 @@ class Numeric:
       tolerance: Largest error allowed; 0 for the very same.
       max_abs: Largest absolute difference of an element; infinite where just one is not finite.
       where: Position of that element; None when there is no difference.
-      device: Position of the device that holds it, where a process holds only parts of the result.
+      device: Position of the first device that holds it; None where that is not known.
+      pair: The element as it is there, and on one device; empty when there is no difference.
     """
 
     path: str
@@ -72,6 +73,7 @@ class Numeric:
     max_abs: float
     where: tuple[int, ...] | None
     device: int | None = None
+    pair: tuple[str, ...] = ()
 
     @property
     def within(self) -> bool:
@@ -138,6 +140,7 @@ def numeric(
         worst.largest,
         worst.where,
         worst.device,
+        worst.pair,
     )
 
 
@@ -163,12 +166,23 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
         at = int(np.argmax(apart))
         if apart[at] > largest:
             largest, where = float(apart[at]), start + at
-    position = None
+    position: tuple[int, ...] | None = None
+    pair: tuple[str, ...] = ()
     if where is not None:
+        pair = (_shown(flat_actual[where]), _shown(flat_expected[where]))
         local = np.unravel_index(where, block.shape)
         starts = (start for start, _ in actual.index)
         position = tuple(start + int(i) for start, i in zip(starts, local, strict=True))
-    return BlockDifference(actual.index, distance, norm, largest, position, actual.device)
+    return BlockDifference(actual.index, distance, norm, largest, position, actual.device, pair)
+
+
+def _shown(element: Any) -> str:
+    """`0.333333`, `-7`, `nan`."""
+    import numpy as np
+
+    if np.iscomplexobj(element):
+        return f"{complex(element):.6g}"
+    return str(element) if element.dtype.kind in "iub" else f"{float(element):.6g}"
 
 
 def _norm(values: Any) -> float:

@@ -10,6 +10,7 @@ from sdyscope.execution import (
     DeviceMemory,
     ExecutedArray,
     Execution,
+    Part,
     Reference,
 )
 
@@ -39,6 +40,9 @@ def execution_of_all(parts: Sequence[Execution]) -> Execution:
         step_seconds=tuple(map(max, zip(*(part.step_seconds for part in parts), strict=True))),
         memory=_memory([part.memory for part in parts]),
         notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+        parts=tuple(
+            Part(part.compile_seconds, part.step_seconds, part.memory.peak) for part in parts
+        ),
     )
 
 

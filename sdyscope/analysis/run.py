@@ -6,7 +6,7 @@ where nothing was asked for, what the compiler chose is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -130,11 +130,8 @@ def judge(
                 f"{reference.failure}",
             )
         )
-    meshes = {
-        row.tensor.requested.sharding.mesh
-        for row in rows
-        if row.tensor.requested is not None and row.tensor.requested.sharding is not None
-    }
+    # Constraints name it where no argument or result does.
+    meshes = _meshes([row.tensor for row in rows]) or _meshes(table.tensors)
     return Run(
         name,
         machine,
@@ -147,6 +144,11 @@ def judge(
         tuple(findings),
         tuple(_notes(executions, reference)),
     )
+
+
+def _meshes(tensors: Iterable[Tensor]) -> set[Mesh]:
+    asked = (tensor.requested for tensor in tensors)
+    return {one.sharding.mesh for one in asked if one is not None and one.sharding is not None}
 
 
 def _not_run(executions: Sequence[Execution]) -> Iterator[Finding]:
@@ -335,11 +337,29 @@ def index_text(index: Sequence[Extent]) -> str:
 def _numerics(
     rows: Sequence[ExecutedTensor], execution: Execution, reference: Reference
 ) -> Iterator[Numeric]:
-    results = {row.tensor.index: row.tensor for row in rows if row.tensor.kind == "result"}
+    results = {row.tensor.index: row for row in rows if row.tensor.kind == "result"}
     for index, differences in enumerate(execution.differences):
         if differences and index in results:
-            tensor = results[index]
-            yield numeric(tensor.path, index, tensor.dtype, reference.compute_dtypes, differences)
+            row = results[index]
+            path, dtype = row.tensor.path, row.tensor.dtype
+            found = numeric(path, index, dtype, reference.compute_dtypes, differences)
+            yield (
+                found
+                if found.device is not None
+                else replace(
+                    found, device=_holder(row.arrays.get(execution.partitioner), found.where)
+                )
+            )
+
+
+def _holder(array: ExecutedArray | None, where: tuple[int, ...] | None) -> int | None:
+    """The first device that holds an element."""
+    if array is None or where is None:
+        return None
+    for shard in array.shards:
+        if all(start <= i < stop for i, (start, stop) in zip(where, shard.index, strict=True)):
+            return shard.device
+    return None
 
 
 def _unequal_copies(row: ExecutedTensor, reference: Reference, where: Where) -> Iterator[Finding]:

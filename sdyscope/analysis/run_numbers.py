@@ -59,7 +59,10 @@ def wrong_numbers(
         return
     worst = wrong[0]
     allowed = f"an error of at most {worst.tolerance:.2g} ({worst.coarsest})"
-    place = "" if worst.where is None else f", {worst.max_abs:.3g} at {list(worst.where)}"
+    place = ""
+    if worst.where is not None:
+        here, there = worst.pair or ("another value", "its own")
+        place = f": {here} where one device has {there}, at {list(worst.where)}"
     if worst.device is not None:
         place += f" on {where(worst.device)}"
     message = "It is not what one device computes."

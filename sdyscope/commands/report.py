@@ -50,6 +50,12 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
     help="Run it, too, as `sdyscope run` does, and show what the devices held.",
 )
 @click.option(
+    "--ran",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Show what `sdyscope run --json` wrote to this file: with --processes, or in a cluster.",
+)
+@click.option(
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
@@ -81,6 +87,7 @@ def command(
     on: tuple[Hardware, ...],
     no_compile: bool,
     run: bool,
+    ran: Path | None,
     form: str | None,
     path: Path | None,
     tensor: str | None,
@@ -113,11 +120,13 @@ def command(
         raise TargetError("SVG is several pictures.", hint="Name a folder or a file with -o.")
     if tensor is not None and (chosen != "svg" or second is not None or not _is_picture(path)):
         raise TargetError("--tensor is one picture.", hint="Leave it out, or name -o FILE.svg.")
+    if run and ran is not None:
+        raise TargetError("--ran is a run that was, and --run another.", hint="Leave one out.")
     if len(on) > 2:
         raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
     snapshots = report_differences.of_snapshots(target, second)
     if second is not None or len(on) > 1:
-        if chosen != "html" or run:
+        if chosen != "html" or run or ran:
             raise TargetError(
                 "Of two sides there is a page of their differences.",
                 hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
@@ -144,13 +153,14 @@ def command(
         from sdyscope.views import report_svg
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
+    told = None if ran is None else _read(ran, inspection)
     with progress_bar() as notify:
         made = report.document(
             inspection,
             target,
             on=on[0] if on else None,
             compiled=not no_compile,
-            run=(lambda: _run(inspection)) if run else None,
+            run=(lambda: told or _run(inspection)) if run or told else None,
             notify=notify,
         )
         if chosen == "svg" and _is_picture(path):
@@ -197,6 +207,15 @@ def _form_of(path: Path | None) -> str:
 
 def _is_picture(path: Path | None) -> bool:
     return path is not None and (path.suffix.lower() == ".svg" or str(path) == "-")
+
+
+def _read(file: Path, inspection: Inspection) -> Run:
+    """A run that was, of this program."""
+    from sdyscope.views.run_read import check_run_of, read_run
+
+    found = read_run(file)
+    check_run_of(found, inspection.name, inspection.tensors, file)
+    return found
 
 
 def _run(inspection: Inspection) -> Run:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope import child, launch
+from sdyscope import child_wire, launch
 from sdyscope.commands import mesh_choice, opening, options
+from sdyscope.errors import SdyscopeError
 from sdyscope.program import Partitioner
 from sdyscope.stages.doctor import MOST_CPU_DEVICES
 
@@ -68,22 +69,24 @@ def environment(
 
 
 def launcher(
-    processes: int | str | None, timeout: float | None, platform: str | None, **_: Any
+    processes: int | str | None,
+    timeout: float | None,
+    platform: str | None,
+    partitioners: tuple[Partitioner, ...],
+    **_: Any,
 ) -> Callable[..., int]:
     """What starts the child, or as many as there are to be."""
-    if processes is None:
-        if timeout is not None:
-            raise click.UsageError("--timeout is about several --processes.")
-        return child.run
     if isinstance(processes, int) and platform not in (None, "cpu"):
         raise click.UsageError(
             f"--processes {processes} are made of virtual CPU devices. For --platform {platform} "
             "have the cluster start one process a host, each with --processes auto."
         )
+    alone = processes is None
     return functools.partial(
         launch.run,
-        count=processes if isinstance(processes, int) else None,
-        timeout=timeout or TIMEOUT,
+        count=None if processes == "auto" else int(processes or 1),
+        timeout=timeout if alone else timeout or TIMEOUT,
+        partitioners=partitioners,
     )
 
 
@@ -98,17 +101,22 @@ def _together(function: Callable[..., int]) -> Callable[..., int]:
     def command(
         *, processes: int | str | None, timeout: float | None, as_json: bool, **parameters: Any
     ) -> int:
-        from sdyscope.stages.processes import ALONE, join
+        from sdyscope.stages.processes import ALONE, alone, join
 
-        wire = launch.wire()
+        wire = child_wire.wire()
         if wire is None:
             return function(group=ALONE, moved_on=_nobody, as_json=as_json, **parameters)
-        place, patience = launch.place(), timeout or TIMEOUT
-        wire.tell(doing="waiting for the others to join")
-        # Where all of them have one parent, that sees who is late.
-        group = join(place, patience if place is None else 2 * patience)
+        place, patience = child_wire.place(), timeout or TIMEOUT
+        if place is not None and place[1] == 1:
+            group = alone()
+        else:
+            wire.tell(doing="waiting for the others to join")
+            # Where all of them have one parent, that sees who is late.
+            group = join(place, patience if place is None else 2 * patience)
+            wire.tell(process=(group.number, group.count))
         group.waiting = lambda: wire.tell(doing="waiting for the others")
-        wire.tell(process=(group.number, group.count))
+        group.under = lambda partitioner: wire.tell(under=partitioner)
+        group.crashed = child_wire.crashed()
 
         def moved_on(what: str, done: int, total: int) -> None:
             wire.tell(doing=what if total <= 1 else f"{what}, {done} of {total} done")
@@ -116,9 +124,9 @@ def _together(function: Callable[..., int]) -> Callable[..., int]:
         moved_on("reading the program", 0, 1)
         try:
             return function(group=group, moved_on=moved_on, as_json=as_json, **parameters)
-        except BaseException:
-            if not group.agreed:
-                wire.tell(failed=True)
+        except Exception as error:
+            if group.count > 1 and not group.agreed:
+                wire.tell(failed=str(error) if isinstance(error, SdyscopeError) else "")
             raise
 
     return command
@@ -152,8 +160,8 @@ def _nobody(what: str, done: int, total: int) -> None:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop all --processes when none has gone on to anything for so long (a compilation is "
-    f"one thing).  [default: {TIMEOUT:g}]",
+    help="Stop when no process has gone on to anything for so long (a compilation is one thing).  "
+    f"[default: {TIMEOUT:g} for several --processes, else never]",
 )
 @click.option(
     "--platform",

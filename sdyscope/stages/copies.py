@@ -1,19 +1,20 @@
-"""Copies of a block on several devices, of this process and of others, compared bit by bit."""
+"""What several devices or processes have the same of, compared bit by bit."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import jax
 import numpy as np
 
-from sdyscope.execution import Extent, UnequalCopy
+from sdyscope.execution import Extent, Reference, UnequalCopy
 from sdyscope.stages.held import digest, extents, is_key
 from sdyscope.stages.processes import Group
 
-__all__ = ["unequal_copies"]
+__all__ = ["firsts_results", "unequal_copies"]
 
 _Index: TypeAlias = tuple[Extent, ...]
 
@@ -111,3 +112,30 @@ def _relative_error(one: Any, two: Any) -> float:
     with np.errstate(all="ignore"):
         distance, norm = np.linalg.norm(one - two), np.linalg.norm(two)
         return float(distance / norm) if norm and np.isfinite(distance) else math.inf
+
+
+def firsts_results(reference: Reference, group: Group) -> Reference:
+    """A step on one device, with process 0's results where this process has others.
+
+    Args:
+      reference: what this process has computed; every process must give its own.
+      group: the processes.
+
+    Raises:
+      CompilerError: another process has none.
+    """
+    if group.count == 1:
+        return reference
+    mine = None if reference.failure else [digest(one) for one in reference.outputs]
+    told = group.all_of(mine, "run it on one device")
+    if any(said is None for said in told):
+        return reference
+    outputs = list(reference.outputs)
+    differ = [k for k, first in enumerate(told[0]) if any(said[k] != first for said in told)]
+    for k in differ:
+        if group.number == 0:
+            group.tell(f"reference/{k}", outputs[k].tobytes())
+        elif told[group.number][k] != told[0][k]:
+            data = group.fetch(f"reference/{k}", group.members[0])
+            outputs[k] = np.frombuffer(data, outputs[k].dtype).reshape(outputs[k].shape)
+    return replace(reference, outputs=tuple(outputs))

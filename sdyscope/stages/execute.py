@@ -6,6 +6,7 @@ needs no rebuilding: its positions become the devices in order.
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -20,7 +21,7 @@ from sdyscope.execution import ExecutedArray, Execution, Machine, Process, Refer
 from sdyscope.program import Partitioner, Program
 from sdyscope.source import innermost_line
 from sdyscope.stages import compat, inputs, one_device
-from sdyscope.stages.copies import unequal_copies
+from sdyscope.stages.copies import firsts_results, unequal_copies
 from sdyscope.stages.devices import find_devices, too_few
 from sdyscope.stages.held import (
     array_held,
@@ -42,6 +43,9 @@ Notify: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how many of its steps are done, and how many there are."""
 
 _Result = TypeVar("_Result")
+
+#: Of a custom_partitioning's callbacks, in a module's text.
+_ADDRESS = re.compile(r"\d{12,}")
 
 #: Steps before the clock is started.
 WARM_UPS = 2
@@ -122,17 +126,28 @@ class Runner:
             for member in self.group.members
         ]
 
-    def check_inputs(self) -> None:
-        """Checks that every process has the same inputs.
+    def check_same(self) -> None:
+        """Checks that every process has the same program and the same inputs.
 
         Raises:
           TargetError: they have not.
         """
         if self.group.count == 1:
             return
-        told = self.group.all_of([*map(digest, self.values)], "made its inputs")
-        for number, said in enumerate(told):
-            other = [k for k, one in enumerate(said) if one != told[0][k]]
+        programs = {
+            partitioner: digest(_ADDRESS.sub("", module.text(debug_info=False)))
+            for partitioner, module in self._modules.items()
+        }
+        told = self.group.all_of((programs, [*map(digest, self.values)]), "made its inputs")
+        for number, (lowered, values) in enumerate(told):
+            if lowered != told[0][0]:
+                self.group.agreed = True
+                raise TargetError(
+                    f"{self.group.words(number)} has lowered another program than process 0.",
+                    hint="JAX counts on their being the same: look for what depends on "
+                    "jax.process_index(), the host, the time, or the order of a set.",
+                )
+            other = [k for k, one in enumerate(values) if one != told[0][1][k]]
             if other:
                 self.group.agreed = True
                 name = compat.arguments(self.traced)[other[0]].name
@@ -176,6 +191,14 @@ class Runner:
           CompilerError: the step failed in this process and not in the others, or another process
             is gone.
         """
+        if partitioner in self.group.crashed:
+            return Execution(partitioner, failure=self.group.crashed[partitioner])
+        self.group.under(partitioner)
+        found = self._run(partitioner)
+        self.group.under(None)
+        return found
+
+    def _run(self, partitioner: Partitioner) -> Execution:
         self.notify(f"compiling for {partitioner}", 0, 1)
         compiled, failure = _tried(partitioner, lambda: self._compiled(partitioner))
         failure = self._of_any(failure, "compiled it")
@@ -256,7 +279,17 @@ class Runner:
     # --- on one device ----------------------------------------------------------------------------
 
     def reference(self) -> Reference:
-        """Runs the same step on the first of its devices. What goes wrong is part of the result."""
+        """Runs the same step on the first of its devices. What goes wrong is part of the result.
+
+        What is not the same in every process, bit by bit, is process 0's in all of them: a process
+        that computes something wrong would else agree with itself.
+
+        Raises:
+          CompilerError: another process is gone.
+        """
+        return firsts_results(self._reference(), self.group)
+
+    def _reference(self) -> Reference:
         self.notify("running on one device", 0, 1)
         device = self.local[0]
         found = Reference(
@@ -318,7 +351,20 @@ class _Call:
         ]
 
     def __call__(self) -> list[Any]:
-        return self._call(self.fresh())
+        return [self._on_its_devices(result) for result in self._call(self.fresh())]
+
+    def _on_its_devices(self, result: Any) -> Any:
+        """A result whose sharding JAX has left on a mesh without devices (0.10), on the devices."""
+        asked = result.sharding
+        if not isinstance(asked, jax.sharding.NamedSharding) or isinstance(
+            asked.mesh, jax.sharding.Mesh
+        ):
+            return result
+        return jax.make_array_from_single_device_arrays(
+            result.shape,
+            _on_devices(asked, self.devices),
+            [shard.data for shard in result.addressable_shards],
+        )
 
     def _call(self, flat: Sequence[Any]) -> list[Any]:
         args, kwargs = jax.tree.unflatten(self.traced.in_tree, flat)

@@ -117,7 +117,13 @@ def put(value: Any, sharding: Any) -> Any:
 
 
 def digest(value: Any) -> str:
-    """What tells a value from others, bit by bit; empty where other processes hold parts of it."""
+    """What tells a value from others, bit by bit; empty where other processes hold parts of it.
+
+    Args:
+      value: an array, on the host or anywhere; or a text.
+    """
+    if isinstance(value, str):
+        value = np.frombuffer(value.encode(), np.uint8)
     if isinstance(value, jax.Array) and not value.is_fully_addressable:
         return ""
     data = np.ascontiguousarray(jax.random.key_data(value) if is_key(value) else value)

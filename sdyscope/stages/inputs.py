@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdyscope.errors import TargetError
+from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.program import Program
+from sdyscope.source import innermost_line
 from sdyscope.stages import compat
+from sdyscope.stages.held import first_line
 
 __all__ = ["SEED", "concrete_arguments"]
 
@@ -30,11 +33,11 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
     then in range), fair booleans, fresh PRNG keys, all from one fixed seed.
 
     Raises:
-      TargetError: what `inputs` returns does not fit the arguments.
+      TargetError: `inputs` raises, or what it returns does not fit the arguments.
     """
     avals = traced.jaxpr.in_avals
     if program.inputs is not None:
-        args, kwargs = program.inputs()
+        args, kwargs = _called(program)
         return _brought(program, traced, args, kwargs), "the program's own inputs"
     given: Sequence[Any] = [None] * len(avals)
     if not isinstance(program.fun, jax.stages.Traced):
@@ -53,7 +56,42 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
     )
 
 
-def _brought(program: Program, traced: Any, args: Any, kwargs: Any) -> list[Any]:
+def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What the program's `inputs` returns: the author's own code, from which anything can come."""
+    assert program.inputs is not None
+    try:
+        made: Any = program.inputs()
+    except SdyscopeError:
+        raise
+    except Exception as error:
+        outside = (Path(jax.__file__).parent, Path(__file__).parents[1])
+        line = innermost_line(error, outside)
+        raise TargetError(
+            f"The inputs of {program.name} can't be made: {type(error).__name__}: "
+            f"{first_line(error)}",
+            file=line.file if line else None,
+            line=line.line if line else None,
+        ) from error
+    if isinstance(made, tuple | list) and len(made) == 2:
+        args, kwargs = made
+        if isinstance(args, tuple | list) and isinstance(kwargs, Mapping):
+            return args, kwargs
+    raise TargetError(
+        f"The inputs of {program.name} are {_kind(made)}, not a pair of arguments and keyword "
+        "arguments.",
+        hint="Program.inputs returns (args, kwargs): a tuple and a dict.",
+    )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _brought(
+    program: Program, traced: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
     call = compat.call_arguments(program.fun, tuple(args), kwargs)
     leaves, tree = jax.tree.flatten(call)
     if tree != traced.in_tree:
@@ -61,14 +99,27 @@ def _brought(program: Program, traced: Any, args: Any, kwargs: Any) -> list[Any]
             f"The inputs of {program.name} have another structure than its arguments.",
             hint="Program.inputs returns (args, kwargs), structured like Program.args and kwargs.",
         )
-    for number, (value, aval) in enumerate(zip(leaves, traced.jaxpr.in_avals, strict=True)):
-        if np.shape(value) != aval.shape:
+    avals, given = traced.jaxpr.in_avals, compat.arguments(traced)
+    for value, aval, argument in zip(leaves, avals, given, strict=True):
+        shape, dtype = np.shape(value), _dtype(value)
+        if shape != aval.shape or dtype != aval.dtype:
             raise TargetError(
-                f"Input {number} of {program.name} has the shape {np.shape(value)}, and the "
-                f"argument {aval.shape}.",
+                f"The input {argument.name} of {program.name} is {dtype}{[*shape]}, and the "
+                f"argument {aval.dtype}{[*aval.shape]}.",
                 hint="Let Program.inputs return values for the abstract arguments.",
             )
     return leaves
+
+
+def _dtype(value: Any) -> Any:
+    """The dtype that a value has on a device; the name of its type where it can't be there."""
+    if isinstance(value, jax.Array):
+        return value.dtype
+    try:
+        dtype = getattr(value, "dtype", None) or np.result_type(value)
+        return jax.dtypes.canonicalize_dtype(dtype)
+    except TypeError:
+        return type(value).__name__
 
 
 def _made(aval: Any, rng: np.random.Generator) -> Any:

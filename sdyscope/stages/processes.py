@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import pickle
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -17,10 +17,11 @@ import jax
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.execution import Process
+from sdyscope.program import Partitioner
 from sdyscope.stages import compat
 from sdyscope.stages.held import first_line
 
-__all__ = ["ALONE", "Group", "NotTogether", "join"]
+__all__ = ["ALONE", "Group", "NotTogether", "alone", "join"]
 
 _Result = TypeVar("_Result")
 
@@ -30,6 +31,13 @@ _CHUNK = 1 << 21
 
 #: Seconds after which JAX takes a process that is not heard of for dead; its own default.
 _HEARTBEAT = 100
+
+
+#: What MPIs set, of which JAX finds only Open MPI up to version 4 by itself, 5 from 0.12 on.
+_MPI = frozenset({"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MPI_LOCALNRANKS"})
+
+#: What JAX finds before.
+_FOUND_BY_JAX = frozenset({"OMPI_MCA_orte_hnp_uri", "SLURM_JOB_ID", "KUBERNETES_SERVICE_HOST"})
 
 
 class NotTogether(CompilerError):  # noqa: N818 - a word for it, not a kind of error
@@ -46,6 +54,9 @@ class Group:
       patience: seconds that the others may take to come as far as this one.
       rounds: how often all have said something, so that no key is used twice.
       waiting: called when this process begins to wait for the others.
+      under: told the partitioner that the program is under from now on; None for neither.
+      crashed: the partitioners that have ended a process in an earlier try, and how; they are left
+        out.
       agreed: whether all processes know of the error that this one has raised.
     """
 
@@ -54,6 +65,8 @@ class Group:
     patience: float = 300.0
     rounds: int = field(default=0, init=False)
     waiting: Callable[[], None] = field(default=lambda: None, repr=False)
+    under: Callable[[Partitioner | None], None] = field(default=lambda _: None, repr=False)
+    crashed: Mapping[Partitioner, str] = field(default_factory=dict)
     agreed: bool = field(default=False, init=False)
 
     @property
@@ -118,15 +131,19 @@ class Group:
             if self.count == 1:
                 raise
             error = met
-        said = self.all_of(None if error is None else (error.message, error.hint), what)
+        said = self.all_of(
+            None if error is None else (error.message, error.hint, error.file, error.line), what
+        )
         failed = [number for number, one in enumerate(said) if one]
         if not failed:
             return cast("_Result", result)
         self.agreed = True
         if error is not None and all(one == said[0] for one in said):
             raise error
-        message, hint = said[failed[0]]
-        raise TargetError(f"{self.words(failed[0])}: {message}", hint=hint) from error
+        message, hint, file, line = said[failed[0]]
+        raise TargetError(
+            f"{self.words(failed[0])}: {message}", hint=hint, file=file, line=line
+        ) from error
 
     def words(self, number: int) -> str:
         """`process 1 of 2 (pid 123 on node7)`."""
@@ -167,8 +184,13 @@ def _here(number: int) -> Process:
     return Process(number, socket.gethostname(), os.getpid())
 
 
-#: A process that runs its program alone.
-ALONE = Group((_here(0),))
+def alone() -> Group:
+    """A process that runs its program alone."""
+    return Group((_here(0),))
+
+
+#: The same, of which nobody is told anything.
+ALONE = alone()
 
 
 def join(place: tuple[str, int, int] | None, patience: float) -> Group:
@@ -188,21 +210,43 @@ def join(place: tuple[str, int, int] | None, patience: float) -> Group:
     if place is not None:
         names = ("coordinator_address", "num_processes", "process_id")
         given = dict(zip(names, place, strict=True))
+        # Nobody else is to connect, and JAX is not to look for a cluster: in the shell of a
+        # Slurm allocation, or in a pod, it would find one that these processes are no part of.
+        given |= {"coordinator_bind_address": place[0], "cluster_detection_method": "deactivate"}
+    elif _MPI.intersection(os.environ) and not _FOUND_BY_JAX.intersection(os.environ):
+        given["cluster_detection_method"] = "mpi4py"
     try:
         jax.distributed.initialize(
             **given,
             initialization_timeout=max(int(patience), 1),
             heartbeat_timeout_seconds=max(min(int(patience), _HEARTBEAT), 10),
         )
-    except (RuntimeError, ValueError) as error:
-        raise TargetError(
-            f"The processes can't be joined: {first_line(error)}"
-            if place is not None or compat.distributed_client() is not None
-            else f"This process can't join a cluster: {first_line(error)}",
-            hint="--processes auto is for a process that Slurm, Kubernetes, MPI or a TPU pod has "
-            "started; --processes 2 starts two on this machine.",
-        ) from error
+    except Exception as error:  # of cluster detection: missing variables, packages, permissions
+        said = str(error) if isinstance(error, KeyError) else first_line(error)
+        if not isinstance(error, RuntimeError | ValueError):
+            said = f"{type(error).__name__}: {said}"
+        if place is not None or compat.distributed_client() is not None:
+            raise TargetError(f"The processes can't be joined: {said}") from error
+        raise _no_cluster(said) from error
     number, count = compat.distributed_place()
     group = Group(tuple(_here(k) for k in range(count)), number, patience)
     group.members = tuple(group.all_of(_here(number), "joined"))
     return group
+
+
+def _no_cluster(said: str) -> TargetError:
+    hint = (
+        "--processes auto is for a process that Slurm, Kubernetes, MPI or a TPU pod has started; "
+        "--processes 2 starts two on this machine."
+    )
+    if _MPI.intersection(os.environ):
+        hint = "JAX asks mpi4py about this MPI: install it, built for the MPI that mpirun is of."
+    elif "KUBERNETES_SERVICE_HOST" in os.environ:
+        hint = (
+            "JAX asks Kubernetes about the pod's Job: it needs the package kubernetes (pip install "
+            "'jax[k8s]'), an Indexed Job with a headless service as its subdomain, and a service "
+            "account that may read pods, jobs and services."
+        )
+    if "should be defined" in said or "must be defined" in said:
+        return TargetError("JAX finds no cluster that has started this process.", hint=hint)
+    return TargetError(f"This process can't join a cluster: {said}", hint=hint)

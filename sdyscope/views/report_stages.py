@@ -96,7 +96,10 @@ def _requested(shown: ShownProgram) -> Stage:
     named = [tensor for tensor in asked if tensor.requested is not None]
     free = len(asked) - len(named)
     kinds = Counter(tensor.kind for tensor in named)
-    words = listed([counted(number, kind) for kind, number in kinds.items()] or ["nothing"])
+    if not named:
+        words = f"No sharding is asked for: {counted(free, 'tensor is', 'tensors are')} left to "
+        return Stage("requested", "unknown", "nothing", f"{words}the compiler.")
+    words = listed([counted(number, kind) for kind, number in kinds.items()])
     left = f" {counted(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
     return Stage(
         "requested",
@@ -176,7 +179,9 @@ def _partitioned(held: Memory | None, sent: Comms | None, missing: Sequence[Unav
     sends = [
         (
             _called(program.partitioner),
-            f"{counted(program.total.count, 'collective')} that send {size(program.total.sent)}",
+            f"{counted(program.total.count, 'collective')} that send {size(program.total.sent)}"
+            if program.total.count
+            else "no collectives",
         )
         for program in (sent.programs if sent is not None else ())
     ]
@@ -207,9 +212,10 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
         return Stage("executed", "unknown", "not run", words)
     machine = ran.machine
     virtual = "virtual " if machine.virtual else ""
-    parts = [
-        f"Run on {counted(len(machine.devices), f'{virtual}{machine.platform.upper()} device')}."
-    ]
+    devices = counted(len(machine.devices), f"{virtual}{machine.platform.upper()} device")
+    hosts = {process.host for process in ran.processes}
+    together = f" of {len(ran.processes)} processes on {counted(len(hosts), 'host')}"
+    parts = [f"Run on {devices}{together if hosts else ''}."]
     done = [one for one in ran.partitioners if one.ran]
     for one in ran.partitioners:
         if not one.ran:

@@ -11,7 +11,7 @@ from sdyscope.views.memory import HeldTensor
 from sdyscope.views.propagate_rows import Value
 from sdyscope.views.report import Report
 from sdyscope.views.report_columns import Pool, table
-from sdyscope.views.run import Executed
+from sdyscope.views.run_parts import Executed
 from sdyscope.views.shardings import ShardingDocument, shown_name
 from sdyscope.views.show import ShownTensor
 

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from sdyscope.analysis.run import Verdict
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.run import Checked, Executed, PartitionerRun, ResultError, Run, RunTensor
+from sdyscope.views.run import Run
+from sdyscope.views.run_parts import Checked, Executed, PartitionerRun, ResultError, RunTensor
 from sdyscope.views.shardings import NONE
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+from sdyscope.words import counted
 
 #: What stands in a cell that is as requested.
 AGREES = "="
@@ -157,20 +159,18 @@ def _peak(one: PartitionerRun) -> Cell | str:
 
 
 def processes(run: Run) -> Table:
-    """A row a process: where it ran, and what it checked."""
+    """A row a process: where it ran, what it checked, and how long a step took there."""
     return Table(
         columns=(
             number("process"),
-            Column("host"),
-            number("pid"),
+            Column("host, pid"),
             Column("devices"),
-            *(Column(f"shards, {one.partitioner}") for one in run.partitioners),
+            *(Column(one.partitioner) for one in run.partitioners),
         ),
         rows=tuple(
             (
                 str(process.number),
-                process.host,
-                str(process.pid),
+                f"{process.host}, {process.pid}",
                 _span(process.devices),
                 *(_checked(process.checked[one.partitioner]) for one in run.partitioners),
             )
@@ -180,17 +180,20 @@ def processes(run: Run) -> Table:
 
 
 def _span(devices: Sequence[str]) -> str:
-    """`4: CpuDevice(id=0) to CpuDevice(id=3)`."""
-    ends = devices[0] if len(devices) == 1 else f"{devices[0]} to {devices[-1]}"
-    return f"{len(devices)}: {ends}"
+    """`4 from TFRT_CPU_0`, as JAX counts them."""
+    return f"{len(devices)} from {devices[0]}"
 
 
 def _checked(checked: Checked) -> Cell | str:
     if not checked.shards:
         return Cell(NONE, "muted")
+    more = "" if checked.step is None else f", {seconds(checked.step.median)}"
+    if checked.peak is not None:
+        more += f", {size(checked.peak)}"
     if checked.differing:
-        return Cell(f"{checked.differing:,} of {checked.shards:,} differ", "bad")
-    return f"{checked.shards:,}"
+        some = f"{checked.differing:,} of {counted(checked.shards, 'shard')}"
+        return Cell(f"{some} differ{more}", "bad")
+    return counted(checked.shards, "shard") + more
 
 
 # --- the arrays -----------------------------------------------------------------------------------

@@ -149,6 +149,20 @@ def test_wrong_results_are_one_finding_that_names_the_worst():
     assert (finding.rule, finding.tensor) == ("numerics-differ", "result[1]")
     assert "2 of 3 results" in finding.message
     assert "result[2]" in finding.message
+    assert finding.found == "an error of 2: 3 where one device has 1, at [0]"
+
+
+def test_a_wrong_number_is_told_with_its_place_and_its_device():
+    wrong = np.zeros((8, 2))
+    wrong[5, 1] = np.nan
+    found = run(
+        [asked(spec("data", None), (8, 2), "result", "result", index=0)],
+        held(to_placement(spec("data", None), 2), (8, 2), "result"),
+        outputs=(wrong,),
+        reference=Reference(outputs=(np.zeros((8, 2)),)),
+    )
+    (finding,) = found.findings
+    assert finding.found == "an error of inf: nan where one device has 0, at [5, 1] on device 4"
 
 
 def test_no_reference_is_said():

@@ -174,6 +174,38 @@ def test_what_was_run_closes_the_last_stage(sdyscope, target):
     assert found["run"]["partitioners"][0]["ran"]
 
 
+@pytest.mark.compiles
+def test_a_run_that_was_is_shown(sdyscope, target, tmp_path):
+    done = sdyscope("run", target, "--steps", 1, "--json")
+    told = json.loads(done.out)
+    device = told["machine"]["devices"][0]
+    checked = {"shards": 2, "differing": 0, "compile_seconds": 1, "step": None, "peak": None}
+    told["processes"] = [
+        {
+            "number": number,
+            "host": f"node{number}",
+            "pid": 1,
+            "devices": [device],
+            "checked": {"shardy": checked},
+        }
+        for number in range(2)
+    ]
+    # As it is written where all of a result should be zero and is not.
+    told["partitioners"][0]["errors"][0]["error"] = None
+    file = tmp_path / "run.json"
+    file.write_text(json.dumps(told))
+    words = ("report", target, "--no-compile", "--format", "json", "--ran", file)
+    found = json.loads(sdyscope(*words).out)
+    assert "of 2 processes on 2 hosts. 32 shards compared" in found["stages"][-1]["words"]
+    assert found["run"] == told
+    sdyscope(*words, "--run").said("Leave one out.")
+    told["tensors"][0]["shape"] = [1, 2]
+    file.write_text(json.dumps(told))
+    sdyscope(*words).said(f"{told['tensors'][0]['path']} is another one there")
+    file.write_text("{}")
+    sdyscope(*words).said("This is no document of a run")
+
+
 def test_what_can_t_be_run_is_said(sdyscope, mlp_files):
     done = sdyscope("report", mlp_files / "gspmd.mlir", "--no-compile", "--run", "--format", "json")
     stage = json.loads(done.out)["stages"][-1]

@@ -13,8 +13,10 @@ from sdyscope.views.document import document_type, schema
 pytestmark = pytest.mark.compiles
 
 PROGRAMS = """
+import os, time
 import jax
 import jax.numpy as jnp
+from jax.experimental.custom_partitioning import custom_partitioning
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 from sdyscope import Program
 
@@ -29,6 +31,22 @@ def never_reduced(mesh):
         check_vma=False)
     x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     return Program("never_reduced", jax.jit(mapped), (x,))
+
+def aborts(mesh):
+    # GSPMD alone asks how to infer a sharding.
+    real = jax.make_mesh(mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types)
+    twice = custom_partitioning(lambda x: x * 2)
+    twice.def_partition(
+        partition=lambda mesh, args, result: (
+            mesh, lambda x: x * 2, args[0].sharding, (args[0].sharding,)),
+        infer_sharding_from_operands=lambda mesh, args, result: os.abort(),
+        sharding_rule="i -> i")
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(real, P("data")))
+    return Program("aborts", jax.jit(lambda x: twice(x)), (x,))
+
+def asleep(mesh):
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    return Program("asleep", jax.jit(lambda x: x), (x,), inputs=lambda: time.sleep(600))
 
 MESH = {"data": 4}
 """
@@ -96,6 +114,24 @@ def test_findings_are_exit_status_1(programs):
     done = run(f"{programs}:never_reduced", "--partitioner", "shardy", "--steps", 1)
     assert (done.returncode, done.stderr) == (1, "")
     assert "[copies-differ]" in done.stdout
+
+
+def test_what_aborts_under_one_partitioner_is_run_under_the_other(programs):
+    done = run(f"{programs}:aborts", "--steps", 1, "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    found = json.loads(done.stdout)
+    shardy, gspmd = found["partitioners"]
+    assert shardy["passed"]
+    assert gspmd["failure"] == "the process was ended by SIGABRT, compiling for gspmd."
+    done = run(f"{programs}:aborts", "--partitioner", "gspmd")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: sdyscope run was ended by SIGABRT, compiling for gspmd.")
+
+
+def test_a_run_alone_has_a_time_as_well(programs):
+    done = run(f"{programs}:asleep", "--timeout", 5)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: It has not gone on for 5 s: it was making the inputs.\n")
 
 
 def test_a_file_has_no_values_to_run_on(sdyscope, mlp_files):

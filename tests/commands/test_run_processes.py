@@ -17,7 +17,7 @@ from sdyscope.views.document import document_type, schema
 pytestmark = pytest.mark.compiles
 
 PROGRAMS = """
-import os, signal, time
+import os, signal, sys, time
 import jax, numpy as np
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec as P
 from sdyscope import Program
@@ -42,6 +42,26 @@ def differs(mesh):
 
 def plain(mesh):
     return step(mesh, lambda: None)
+
+def exits(mesh):
+    return step(mesh, lambda: sys.exit(3))
+
+def other(mesh):
+    factor = 2 + jax.process_index()
+    x = jax.ShapeDtypeStruct((8,), np.float32, sharding=NamedSharding(mesh, P("data")))
+    return Program("other", jax.jit(lambda x: x * factor), (x,))
+
+def broken(mesh):
+    # What the second process computes is wrong, on one device too.
+    def add(block):
+        return np.asarray(block) + 5 * jax.process_index()
+
+    real = jax.make_mesh(mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types)
+    there = lambda x: jax.pure_callback(add, x, x, vmap_method="sequential")
+    mapped = jax.shard_map(there, mesh=real, in_specs=P("data"), out_specs=P("data"))
+    x = jax.ShapeDtypeStruct((8,), np.float32, sharding=NamedSharding(real, P("data")))
+    inputs = lambda: ((np.ones(8, np.float32),), {})
+    return Program("broken", jax.jit(mapped), (x,), inputs=inputs)
 
 def halves(mesh):
     # A sum over a half of the devices: each process has its own, and the specs say there is one.
@@ -74,10 +94,10 @@ def environment(**variables):
     return {**inherited, "XLA_FLAGS": "", **variables}
 
 
-def run(target, *words, processes=2):
+def run(target, *words, processes=2, **variables):
     return subprocess.run(
         command(target, "--processes", processes, *words),
-        env=environment(COLUMNS="80"),
+        env=environment(COLUMNS="80", **variables),
         capture_output=True,
         text=True,
         check=False,
@@ -94,7 +114,9 @@ def is_there(pid):
 
 
 def test_two_processes_check_what_each_holds():
-    done = run("mlp", "--devices", 4, "--json")
+    # In a pod, and in the shell of an allocation, of which they are no part.
+    cluster = {"KUBERNETES_SERVICE_HOST": "10.0.0.1", "SLURM_JOB_ID": "1"}
+    done = run("mlp", "--devices", 4, "--json", **cluster)
     assert (done.returncode, done.stderr) == (0, "")
     found = json.loads(done.stdout)
     jsonschema.validate(found, schema(document_type("run")))
@@ -108,7 +130,9 @@ def test_two_processes_check_what_each_holds():
     assert not {*first["devices"]} & {*second["devices"]}
     assert first["pid"] != second["pid"]
     assert first["host"] == second["host"] == socket.gethostname()
-    assert first["checked"] == second["checked"] == {"shardy": {"shards": 68, "differing": 0}}
+    for process in (first, second):
+        checked = process["checked"]["shardy"]
+        assert (checked["shards"], checked["differing"], checked["step"]["steps"]) == (68, 0, 1)
 
 
 def test_uneven_placement_and_a_table_of_80_columns(programs):
@@ -116,8 +140,8 @@ def test_uneven_placement_and_a_table_of_80_columns(programs):
     assert (done.returncode, done.stderr) == (0, "")
     assert all(len(line) <= 80 for line in done.stdout.splitlines())
     assert done.stdout.startswith("step on 5 virtual CPU devices of 2 processes; data=5\n")
-    assert re.search(r"0 .* 3: .* 9$", done.stdout, re.M)
-    assert re.search(r"1 .* 2: .* 6$", done.stdout, re.M)
+    assert re.search(r"0 .* 3 from .* 9 shards, .*s$", done.stdout, re.M)
+    assert re.search(r"1 .* 2 from .* 6 shards, .*s$", done.stdout, re.M)
 
 
 def test_a_mesh_that_does_not_fit_is_said_once(programs):
@@ -144,6 +168,29 @@ def test_inputs_that_differ_are_said(programs):
     done = run(f"{programs}:differs")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: The argument x is not the same in process 1 of 2 (pid ")
+
+
+def test_a_process_that_lowers_something_else_is_named(programs):
+    done = run(f"{programs}:other")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.match(
+        r"error: process 1 of 2 \(pid \d+ on .*\) has lowered another program than process 0.\n",
+        done.stderr,
+    )
+
+
+def test_wrong_results_of_one_process_are_found_and_placed(programs):
+    done = run(f"{programs}:broken")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "[numerics-differ]" in done.stdout
+    place = f"6 where one device has 1, at [4] on device 4 (process 1 on {socket.gethostname()})"
+    assert place in " ".join(done.stdout.split())
+
+
+def test_a_process_that_ends_itself_is_named_at_once(programs):
+    done = run(f"{programs}:exits", "--timeout", 100)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "the program it looked at, with exit status 3, before it had an answer" in done.stderr
 
 
 def test_a_killed_process_is_named_and_the_other_one_stopped(programs):
@@ -218,6 +265,14 @@ def test_the_processes_of_a_slurm_job_find_each_other(programs):
     assert [task.returncode for task in tasks] == [0, 0]
     assert said[0][0].startswith("step on 8 virtual CPU devices of 2 processes; data=8\n")
     assert said[1] == ("", "")
+
+
+def test_no_cluster_is_said():
+    done = run("mlp", processes="auto")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: JAX finds no cluster that has started this process.\n")
+    done = run("mlp", processes="auto", KUBERNETES_SERVICE_HOST="10.0.0.1")
+    assert "pip install 'jax[k8s]'" in done.stderr
 
 
 def test_wrong_usage_is_said_before_anything_is_started():

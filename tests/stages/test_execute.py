@@ -96,9 +96,28 @@ def test_inputs_that_do_not_fit_are_said():
     other = Program("step", fun, args, inputs=lambda: ((np.ones(8), 1), {}))
     with pytest.raises(TargetError, match="another structure"):
         Runner(other)
-    small = Program("step", fun, args, inputs=lambda: ((np.ones((4, 4)),), {}))
-    with pytest.raises(TargetError, match="Input 0 of step has the shape"):
-        Runner(small)
+    for value, kind in (
+        (np.ones((4, 4)), r"float32\[4, 4\]"),
+        (np.ones((8, 4), np.int64), r"int32\[8, 4\]"),
+        ("eight by four", r"str\[\]"),
+    ):
+        small = Program("step", fun, args, inputs=lambda value=value: ((value,), {}))
+        match = rf"The input x of step is {kind}, and the argument float32\[8, 4\]"
+        with pytest.raises(TargetError, match=match):
+            Runner(small)
+    with pytest.raises(TargetError, match="are None, not a pair of arguments"):
+        Runner(Program("step", fun, args, inputs=lambda: None))
+
+
+def test_what_inputs_raises_is_the_author_s_error_with_its_line():
+    def inputs():
+        return jnp.ones(3) @ np.ones(4)
+
+    program = Program("step", jax.jit(lambda x: x), (abstract((8,), "data"),), inputs=inputs)
+    with pytest.raises(TargetError, match="The inputs of step can't be made: TypeError: ") as met:
+        Runner(program)
+    line = inputs.__code__.co_firstlineno + 1
+    assert (met.value.file, met.value.line) == (__file__, line)
 
 
 def test_values_are_made_for_every_dtype_and_are_the_same_each_time():
@@ -125,6 +144,17 @@ def test_values_are_made_for_every_dtype_and_are_the_same_each_time():
     key_array = execution.arrays[4]
     assert (key_array.shape, key_array.rank) == ((8, 2), 1)
     assert shard_index(key_array, 7) == ((6, 8), (0, 2))
+
+
+def test_a_mesh_that_only_the_body_names_is_run_on():
+    if compat.version_tuple() < (0, 10):
+        pytest.skip("JAX before 0.10 does not lower it")
+    inside = jax.jit(lambda x: jax.lax.with_sharding_constraint(x * 2, on(ABSTRACT, "data")))
+    ran = inspect(inside, jax.ShapeDtypeStruct((8, 4), jnp.float32)).run(steps=1)
+    assert not ran.findings
+    assert (len(ran.machine.devices), ran.mesh) == (8, MESH)
+    result = ran.executions["shardy"].arrays[-1]
+    assert shard_index(result, 7) == ((6, 8), (0, 4))
 
 
 def test_a_copy_that_was_never_reduced_is_found():

@@ -5,7 +5,16 @@ import dataclasses
 import pytest
 
 from sdyscope.analysis.run import judge
-from sdyscope.execution import DeviceMemory, Execution, Machine, Reference
+from sdyscope.execution import (
+    DeviceMemory,
+    ExecutedArray,
+    Execution,
+    Machine,
+    Part,
+    Process,
+    Reference,
+    Shard,
+)
 from sdyscope.tensors import TensorTable
 from sdyscope.views import run, run_table
 
@@ -38,6 +47,23 @@ def test_summary_of_what_ran():
     found = facts(made(dataclasses.replace(RAN, memory=memory)))
     assert found["peak in use"] == "at most 4.0 KiB"
     assert found["results a device"] == "2.0 KiB, 1.0 KiB of it in place"
+
+
+def test_a_row_a_process():
+    members = (Process(0, "vm", 7, (0,)), Process(1, "vm", 8, (1,)))
+    parts = (Part(1.0, (0.001,), None), Part(2.0, (0.003, 0.002), 4096))
+    shards = tuple(Shard(device, ((0, 4),), (4,), device) for device in (0, 1))
+    array = ExecutedArray("argument", 0, (4,), "{replicated}", 1, shards)
+    document = made(
+        dataclasses.replace(RAN, arrays=(array,), parts=parts),
+        Execution("gspmd", failure="no"),
+        machine=dataclasses.replace(CPU, processes=members),
+    )
+    rows = [[cell.text for cell in cells] for cells in run_table.processes(document).cells]
+    assert rows == [
+        ["0", "vm, 7", "1 from cpu:0", "1 shard, 1 ms", "-"],
+        ["1", "vm, 8", "1 from cpu:1", "1 shard, 2.5 ms, 4.0 KiB", "-"],
+    ]
 
 
 def test_what_did_not_run_has_no_figures():

@@ -1,0 +1,89 @@
+"""Reads back what `sdyscope run --json` printed."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from sdyscope.errors import TargetError
+from sdyscope.tensors import TensorTable
+from sdyscope.views.run import Run
+from sdyscope.views.shardings import requested_document
+
+__all__ = ["check_run_of", "read_run"]
+
+_HINT = "Give what `sdyscope run TARGET --json > FILE` has written."
+
+
+def read_run(file: Path) -> Run:
+    """The document in a file.
+
+    Raises:
+      TargetError: there is no such file, or something else is in it.
+    """
+    try:
+        told: Any = json.loads(file.read_bytes())
+    except OSError as error:
+        raise TargetError(f"cannot read: {error.strerror}", file=file) from error
+    except ValueError as error:
+        raise TargetError(f"This is no JSON: {error}", file=file, hint=_HINT) from error
+    _numbers_that_json_has_no_form_for(told)
+    try:
+        return msgspec.convert(told, Run)
+    except msgspec.ValidationError as error:
+        raise TargetError(
+            f"This is no document of a run: {error}", file=file, hint=_HINT
+        ) from error
+
+
+def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:
+    """Checks that a run is one of a program, on the same mesh.
+
+    Args:
+      run: the run.
+      name: the program's name.
+      table: what was requested and lowered.
+      file: where the run was read from.
+
+    Raises:
+      TargetError: it is another one's.
+    """
+    ran = {
+        (one.kind, one.index): (one.path, one.shape, one.dtype, one.requested)
+        for one in run.tensors
+    }
+    here = {
+        (one.kind, one.index or 0): (
+            *(one.path, one.shape, one.dtype),
+            requested_document(one.requested),
+        )
+        for one in table.tensors
+        if one.kind in ("argument", "result") and one.requested is not None
+    }
+    if run.name == name and ran == here:
+        return
+    others = [key for key in (*here, *ran) if ran.get(key) != here.get(key)]
+    path = (ran.get(others[0]) or here[others[0]])[0] if others else ""
+    what = f"{path} is another one there" if path else f"it is of {run.name}"
+    raise TargetError(
+        f"This run is not of {name} as it is here: {what}.",
+        file=file,
+        hint="Run it again, or give the same --mesh and --set.",
+    )
+
+
+def _numbers_that_json_has_no_form_for(node: Any) -> None:
+    """What is not finite was written as null; of an error it is infinite."""
+    if isinstance(node, list):
+        for item in node:
+            _numbers_that_json_has_no_form_for(item)
+    elif isinstance(node, dict):
+        for key in ("error", "max_abs") if "tolerance" in node else ():
+            if key in node and node[key] is None:
+                node[key] = math.inf
+        for item in node.values():
+            _numbers_that_json_has_no_form_for(item)
