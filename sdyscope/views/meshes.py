@@ -49,8 +49,15 @@ def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
 
 
 def mesh_documents(meshes: Mapping[str, Mesh]) -> tuple[MeshDocument, ...]:
-    """The documents of meshes, by name."""
-    return tuple(mesh_document(name, mesh) for name, mesh in meshes.items())
+    """The documents of meshes, by name.
+
+    Left out is a mesh of no axes and no devices, on which JAX writes what it only partly specifies.
+    """
+    return tuple(
+        mesh_document(name, mesh)
+        for name, mesh in meshes.items()
+        if mesh.axes or mesh.device_ids is not None
+    )
 
 
 def only_mesh(meshes: Iterable[Mesh | str]) -> Mesh | None:
