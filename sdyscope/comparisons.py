@@ -14,11 +14,12 @@ from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware import Hardware
 from sdyscope.hlo import read_hlo
 from sdyscope.program import Partitioner, Program
-from sdyscope.staged import Staged
+from sdyscope.staged import Staged, compile_together
 
 __all__ = [
     "PartitionedEnd",
     "compared",
+    "compile_ends",
     "lowered_as",
     "partitioned",
     "partitioned_ends",
@@ -147,6 +148,15 @@ def partitioned_ends(
         )
     one, two = both_partitioners(a)
     return PartitionedEnd(a, one, on, one), PartitionedEnd(a, two, on, two)
+
+
+def compile_ends(ends: tuple[PartitionedEnd, PartitionedEnd]) -> None:
+    """Compiles both sides at the same time; what is refused `partitioned_side` raises.
+
+    Raises:
+        TargetError: one can't be compiled for its hardware.
+    """
+    compile_together([(end.program, end.partitioner, end.on) for end in ends])
 
 
 def partitioned_side(end: PartitionedEnd) -> PartitionedSide:

@@ -311,6 +311,7 @@ class Inspection(Staged):
         from sdyscope import comparisons
 
         ends = comparisons.partitioned_ends(self, other, partitioner, on, other_on)
+        comparisons.compile_ends(ends)
         sides = comparisons.partitioned_side(ends[0]), comparisons.partitioned_side(ends[1])
         return comparisons.partitioned(ends, sides)
 

@@ -137,6 +137,7 @@ def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
     made: list[CommsProgram] = []
     failures: dict[Partitioner, CompilerError] = dict(inspection.failures)
     hardware = device_kind = None
+    inspection.compile_together(on)
     for partitioner in inspection.lowered:
         try:
             partitioned = inspection.partitioned(partitioner, on)

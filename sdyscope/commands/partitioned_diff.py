@@ -43,6 +43,7 @@ def compare(
     across: Across = "partitioners" if second is None else "hardware"
     if two is not None:
         across = "programs"
+    comparisons.compile_ends(ends)
     sides: list[PartitionedSide | CompilerError] = []
     for end in ends:
         try:

@@ -5,12 +5,14 @@ The compile runs in a process of its own, with its standard error in a file: it 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
 import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +33,7 @@ from sdyscope.stages.topology import environment, missing_plugin
 from sdyscope.tiling import TupleSharding
 from sdyscope.topology import Digit, Topology
 
-__all__ = ["default_hardware", "partition", "partitions"]
+__all__ = ["compiling", "default_hardware", "partition", "partitions"]
 
 #: Seconds that a compile may take before it is given up.
 LONGEST = 3600.0
@@ -43,6 +45,9 @@ _PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failur
 #: What the partitioner says of a resharding that it does by replicating, then and now.
 _REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
 
+
+#: The file that takes what the child writes to standard error.
+_LOG = "stderr"
 
 _OLD = compat.version_tuple() < (0, 12)
 
@@ -66,8 +71,6 @@ def partition(
 ) -> Partitioned:
     """Compiles a module ahead of time, under the partitioner whose shardings it has.
 
-    Its ops have tags meanwhile, in names that only metadata repeats.
-
     Args:
         lowered: the module, lowered for the hardware's platform.
         on: what to compile for; by default a virtual CPU device for each partition.
@@ -78,6 +81,23 @@ def partition(
         CompilerError: the compiler refuses the module or aborts, or does not run this partitioner.
         TargetError: the hardware has another number of devices than the program, does not exist,
             or its compiler is not installed; or the module was lowered for another platform.
+    """
+    with compiling(lowered, on, graph=graph, partitioner=partitioner) as made:
+        return made()
+
+
+@contextlib.contextmanager
+def compiling(
+    lowered: LoweredModule,
+    on: Hardware | None = None,
+    *,
+    graph: OpGraph | None = None,
+    partitioner: Partitioner | None = None,
+) -> Iterator[Callable[[], Partitioned]]:
+    """Compiles a module while this process does something else; see ``partition``.
+
+    Its ops have tags meanwhile, in names that only metadata repeats. Yields a function that waits
+    for what is made, and raises what ``partition`` does. At the end the compiler is stopped.
     """
     if lowered.module is None:
         raise TargetError(
@@ -102,16 +122,39 @@ def partition(
                 }
             )
         )
-        status, log = _run(folder, on)
-        log = untagged(log, names)
-        result = folder / partition_child.RESULT
-        if not result.exists():
-            raise _ended(on, status, log)
-        found = json.loads(result.read_text())
-        if "refused" in found:
-            found["refused"] = untagged(found["refused"], names)
-        _raise_if_wrong(found, on, log)
-        hlo, tags = read_tags((folder / partition_child.HLO).read_text(), names)
+        child = _start(folder, on)
+        try:
+            yield lambda: _made(child, folder, lowered.name, chosen, on, count, names)
+        finally:
+            child.kill()
+            child.wait()
+
+
+def _made(
+    child: subprocess.Popen[bytes],
+    folder: Path,
+    name: str,
+    chosen: Partitioner,
+    on: Hardware,
+    count: int,
+    names: Sequence[str],
+) -> Partitioned:
+    """What the child leaves in its folder when it has ended."""
+    try:
+        status = child.wait(LONGEST)
+    except subprocess.TimeoutExpired as error:
+        raise CompilerError(
+            f"The compile for {on} was given up after {LONGEST / 60:.0f} minutes."
+        ) from error
+    log = untagged((folder / _LOG).read_text(errors="replace"), names)
+    result = folder / partition_child.RESULT
+    if not result.exists():
+        raise _ended(on, status, log)
+    found = json.loads(result.read_text())
+    if "refused" in found:
+        found["refused"] = untagged(found["refused"], names)
+    _raise_if_wrong(found, on, log)
+    hlo, tags = read_tags((folder / partition_child.HLO).read_text(), names)
     if chosen == "shardy" and _FELL_BACK in log:
         raise FallbackError(
             "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
@@ -120,7 +163,7 @@ def partition(
         )
     memory = found["memory"]
     return Partitioned(
-        name=lowered.name,
+        name=name,
         partitioner=chosen,
         hardware=on,
         devices=count,
@@ -205,29 +248,20 @@ def _is_free(boundary: Argument | Result) -> bool:
     return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
 
 
-def _run(folder: Path, on: Hardware) -> tuple[int, str]:
-    """The child's exit status, and what it wrote to standard error."""
+def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
+    """Starts the child that compiles what is in a folder."""
     start = (
         f"import sys; sys.path[:] = {sys.path!r}; "
         f"from sdyscope.stages import partition_child; partition_child.serve({str(folder)!r})"
     )
-    path = folder / "stderr"
-    with path.open("wb") as stderr:
-        try:
-            child = subprocess.run(
-                [sys.executable, "-P", "-c", start],
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                env={**environment(on), "TF_CPP_MIN_LOG_LEVEL": "1"},
-                timeout=LONGEST,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise CompilerError(
-                f"The compile for {on} was given up after {LONGEST / 60:.0f} minutes."
-            ) from error
-    return child.returncode, path.read_text(errors="replace")
+    with (folder / _LOG).open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", start],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**environment(on), "TF_CPP_MIN_LOG_LEVEL": "1"},
+        )
 
 
 def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:

@@ -138,6 +138,7 @@ def document(
     """
     refused: dict[Partitioner, CompilerError] = dict(inspection.failures)
     made: list[CostProgram] = []
+    inspection.compile_together(on)
     for partitioner in inspection.lowered:
         try:
             found = inspection.cost(partitioner, on, bandwidths=bandwidths, latencies=latencies)

@@ -144,6 +144,7 @@ def document(inspection: Inspection, on: Hardware | None = None) -> Memory:
     lowered = inspection.lowered
     refused = dict(inspection.failures)
     found = []
+    inspection.compile_together(on)
     for partitioner in lowered:
         try:
             found.append(inspection.memory(partitioner, on))

@@ -2,6 +2,8 @@
 
 import importlib.util
 import re
+import signal
+import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -133,15 +135,72 @@ def test_an_abort_names_the_hardware_and_the_signal(monkeypatch):
     start = (
         "import os, sys; os.write(2, b'F1120 10:00:00.0 1 a.cc:1] Check failed: b\\n'); os.abort()"
     )
-    real = partitioning.subprocess.run
+    real = partitioning.subprocess.Popen
 
-    def run(command, **options):
+    def aborts(command, **options):
         return real([sys.executable, "-c", start], **options)
 
-    monkeypatch.setattr(partitioning.subprocess, "run", run)
+    monkeypatch.setattr(partitioning.subprocess, "Popen", aborts)
     inspection = Inspection(program(), ["shardy"])
     with pytest.raises(CompilerError, match=r"aborted on cpu:8 \(SIGABRT\): Check failed: b"):
         inspection.partitioned()
+
+
+def counted(monkeypatch, *, refuse=""):
+    """What happens to compiles, in order; one partitioner's can be refused."""
+    happened = []
+    start, made = partitioning._start, partitioning._made
+
+    def starts(folder, on):
+        happened.append("started")
+        return start(folder, on)
+
+    def makes(child, folder, name, partitioner, *rest):
+        happened.append("waited for")
+        if partitioner == refuse:
+            raise CompilerError(f"{refuse} was refused.")
+        return made(child, folder, name, partitioner, *rest)
+
+    monkeypatch.setattr(partitioning, "_start", starts)
+    monkeypatch.setattr(partitioning, "_made", makes)
+    return happened
+
+
+@pytest.mark.compiles
+def test_partitioners_compile_at_the_same_time(monkeypatch):
+    alone = Inspection(program()).partitioned("gspmd")
+    happened = counted(monkeypatch)
+    inspection = Inspection(program())
+    inspection.compile_together()
+    found = {one: inspection.partitioned(one) for one in ("shardy", "gspmd")}
+    assert happened == ["started", "started", "waited for", "waited for"]
+    assert [one.partitioner for one in found.values()] == ["shardy", "gspmd"]
+    assert found["gspmd"].memory == alone.memory
+
+
+@pytest.mark.compiles
+def test_what_is_refused_of_several_is_refused_once(monkeypatch):
+    happened = counted(monkeypatch, refuse="gspmd")
+    inspection = Inspection(program())
+    inspection.compile_together()
+    assert inspection.partitioned("shardy").partitioner == "shardy"
+    with pytest.raises(CompilerError, match="gspmd was refused"):
+        inspection.partitioned("gspmd")
+    assert happened.count("started") == 2
+
+
+def test_a_compile_is_stopped_that_nobody_waits_for(monkeypatch):
+    children = []
+
+    def sleeps(folder, on):
+        children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        return children[-1]
+
+    monkeypatch.setattr(partitioning, "_start", sleeps)
+    module = Inspection(program(), ["shardy"]).lowered["shardy"]
+    with pytest.raises(KeyError), partitioning.compiling(module):
+        raise KeyError
+    assert children[0].returncode == -signal.SIGKILL
 
 
 def test_a_module_for_another_platform_is_not_compiled(monkeypatch):
