@@ -5,6 +5,8 @@ import textwrap
 
 import pytest
 
+from sdyscope.stages import compat
+
 PROGRAM = """
 import jax
 import jax.numpy as jnp
@@ -271,11 +273,14 @@ def test_slices_of_a_constraint_say_where_it_is(sdyscope, program):
     assert constraint["source"]["file"].endswith("shown_program.py")
 
 
+@pytest.mark.skipif(
+    compat.version_tuple()[:2] < (0, 9), reason="JAX 0.7 can't trace a shard_map over some axes"
+)
 def test_slices_in_the_body_of_a_shard_map_are_not_told(sdyscope):
     words = ("show", "shardy-guide", "--set", "example=shard-map-auto", "--slices")
     done = sdyscope(*words, columns=300)
     assert "jit(body) #0 input  f32[32,64]  P('data')\n  devices 0, 1 hold [0:8, :]\n" in done.out
-    assert "3 tensors are in the body of a shard_map, where each device sees its own" in done.out
+    assert re.search(r"^[34] tensors are in the body of a shard_map, where each", done.out, re.M)
     # A tensor without a scope is called by its line.
     assert re.search(r"constraint at \S*shardy_guide.py:\d+", done.out)
     assert not re.search(r"(likewise|hold) *\n|^ ", done.out.replace("\n  ", "\n"), re.MULTILINE)
