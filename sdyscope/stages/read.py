@@ -1,4 +1,4 @@
-"""Modules from files: StableHLO as text or bytecode, HLO as text or proto.
+"""Modules from files: StableHLO as text, bytecode or what jax.export makes, HLO as text or proto.
 
 What a file holds is seen from its content; its name is only believed where the content allows it.
 The parsers are MLIR's and XLA's own. Damaged bytecode can make MLIR's abort the process: the
@@ -8,6 +8,7 @@ command line runs them in a child process, and `probe` does so for one file.
 from __future__ import annotations
 
 import re
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,8 @@ LARGEST = 2**31
 
 _BYTECODE = b"ML\xefR"
 _PORTABLE = _BYTECODE + b"\rStableHLO_v"
+#: Where a table of `jax.export` says where its field with the module is.
+_EXPORTED_MODULE = 30
 _HLO_TEXT = re.compile(r"\s*(?://[^\n]*\n\s*)*HloModule\b")
 #: What any MLIR text with functions or meshes in it has at the beginning of some line.
 _MLIR_TEXT = re.compile(
@@ -82,6 +85,8 @@ def read_bytes(data: bytes, path: Path | None = None) -> LoweredModule:
             raise TargetError(f"This is a {kind} archive.", file=path, hint="Unpack it first.")
     if data.startswith(_BYTECODE):
         return _mlir(data, path)
+    if (exported := _exported(data)) is not None:
+        return replace(_mlir(exported, path), notes=("Read from what jax.export serialized.",))
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -255,6 +260,32 @@ def _donated(function: Any) -> Iterator[int]:
         named = compat.ir.DictAttr(argument)
         if "jax.buffer_donor" in named or "tf.aliasing_output" in named:
             yield index
+
+
+def _exported(data: bytes) -> bytes | None:
+    """The StableHLO in what `jax.export` serializes; None when `data` is something else.
+
+    It is a flatbuffer (JAX's `serialization.fbs`): at its beginning the place of a table, at whose
+    place that of the table's fields is, in which each field has its own.
+    """
+
+    def number(kind: str, at: int) -> int:
+        if at < 0:
+            raise struct.error
+        return int(struct.unpack_from(f"<{kind}", data, at)[0])
+
+    try:
+        table = number("I", 0)
+        fields = table - number("i", table)
+        if number("H", fields) <= _EXPORTED_MODULE:
+            return None
+        field = table + number("H", fields + _EXPORTED_MODULE)
+        vector = field + number("I", field)
+        size = number("I", vector)
+    except struct.error:  # the numbers lead out of the file
+        return None
+    found = data[vector + 4 : vector + 4 + size]
+    return found if len(found) == size and found.startswith(_PORTABLE) else None
 
 
 # --- HLO ------------------------------------------------------------------------------------------

@@ -2,9 +2,11 @@
 
 import contextlib
 import signal
+from pathlib import Path
 
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from mangling import mangled
 from programs import PROGRAMS
 
@@ -53,6 +55,28 @@ def test_text_with_a_byte_order_mark_or_windows_line_ends(shardy):
     text = shardy.text()
     assert read.read_bytes(b"\xef\xbb\xbf" + text.encode()).text() == text
     assert read.read_bytes(text.replace("\n", "\r\n").encode()).text() == text
+
+
+EXPORTED = Path(__file__).parents[1] / "assets" / "forward.jax_export"
+
+
+def test_what_jax_export_serializes():
+    """With its gradient, which is a module of its own behind it."""
+    found = read.read(EXPORTED)
+    assert (found.name, found.found, found.num_devices) == ("jit_forward", "shardy", 8)
+    assert found.meshes == MESHES
+    assert "stablehlo.tanh" in found.text()
+    assert "jax.export" in found.notes[0]
+
+
+@given(st.integers(0, EXPORTED.stat().st_size - 1), st.binary(max_size=4))
+def test_what_jax_export_serializes_and_somebody_damaged(at, other):
+    data = EXPORTED.read_bytes()
+    # Within the module it is MLIR that finds the damage, and might abort.
+    if data.find(b"ML") <= at:
+        return
+    with contextlib.suppress(TargetError):
+        read.read_bytes(data[:at] + other + data[at + len(other) :])
 
 
 def test_bytecode(shardy):
