@@ -46,13 +46,13 @@ _HOMES = {
     "Tensor": "tensors",
     "TensorSharding": "sharding",
     "inspect": "inspection",
-    "to_placement": "convert",
     "read": "inspection",
     "recording": "recordings",
     "show_sharding": "views.report_notebook",
     "to_hlo_sharding": "convert",
     "to_named_hlo_sharding": "convert",
     "to_named_sharding": "convert",
+    "to_placement": "convert",
     "to_tensor_sharding": "convert",
 }
 

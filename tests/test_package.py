@@ -1,7 +1,10 @@
 """The package as it is shipped: its folders, its weight when imported, its schemas."""
 
+import ast
 import importlib
+import inspect
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,9 +13,11 @@ from pathlib import Path
 
 import pytest
 
+import sdyscope
 from sdyscope.commands import COMMANDS
 
 ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "sdyscope" / "__init__.py"
 
 #: What must not be loaded by `import sdyscope` or `sdyscope --help`.
 HEAVY = ("jax", "jaxlib", "numpy", "networkx", "lark", "rich", "msgspec", "optax")
@@ -74,6 +79,22 @@ def test_help_loads_nothing_heavy(arguments):
 
 def test_import_loads_nothing_heavy():
     assert loaded("import sdyscope") == set()
+
+
+def test_every_public_name_is_told_to_type_checkers_and_in_the_docs():
+    (typed,) = [node for node in ast.parse(SOURCE.read_text()).body if isinstance(node, ast.If)]
+    homes = {name.name: node.module for node in typed.body for name in node.names}
+    assert homes == {name: f"sdyscope.{home}" for name, home in sdyscope._HOMES.items()}
+    page = (ROOT / "docs" / "python.md").read_text()
+    table = page.partition("## The public names")[2].partition("\n## ")[0]
+    names = re.findall(r"^\| (`[^|]*) \|", table, re.MULTILINE)
+    told = re.findall(r"`(\w+)`", " ".join(names))
+    assert sorted(told) == sorted(sdyscope.__all__)
+
+
+@pytest.mark.parametrize("name", sdyscope.__all__)
+def test_every_public_name_says_what_it_is(name):
+    assert inspect.getdoc(getattr(sdyscope, name))
 
 
 def test_every_command_is_a_file_and_the_other_way_round():
