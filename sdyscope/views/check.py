@@ -140,7 +140,7 @@ def summary(check: Check) -> str:
         return f"{start}, {wrong:,} {'disagrees' if wrong == 1 else 'disagree'}"
     worse = [finding for finding in check.findings if finding.severity != "note"]
     return f"{start}, all agree" + (
-        f"; {counted(len(worse), 'finding')} beside that" if worse else ""
+        f"; {counted(len(worse), 'finding')} besides" if worse else ""
     )
 
 
