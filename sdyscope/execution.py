@@ -34,12 +34,14 @@ class Shard:
       index: Extent of the block in each dimension of the whole array.
       shape: Shape of the buffer that is really there.
       replica_id: Number of this copy among the devices that hold the same block.
+      bytes: Size of the buffer in the device's memory, with what pads it.
     """
 
     device: int
     index: tuple[Extent, ...]
     shape: tuple[int, ...]
     replica_id: int
+    bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,9 @@ class Numeric:
       where: Position of that element; None when there is no difference.
       device: Position of the first device that holds it; None where that is not known.
       pair: The element as it is there, and on one device; empty when there is no difference.
+      wrong: Positions of the devices whose own blocks exceed the tolerance; empty where the result
+        was compared in one piece.
+      right: Those whose blocks do not.
     """
 
     path: str
@@ -74,6 +77,8 @@ class Numeric:
     where: tuple[int, ...] | None
     device: int | None = None
     pair: tuple[str, ...] = ()
+    wrong: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
 
     @property
     def within(self) -> bool:
@@ -130,6 +135,12 @@ def numeric(
     differs = distance > 0 or worst.where is not None
     error = (distance / norm if norm else math.inf) if differs else 0.0
     rounded = coarsest(dtype, computed_in)
+    wrong = [found.distance > tolerance(rounded) * found.norm for found in differences]
+    held = [
+        (found.device, is_wrong)
+        for found, is_wrong in zip(differences, wrong, strict=True)
+        if found.device is not None
+    ]
     return Numeric(
         path,
         index,
@@ -141,6 +152,8 @@ def numeric(
         worst.where,
         worst.device,
         worst.pair,
+        tuple(device for device, is_wrong in held if is_wrong),
+        tuple(device for device, is_wrong in held if not is_wrong),
     )
 
 

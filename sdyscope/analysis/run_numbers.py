@@ -33,14 +33,21 @@ class Where:
 
     def __init__(self, machine: Machine) -> None:
         self.owners = {
-            device: f"device {device} (process {process.number} on {process.host})"
+            device: f"process {process.number} on {process.host}"
             for process in machine.processes
             for device in process.devices
         }
 
+    def only(self, found: Numeric) -> str:
+        """The one process whose blocks of a result are wrong, and not another's; or nothing."""
+        wrong = {self.owners.get(device, "") for device in found.wrong}
+        right = {self.owners.get(device, "") for device in found.right}
+        return wrong.pop() if len(wrong) == 1 and right - wrong else ""
+
     def __call__(self, device: int) -> str:
         """`device 5 (process 1 on node7)`; `device 5` for one process alone."""
-        return self.owners.get(device, f"device {device}")
+        owner = self.owners.get(device)
+        return f"device {device}" + (f" ({owner})" if owner else "")
 
 
 #: How many results a finding names.
@@ -73,6 +80,12 @@ def wrong_numbers(
             f"{len(wrong)} of {len(errors)} results are not what one device computes, this one "
             f"most of all, then {names}{more}."
         )
+    hint = "Look for an axis that is never reduced, or a shard_map that counts on its size."
+    if only := where.only(worst):
+        message += f" Of {worst.path} only what {only} holds is wrong."
+        hint = "Look for what is other there: a device, a driver, a package, what a callback reads."
+    if reference.draws_random_numbers:
+        hint = "Random numbers may depend on the sharding: see the note above."
     yield Finding(
         "numerics-differ",
         "error",
@@ -82,9 +95,7 @@ def wrong_numbers(
         partitioner=partitioner,
         expected=allowed if worst.coarsest else "the very same",
         found=f"an error of {worst.error:.2g}{place}",
-        hint="Random numbers may depend on the sharding: see the note above."
-        if reference.draws_random_numbers
-        else "Look for an axis that is never reduced, or a shard_map that counts on its size.",
+        hint=hint,
     )
 
 

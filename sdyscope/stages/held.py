@@ -154,6 +154,7 @@ def array_held(
             tuple(extents(shard.index, whole)),
             (*shard.data.shape, *whole[array.ndim :]),
             shard.replica_id,
+            shard.data.on_device_size_in_bytes(),
         )
         for shard in array.addressable_shards
     ]

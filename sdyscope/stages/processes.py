@@ -241,6 +241,8 @@ def _no_cluster(said: str) -> TargetError:
     )
     if _MPI.intersection(os.environ):
         hint = "JAX asks mpi4py about this MPI: install it, built for the MPI that mpirun is of."
+    elif "'requests'" in said:
+        hint = "JAX asks the TPU pod's metadata server with that package: pip install 'jax[tpu]'."
     elif "KUBERNETES_SERVICE_HOST" in os.environ:
         hint = (
             "JAX asks Kubernetes about the pod's Job: it needs the package kubernetes (pip install "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -134,6 +135,8 @@ def _partitioner(ran: Ran, execution: Execution) -> PartitionerRun:
             memory.results,
             memory.aliased,
             memory.temporaries,
+            _held(execution.arrays, "argument"),
+            _held(execution.arrays, "result"),
             memory.peak,
             memory.peak_is_bound,
         ),
@@ -142,6 +145,15 @@ def _partitioner(ran: Ran, execution: Execution) -> PartitionerRun:
         differing,
         errors,
     )
+
+
+def _held(arrays: Sequence[ExecutedArray], kind: str) -> int:
+    """Bytes of all buffers of a kind on the device that has the most."""
+    held: Counter[int] = Counter()
+    for array in arrays:
+        if array.kind == kind:
+            held.update({shard.device: shard.bytes for shard in array.shards})
+    return max(held.values(), default=0)
 
 
 def _step_time(times: Sequence[float]) -> StepTime | None:

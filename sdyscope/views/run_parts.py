@@ -95,6 +95,8 @@ class MemoryDocument:
       results: of its results, likewise.
       aliased: of results that take the place of donated arguments, likewise.
       temporaries: what it needs beside them, likewise.
+      held_arguments: of the buffers that hold arguments on the fullest device, with what pads them.
+      held_results: of those that hold results, likewise.
       peak: most bytes in use at once on the fullest device, as the backend counts; null when it
         does not count, as on CPU.
       peak_is_bound: the peak was reached before this partitioner's run, whose own is not above it.
@@ -104,6 +106,8 @@ class MemoryDocument:
     results: int | None
     aliased: int | None
     temporaries: int | None
+    held_arguments: int
+    held_results: int
     peak: int | None
     peak_is_bound: bool
 

@@ -60,6 +60,7 @@ def summary(run: Run) -> Table:
         ("arguments a device", lambda one: size(one.memory.arguments) if one.memory else NONE),
         ("results a device", _results),
         ("temporaries a device", lambda one: size(one.memory.temporaries) if one.memory else NONE),
+        ("buffers, in and out", _buffers),
         ("peak in use", _peak),
     ]
     if not any(one.ran for one in run.partitioners):
@@ -145,6 +146,12 @@ def _results(one: PartitionerRun) -> str:
         return NONE
     aliased = one.memory.aliased
     return size(one.memory.results) + (f", {size(aliased)} of it in place" if aliased else "")
+
+
+def _buffers(one: PartitionerRun) -> str:
+    if one.memory is None:
+        return NONE
+    return f"{size(one.memory.held_arguments)}, {size(one.memory.held_results)}"
 
 
 def _peak(one: PartitionerRun) -> Cell | str:

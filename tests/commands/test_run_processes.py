@@ -183,6 +183,8 @@ def test_wrong_results_of_one_process_are_found_and_placed(programs):
     done = run(f"{programs}:broken")
     assert (done.returncode, done.stderr) == (1, "")
     assert "[numerics-differ]" in done.stdout
+    only = f"Of result only what process 1 on {socket.gethostname()} holds is wrong."
+    assert only in " ".join(done.stdout.split())
     place = f"6 where one device has 1, at [4] on device 4 (process 1 on {socket.gethostname()})"
     assert place in " ".join(done.stdout.split())
 

@@ -155,6 +155,7 @@ def test_a_mesh_that_only_the_body_names_is_run_on():
     assert (len(ran.machine.devices), ran.mesh) == (8, MESH)
     result = ran.executions["shardy"].arrays[-1]
     assert shard_index(result, 7) == ((6, 8), (0, 4))
+    assert [shard.bytes for shard in result.shards] == [2 * 4 * 4] * 8
 
 
 def test_a_copy_that_was_never_reduced_is_found():
