@@ -149,9 +149,9 @@ class MappedMesh:
             given = _table(getattr(self, where), where, "a logical axis")
             mapping = {name: self._checked(where, name, over) for name, over in given.items()}
             object.__setattr__(self, where, mapping)
-        name = self.batch_axis_name
-        if name is not None and (not isinstance(name, str) or not name):
-            raise TargetError(f"batch_axis_name is {name!r}, not the name of a logical axis.")
+        batch: object = self.batch_axis_name
+        if batch is not None and (not isinstance(batch, str) or not batch):
+            raise TargetError(f"batch_axis_name is {batch!r}, not the name of a logical axis.")
 
     def _checked(self, where: str, logical: str, physical: object) -> tuple[str, ...]:
         """The mesh axes that a logical axis is mapped to."""
@@ -208,7 +208,7 @@ class MappedMesh:
         mapping = self._shared()
         if self.batch_axis_name is not None:
             mapping.setdefault(self.batch_axis_name, BATCH_AXES)
-        return AxisMapping("compute_mapping", {**mapping, **self.compute_mapping})
+        return AxisMapping("compute_mapping", {**mapping, **_tuples(self.compute_mapping)})
 
     @property
     def resolved_param_mapping(self) -> AxisMapping:
@@ -221,10 +221,16 @@ class MappedMesh:
             for name, axes in DEFAULT_PARAM_MAPPING.items()
             if name not in self.shared_mapping
         }
-        return AxisMapping("param_mapping", {**self._shared(), **defaults, **self.param_mapping})
+        own = _tuples(self.param_mapping)
+        return AxisMapping("param_mapping", {**self._shared(), **defaults, **own})
 
     def _shared(self) -> dict[str, tuple[str, ...]]:
-        return {**DEFAULT_SHARED_MAPPING, **self.shared_mapping}
+        return {**DEFAULT_SHARED_MAPPING, **_tuples(self.shared_mapping)}
+
+
+def _tuples(mapping: Mapping[str, _Physical]) -> dict[str, tuple[str, ...]]:
+    """A mapping that was checked, and so has tuples."""
+    return {logical: tuple(physical) for logical, physical in mapping.items()}
 
 
 def _merged(defaults: Mapping[str, int], given: Mapping[str, int]) -> dict[str, int]:

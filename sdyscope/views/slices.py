@@ -193,8 +193,8 @@ def paragraphs(slices: ProgramSlices, hidden: int) -> Iterator[Paragraph]:
         if tensor.placed:
             alike = tuple((part.index, part.first, part.repeats) for part in tensor.listed)
             groups.setdefault((tensor.shape, alike, tensor.rule), []).append(tensor)
-    for alike in groups.values():
-        yield from _tensor(alike[0], Counter(map(_title, alike)))
+    for tensors in groups.values():
+        yield from _tensor(tensors[0], Counter(map(_title, tensors)))
         yield Paragraph("")
     unplaced: dict[str, list[str]] = {}
     for tensor in slices.tensors:
