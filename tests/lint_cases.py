@@ -637,6 +637,27 @@ def old_threefry_whole():
     return noise("threefry2x32", 2, partitionable=False)
 
 
+def a_key_for_each_row(*spec: Any) -> Inspection:
+    def fun(key, x):
+        keys = jax.random.split(jax.random.wrap_key_data(key), 64)
+        return x + jax.vmap(lambda key: jax.random.uniform(key, (64,)))(keys)
+
+    with jax.threefry_partitionable(False):
+        made = program(fun, array((2,), dtype=jnp.uint32), array((64, 64), *spec))
+        assert made.lowered
+    return made
+
+
+@spares("threefry-not-partitionable")
+def old_threefry_in_rows():
+    return a_key_for_each_row("data")
+
+
+@finds("threefry-not-partitionable", "uniform")
+def old_threefry_in_columns():
+    return a_key_for_each_row(None, "data")
+
+
 @spares("threefry-not-partitionable", "rng-replicated")
 def threefry():
     return noise("threefry2x32", 2, "data")

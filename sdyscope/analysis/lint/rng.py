@@ -26,7 +26,8 @@ def _threefry(subject: Subject) -> Iterator[Finding]:
             continue
         if op.function.startswith("threefry"):
             continue  # its own inside
-        place = _largest_in_pieces(subject, op)
+        # Under vmap what is before the last dimension are keys, and each has its own two halves.
+        place = _largest_in_pieces(subject, op, dims=slice(-1, None))
         if place is None:
             continue
         numbers, words = place
@@ -51,14 +52,16 @@ def _is_threefry(op: Op) -> bool:
     return "threefry2x32" in (op.call_target or "")
 
 
-def _largest_in_pieces(subject: Subject, op: Op) -> tuple[int, str] | None:
+def _largest_in_pieces(
+    subject: Subject, op: Op, dims: slice = slice(None)
+) -> tuple[int, str] | None:
     for number, kind in enumerate(op.types):
         shape = kind.shape
         if shape is None or None in shape:
             continue
         size = math.prod(each or 0 for each in shape)
         place = subject.placement((op.id, number)) if size >= _MANY else None
-        if place is not None and any(shards > 1 for shards in place.shards):
+        if place is not None and any(shards > 1 for shards in place.shards[dims]):
             return size * len(op.types), subject.words(place)
     return None
 
@@ -96,6 +99,9 @@ RNG_RULES = (
         Sharded, each device then has to send what it computed to where it belongs, and the numbers
         may depend on the sharding (jax-ml/jax#40232, jax-ml/jax#21232). With
         `jax_threefry_partitionable`, on by default since JAX 0.5, each device draws its own.
+
+        In a `vmap` over keys, in pieces of whole keys, the two halves of a key's numbers are on one
+        device, and nothing is sent.
 
         It is read off the module, where the two forms look different. Draws of fewer than 1,024
         words and draws that stay whole are not found.""",

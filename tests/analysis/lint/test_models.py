@@ -33,16 +33,23 @@ def test_nothing_is_wrong_with_the_reference_models(model, settings, mesh):
 
 
 @pytest.mark.parametrize(
-    ("generator", "rules"),
+    ("generator", "split", "rules"),
     [
-        ("threefry-original", {"threefry-not-partitionable"}),
-        ("rbg", {"rng-replicated"}),
-        ("threefry", set()),
+        ("threefry-original", False, {"threefry-not-partitionable"}),
+        ("threefry-original", True, set()),
+        ("rbg", False, {"rng-replicated"}),
+        ("rbg", True, {"rng-replicated"}),
+        ("threefry", False, set()),
+        ("threefry", True, set()),
     ],
 )
-def test_random_numbers_are_what_one_model_is_about(generator, rules):
-    inspection = Inspection(resolve("rng-gotcha", settings={"generator": generator}), ("shardy",))
-    assert {one.rule for one in inspection.lint(compiled=False)} == rules
+def test_random_numbers_are_what_one_model_is_about(generator, split, rules):
+    settings = {"generator": generator, "split": split}
+    inspection = Inspection(resolve("rng-gotcha", settings=settings))
+    found = inspection.lint(compiled=False)
+    assert {one.rule for one in found} == rules
+    # Under both partitioners alike.
+    assert {one.partitioner for one in found} <= {None}
 
 
 def test_a_move_in_two_steps_is_no_warning():
