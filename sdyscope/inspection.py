@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import cached_property
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from sdyscope.analysis import check as checking
 from sdyscope.analysis import what_if as wishing
 from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
-from sdyscope.errors import CompilerError, TargetError
+from sdyscope.errors import CompilerError
 from sdyscope.findings import Finding
 from sdyscope.hardware import Hardware
 from sdyscope.program import Partitioner, Program
@@ -49,13 +49,9 @@ class Inspection(Staged):
     The stages import jax when they are first asked for, not before.
     """
 
-    def __init__(
-        self,
-        source: Program | LoweredModule,
-        partitioners: Sequence[Partitioner] = PARTITIONERS,
-    ) -> None:
-        super().__init__(source, partitioners)
-        self._explainers: dict[tuple[Partitioner, bool], Explainer] = {}
+    @cached_property
+    def _explainers(self) -> dict[tuple[Partitioner, bool], Explainer]:
+        return {}
 
     def _repr_html_(self) -> str:
         # By its name: what a notebook shows knows the inspection, and this knows no view.
@@ -445,35 +441,9 @@ class Inspection(Staged):
             TargetError: there are too few devices, or this is a module that was read from a file,
                 or processes do not have the same program and inputs.
         """
-        if self.program is None:
-            raise TargetError(
-                f"{self.name} is a module without values to run it on.",
-                hint="Name the program that it was lowered from.",
-            )
-        from sdyscope.analysis.processes import execution_of_all, reference_of_all
-        from sdyscope.analysis.run import judge
-        from sdyscope.analysis.run_numbers import compared
-        from sdyscope.stages.execute import Runner
-        from sdyscope.stages.processes import ALONE
+        from sdyscope.running import ran
 
-        group, program = group or ALONE, self.program
-        runner = group.together(
-            lambda: Runner(program, self.traced, self.lowered, devices, steps, notify, group),
-            "made its inputs",
-        )
-        runner.check_same()
-        executions = [runner.run(partitioner) for partitioner in self.partitioners]
-        reference = runner.reference()
-        mine = [compared(execution, reference) for execution in executions]
-        told = group.all_of((mine, replace(reference, outputs=())), "compared its results")
-        return judge(
-            self.name,
-            runner.machine,
-            runner.inputs,
-            self.tensors,
-            [execution_of_all(parts) for parts in zip(*(one for one, _ in told), strict=True)],
-            reference_of_all([one for _, one in told]),
-        )
+        return ran(self, steps=steps, devices=devices, notify=notify, group=group)
 
 
 def inspect(

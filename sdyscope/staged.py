@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal, Self, TypeAlias
 
 from sdyscope.analysis import what_if as wishing
@@ -13,7 +14,7 @@ from sdyscope.graph import OpGraph
 from sdyscope.hardware import Hardware, parse_hardware
 from sdyscope.lowered import PARTITIONERS, Lowered
 from sdyscope.partitioned import Partitioned
-from sdyscope.program import Partitioner, Program
+from sdyscope.program import Partitioner
 from sdyscope.propagated import Propagated
 
 if TYPE_CHECKING:
@@ -34,16 +35,19 @@ class Staged(Lowered):
     The stages import jax when they are first asked for, not before.
     """
 
-    def __init__(
-        self,
-        source: Program | LoweredModule,
-        partitioners: Sequence[Partitioner] = PARTITIONERS,
-    ) -> None:
-        super().__init__(source, partitioners)
-        self._propagated: dict[tuple[Partitioner, bool, bool], Propagated | CompilerError] = {}
-        self._partitioned: dict[_Compile, Partitioned | CompilerError] = {}
-        self._for: dict[tuple[Partitioner, str], Staged] = {}
-        self._wishes: tuple[Sequence[wishing.Wish], ...] = ()
+    _wishes: tuple[Sequence[wishing.Wish], ...] = ()
+
+    @cached_property
+    def _propagated(self) -> dict[tuple[Partitioner, bool, bool], Propagated | CompilerError]:
+        return {}
+
+    @cached_property
+    def _partitioned(self) -> dict[_Compile, Partitioned | CompilerError]:
+        return {}
+
+    @cached_property
+    def _for(self) -> dict[tuple[Partitioner, str], Staged]:
+        return {}
 
     def graph(
         self,

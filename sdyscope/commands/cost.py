@@ -56,13 +56,10 @@ def command(
     if as_json:
         here.write_bytes(document.encode(found))
         return 0
-    for number, program in enumerate(found.programs):
-        alike = cost_table.alike(found, number)
-        if alike is None:
-            continue
+    for number, (program, partitioners) in enumerate(cost_table.told(found)):
         if number:
             here.write("")
-        paragraphs.print_paragraphs(cost_table.heading(found, program, alike))
+        paragraphs.print_paragraphs(cost_table.heading(found, program, partitioners))
         here.write("")
         table.print_table(cost_table.roofs(program))
         here.write("")

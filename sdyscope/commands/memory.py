@@ -54,20 +54,17 @@ def command(
     if as_json:
         here.write_bytes(document.encode(found))
         return 0 if found.passed else 1
-    for number, compiled in enumerate(found.compiled):
-        alike = memory_table.alike(found, number)
-        if alike is None:
-            continue
+    for number, (compiled, partitioners) in enumerate(memory_table.told(found)):
         if number:
             here.write("")
-        table.print_text(memory_table.heading(found, compiled, alike), "heading")
+        table.print_text(memory_table.heading(found, compiled, partitioners), "heading")
         here.write("")
         table.print_table(memory_table.groups(compiled))
         here.write("")
         if compiled.savings:
             table.print_table(memory_table.savings(compiled, top, here.columns))
             here.write("")
-        paragraphs.print_paragraphs(memory_table.footer(compiled, top, alike))
+        paragraphs.print_paragraphs(memory_table.footer(compiled, top, partitioners))
     paragraphs.print_paragraphs(memory_table.failures(found))
     return 0 if found.passed else 1
 

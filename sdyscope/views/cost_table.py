@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from sdyscope.program import Partitioner
 from sdyscope.rates import bandwidth_text, time_text
+from sdyscope.views.alike import alike
 from sdyscope.views.cost import Cost, CostProgram
 from sdyscope.views.cost_parts import LevelDocument, RoofDocument, TimeDocument
 from sdyscope.views.meshes import mesh_words, over_text
@@ -14,22 +15,16 @@ from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.table import Cell, Column, Row, Table, number, size
 from sdyscope.words import counted, listed
 
-__all__ = ["alike", "failed", "footer", "heading", "kinds", "roofs", "scopes"]
+__all__ = ["failed", "footer", "heading", "kinds", "roofs", "scopes", "told"]
 
 #: How many custom calls are named of those whose operations are not known.
 _NAMED = 4
 
 
-def alike(found: Cost, number: int) -> tuple[Partitioner, ...] | None:
-    """The partitioners to tell of at once; None where an earlier one was told of with this."""
-    same = [
-        other
-        for other, program in enumerate(found.programs)
-        if _bare(program) == _bare(found.programs[number])
-    ]
-    if same[0] != number:
-        return None
-    return tuple(found.programs[other].partitioner for other in same)
+def told(found: Cost) -> Iterator[tuple[CostProgram, tuple[Partitioner, ...]]]:
+    """The programs to tell of, each with the partitioners under which it costs the same."""
+    for same in alike(found.programs, _bare):
+        yield same[0], tuple(one.partitioner for one in same)
 
 
 def _bare(program: CostProgram) -> CostProgram:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory import Group
 from sdyscope.program import Partitioner
+from sdyscope.views.alike import alike
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.memory import CompiledMemory, HeldTensor, Memory
 from sdyscope.views.meshes import mesh_words
@@ -21,16 +22,10 @@ _EVERY = "[*]"
 _COSTS = "cost analysis"
 
 
-def alike(found: Memory, number: int) -> tuple[Partitioner, ...] | None:
-    """The partitioners to tell of at once; None where an earlier one was told of with this."""
-    same = [
-        other
-        for other, compiled in enumerate(found.compiled)
-        if _bare(compiled) == _bare(found.compiled[number])
-    ]
-    if same[0] != number:
-        return None
-    return tuple(found.compiled[other].partitioner for other in same)
+def told(found: Memory) -> Iterator[tuple[CompiledMemory, tuple[Partitioner, ...]]]:
+    """What to tell of, each with the partitioners under which a device holds the same."""
+    for same in alike(found.compiled, _bare):
+        yield same[0], tuple(one.partitioner for one in same)
 
 
 def _bare(compiled: CompiledMemory) -> CompiledMemory:
