@@ -45,42 +45,98 @@ class Axes(eqx.Module):
         return Axes(key_position=axes["position"].alias("key_position"), **axes)
 
 
+class Gpt2Config(eqx.Module):
+    """The model's axes, and what of it can be chosen.
+
+    Attributes:
+      axes: The axes.
+      dropout: How likely an attention weight, or a number that is added to the stream, is dropped.
+      scale_by_inverse_layer_idx: Divide the scores of layer i, from 0, by i + 1 (from Mistral).
+      upcast: Make the scores of float32 queries and keys (from Mistral).
+      gradient_checkpointing: Keep only each block's input, and compute the rest again.
+    """
+
+    axes: Axes
+    dropout: float = eqx.field(static=True, default=0.0)
+    scale_by_inverse_layer_idx: bool = eqx.field(static=True, default=False)
+    upcast: bool = eqx.field(static=True, default=False)
+    gradient_checkpointing: bool = eqx.field(static=True, default=True)
+
+
+def split(key: NamedArray | None, into: Axis) -> NamedArray | None:
+    """Of a key for each example, `[batch]`, as many as `into` has: `[batch, into]`. None has none.
+
+    Examples are on several devices, and each device splits the keys of its own.
+    """
+    if key is None:
+        return None
+
+    def one(key: NamedArray) -> NamedArray:
+        return NamedArray(jax.random.split(key.array, into.size), (into,))
+
+    return hax.vmap(one, key.axes)(key)
+
+
+def drop(
+    dropout: hnn.Dropout, x: NamedArray, *, key: NamedArray | None, inference: bool
+) -> NamedArray:
+    """`x` with each example's numbers dropped by its own key, of `[batch]`."""
+    if key is None:  # Without a key Haliax does nothing, or says that it needs one.
+        return dropout(x, key=None, inference=inference)
+
+    def one(x: NamedArray, key: NamedArray) -> NamedArray:
+        return dropout(x, key=key.array, inference=inference)
+
+    return hax.vmap(one, key.axes)(x, key)
+
+
 class Gpt2Attention(eqx.Module):
     """Causal attention."""
 
-    axes: Axes
+    config: Gpt2Config
     c_attn: hnn.Linear  # [embed] -> [qkv, heads, head_size]
     c_proj: hnn.Linear  # [heads, head_size] -> [embed]
+    dropout: hnn.Dropout = eqx.field(static=True)
 
     @staticmethod
-    def init(axes: Axes, *, key: Any) -> "Gpt2Attention":
+    def init(config: Gpt2Config, *, key: Any) -> "Gpt2Attention":
         """With random weights."""
+        axes = config.axes
         k_attn, k_proj = jax.random.split(key)
         heads = (axes.heads, axes.head_size)
         return Gpt2Attention(
-            axes,
+            config,
             hnn.Linear.init(axes.embed, (Axis("qkv", 3), *heads), key=k_attn),
             hnn.Linear.init(heads, axes.embed, key=k_proj),
+            hnn.Dropout(config.dropout),
         )
 
     @jax.named_scope("attn")
-    def __call__(self, x: NamedArray) -> NamedArray:
-        """Keeps `[batch, position, embed]`."""
-        axes = self.axes
-        query, key, value = self.c_attn(x).unbind("qkv")
+    def __call__(
+        self, x: NamedArray, layer_idx: NamedArray, *, key: NamedArray | None, inference: bool
+    ) -> NamedArray:
+        """Keeps `[batch, position, embed]`; `key` is `[batch]`."""
+        axes = self.config.axes
+        query, keys, values = self.c_attn(x).unbind("qkv")
         # Under the new name they lie where `key_position` is mapped to. With queries in parts, and
         # keys in none, this is where the keys and values of a sequence come together.
-        key, value = (
-            hax.auto_sharded(each.rename({"position": "key_position"})) for each in (key, value)
+        keys, values = (
+            hax.auto_sharded(each.rename({"position": "key_position"})) for each in (keys, values)
         )
         # Scaled before the product, which keeps bfloat16 small; the softmax is in float32.
         query = query * axes.head_size.size**-0.5
-        scores = hax.dot(query, key, axis=axes.head_size).astype(jnp.float32)
+        if self.config.scale_by_inverse_layer_idx:
+            query = query / (layer_idx + 1).astype(query.dtype)
+        if self.config.upcast:
+            query, keys = query.astype(jnp.float32), keys.astype(jnp.float32)
+        scores = hax.dot(query, keys, axis=axes.head_size).astype(jnp.float32)
         causal = hax.arange(axes.position) >= hax.arange(axes.key_position).broadcast_axis(
             axes.position
         )
         weights = hnn.softmax(hax.where(causal, scores, -1e9), axis=axes.key_position)
-        mixed = hax.dot(weights.astype(value.dtype), value, axis=axes.key_position)
+        weights = weights.astype(values.dtype)
+        weights = drop(self.dropout, weights, key=key, inference=inference)
+        mixed = hax.dot(weights, values, axis=axes.key_position)
         return self.c_proj(hax.auto_sharded(mixed))
 
 
@@ -112,22 +168,31 @@ class Gpt2Block(eqx.Module):
     attn: Gpt2Attention
     ln_2: hnn.LayerNorm
     mlp: Gpt2Mlp
+    resid_dropout: hnn.Dropout = eqx.field(static=True)
 
     @staticmethod
-    def init(axes: Axes, *, key: Any) -> "Gpt2Block":
+    def init(config: Gpt2Config, *, key: Any) -> "Gpt2Block":
         """With random weights."""
+        axes = config.axes
         k_attn, k_mlp = jax.random.split(key)
         return Gpt2Block(
             hnn.LayerNorm.init(axes.embed),
-            Gpt2Attention.init(axes, key=k_attn),
+            Gpt2Attention.init(config, key=k_attn),
             hnn.LayerNorm.init(axes.embed),
             Gpt2Mlp.init(axes, key=k_mlp),
+            hnn.Dropout(config.dropout),
         )
 
-    def __call__(self, x: NamedArray) -> NamedArray:
-        """Keeps `[batch, position, embed]`."""
-        x = x + self.attn(self.ln_1(x))
-        return x + self.mlp(self.ln_2(x))
+    def __call__(
+        self, x: NamedArray, layer_idx: NamedArray, *, key: NamedArray | None, inference: bool
+    ) -> NamedArray:
+        """Keeps `[batch, position, embed]`; `key` is `[batch]`."""
+        keys = split(key, Axis("use", 3))
+        k_weights, k_attn, k_mlp = (None,) * 3 if keys is None else keys.unbind("use")
+        added = self.attn(self.ln_1(x), layer_idx, key=k_weights, inference=inference)
+        x = x + drop(self.resid_dropout, added, key=k_attn, inference=inference)
+        added = self.mlp(self.ln_2(x))
+        return x + drop(self.resid_dropout, added, key=k_mlp, inference=inference)
 
 
 class Gpt2Embeddings(eqx.Module):
@@ -168,18 +233,23 @@ class Gpt2Transformer(eqx.Module):
     ln_f: hnn.LayerNorm
 
     @staticmethod
-    def init(axes: Axes, *, gradient_checkpointing: bool, key: Any) -> "Gpt2Transformer":
-        """With random weights; `gradient_checkpointing` keeps only each block's input."""
+    def init(config: Gpt2Config, *, key: Any) -> "Gpt2Transformer":
+        """With random weights."""
+        axes = config.axes
         keys = jax.random.split(key, axes.layers.size)
         stack = hnn.Stacked.init(
-            axes.layers, Gpt2Block, gradient_checkpointing=gradient_checkpointing
+            axes.layers, Gpt2Block, gradient_checkpointing=config.gradient_checkpointing
         )
-        return Gpt2Transformer(stack(axes, key=keys), hnn.LayerNorm.init(axes.embed))
+        return Gpt2Transformer(stack(config, key=keys), hnn.LayerNorm.init(axes.embed))
 
     @jax.named_scope("transformer")
-    def __call__(self, x: NamedArray) -> NamedArray:
-        """Keeps `[batch, position, embed]`."""
-        return self.ln_f(self.blocks.fold(x))
+    def __call__(
+        self, x: NamedArray, *, key: NamedArray | None = None, inference: bool = True
+    ) -> NamedArray:
+        """Keeps `[batch, position, embed]`; `key` is `[batch]`."""
+        layers = self.blocks.Block
+        keys = split(key, layers)
+        return self.ln_f(self.blocks.fold(x, hax.arange(layers), key=keys, inference=inference))
 
 
 class Gpt2LMHeadModel(eqx.Module):
@@ -189,19 +259,26 @@ class Gpt2LMHeadModel(eqx.Module):
     embeddings: Gpt2Embeddings
 
     @staticmethod
-    def init(axes: Axes, *, gradient_checkpointing: bool, key: Any) -> "Gpt2LMHeadModel":
+    def init(config: Gpt2Config, *, key: Any) -> "Gpt2LMHeadModel":
         """With random weights."""
         k_transformer, k_embeddings = jax.random.split(key)
         return Gpt2LMHeadModel(
-            Gpt2Transformer.init(
-                axes, gradient_checkpointing=gradient_checkpointing, key=k_transformer
-            ),
-            Gpt2Embeddings.init(axes, key=k_embeddings),
+            Gpt2Transformer.init(config, key=k_transformer),
+            Gpt2Embeddings.init(config.axes, key=k_embeddings),
         )
 
-    def __call__(self, input_ids: NamedArray) -> NamedArray:
-        """Tokens `[batch, position]` to logits `[batch, position, vocab]`."""
-        return self.embeddings.unembed(self.transformer(self.embeddings.embed(input_ids)))
+    def __call__(
+        self, input_ids: NamedArray, *, key: NamedArray | None = None, inference: bool = True
+    ) -> NamedArray:
+        """Tokens `[batch, position]` to logits `[batch, position, vocab]`.
+
+        Args:
+          input_ids: The tokens.
+          key: A key for each example, `[batch]`: what dropout needs, unless for inference.
+          inference: Drop nothing.
+        """
+        x = self.transformer(self.embeddings.embed(input_ids), key=key, inference=inference)
+        return self.embeddings.unembed(x)
 
 
 @jax.named_scope("loss")

@@ -47,6 +47,12 @@ call of Haliax (`infer_resource_partitions`) places it all. Parameters are float
 `layers` and run in one loop; `gradient_checkpointing` keeps the stream between them and computes
 the rest again, and so gathers the weights again. Model and optimizer state are donated.
 
+**Dropout** (`--set dropout=0.1`) takes a key for each example, [batch, 2], placed as the batch is.
+It is split by layer, and in each block by use: attention weights, and what attention and the MLP
+add to the stream. Each device draws the masks of its own examples, heads and positions. JAX's
+Threefry gives the same numbers wherever they are drawn, so nothing is sent for them, and eight
+devices drop what one does.
+
 JAX refuses sizes that do not divide: batch by replica_dcn x replica x data, embed by data, heads
 and mlp by model, positions by context. GPT-2 XL has 25 heads: `model` is 5 for it, or 1.
 """
@@ -103,6 +109,16 @@ class Settings:
     gradient_checkpointing: bool = field(
         default=True, metadata={"help": "keep only each block's input, compute the rest again"}
     )
+    dropout: float = field(
+        default=0.0,
+        metadata={"help": "how likely attention weights, and what is added to the stream, drop"},
+    )
+    scale_by_inverse_layer_idx: bool = field(
+        default=False, metadata={"help": "divide the scores of layer i, from 0, by i + 1"}
+    )
+    upcast: bool = field(
+        default=False, metadata={"help": "make scores of float32 queries and keys"}
+    )
     donate: bool = field(
         default=True, metadata={"help": "donate the model and the optimizer state"}
     )
@@ -135,17 +151,20 @@ def resources(mapping: AxisMapping, mesh: AnyMesh) -> dict[str, tuple[str, ...]]
 
 
 def program(mesh: AnyMesh, settings: Settings) -> Program:
-    """One train step on `mesh`: `(model, opt_state, input_ids) -> (model, opt_state, loss)`.
+    """One train step: `(model, opt_state, input_ids, keys) -> (model, opt_state, loss)`.
+
+    `keys` is None without dropout.
 
     Raises:
-      TargetError: Haliax is not installed, a size is not positive, heads do not divide embed, an
-        option has no such choice, or the mesh lacks `context` where positions are to be on it.
+      TargetError: Haliax is not installed, a size is not positive, heads do not divide embed,
+        dropout is no probability below one, an option has no such choice, or the mesh lacks
+        `context` where positions are to be on it.
     """
     try:
         import haliax as hax
         import jmp
 
-        from sdyscope.models._gpt2 import Axes, Gpt2LMHeadModel, next_token_loss
+        from sdyscope.models._gpt2 import Axes, Gpt2Config, Gpt2LMHeadModel, next_token_loss
     except ModuleNotFoundError as error:
         raise TargetError(
             f"levanter-gpt2 is made with Haliax, and {error.name} is not installed.",
@@ -157,9 +176,11 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     one_of("parallelism", settings.parallelism, tuple(PARALLELISM))
     if settings.embed % settings.heads:
         raise TargetError(f"embed={settings.embed} must divide by heads={settings.heads}.")
-    config = mapped_mesh(mesh, settings.parallelism)
-    compute_mapping = resources(config.resolved_compute_mapping, mesh)
-    param_mapping = resources(config.resolved_param_mapping, mesh)
+    if not 0 <= settings.dropout < 1:
+        raise TargetError(f"dropout={settings.dropout} must be at least 0 and less than 1.")
+    mapped = mapped_mesh(mesh, settings.parallelism)
+    compute_mapping = resources(mapped.resolved_compute_mapping, mesh)
+    param_mapping = resources(mapped.resolved_param_mapping, mesh)
 
     axes = Axes.of(
         batch=settings.batch,
@@ -171,28 +192,34 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
         vocab=settings.vocab,
         layers=settings.layers,
     )
+    config = Gpt2Config(
+        axes,
+        settings.dropout,
+        settings.scale_by_inverse_layer_idx,
+        settings.upcast,
+        settings.gradient_checkpointing,
+    )
     policy = jmp.get_policy(f"params=float32,compute={settings.dtype},output=float32")
     optimizer = optax.adamw(LEARNING_RATE)
 
     def init(key: Any) -> tuple[Any, Any]:
-        model = policy.cast_to_param(
-            Gpt2LMHeadModel.init(
-                axes, gradient_checkpointing=settings.gradient_checkpointing, key=key
-            )
-        )
+        model = policy.cast_to_param(Gpt2LMHeadModel.init(config, key=key))
         return model, optimizer.init(model)
 
-    def loss(model: Any, input_ids: Any) -> jax.Array:
+    def loss(model: Any, input_ids: Any, keys: Any) -> jax.Array:
         # From here on a name means what it does for compute. Cast while in shards: what is gathered
         # for compute is half as much.
         with hax.axis_mapping(compute_mapping):
-            logits = policy.cast_to_output(policy.cast_to_compute(model)(input_ids))
+            model = policy.cast_to_compute(model)
+            logits = policy.cast_to_output(model(input_ids, key=keys, inference=False))
             return next_token_loss(axes, logits, input_ids)
 
-    def train_step(model: Any, opt_state: Any, input_ids: Any) -> tuple[Any, Any, jax.Array]:
+    def train_step(model: Any, opt_state: Any, input_ids: Any, keys: Any) -> Any:
         # Haliax asks which mesh its constraints are on; a trainer would say jax.set_mesh once.
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
-            value, gradients = jax.value_and_grad(loss)(model, input_ids)
+            if keys is not None:
+                keys = hax.NamedArray(jax.random.wrap_key_data(keys.array), (axes.batch,))
+            value, gradients = jax.value_and_grad(loss)(model, input_ids, keys)
             with jax.named_scope("optimizer"):
                 # And back to where parameters are stored.
                 gradients = hax.shard(gradients, param_mapping)
@@ -220,6 +247,15 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), (axes.batch, axes.position))
     input_ids, _ = sharded(tokens, compute_mapping)
 
+    def example_keys() -> Any:
+        """A key for each example, as a trainer splits them off its own at every step."""
+        split = jax.random.split(jax.random.key(1), settings.batch)
+        return hax.NamedArray(jax.random.key_data(split), (axes.batch, hax.Axis("key", 2)))
+
+    keys = None
+    if settings.dropout:
+        keys, _ = sharded(jax.eval_shape(example_keys), compute_mapping)
+
     def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
         model, (adam, *others) = jax.tree.map(np.asarray, jax.jit(init)(jax.random.key(0)))
         # As after a thousand steps with gradients of about 0.01. Adam's first step is the sign of
@@ -228,7 +264,8 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
         adam = adam._replace(count=np.full_like(adam.count, 1000), nu=second)
         text = np.random.default_rng(0).integers(settings.vocab, size=shape, dtype=np.int32)
         tokens = hax.NamedArray(text, (axes.batch, axes.position))
-        return (model, (adam, *others), tokens), {}
+        drawn = jax.tree.map(np.asarray, example_keys()) if settings.dropout else None
+        return (model, (adam, *others), tokens, drawn), {}
 
     jitted = jax.jit(
         train_step,
@@ -238,7 +275,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     return Program(
         name="levanter-gpt2",
         fun=jitted,
-        args=(model, opt_state, input_ids),
+        args=(model, opt_state, input_ids, keys),
         mesh=mesh,
         inputs=inputs,
         settings=dataclasses.asdict(settings),

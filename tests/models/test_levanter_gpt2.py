@@ -38,7 +38,7 @@ def make(parallelism="tensor", mesh=None, **settings):
 
 
 def block(program):
-    model, _, _ = program.args
+    model, *_ = program.args
     return model.transformer.blocks.stacked
 
 
@@ -97,7 +97,7 @@ def test_parameters_rest_where_their_names_are_mapped(parallelism, c_fc, c_attn,
 
 
 def test_positions_are_on_context_in_both_mappings():
-    model, _, input_ids = make("context").args
+    model, _, input_ids, _ = make("context", dropout=0.1).args
     positions = model.embeddings.position_embeddings.weight
     assert spec(positions) == PartitionSpec("context", "data")
     assert spec(input_ids) == PartitionSpec(BATCH, "context")
@@ -116,7 +116,12 @@ def test_axes_that_the_mesh_lacks_are_left_out():
 
 @pytest.mark.parametrize(
     ("settings", "said"),
-    [({"layers": 0}, "layers=0"), ({"heads": 3}, "heads=3"), ({"parallelism": "x"}, "parallelism")],
+    [
+        ({"layers": 0}, "layers=0"),
+        ({"heads": 3}, "heads=3"),
+        ({"parallelism": "x"}, "parallelism"),
+        ({"dropout": 1.0}, "less than 1"),
+    ],
 )
 def test_impossible_settings_are_refused(settings, said):
     with pytest.raises(TargetError, match=said):
@@ -127,20 +132,20 @@ def test_impossible_settings_are_refused(settings, said):
 
 
 def test_moments_rest_where_their_parameters_do_and_all_is_donated():
-    program = make()
-    model, opt_state, _ = program.args
+    program = make(dropout=0.1)
+    model, opt_state, *_ = program.args
     moments = [leaf for leaf in jax.tree.leaves(opt_state) if leaf.shape]
     expected = 2 * [(p.shape, p.sharding) for p in jax.tree.leaves(model)]
     assert [(m.shape, m.sharding) for m in moments] == expected
     lowered = program.fun.trace(*program.args).lower(lowering_platforms=("cpu",))
-    *state, input_ids = lowered.args_info[0]
+    *state, input_ids, keys = lowered.args_info[0]
     assert all(leaf.donated for leaf in jax.tree.leaves(state))
-    assert not any(leaf.donated for leaf in jax.tree.leaves(input_ids))
+    assert not any(leaf.donated for leaf in jax.tree.leaves((input_ids, keys)))
 
 
 @pytest.fixture(scope="module")
 def program():
-    made = make("context")
+    made = make("context", dropout=0.1)
     # The initial values take seconds to compile.
     return dataclasses.replace(made, inputs=functools.cache(made.inputs))
 
@@ -154,9 +159,9 @@ def test_inputs_have_the_structure_of_the_arguments(program):
 
 @pytest.mark.compiles
 def test_a_position_sees_itself_and_what_is_before_and_is_to_tell_what_comes_next(program):
-    from sdyscope.models._gpt2 import Axes, next_token_loss
+    from sdyscope.models._gpt2 import next_token_loss
 
-    (model, _, input_ids), _ = program.inputs()
+    (model, _, input_ids, _), _ = program.inputs()
     text = input_ids.array
     other = text.copy()
     other[:, 5] = (other[:, 5] + 1) % TINY["vocab"]
@@ -166,7 +171,7 @@ def test_a_position_sees_itself_and_what_is_before_and_is_to_tell_what_comes_nex
     same = np.all(np.asarray(logits.array) == np.asarray(changed.array), axis=(0, 2))
     assert list(same) == [True] * 5 + [False] * 3
 
-    axes = Axes.of(batch=8, position=8, embed=16, heads=2, head_size=8, mlp=64, vocab=32, layers=2)
+    axes = tiny_axes()
     entropy = -np.asarray(jax.nn.log_softmax(logits.array))
     expected = np.take_along_axis(entropy[:, :-1], text[:, 1:, None], axis=-1).mean()
     np.testing.assert_allclose(next_token_loss(axes, logits, input_ids), expected, rtol=1e-5)
@@ -217,8 +222,122 @@ def test_keys_lie_otherwise_than_queries_though_they_are_made_together(program):
     assert wanted[whole] == 2  # keys and values
 
 
+# --- dropout and what else can be chosen ----------------------------------------------------------
+
+
+def tiny_axes():
+    from sdyscope.models._gpt2 import Axes
+
+    return Axes.of(batch=8, position=8, embed=16, heads=2, head_size=8, mlp=64, vocab=32, layers=2)
+
+
+def test_an_example_has_a_key_where_it_is_and_without_dropout_there_are_none():
+    assert make().args[3] is None
+    keys = make("context", dropout=0.1).args[3]
+    assert keys.array.shape == (8, 2)
+    assert spec(keys) == PartitionSpec(BATCH, None)
+
+
+def test_keys_are_split_by_example_and_layer():
+    need_haliax()
+    import haliax as hax
+
+    from sdyscope.models._gpt2 import split
+
+    axes = tiny_axes()
+    of_examples = hax.NamedArray(jax.random.split(jax.random.key(0), 8), (axes.batch,))
+    of_layers = split(of_examples, axes.layers)
+    assert [axis.name for axis in of_layers.axes] == ["batch", "layers"]
+    assert len(np.unique(jax.random.key_data(of_layers.array).reshape(-1, 2), axis=0)) == 16
+    assert split(None, axes.layers) is None
+
+
 @pytest.mark.compiles
-def test_eight_devices_compute_what_one_does(program):
-    ran = Inspection(program, ["shardy"]).run(steps=1)
+def test_examples_are_dropped_by_their_own_keys_and_nothing_for_inference(program):
+    import haliax as hax
+
+    (model, _, input_ids, key_data), _ = program.inputs()
+    keys = jax.random.wrap_key_data(key_data.array)
+
+    @functools.partial(jax.jit, static_argnames="inference")
+    def forward(ids, keys, *, inference):
+        named = hax.NamedArray(ids, input_ids.axes), hax.NamedArray(keys, input_ids.axes[:1])
+        return model(named[0], key=named[1], inference=inference).array
+
+    text = input_ids.array
+    dropped = np.asarray(forward(text, keys, inference=False))
+    turned = np.asarray(forward(text[::-1], keys[::-1], inference=False))
+    np.testing.assert_allclose(turned[::-1], dropped, rtol=1e-5, atol=1e-6)
+    of_others = np.asarray(forward(text, keys[::-1], inference=False))
+    assert np.all(np.max(np.abs(of_others - dropped), axis=(1, 2)) > 1e-3)
+    whole = np.asarray(forward(text, keys, inference=True))
+    again = np.asarray(forward(text, keys[::-1], inference=True))
+    np.testing.assert_array_equal(whole, again)
+
+
+def test_dropout_drops_as_many_as_it_says_and_keeps_the_mean():
+    need_haliax()
+    import haliax as hax
+    import haliax.nn as hnn
+
+    from sdyscope.models._gpt2 import drop
+
+    batch = tiny_axes().batch
+    ones = hax.ones((batch, hax.Axis("numbers", 4096)))
+    keys = hax.NamedArray(jax.random.split(jax.random.key(0), 8), (batch,))
+    left = np.asarray(drop(hnn.Dropout(0.25), ones, key=keys, inference=False).array)
+    assert set(np.unique(left)) == {np.float32(0), np.float32(1 / 0.75)}
+    np.testing.assert_allclose((left == 0).mean(axis=1), 0.25, atol=0.03)
+    with pytest.raises(RuntimeError, match="requires a key"):
+        drop(hnn.Dropout(0.25), ones, key=None, inference=False)
+    assert drop(hnn.Dropout(0.25), ones, key=None, inference=True) is ones
+
+
+@pytest.mark.compiles
+def test_scores_of_later_layers_are_smaller_where_asked():
+    need_haliax()
+    import haliax as hax
+
+    from sdyscope.models._gpt2 import Gpt2Attention, Gpt2Config
+
+    axes = tiny_axes()
+    x = hax.random.normal(jax.random.key(1), (axes.batch, axes.position, axes.embed))
+
+    @functools.partial(jax.jit, static_argnames="scaled")
+    def attention(layer_idx, queries, *, scaled):
+        config = Gpt2Config(axes, scale_by_inverse_layer_idx=scaled)
+        made = Gpt2Attention.init(config, key=jax.random.key(0))
+        weight = made.c_attn.weight
+        # Of queries, keys and values the queries alone.
+        factors = hax.named(jax.numpy.array([1.0, 1.0, 1.0]).at[0].set(queries), "qkv")
+        scaled_weight = (weight * factors).rearrange(weight.axes)
+        linear = dataclasses.replace(made.c_attn, weight=scaled_weight)
+        made = dataclasses.replace(made, c_attn=linear)
+        return made(x, hax.named(layer_idx, ()), key=None, inference=False).array
+
+    third = attention(2, 1.0, scaled=True)
+    np.testing.assert_allclose(third, attention(2, 1 / 3, scaled=False), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(attention(0, 1.0, scaled=True), attention(0, 1.0, scaled=False))
+    assert np.max(np.abs(third - attention(2, 1.0, scaled=False))) > 1e-3
+
+
+@pytest.mark.parametrize("upcast", [True, False])
+def test_scores_are_made_of_float32_where_asked(upcast):
+    program = make(upcast=upcast, dtype="bfloat16")
+    text = str(jax.make_jaxpr(program.fun)(*program.args))
+    # [batch, heads, position, key_position], and what has the same shape.
+    products = re.findall(r":(\w+)\[8,2,8,8\] = dot_general", text)
+    assert "bf16" in products
+    assert ("f32" in products) == upcast
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize(
+    ("parallelism", "partitioner"), [("context", "shardy"), ("tensor", "gspmd")]
+)
+def test_eight_devices_compute_and_drop_what_one_does(program, parallelism, partitioner):
+    if parallelism == "tensor":
+        program = make(dropout=0.1, scale_by_inverse_layer_idx=True, upcast=True)
+    ran = Inspection(program, [partitioner]).run(steps=1)
     assert ran.passed
     assert {len(one.shards) for run in ran.executions.values() for one in run.arrays} == {8}
