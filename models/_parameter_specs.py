@@ -31,18 +31,23 @@ class ParameterSpec:
       dtype: Its dtype.
       mesh_axes: For each dimension the mesh axes that shard it, or None; None for no sharding at
         all.
-      initializer: `normal` has variance 1/fan_in, where fan_in is the last dimension but one.
+      initializer: `normal` has variance 1/fan_in.
+      fan_in_axis: The dimension that products with it are summed over, counted from the last.
       weight_decay_scale: How strongly it decays, times the learner's own weight decay.
+
+    AXLearn's has a `factorization`, too, which tells Adafactor rows from columns. The learner here
+    is Adam.
     """
 
     shape: tuple[int, ...]
     dtype: str = "float32"
     mesh_axes: MeshAxes | None = None
     initializer: Literal["normal", "zeros", "ones"] = "normal"
+    fan_in_axis: int = -2
     weight_decay_scale: float = 1.0
 
-    def stacked(self, count: int, mesh_axis: str) -> "ParameterSpec":
-        """`count` of them along a new leading dimension, which is on `mesh_axis`."""
+    def stacked(self, count: int, mesh_axis: str | None) -> "ParameterSpec":
+        """`count` of them along a new leading dimension, which is on `mesh_axis` or on none."""
         axes = (mesh_axis, *(self.mesh_axes or (None,) * len(self.shape)))
         return dataclasses.replace(self, shape=(count, *self.shape), mesh_axes=axes)
 
@@ -50,7 +55,7 @@ class ParameterSpec:
         """Values to begin with."""
         if self.initializer != "normal":
             return np.full(self.shape, float(self.initializer == "ones"), jnp.dtype(self.dtype))
-        scale = np.float32(1 / math.sqrt(self.shape[-2]))
+        scale = np.float32(1 / math.sqrt(self.shape[self.fan_in_axis]))
         sample = rng.standard_normal(self.shape, np.float32) * scale
         return sample.astype(jnp.dtype(self.dtype))
 

@@ -18,9 +18,9 @@ Layers name axes and never sizes, so one model runs on all of them.
 
 where BATCH is ('data', 'fsdp', 'expert'). All that is in a track has 'track' on a first dimension.
 
-**From a layer to the step.** Each layer declares its own parameters (`parameter_specs`), with the
-sharding as one property among others. `collect` gathers the declarations recursively into a tree
-that mirrors the model; mapping it gives the PartitionSpecs. The trainer's state is (prng_key,
+**From a layer to the step.** Each layer (in `_axlearn_layers.py`) declares its own parameters, with
+the sharding as one property among others. `collect` gathers the declarations recursively into a
+tree that mirrors the model; mapping it gives the PartitionSpecs. The trainer's state is (prng_key,
 model, learner), and the learner's moments lie where their parameters do. `jax.jit` is told the
 sharding of the state and the batch as `in_shardings`, and of the new state as `out_shardings`. The
 old state is donated: its buffers become the new one's, which is only possible because the two lie
@@ -43,13 +43,15 @@ block is a `vmap` over the tracks, whose parameters are stacked.
 **The routing is discrete.** A token at the edge between two experts goes to either by the last bit
 of its logits, so the step computes in float32 unless told otherwise.
 
-Nothing is on `pipeline`. With `seq` a device has part of each sequence, and attention gathers the
-keys. JAX refuses sizes that do not divide: batch by data x fsdp x expert, d_model by fsdp.
+**Repeated blocks.** With `repeat` there is one block, whose parameters are stacked as often as it
+is repeated, and a loop over them: the program is as long for twelve blocks as for one.
+
+Nothing is on `pipeline`, and a mesh with several devices there is refused. With `seq` a device has
+part of each sequence, and attention gathers the keys. JAX refuses sizes that do not divide: batch
+by data x fsdp x expert, d_model by fsdp.
 """
 
 import dataclasses
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -58,16 +60,25 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax.lax import with_sharding_constraint
-from jax.sharding import NamedSharding
 
+from sdyscope.errors import TargetError
 from sdyscope.mesh_config import mesh_shape_from_axes
-from sdyscope.models._parameter_specs import (
-    Layer,
-    MeshAxes,
-    ParameterSpec,
-    abstract,
-    initial,
+from sdyscope.models._axlearn_layers import (
+    BATCH,
+    Attention,
+    Context,
+    Decoder,
+    Embedding,
+    FeedForward,
+    Linear,
+    MixtureOfExperts,
+    Repeat,
+    RMSNorm,
+    Track,
+    TrackBlock,
+    TransformerLayer,
 )
+from sdyscope.models._parameter_specs import abstract, initial
 from sdyscope.models._train_step import (
     DTYPES,
     LEARNING_RATE,
@@ -77,11 +88,10 @@ from sdyscope.models._train_step import (
     place,
     positive,
 )
-from sdyscope.models.fsdp_transformer import Positions, attend, rms_norm
+from sdyscope.models.fsdp_transformer import Positions
 from sdyscope.program import Program
 
 MESH = mesh_shape_from_axes(expert=2, fsdp=-1, track=2).over(8).sizes
-BATCH = ("data", "fsdp", "expert")
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,7 @@ class Settings:
     """Sizes and options; small enough by default to run on 8 CPU devices in seconds."""
 
     blocks: int = field(default=1, metadata={"help": "blocks, at whose ends tracks are added up"})
+    repeat: bool = field(default=False, metadata={"help": "stack the blocks, run them in a loop"})
     layers: int = field(default=2, metadata={"help": "layers a block; every second has experts"})
     tracks: int = field(default=2, metadata={"help": "transformers side by side"})
     experts: int = field(default=4, metadata={"help": "experts of a mixture-of-experts layer"})
@@ -112,261 +123,6 @@ class Settings:
     donate: bool = field(default=True, metadata={"help": "donate the trainer's state"})
 
 
-# --- layers ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Context:
-    """What a pass needs besides parameters: the mesh, positions, and `constrain(x, sharding)`."""
-
-    mesh: AnyMesh
-    positions: Positions
-    constrain: Callable[[jax.Array, NamedSharding], jax.Array]
-
-    def at(self, *axes: str | tuple[str, ...] | None) -> NamedSharding:
-        """The sharding with these axes of the mesh."""
-        return place(self.mesh, *axes)
-
-
-@dataclass(frozen=True)
-class Linear(Layer):
-    """x @ weight + bias. Replicated, unless whoever builds the model says otherwise."""
-
-    input_dim: int
-    output_dim: int
-    param_partition_spec: MeshAxes = (None, None)
-    bias: bool = True
-
-    def parameter_specs(self) -> dict[str, ParameterSpec]:
-        """The weight, and a bias on the axes of the weight's outputs."""
-        weight = ParameterSpec(
-            (self.input_dim, self.output_dim), mesh_axes=self.param_partition_spec
-        )
-        if not self.bias:
-            return {"weight": weight}
-        axes = self.param_partition_spec[-1:]
-        bias = ParameterSpec(
-            (self.output_dim,), mesh_axes=axes, initializer="zeros", weight_decay_scale=0.0
-        )
-        return {"weight": weight, "bias": bias}
-
-    def __call__(self, params: Any, x: jax.Array) -> jax.Array:
-        """`[..., input_dim]` to `[..., output_dim]`."""
-        y = jnp.einsum("...i,io->...o", x, params["weight"])
-        return y + params["bias"] if self.bias else y
-
-
-@dataclass(frozen=True)
-class RMSNorm(Layer):
-    """Divides by the root mean square, times a scale."""
-
-    dim: int
-
-    def parameter_specs(self) -> dict[str, ParameterSpec]:
-        """The scale; with no mesh axes, every device has it whole."""
-        return {"scale": ParameterSpec((self.dim,), initializer="ones", weight_decay_scale=0.0)}
-
-    def __call__(self, params: Any, x: jax.Array) -> jax.Array:
-        """Keeps the shape."""
-        return rms_norm(x) * params["scale"]
-
-
-@dataclass(frozen=True)
-class Attention(Layer):
-    """Causal attention whose heads are on `model`."""
-
-    heads: int
-    q_proj: Linear
-    k_proj: Linear
-    v_proj: Linear
-    o_proj: Linear
-
-    def __call__(self, params: Any, x: jax.Array, context: Context) -> jax.Array:
-        """`[batch, sequence, model]`, mixed over the sequence."""
-        split = (*x.shape[:2], self.heads, -1)
-        query, key, value = (
-            context.constrain(
-                getattr(self, name)(params[name], x).reshape(split),
-                context.at(BATCH, "seq", "model", None),
-            )
-            for name in ("q_proj", "k_proj", "v_proj")
-        )
-        query, key = context.positions.rotate(query), context.positions.rotate(key)
-        mixed = attend(query, key, value, context.positions.mask).reshape(*x.shape[:2], -1)
-        return context.constrain(
-            self.o_proj(params["o_proj"], mixed), context.at(BATCH, "seq", None)
-        )
-
-
-@dataclass(frozen=True)
-class FeedForward(Layer):
-    """Two matrices: out of the stream by columns, back by rows."""
-
-    linear1: Linear
-    linear2: Linear
-
-    def __call__(self, params: Any, x: jax.Array, context: Context) -> tuple[jax.Array, jax.Array]:
-        """The output, and no auxiliary loss."""
-        hidden = context.constrain(
-            self.linear1(params["linear1"], x), context.at(BATCH, "seq", "model")
-        )
-        out = self.linear2(params["linear2"], jax.nn.gelu(hidden))
-        return context.constrain(out, context.at(BATCH, "seq", None)), jnp.zeros((), jnp.float32)
-
-
-@dataclass(frozen=True)
-class MixtureOfExperts(Layer):
-    """A feed-forward network of which there are many, and a gate that sends each token to one."""
-
-    input_dim: int
-    hidden_dim: int
-    experts: int
-    capacity: float
-
-    def parameter_specs(self) -> dict[str, ParameterSpec]:
-        """The gate, which every device needs for its own tokens; the experts, on `expert`."""
-        experts, model, hidden = self.experts, self.input_dim, self.hidden_dim
-        return {
-            "gate_weight": ParameterSpec((model, experts), mesh_axes=(None, None)),
-            "wi_weight": ParameterSpec(
-                (experts, model, hidden), mesh_axes=("expert", "fsdp", "model")
-            ),
-            "wo_weight": ParameterSpec(
-                (experts, hidden, model), mesh_axes=("expert", "model", "fsdp")
-            ),
-        }
-
-    def __call__(self, params: Any, x: jax.Array, context: Context) -> tuple[jax.Array, jax.Array]:
-        """The output, and the loss that keeps the experts evenly loaded."""
-        with jax.named_scope("gate"):
-            logits = jnp.einsum("bsm,me->bse", x, params["gate_weight"]).astype(jnp.float32)
-            gates = jax.nn.softmax(logits, axis=-1)
-            chosen = jax.nn.one_hot(jnp.argmax(gates, axis=-1), self.experts)
-            slots = max(1, math.ceil(self.capacity * x.shape[1] / self.experts))
-            # How many tokens of its sequence chose the same expert before; -1 for all others.
-            turn = jnp.cumsum(chosen, axis=1) * chosen - 1
-            dispatch = jax.nn.one_hot(turn.astype(jnp.int32), slots)  # [b, s, e, slots]
-            combine = (dispatch * (gates * chosen)[..., None]).astype(x.dtype)
-            load, share = jnp.mean(chosen, axis=(0, 1)), jnp.mean(gates, axis=(0, 1))
-            balance = self.experts * jnp.sum(load * share)
-        with jax.named_scope("experts"):
-            by_token = context.at(None, BATCH, None, None)
-            by_expert = context.at("expert", ("data", "fsdp"), None, None)
-            # First sorted where the tokens are, then sent: without the first of the two constraints
-            # every device would gather the tokens of all experts' devices and pick.
-            there = jnp.einsum("bsec,bsm->ebcm", dispatch.astype(x.dtype), x)
-            there = context.constrain(context.constrain(there, by_token), by_expert)
-            hidden = jnp.einsum("ebcm,emh->ebch", there, params["wi_weight"])
-            split = context.at("expert", ("data", "fsdp"), None, "model")
-            hidden = context.constrain(jax.nn.gelu(hidden), split)
-            done = jnp.einsum("ebch,ehm->ebcm", hidden, params["wo_weight"])
-            back = context.constrain(context.constrain(done, by_expert), by_token)
-            out = jnp.einsum("bsec,ebcm->bsm", combine, back)
-        return context.constrain(out, context.at(BATCH, "seq", None)), balance
-
-
-@dataclass(frozen=True)
-class TransformerLayer(Layer):
-    """Attention and a feed-forward network, each added to the stream."""
-
-    norm1: RMSNorm
-    self_attention: Attention
-    norm2: RMSNorm
-    feed_forward: FeedForward | MixtureOfExperts
-
-    def __call__(self, params: Any, x: jax.Array, context: Context) -> tuple[jax.Array, jax.Array]:
-        """The stream, and the auxiliary loss."""
-        with jax.named_scope("self_attention"):
-            normed = self.norm1(params["norm1"], x)
-            x = x + self.self_attention(params["self_attention"], normed, context)
-        with jax.named_scope("feed_forward"):
-            normed = self.norm2(params["norm2"], x)
-            added, aux = self.feed_forward(params["feed_forward"], normed, context)
-            return x + added, aux
-
-
-@dataclass(frozen=True)
-class Track(Layer):
-    """The layers that run without a word to other tracks."""
-
-    layers: tuple[TransformerLayer, ...]
-
-    def __call__(self, params: Any, x: jax.Array, context: Context) -> tuple[jax.Array, jax.Array]:
-        """The stream, and the sum of the auxiliary losses."""
-        total = jnp.zeros((), jnp.float32)
-        for index, layer in enumerate(self.layers):
-            with jax.named_scope(f"layer{index}"):
-                x, aux = layer(params[f"layer{index}"], x, context)
-                total = total + aux
-        return x, total
-
-
-@dataclass(frozen=True)
-class TrackBlock(Layer):
-    """Tracks side by side: one input for all, their outputs averaged."""
-
-    track: Track
-    count: int
-
-    def collect(self) -> dict[str, Any]:
-        """One track's specs, stacked along `track`."""
-        return jax.tree.map(lambda spec: spec.stacked(self.count, "track"), {
-            "track": self.track.collect()
-        })  # fmt: skip
-
-    def __call__(self, params: Any, x: jax.Array, context: Context) -> tuple[jax.Array, jax.Array]:
-        """The stream `[batch, sequence, model]` after all tracks, and the auxiliary loss."""
-        axis = "track" if "track" in context.mesh.axis_names else None
-        run = jax.vmap(
-            lambda params, x: self.track(params, x, context), in_axes=(0, None), spmd_axis_name=axis
-        )
-        streams, aux = run(params["track"], x)
-        with jax.named_scope("synchronize"):
-            streams = context.constrain(streams, context.at("track", BATCH, "seq", None))
-            return context.constrain(
-                jnp.mean(streams, axis=0), context.at(BATCH, "seq", None)
-            ), jnp.mean(aux)
-
-
-@dataclass(frozen=True)
-class Embedding(Layer):
-    """A row for each token; the same table turns the stream into logits."""
-
-    vocab: int
-    dim: int
-
-    def parameter_specs(self) -> dict[str, ParameterSpec]:
-        """The table."""
-        return {"weight": ParameterSpec((self.vocab, self.dim), mesh_axes=("model", "fsdp"))}
-
-
-@dataclass(frozen=True)
-class Decoder(Layer):
-    """Embedding, blocks, norm, logits."""
-
-    emb: Embedding
-    blocks: tuple[TrackBlock, ...]
-    output_norm: RMSNorm
-
-    def __call__(self, params: Any, tokens: jax.Array, context: Context) -> tuple[jax.Array, Any]:
-        """Logits `[batch, sequence, vocab]` in f32, and the auxiliary loss."""
-        with jax.named_scope("emb"):
-            # Gathered over fsdp as every weight is. In shards, the rows that are looked up would
-            # have their features on fsdp, and be wanted with their batch there: XLA's way from one
-            # to the other is to have everything everywhere.
-            table = context.constrain(params["emb"]["weight"], context.at("model", None))
-            x = context.constrain(table[tokens], context.at(BATCH, "seq", None))
-        total = jnp.zeros((), jnp.float32)
-        for index, block in enumerate(self.blocks):
-            with jax.named_scope(f"block{index}"):
-                x, aux = block(params[f"layer{index}"], x, context)
-                total = total + aux
-        with jax.named_scope("logits"):
-            x = self.output_norm(params["output_norm"], x)
-            logits = jnp.einsum("bsm,vm->bsv", x, table).astype(jnp.float32)
-            return context.constrain(logits, context.at(BATCH, "seq", "model")), total
-
-
 def build(settings: Settings) -> Decoder:
     """The model: layers with their partition specs filled in, as a configuration does it."""
     model, heads = settings.d_model, settings.heads * settings.head_dim
@@ -387,12 +143,9 @@ def build(settings: Settings) -> Decoder:
             RMSNorm(model), attention, RMSNorm(model), experts if index % 2 else dense
         )
 
-    track = Track(tuple(map(layer, range(settings.layers))))
-    return Decoder(
-        Embedding(settings.vocab, model),
-        tuple(TrackBlock(track, settings.tracks) for _ in range(settings.blocks)),
-        RMSNorm(model),
-    )
+    block = TrackBlock(Track(tuple(map(layer, range(settings.layers)))), settings.tracks)
+    blocks = Repeat(block, settings.blocks) if settings.repeat else (block,) * settings.blocks
+    return Decoder(Embedding(settings.vocab, model), blocks, RMSNorm(model))
 
 
 # --- the trainer ----------------------------------------------------------------------------------
@@ -416,8 +169,16 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One train step on `mesh`: `(state, batch) -> (state, {"loss": ..., "aux": ...})`.
 
     Raises:
-      TargetError: a size is not positive, or an option has no such choice.
+      TargetError: a size is not positive, an option has no such choice, or the mesh has several
+        devices on `pipeline`.
     """
+    stages = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)).get("pipeline", 1)
+    if stages > 1:
+        raise TargetError(
+            f"The mesh has pipeline={stages}, and axlearn-transformer has no pipeline: these "
+            "devices would all do the same.",
+            hint="Give them to another axis; the model parallel-3d has a pipeline.",
+        )
     sizes = ("blocks", "layers", "tracks", "experts", "d_model", "heads", "head_dim", "d_ff")
     positive(settings, *sizes, "vocab", "batch", "sequence")
     one_of("dtype", settings.dtype, DTYPES)

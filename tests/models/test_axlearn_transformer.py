@@ -8,11 +8,20 @@ import numpy as np
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
+from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.mesh_config import mesh_shape_from_axes
 from sdyscope.models import axlearn_transformer
-from sdyscope.models._parameter_specs import Layer, ParameterSpec, initial, partition_specs
-from sdyscope.models.axlearn_transformer import Context, Linear, MixtureOfExperts, Settings, build
+from sdyscope.models._axlearn_layers import Context, Embedding, Linear, MixtureOfExperts
+from sdyscope.models._parameter_specs import (
+    Layer,
+    ParameterSpec,
+    abstract,
+    initial,
+    partition_specs,
+)
+from sdyscope.models.axlearn_transformer import Settings, build
+from sdyscope.models.fsdp_transformer import Positions
 from sdyscope.targets import resolve
 
 TINY = {
@@ -80,6 +89,30 @@ def test_initial_values_have_the_variance_of_their_fan_in():
     assert values.std() == pytest.approx(1 / 20, rel=0.02)
 
 
+def test_an_embeddings_fan_in_is_its_rows_length():
+    (spec,) = Embedding(50, 400).parameter_specs().values()
+    values = spec.initial(np.random.default_rng(0))
+    assert values.std() == pytest.approx(1 / 20, rel=0.02)
+
+
+def test_a_device_holds_16_of_4096_rows_on_fsdp_256():
+    sizes = mesh_shape_from_axes(data=-1, fsdp=256, track=8).over(32_768).sizes
+    (weight,) = abstract(
+        Linear(4096, 1024, ("fsdp", None), bias=False).collect(), abstract_mesh(**sizes)
+    ).values()
+    assert weight.sharding.shard_shape(weight.shape) == (16, 1024)
+
+
+def test_a_repeated_block_is_stacked_along_no_axis():
+    once = build(Settings()).collect()["layer0"]
+    repeated = build(Settings(blocks=3, repeat=True)).collect()
+    assert list(repeated) == ["emb", "blocks", "output_norm"]
+    stacked = repeated["blocks"]["block"]
+    assert jax.tree.structure(stacked) == jax.tree.structure(once)
+    for one, many in zip(jax.tree.leaves(once), jax.tree.leaves(stacked), strict=True):
+        assert (many.shape, many.mesh_axes) == ((3, *one.shape), (None, *one.mesh_axes))
+
+
 def test_the_models_tree():
     specs = build(Settings()).collect()
     assert list(specs) == ["emb", "layer0", "output_norm"]
@@ -127,6 +160,36 @@ def test_only_weights_decay():
 def test_what_is_lowered_is_what_was_requested(inspection):
     assert inspection.check().passed
     assert inspection.failures == {}
+
+
+@pytest.mark.compiles
+def test_repeated_blocks_compute_what_blocks_one_after_the_other_do():
+    settings = Settings(**TINY, blocks=2)
+    unrolled, repeated = build(settings), build(dataclasses.replace(settings, repeat=True))
+    params = initial(unrolled.collect(), np.random.default_rng(0))
+    stacked = jax.tree.map(lambda *each: np.stack(each), params["layer0"], params["layer1"])
+    tokens = np.arange(16).reshape(2, 8)
+    context = Context(abstract_mesh(x=1), Positions.of(8, 8), lambda value, _: value)
+    logits, aux = jax.jit(lambda params: unrolled(params, tokens, context))(params)
+    alike = jax.jit(lambda params: repeated(params, tokens, context))(
+        {**params, "blocks": {"block": stacked}}
+    )
+    np.testing.assert_allclose(alike[0], logits, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(alike[1], aux, rtol=1e-5)
+
+
+@pytest.mark.parametrize("axes", [{"seq": 2, "model": 2}, {"data": 2, "fsdp": 2}])
+def test_every_axis_of_the_mesh_but_pipeline_is_of_use(axes):
+    sizes = mesh_shape_from_axes(track=2, **axes).over(8).sizes
+    large = Inspection(resolve("axlearn-transformer", mesh=sizes, settings=TINY), ["shardy"])
+    assert large.check().passed
+    assert "unused-mesh-axis" not in {one.rule for one in large.lint(compiled=False)}
+
+
+def test_a_pipeline_is_refused():
+    sizes = mesh_shape_from_axes(pipeline=2, fsdp=-1).over(8).sizes
+    with pytest.raises(TargetError, match=r"pipeline=2, and axlearn-transformer has no pipeline"):
+        resolve("axlearn-transformer", mesh=sizes)
 
 
 @pytest.mark.compiles
