@@ -8,6 +8,7 @@ it: ``params['layers'][0]['wq']``, ``result[0]``, ``layer0/attention/dot_general
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
@@ -170,17 +171,32 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
     if not plain:
         return []
     named = [op for op in graph.ops if op.types and op.scope and not op.is_argument]
-    tests = (
-        lambda op: op.scope == wanted,
-        lambda op: op.scope.endswith(f"/{wanted}"),
-        lambda op: _ends_with(plain_scope(op.scope), plain),
-        lambda op: _ends_with(plain_scope(op.scope.rpartition("/")[0]), plain),
-        lambda op: _ends_in_order(plain_scope(op.scope).split("/"), plain.split("/")),
+    tests: tuple[Callable[[str], bool], ...] = (
+        lambda scope: scope == wanted,
+        lambda scope: scope.endswith(f"/{wanted}"),
+        lambda scope: _ends_with(plain_scope(scope), plain),
+        lambda scope: _ends_with(plain_scope(scope.rpartition("/")[0]), plain),
+        lambda scope: _ends_in_order(plain_scope(scope).split("/"), plain.split("/")),
     )
-    for test in tests:
-        if found := _results_of(graph, [op for op in named if test(op)]):
-            return found
+    # In a function of its own an op's scope begins with the function, not with the program.
+    for scope_of in (lambda op: op.scope, lambda op: _called_scope(graph, op)):
+        scopes = [(op, scope_of(op)) for op in named]
+        for test in tests:
+            if found := _results_of(graph, [op for op, scope in scopes if test(scope)]):
+                return found
     return []
+
+
+def _called_scope(graph: OpGraph, op: Op) -> str:
+    """The scope of an op with those of the calls around it, of each function the first one."""
+    scope, seen = op.scope, {op.function}
+    while calls := graph.callers(op.function):
+        op = calls[0]
+        scope = f"{op.scope}/{scope}"
+        if op.function in seen:
+            break
+        seen.add(op.function)
+    return scope
 
 
 def _ends_with(scope: str, end: str) -> bool:

@@ -515,3 +515,12 @@ def test_parts_of_an_axis():
     assert whole.without([middle]) == [half, AxisPart("a", 4, 8)]
     assert str(whole.axis(mesh)) == '"a"'
     assert str(middle.axis(mesh)) == '"a":(2)2'
+
+
+@pytest.mark.parametrize("name", ["jit(fun)/jit(qr)/geqrf", "jit(qr)/geqrf", "qr/geqrf", "geqrf"])
+def test_the_scope_of_what_a_function_of_its_own_does(name):
+    """As lint and comms name it: in the module that scope begins with the function."""
+    graph = of_program("decomposed").graph
+    found = resolve_value(graph, name)
+    assert {graph.ops[value.id[0]].kind for value in found} == {"stablehlo.custom_call"}
+    assert len(found) == 2
