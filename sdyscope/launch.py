@@ -209,7 +209,7 @@ def _start(
     stack: contextlib.ExitStack,
 ) -> Iterator[_Member]:
     here = output.answers()
-    address = f"127.0.0.1:{_free_port()}"
+    address = f"127.0.0.1:{reserved_port(stack)}"
     for number in range(count or 1):
         own = folder / str(number)
         own.mkdir()
@@ -243,10 +243,12 @@ def _start(
         yield _Member(number if count else None, count, process, ours, own, answer)
 
 
-def _free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
+def reserved_port(stack: contextlib.ExitStack) -> int:
+    """A port that only those can listen on who share it, as gRPC does, until the stack unwinds."""
+    one = stack.enter_context(socket.socket())
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    one.bind(("127.0.0.1", 0))
+    return int(one.getsockname()[1])
 
 
 def _watch(members: Sequence[_Member], timeout: float | None) -> _Member | TimeoutError | None:

@@ -241,6 +241,8 @@ def _no_cluster(said: str) -> TargetError:
     )
     if _MPI.intersection(os.environ):
         hint = "JAX asks mpi4py about this MPI: install it, built for the MPI that mpirun is of."
+    elif "RPC server" in said:
+        hint = "Is its port taken? JAX_COORDINATOR_ADDRESS=host:port gives all of them another."
     elif "'requests'" in said:
         hint = "JAX asks the TPU pod's metadata server with that package: pip install 'jax[tpu]'."
     elif "KUBERNETES_SERVICE_HOST" in os.environ:

@@ -1,5 +1,6 @@
 """`sdyscope run --processes`: real processes on this machine."""
 
+import contextlib
 import json
 import os
 import re
@@ -12,6 +13,7 @@ import time
 import jsonschema
 import pytest
 
+from sdyscope import launch
 from sdyscope.views.document import document_type, schema
 
 pytestmark = pytest.mark.compiles
@@ -275,6 +277,15 @@ def test_no_cluster_is_said():
     assert done.stderr.startswith("error: JAX finds no cluster that has started this process.\n")
     done = run("mlp", processes="auto", KUBERNETES_SERVICE_HOST="10.0.0.1")
     assert "pip install 'jax[k8s]'" in done.stderr
+
+
+def test_nobody_takes_the_port_before_the_first_process_listens_on_it():
+    with contextlib.ExitStack() as stack, socket.socket() as other, socket.socket() as grpc:
+        port = launch.reserved_port(stack)
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", port))
+        grpc.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        grpc.bind(("127.0.0.1", port))
 
 
 def test_wrong_usage_is_said_before_anything_is_started():
