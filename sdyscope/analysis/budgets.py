@@ -7,6 +7,7 @@ budget: a compile says nothing of it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeAlias
 
 from sdyscope.analysis.budget_limits import (
@@ -41,6 +42,72 @@ __all__ = [
 _NAMED = 3
 
 
+@dataclass(frozen=True, slots=True)
+class _Limit:
+    """One limit under one partitioner: what its findings have in common.
+
+    Attributes:
+        path: which limit, by its keys.
+        words: what it is about.
+        unit: what is counted.
+        partitioner: under which the program was compiled.
+        allowed: how much may be.
+    """
+
+    path: LimitPath
+    words: str
+    unit: Unit
+    partitioner: Partitioner
+    allowed: int
+
+    def over(
+        self, rule: str, message: str, found: str, see: str, source: SourceLocation | None = None
+    ) -> Finding:
+        """Too much is used.
+
+        Args:
+            rule: the finding's.
+            message: how much, and of what.
+            found: what it is used for.
+            see: which command says more.
+            source: the line of what takes most.
+        """
+        unit = "bytes" if self.unit == "bytes" else "in a step"
+        return Finding(
+            rule,
+            "error",
+            f"{message}, and {self.allowed:,} are allowed.",
+            tensor=self.words,
+            kind="budget",
+            source=source,
+            partitioner=self.partitioner,
+            expected=f"at most {self.allowed:,} {unit}",
+            found=found,
+            hint=f"If this is meant, allow more; sdyscope {see}.",
+        )
+
+    def uncertain(self, message: str, severity: Severity = "warning", hint: str = "") -> Finding:
+        """It can't be said for sure how much is used."""
+        return Finding(
+            "budget-uncertain",
+            severity,
+            message,
+            tensor=self.words,
+            kind="budget",
+            partitioner=self.partitioner,
+            hint=hint,
+        )
+
+    def spent(self, used: int | None, *findings: Finding) -> Spent:
+        """What is used, with what was found."""
+        return Spent(
+            self.path, self.words, self.unit, self.partitioner, used, self.allowed, findings
+        )
+
+
+# --- What a step sends ----------------------------------------------------------------------------
+
+
 def communication_spent(
     budgets: Budgets, collectives: Collectives, partitioner: Partitioner
 ) -> Iterator[Spent]:
@@ -56,10 +123,12 @@ def communication_spent(
         where: LimitPath = ("communication", number)
         if limit.bytes is not None:
             path = (*where, "bytes")
-            yield _sent(path, limit.words, covered, limit.bytes, collectives, partitioner)
+            bytes_ = _Limit(path, limit.words, "bytes", partitioner, limit.bytes)
+            yield _collectives_spent(bytes_, covered, collectives)
         if limit.count is not None:
             path = (*where, "count")
-            yield _run(path, limit.words, covered, limit.count, collectives, partitioner)
+            count = _Limit(path, limit.words, "collectives", partitioner, limit.count)
+            yield _collectives_spent(count, covered, collectives)
     if budgets.unlisted is not None:
         rest = [
             one
@@ -67,69 +136,28 @@ def communication_spent(
             if not any(limit.covers(one) for limit in budgets.communication)
         ]
         path = ("unlisted-communication",)
-        words = "unlisted communication"
-        yield _sent(path, words, rest, budgets.unlisted, collectives, partitioner)
-
-
-def _sent(
-    path: LimitPath,
-    words: str,
-    covered: Sequence[Collective],
-    allowed: int,
-    among: Collectives,
-    partitioner: Partitioner,
-) -> Spent:
-    used = sum(one.sent for one in covered)
-    findings = _uncertain(words, covered, among, partitioner)
-    if used > allowed:
-        parts = [(one.count * part.sent, one, part) for one in covered for part in one.parts]
-        findings.append(
-            Finding(
-                "over-communication",
-                "error",
-                f"A device sends {used:,} bytes in a step, and {allowed:,} are allowed.",
-                tensor=words,
-                kind="budget",
-                source=_first_source(parts),
-                partitioner=partitioner,
-                expected=f"at most {allowed:,} bytes",
-                found="; ".join(_each(parts, "bytes")),
-                hint="If this is meant, allow more; sdyscope comms lists every collective.",
-            )
-        )
-    return Spent(path, words, "bytes", partitioner, used, allowed, tuple(findings))
-
-
-def _run(
-    path: LimitPath,
-    words: str,
-    covered: Sequence[Collective],
-    allowed: int,
-    among: Collectives,
-    partitioner: Partitioner,
-) -> Spent:
-    used = sum(one.count for one in covered)
-    findings = _uncertain(words, covered, among, partitioner)
-    if used > allowed:
-        parts = [(one.count, one, one.largest) for one in covered]
-        findings.append(
-            Finding(
-                "over-communication",
-                "error",
-                f"A step runs {used:,} of them, and {allowed:,} are allowed.",
-                tensor=words,
-                kind="budget",
-                source=_first_source(parts),
-                partitioner=partitioner,
-                expected=f"at most {allowed:,} in a step",
-                found="; ".join(_each(parts, "times")),
-                hint="If this is meant, allow more; sdyscope comms lists every collective.",
-            )
-        )
-    return Spent(path, words, "collectives", partitioner, used, allowed, tuple(findings))
+        unlisted = _Limit(path, "unlisted communication", "bytes", partitioner, budgets.unlisted)
+        yield _collectives_spent(unlisted, rest, collectives)
 
 
 _Amount: TypeAlias = tuple[int, Collective, Part]
+
+
+def _collectives_spent(limit: _Limit, covered: Sequence[Collective], among: Collectives) -> Spent:
+    if limit.unit == "bytes":
+        used = sum(one.sent for one in covered)
+        parts = [(one.count * part.sent, one, part) for one in covered for part in one.parts]
+        message, unit = f"A device sends {used:,} bytes in a step", "bytes"
+    else:
+        used = sum(one.count for one in covered)
+        parts = [(one.count, one, one.largest) for one in covered]
+        message, unit = f"A step runs {used:,} of them", "times"
+    findings = list(_uncertain(limit, covered, among))
+    if used > limit.allowed:
+        found = "; ".join(_each(parts, unit))
+        see = "comms lists every collective"
+        findings.append(limit.over("over-communication", message, found, see, _first_source(parts)))
+    return limit.spent(used, *findings)
 
 
 def _first_source(parts: Iterable[_Amount]) -> SourceLocation | None:
@@ -158,33 +186,27 @@ def _each(parts: Sequence[_Amount], unit: str) -> Iterator[str]:
 
 
 def _uncertain(
-    words: str, covered: Sequence[Collective], among: Collectives, partitioner: Partitioner
-) -> list[Finding]:
+    limit: _Limit, covered: Sequence[Collective], among: Collectives
+) -> Iterator[Finding]:
     """What the count is not sure of."""
-    found: list[Finding] = []
-
-    def note(message: str, severity: Severity = "note") -> None:
-        found.append(
-            Finding(
-                "budget-uncertain",
-                severity,
-                message,
-                tensor=words,
-                kind="budget",
-                partitioner=partitioner,
-            )
-        )
-
     unknown = sum(one.unknown_trips for one in covered)
     if unknown:
-        note(f"{unknown:,} of them are in loops that run an unknown number of times: counted once.")
-    no_axes = sum(one.axes is None for one in covered) if " over " in words else 0
+        yield limit.uncertain(
+            f"{unknown:,} of them are in loops that run an unknown number of times: counted once.",
+            "note",
+        )
+    no_axes = sum(one.axes is None for one in covered) if " over " in limit.words else 0
     if no_axes:
-        note(f"{no_axes:,} of them run over no known mesh axes, and count as if over this one.")
+        yield limit.uncertain(
+            f"{no_axes:,} of them run over no known mesh axes, and count as if over this one.",
+            "note",
+        )
     if among.not_understood_count:
         unread = f"{among.not_understood_count:,} lines of the compiled program"
-        note(f"{unread} could not be read, so that more may be sent.", "warning")
-    return found
+        yield limit.uncertain(f"{unread} could not be read, so that more may be sent.")
+
+
+# --- What a device holds --------------------------------------------------------------------------
 
 
 def replication_spent(
@@ -198,44 +220,25 @@ def replication_spent(
         partitioner: under which the program was compiled.
     """
     own = [one for one in held if one.kind == "argument" or not one.shares]
-    for number, limit in enumerate(budgets.replicated):
-        pattern = glob(limit.tensors)
+    for number, allowed in enumerate(budgets.replicated):
+        pattern = glob(allowed.tensors)
         members = [one for one in own if pattern.fullmatch(one.name)]
-        words = "replicated" + ("" if limit.tensors == "*" else f" {limit.tensors}")
+        words = "replicated" + ("" if allowed.tensors == "*" else f" {allowed.tensors}")
+        path = ("replicated", number, "bytes")
+        limit = _Limit(path, words, "bytes", partitioner, allowed.bytes)
         used = sum(one.replicated for one in members)
-        findings: list[Finding] = []
         if not members:
-            findings.append(
-                Finding(
-                    "budget-uncertain",
-                    "warning",
-                    f"No argument or result is called {limit.tensors}, so this limits nothing.",
-                    tensor=words,
-                    kind="budget",
-                    partitioner=partitioner,
-                    hint="sdyscope memory lists arguments and results by name.",
-                )
-            )
-        if used > limit.bytes:
+            message = f"No argument or result is called {allowed.tensors}, so this limits nothing."
+            hint = "sdyscope memory lists arguments and results by name."
+            yield limit.spent(used, limit.uncertain(message, hint=hint))
+        elif used > allowed.bytes:
             ordered = sorted(members, key=lambda one: -one.replicated)
             named = [_replicated(one) for one in ordered[:_NAMED] if one.replicated]
-            findings.append(
-                Finding(
-                    "over-replication",
-                    "error",
-                    f"A device holds {used:,} bytes that other devices hold, too, and "
-                    f"{limit.bytes:,} are allowed.",
-                    tensor=words,
-                    kind="budget",
-                    partitioner=partitioner,
-                    expected=f"at most {limit.bytes:,} bytes",
-                    found="; ".join(named),
-                    hint="If this is meant, allow more; sdyscope memory says what could be "
-                    "sharded further.",
-                )
-            )
-        path = ("replicated", number, "bytes")
-        yield Spent(path, words, "bytes", partitioner, used, limit.bytes, tuple(findings))
+            message = f"A device holds {used:,} bytes that other devices hold, too"
+            see = "memory says what could be sharded further"
+            yield limit.spent(used, limit.over("over-replication", message, "; ".join(named), see))
+        else:
+            yield limit.spent(used)
 
 
 def _replicated(one: Held) -> str:
@@ -264,36 +267,20 @@ def memory_spent(
     for name, allowed in limits.items():
         if allowed is None:
             continue
-        used: int | None = None if memory is None else getattr(memory, name)
         words = "memory" if name == "total" else name
-        findings: tuple[Finding, ...] = ()
+        limit = _Limit(("memory", name), words, "bytes", partitioner, allowed)
+        used: int | None = None if memory is None else getattr(memory, name)
         if used is None:
-            findings = (
-                Finding(
-                    "budget-uncertain",
-                    "warning",
-                    "The compiler of this hardware does not say how much memory a device needs.",
-                    tensor=words,
-                    kind="budget",
-                    partitioner=partitioner,
-                    hint="Leave the limit out for this hardware.",
-                ),
-            )
+            message = "The compiler of this hardware does not say how much memory a device needs."
+            hint = "Leave the limit out for this hardware."
+            yield limit.spent(None, limit.uncertain(message, hint=hint))
         elif used > allowed:
-            findings = (
-                Finding(
-                    "over-memory",
-                    "error",
-                    f"A device needs {used:,} bytes{_OF[name]}, and {allowed:,} are allowed.",
-                    tensor=words,
-                    kind="budget",
-                    partitioner=partitioner,
-                    expected=f"at most {allowed:,} bytes",
-                    found=_needed(name, memory, held),
-                    hint="If this is meant, allow more; sdyscope memory has every argument.",
-                ),
-            )
-        yield Spent(("memory", name), words, "bytes", partitioner, used, allowed, findings)
+            message = f"A device needs {used:,} bytes{_OF[name]}"
+            found = _needed(name, memory, held)
+            see = "memory has every argument"
+            yield limit.spent(used, limit.over("over-memory", message, found, see))
+        else:
+            yield limit.spent(used)
 
 
 _OF = {"arguments": " of arguments", "temporaries": " of temporaries", "total": ""}
