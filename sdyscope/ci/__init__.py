@@ -5,7 +5,7 @@ it found. The command runs targets side by side; docs/ci.md describes it.
 """
 
 from sdyscope.ci.config import Check, Config, Ignore, SnapshotFile, Target
-from sdyscope.ci.golden import unused_programs
+from sdyscope.ci.golden_files import golden_files
 from sdyscope.ci.judge import judge, unused_ignores
 from sdyscope.ci.outcome import CheckOutcome, Found, Outcome, Trouble
 from sdyscope.ci.read import find_config, read_config
@@ -22,9 +22,9 @@ __all__ = [
     "Target",
     "Trouble",
     "find_config",
+    "golden_files",
     "judge",
     "read_config",
     "rule_words",
     "unused_ignores",
-    "unused_programs",
 ]

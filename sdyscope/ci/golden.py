@@ -12,10 +12,12 @@ from sdyscope.ci.outcome import Found
 from sdyscope.errors import TargetError
 from sdyscope.findings import Finding
 from sdyscope.snapshots import Change, Comparison, Item, Key, Snapshot, compare, take, write
+from sdyscope.snapshots.blocks import Blocks
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.read import Section, read_file, read_sections
 from sdyscope.source import SourceLocation
 from sdyscope.staged import Staged
+from sdyscope.words import counted
 
 __all__ = ["Golden", "golden", "unused_programs"]
 
@@ -91,7 +93,8 @@ def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
         finding = Finding(
             "snapshot-changed",
             "error",
-            f"The program has other {word} than its snapshot.",
+            f"The program has {'another' if word == 'mesh' else 'other'} {word} than its snapshot."
+            + (_blocks(comparison.blocks) if word == "mesh" and comparison.blocks else ""),
             kind=word,
             expected=before or "none",
             found=after or "none",
@@ -103,6 +106,28 @@ def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
         finding = replace(_finding(change), source=source)
         written = lines.block(change.key)
         yield Found("snapshot", finding, source or written, written)
+
+
+#: Of how many tensors it is told which blocks they are in on another mesh.
+_NAMED = 3
+
+
+def _blocks(blocks: Blocks) -> str:
+    """What the other mesh makes of the tensors, in a few words."""
+    if not blocks.changes:
+        return " All that is known of is in the same blocks."
+    count = sum({each.tensors: each.count for each in blocks.changes}.values())
+    words = [
+        f"all {one.kind}s{f' under {one.partitioner}' if one.partitioner else ''}: "
+        f"{one.before:,} -> {one.after:,} bytes"
+        for one in blocks.totals
+    ]
+    for each in blocks.changes[:_NAMED]:
+        had, has = (",".join(map(str, one.shape)) for one in (each.before, each.after))
+        first = each.tensors[0]
+        more = f" and {each.count - first.count:,} more" if each.count > first.count else ""
+        words.append(f"{first.name}{more} {each.after.type}: [{had}] -> [{has}]")
+    return f" A device has other blocks of {counted(count, 'tensor')}; {'; '.join(words)}."
 
 
 def _at(place: SourceLocation, finding: Finding) -> Found:

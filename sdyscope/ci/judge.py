@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import time
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from sdyscope.analysis.budgets import (
     replication_spent,
 )
 from sdyscope.analysis.globs import glob
-from sdyscope.analysis.lint import NotRun, linted
+from sdyscope.analysis.lint import RULES, LogicalAxes, NotRun, linted
 from sdyscope.ci.config import Check, Config, Ignore, Target
 from sdyscope.ci.golden import golden
 from sdyscope.ci.outcome import CheckOutcome, Found, Outcome, Trouble
@@ -42,7 +43,13 @@ class _Done:
     not_run: tuple[NotRun, ...] = ()
 
 
-def judge(config: Config, target: Target, inspection: Inspection) -> Outcome:
+def judge(
+    config: Config,
+    target: Target,
+    inspection: Inspection,
+    logical: LogicalAxes | None = None,
+    no_logical: str = "",
+) -> Outcome:
     """Does all that is configured for a target; a check that can't be done stops no other.
 
     A program is compiled once under each partitioner at most, whatever is asked of it.
@@ -51,10 +58,12 @@ def judge(config: Config, target: Target, inspection: Inspection) -> Outcome:
         config: the whole configuration.
         target: the target.
         inspection: its program.
+        logical: the logical axes of its tensors, which its mesh configuration maps.
+        no_logical: why there are none, a sentence.
     """
     does: dict[Check, Callable[[], _Done]] = {
         "check": lambda: _check(target, inspection),
-        "lint": lambda: _lint(target, inspection),
+        "lint": lambda: _lint(target, inspection, logical, no_logical),
         "snapshot": lambda: _snapshot(target, inspection),
         "budgets": lambda: _budgets(config, target, inspection),
     }
@@ -116,8 +125,16 @@ def _check(target: Target, inspection: Inspection) -> _Done:
     return _Done(words, _found("check", done.findings, target))
 
 
-def _lint(target: Target, inspection: Inspection) -> _Done:
-    done = linted(inspection, compiled=target.compiles, on=target.on)
+def _lint(
+    target: Target, inspection: Inspection, logical: LogicalAxes | None, no_logical: str
+) -> _Done:
+    done = linted(
+        inspection,
+        compiled=target.compiles,
+        on=target.on,
+        logical=logical,
+        no_logical=no_logical,
+    )
     not_run = {one.rule: one for one in done.not_run if one.applies}
     words = counted(len(done.rules), "rule") + (f", {len(not_run):,} not run" if not_run else "")
     # What check says is said once.
@@ -229,12 +246,15 @@ def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterat
     """What is ignored and was not found: a list of ignores is not to rot."""
     for one in ignores:
         if one not in used:
+            close = [] if one.rule in RULES else difflib.get_close_matches(one.rule, RULES, n=1)
             finding = Finding(
                 "unused-ignore",
                 "warning",
-                f"Nothing was found that is ignored here: {one.rule} of {one.tensors}.",
+                f"Nothing was found that is ignored here: {one.rule} of {one.tensors}."
+                if one.rule in RULES
+                else f"There is no rule {one.rule!r}, so nothing is ignored here.",
                 tensor=f"{one.rule} of {one.tensors}",
                 kind="ignore",
-                hint="Take it out.",
+                hint=f"Did you mean {close[0]!r}?" if close else "Take it out.",
             )
             yield Found("check", finding, one.place, one.place)

@@ -326,7 +326,7 @@ _TYPES: Mapping[str, str] = {
     "array": "a list",
     "str": "a text",
     "int": "a whole number",
-    "float": "a number",
+    "float": "a number with a fraction",
     "bool": "true or false",
 }
 
@@ -338,6 +338,7 @@ def _in_toml(message: str) -> str:
         words = [_TYPES.get(word, word) for word in found[1].split(" | ") if word != "null"]
         return one_of(words)
 
+    message = re.sub("^Invalid enum value (.*)", r"There is no \1", message)
     return message[:1].lower() + re.sub("`([^`]*)`", named, message[1:])
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import opening, options
+from sdyscope.commands import named_axes, opening, options
 
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
@@ -49,6 +49,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 def command(
     target: str | None,
     mesh: dict[str, int] | None,
+    mesh_config: str | None,
     on: Hardware | None,
     partitioner: str | None,
     settings: dict[str, str],
@@ -94,7 +95,16 @@ def command(
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
-    found = linted(inspection, select=select, ignore=ignore, compiled=not no_compile, on=on)
+    logical, why_not = named_axes.logical_axes(inspection, mesh_config)
+    found = linted(
+        inspection,
+        select=select,
+        ignore=ignore,
+        compiled=not no_compile,
+        on=on,
+        logical=logical,
+        no_logical=why_not,
+    )
     made = lint.document(inspection.name, found)
     if as_json:
         output.answers().write_bytes(document.encode(made))

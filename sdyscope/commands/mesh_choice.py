@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import math
 import re
 from collections.abc import Callable, Mapping
@@ -17,7 +18,7 @@ from sdyscope.hardware import Hardware
 from sdyscope.words import listed
 
 if TYPE_CHECKING:
-    from sdyscope.mesh_config import MeshRules, MeshShape
+    from sdyscope.mesh_config import MappedMesh, MeshRules, MeshShape
 
 #: What a configuration says that commands do not use.
 _MAPPINGS = ("shared_mapping", "compute_mapping", "param_mapping")
@@ -73,6 +74,8 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
       function: a command's function; `mesh` is then a dict of axis sizes in order, or None.
       has_devices: whether it has a parameter `devices` of its own, a number, which it keeps.
     """
+    # Which uses the mappings of a configuration, too.
+    has_config = "mesh_config" in inspect.signature(function).parameters
 
     @functools.wraps(function)
     def command(
@@ -90,8 +93,16 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
         else:
             devices = parameters.pop("devices")
         chosen = chosen_mesh(
-            mesh, mesh_config, mesh_selector, devices, parameters, has_devices=has_devices
+            mesh,
+            mesh_config,
+            mesh_selector,
+            devices,
+            parameters,
+            has_devices=has_devices,
+            has_config=has_config,
         )
+        if has_config:
+            parameters["mesh_config"] = mesh_config
         return function(mesh=chosen, **parameters)
 
     return command
@@ -105,6 +116,7 @@ def chosen_mesh(
     parameters: Mapping[str, Any],
     *,
     has_devices: bool = False,
+    has_config: bool = False,
 ) -> dict[str, int] | None:
     """The sizes of the mesh axes in order; None for the target's own mesh.
 
@@ -115,11 +127,12 @@ def chosen_mesh(
       devices: what `--devices` says.
       parameters: the command's others, of which `on`, `target` or `targets` and `settings` count.
       has_devices: whether the command has a `--devices` of its own.
+      has_config: whether it uses the mappings of a configuration as well.
 
     Raises:
       TargetError: they do not fit each other, or a size can't be inferred.
     """
-    shape = _shape(mesh, config, selector)
+    shape = _shape(mesh, config, selector, has_config=has_config)
     if shape is None:
         if devices is not None and not has_devices:
             raise TargetError(
@@ -129,7 +142,17 @@ def chosen_mesh(
         return None
     if mesh is not None and shape.is_sized and (has_devices or devices is None):
         return dict(mesh)
-    found = shape.over(**_devices(shape, devices, parameters))
+    known = _devices(devices, parameters)
+    there = known or _own(shape, parameters)
+    try:
+        found = shape.over(there.count, there.slices)
+    except TargetError as error:
+        if known is None:
+            error.hint = (
+                "As many as the target's own mesh has. Say how many there are with --devices, such "
+                "as 16, or 4096x8slices."
+            )
+        raise
     if found.mesh.device_ids is not None:
         _note(
             f"on {found.slices:,} slices JAX puts the devices of {found} in another order than "
@@ -157,6 +180,7 @@ def _shape(
     selector: str | None,
     *,
     quiet: bool = False,
+    has_config: bool = False,
 ) -> MeshShape | None:
     from sdyscope.mesh_config import MappedMesh, MeshShape, read_mesh_config
 
@@ -183,7 +207,7 @@ def _shape(
                 hint="Leave --mesh-selector out.",
             )
         given = [name for name in _MAPPINGS if getattr(found, name)]
-        if given and not quiet:
+        if given and not quiet and not has_config:
             _note(
                 f"commands take the mesh of {path}, and not its {listed(given)}: that is for "
                 "programs with named axes."
@@ -214,16 +238,26 @@ def _note(words: str) -> None:
     click.echo(f"note: {words}", err=True)
 
 
+def mapped_mesh(config: str) -> MappedMesh | None:
+    """What `--mesh-config` says, where it has mappings of logical axes.
+
+    Raises:
+      TargetError: it can't be read.
+    """
+    from sdyscope.mesh_config import MappedMesh, read_mesh_config
+
+    found = read_mesh_config(*_place(config))
+    return found if isinstance(found, MappedMesh) else None
+
+
 def _place(config: str) -> tuple[str, str | None]:
     """The file and the section of `mesh.toml:trainer.mesh`."""
     path, colon, section = config.rpartition(":")
     return (path, section) if colon and path and not Path(config).exists() else (config, None)
 
 
-def _devices(
-    shape: MeshShape, given: Devices | None, parameters: Mapping[str, Any]
-) -> dict[str, int]:
-    """The devices of `--devices`, of `--on`, or of the target's own mesh, in this order."""
+def _devices(given: Devices | None, parameters: Mapping[str, Any]) -> Devices | None:
+    """The devices of `--devices`, else of `--on`; None where neither says how many."""
     hardware = parameters.get("on") or ()
     each = (hardware,) if isinstance(hardware, Hardware) else tuple(hardware)
     counts = dict.fromkeys(found for on in each if (found := devices_of(on)) is not None)
@@ -234,15 +268,13 @@ def _devices(
                     f"--devices says {given.count:,} devices, and --on has {count.count:,}.",
                     hint="Leave --devices out.",
                 )
-        found = given
-    elif len(counts) > 1:
+        return given
+    if len(counts) > 1:
         raise TargetError(
             "The two sides are compiled for different numbers of devices.",
             hint="Write the sizes of --mesh out.",
         )
-    else:
-        found = next(iter(counts), None) or _own(shape, parameters)
-    return {"devices": found.count, "slices": found.slices}
+    return next(iter(counts), None)
 
 
 def devices_of(on: Hardware) -> Devices | None:

@@ -139,7 +139,8 @@ class CiTarget:
       seconds: how long it took.
       file: where it is configured.
       line: the line there.
-      checks: what was done with it.
+      configured: what is to be done with it.
+      checks: what was done with it; nothing where it could not be looked at at all.
       budgets: its budgets.
       findings: what was found, errors first, the ignored ones included.
     """
@@ -156,6 +157,7 @@ class CiTarget:
     seconds: float
     file: str
     line: int
+    configured: tuple[Check, ...]
     checks: tuple[CiCheck, ...]
     budgets: tuple[CiBudget, ...]
     findings: tuple[CiFinding, ...]
@@ -315,6 +317,7 @@ class _Making:
             seconds=outcome.seconds,
             file=self.path(target.place.file) or target.place.file,
             line=target.place.line,
+            configured=target.checks,
             checks=checks,
             budgets=tuple(
                 CiBudget(

@@ -42,8 +42,9 @@ def _row(target: CiTarget) -> tuple[Cell, ...]:
     for check in CHECKS:
         done = by_check.get(check)
         if done is None:
-            word = "error" if target.status == "error" and not by_check else "-"
-            word = "skipped" if target.status == "skipped" else word
+            word = "-"
+            if check in target.configured and not by_check:
+                word = {"error": "error", "skipped": "skipped"}.get(target.status, word)
             cells.append(Cell(word, "bad" if word == "error" else "muted"))
         else:
             cells.append(_cell(done, target.findings))

@@ -156,6 +156,8 @@ def test_a_target_is_for_some_versions_of_jax(written, jax, is_for):
         (MESH, 'mesh = "data"', 12, ("'data' does not have the form axis=size",)),
         (MESH, 'mesh = "data=4,data=2"', 12, ("'data' is named twice",)),
         (MESH, "mesh = {}", 12, ("at least one axis",)),
+        (MESH, "mesh = {data = 4.0}", 12, ("got a number with a fraction",)),
+        ('partitioner = "both"', 'partitioner = "Shardy"', 6, ("there is no 'Shardy'",)),
         (MESH, "mesh = 8", 12, ("'mesh' can't be that: expected", 'mesh = "data=4,model=2"')),
         ('"padded"', '""', 17, ("'reason' can't be that",)),
         (', reason = "padded"', "", 17, ("needs 'reason'",)),

@@ -143,6 +143,9 @@ def test_what_changed_is_told_on_its_line_and_others_break_alone(project, ci, mo
     assert (folder / "golden.snap").read_text() == golden
     assert max(len(line) for line in done.out.split("\n") if not line.startswith("::")) <= 80
     assert "3 targets: 1 failed, 2 could not be done" in done.out
+    # What is not configured for a target did not fail.
+    (row,) = [line for line in done.out.split("\n") if line.startswith("raises ")]
+    assert row.split()[1:5] == ["error", "error", "-", "-"]
     assert "target 'aborts' aborted inside the compiler (SIGABRT)" in done.out
     assert f"  step.py:{RAISES}: step.py:raises can't be built on the mesh" in done.out
     annotations = [line for line in done.out.split("\n") if line.startswith("::")]
@@ -188,11 +191,23 @@ def test_all_of_a_target_compiles_once_a_partitioner(project, outcome, monkeypat
     assert all("from " in one.found for one in over)
 
 
+def test_another_mesh_is_told_with_the_blocks_that_it_makes(project, ci, outcome):
+    quick = STEP.replace("snapshot", "lint = false\nsnapshot")
+    project(quick)
+    assert ci("--update").status == 0
+    project(quick, 'mesh = "data=2,model=4"')
+    (found,) = [one.finding for one in outcome().found if one.finding.kind == "mesh"]
+    assert (found.expected, found.found) == ("data=4, model=2", "data=2, model=4")
+    assert found.message.startswith("The program has another mesh than its snapshot.")
+    assert "all arguments: 384 -> 384 bytes" in found.message
+    assert "params['layers'][0] and 1 more f32[8,8]: [8,4] -> [8,2]" in found.message
+
+
 def test_ignored_findings_are_told_with_the_reason(project, ci):
     project(
         f'[tool.sdyscope.targets.step]\ntarget = "{INDIVISIBLE}:program"\nlint = false',
         'ignore = [{ rule = "not-divisible", tensors = "jit(st?p)", reason = "padded" }]',
-        '[[tool.sdyscope.ignore]]\nrule = "nothing-like-it"\nreason = "no"',
+        '[[tool.sdyscope.ignore]]\nrule = "donation-unusd"\nreason = "no"',
     )
     done = ci("--json")
     found = done.document()
@@ -204,6 +219,8 @@ def test_ignored_findings_are_told_with_the_reason(project, ci):
     assert (known["file"], known["line"]) == ("pyproject.toml", 1)
     (unused,) = found["findings"]
     assert (unused["finding"]["rule"], unused["line"]) == ("unused-ignore", 5)
+    assert unused["finding"]["message"].startswith("There is no rule 'donation-unusd'")
+    assert unused["finding"]["hint"] == "Did you mean 'donation-unused'?"
     assert done.status == 1
 
 

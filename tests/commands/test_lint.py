@@ -14,7 +14,9 @@ def test_nothing_found(sdyscope):
     done = sdyscope("lint", "mlp", "--no-compile", columns=80)
     assert (done.status, done.err) == (0, "")
     assert f"mlp: {len(RULES)} rules under shardy, nothing found" in done.out
-    assert "donation-unused, bytes-differ, gathered-in-loop: It needs the compiled" in done.out
+    compiled = [name for name, one in RULES.items() if one.needs == "compiled"]
+    # However it is folded.
+    assert f"{','.join(compiled)}:Itneedsthecompiled" in "".join(done.out.split())
 
 
 def test_findings_and_exit_status(sdyscope):
@@ -72,3 +74,39 @@ def test_rules_are_listed_and_explained(sdyscope):
 )
 def test_bad_usage(sdyscope, words, said):
     sdyscope("lint", *words).said(said)
+
+
+MAPPINGS = """[trainer.mesh]
+axes = {{model = 2}}
+param_mapping = {{{} = "data"}}
+"""
+
+
+def test_mappings_of_a_mesh_configuration_meet_named_axes(sdyscope, tmp_path):
+    pytest.importorskip("haliax")
+    config = tmp_path / "mesh.toml"
+    config.write_text(MAPPINGS.format("embde"))
+    words = ("--select", "logical-*,parameter-not-sharded", "--no-compile", "--devices", "8")
+    done = sdyscope("lint", "levanter-gpt2", *words, "--mesh-config", config)
+    assert (done.status, done.err) == (1, "")
+    assert "No tensor has the logical axis 'embde' of param_mapping" in done.out
+    assert "Did you mean 'embed'?" in done.out
+    assert "nothing here to look at" not in done.out
+    config.write_text(MAPPINGS.format("embed"))
+    done = sdyscope("lint", "levanter-gpt2", *words, "--mesh-config", config)
+    assert (done.status, done.err) == (0, "")
+    assert "nothing found" in done.out
+
+
+def test_mappings_without_named_axes_are_told(sdyscope, tmp_path):
+    config = tmp_path / "mesh.toml"
+    config.write_text(MAPPINGS.format("embed"))
+    words = ("--select", "logical-*", "--no-compile", "--devices", "8", "--mesh-config", config)
+    done = sdyscope("lint", "mlp", *words)
+    assert done.status == 0
+    assert "mesh.toml are not looked at. No argument of the program names its dim" in done.err
+    config.write_text("[trainer.mesh]\naxes = {model = 2}\n")
+    assert sdyscope("lint", "mlp", *words).err == ""
+    found = sdyscope("lint", "mlp", "--select", "logical-*", "--no-compile", "--json")
+    reasons = {one["reason"] for one in found.document("lint")["not_run"]}
+    assert reasons == {"Mappings of logical axes are in a mesh configuration: --mesh-config."}

@@ -181,6 +181,11 @@ def test_an_order_that_is_not_that_of_the_numbers_is_said(config):
     ("words", "message"),
     [
         (("--mesh", "data=-1,model=3"), "size of data can't be inferred: model=3 does not divide"),
+        (
+            ("--mesh", "data=-1,model=3"),
+            "As many as the target's own mesh has. Say how",
+        ),
+        (("--mesh", "data=-1,model=3", "--on", "cpu:8"), "8 devices.\nChange one of these sizes"),
         (("--mesh", "data=2", "--devices", "4"), "The sizes are data=2, and there are 4 devices."),
         (("--devices", "4"), "there is no mesh.\nGive one with --mesh"),
         (("--mesh-selector", "x"), "among the mesh rules of a file.\nGive the file with"),

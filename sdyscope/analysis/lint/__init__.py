@@ -19,10 +19,12 @@ from sdyscope.analysis.lint.custom_calls import CALL_RULES
 from sdyscope.analysis.lint.gathered import MODULE_RULES, REQUEST_RULES, STORAGE_RULES
 from sdyscope.analysis.lint.logical import LOGICAL_RULES, LogicalAxes
 from sdyscope.analysis.lint.loops import LOOP_RULES
+from sdyscope.analysis.lint.named import named_axes
 from sdyscope.analysis.lint.rematerialization import REMATERIALIZATION_RULES
 from sdyscope.analysis.lint.rng import RNG_RULES
 from sdyscope.analysis.lint.rule import NotApplicable, Rule
-from sdyscope.analysis.lint.subject import NOT_COMPILED, Lintable, Subject
+from sdyscope.analysis.lint.subject import NO_LOGICAL, NOT_COMPILED, Lintable, Subject
+from sdyscope.analysis.lint.unexpected import UNEXPECTED_RULES
 from sdyscope.analysis.lint.unreduced import UNREDUCED_RULES
 from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.findings import Finding, Severity
@@ -38,6 +40,7 @@ __all__ = [
     "chosen_rules",
     "lint",
     "linted",
+    "named_axes",
     "rule",
 ]
 
@@ -55,6 +58,7 @@ RULES: Mapping[str, Rule] = {
         *STORAGE_RULES,
         *REMATERIALIZATION_RULES,
         *LOOP_RULES,
+        *UNEXPECTED_RULES,
         *CALL_RULES,
         *RNG_RULES,
         *LOGICAL_RULES,
@@ -168,6 +172,7 @@ def linted(
     compiled: bool = True,
     on: Hardware | str | None = None,
     logical: LogicalAxes | None = None,
+    no_logical: str = NO_LOGICAL,
 ) -> Lint:
     """Runs the rules over a program, under each partitioner that it is lowered for.
 
@@ -178,6 +183,7 @@ def linted(
         compiled: whether the program may be compiled; rules that need that are otherwise not run.
         on: what to compile for, as ``partitioned`` takes it.
         logical: the logical axes of the program's tensors, for the rules about these.
+        no_logical: why there are none, a sentence.
 
     Raises:
         CompilerError: the program can't be lowered at all.
@@ -189,7 +195,13 @@ def linted(
     not_run: list[NotRun] = []
     for partitioner in program.lowered:
         subject = Subject(
-            program, partitioner, compiles=compiled, on=on, checked=checked, logical=logical
+            program,
+            partitioner,
+            compiles=compiled,
+            on=on,
+            checked=checked,
+            logical=logical,
+            no_logical=no_logical,
         )
         of_rules = found[partitioner] = {}
         for one in rules:

@@ -10,7 +10,7 @@ from sdyscope.analysis.lint.rule import NotApplicable, Rule
 from sdyscope.analysis.lint.subject import Subject
 from sdyscope.findings import Finding
 
-__all__ = ["BATCH_RULES"]
+__all__ = ["BATCH_RULES", "batches"]
 
 #: What axes that carry the batch are called.
 _DATA = re.compile(r"data|batch|dp|fsdp|ddp|zero|replica|dcn|hsdp", re.IGNORECASE)
@@ -28,11 +28,11 @@ def _batch(subject: Subject) -> Iterator[Finding]:
     axes = [axis for axis in mesh.axes if axis.size > 1 and _is_data(axis.name)]
     if not axes:
         raise NotApplicable("No axis of the mesh is called as axes of the batch are.")
-    batches = [one for one in _batches(subject) if one.placement is not None]
-    if not batches:
+    placed = [one for one in batches(subject) if one.placement is not None]
+    if not placed:
         raise NotApplicable("No argument of the program is recognizably a batch.")
-    lead = max(batches, key=lambda one: one.bytes)
-    for one in batches:
+    lead = max(placed, key=lambda one: one.bytes)
+    for one in placed:
         if one.shape[0] != lead.shape[0]:
             continue  # a mask, a table of positions
         by_dim = axes_of(one.known, mesh)
@@ -59,7 +59,7 @@ def _is_data(axis: str) -> bool:
     return any(_DATA.fullmatch(part) for part in _PART.split(axis))
 
 
-def _batches(subject: Subject) -> Sequence[Placed]:
+def batches(subject: Subject) -> Sequence[Placed]:
     """The arguments that hold a batch: by their names, and the whole numbers of a train step.
 
     Other arguments that a train step does not return may be parameters that are not trained.

@@ -34,7 +34,7 @@ class LogicalAxes:
 def _found(subject: Subject) -> tuple[Finding, ...]:
     logical = subject.logical
     if logical is None:
-        raise NotApplicable("No logical axes were given.")
+        raise NotApplicable(subject.no_logical)
     sizes = {axis.name: axis.size for axis in subject.mesh.axes}
     known = set(logical.config.mesh_shape.axis_names)
     return mapping_findings(
@@ -70,9 +70,10 @@ def _of(name: str) -> Look:
     return look
 
 
-_GIVEN = """Only looked for where logical axes are given, in Python:
-        `inspection.lint(logical=LogicalAxes(config, parameters, activations))` with a
-        [mesh configuration](mesh.md)."""
+_GIVEN = """Only looked for with a [mesh configuration](mesh.md) that has mappings: `--mesh-config`,
+        where the arguments name their dimensions (Haliax's `NamedArray`, Flax's
+        `LogicallyPartitioned`), or in Python, where the names can be given:
+        `inspection.lint(logical=LogicalAxes(config, parameters, activations))`."""
 
 LOGICAL_RULES = (
     Rule(

@@ -30,9 +30,13 @@ from sdyscope.tensors import TensorTable
 if TYPE_CHECKING:
     from sdyscope.analysis.lint.logical import LogicalAxes
 
-__all__ = ["NOT_COMPILED", "Lintable", "Subject"]
+__all__ = ["NOT_COMPILED", "NO_LOGICAL", "Lintable", "Subject"]
 
 NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out."
+
+
+#: Why there are no logical axes, where nothing else is known.
+NO_LOGICAL = "No logical axes were given."
 
 
 class Lintable(Protocol):
@@ -105,6 +109,7 @@ class Subject:
         on: what to compile for; by default virtual CPU devices.
         checked: the program's check, which is one for all partitioners.
         logical: the logical axes of its tensors, where they are known.
+        no_logical: why they are not, else.
     """
 
     def __init__(
@@ -116,6 +121,7 @@ class Subject:
         on: Hardware | str | None,
         checked: Check,
         logical: LogicalAxes | None = None,
+        no_logical: str = NO_LOGICAL,
     ) -> None:
         self.program = program
         self.partitioner = partitioner
@@ -123,6 +129,7 @@ class Subject:
         self.on = on
         self.checked = checked
         self.logical = logical
+        self.no_logical = no_logical
 
     @property
     def module(self) -> Any:

@@ -4,7 +4,10 @@ import jax
 import pytest
 
 from sdyscope.analysis.lint import RULES, linted
+from tests import lint_collective_cases
 from tests.lint_cases import CASES
+
+assert lint_collective_cases  # Its cases are among them.
 
 
 def params():

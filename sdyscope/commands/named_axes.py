@@ -1,0 +1,50 @@
+"""The logical axes that `--mesh-config` maps, for the rules of lint that look at them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from sdyscope.commands import mesh_choice
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.lint import LogicalAxes
+    from sdyscope.inspection import Inspection
+
+__all__ = ["logical_axes"]
+
+
+def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxes | None, str]:
+    """The logical axes of a program's arguments with the mappings of a mesh configuration.
+
+    Args:
+      inspection: the program.
+      config: what `--mesh-config` says; None where it is not given.
+
+    Returns:
+      the axes, or None and a sentence on why there are none. Where mappings are written and can't
+      be looked at, standard error says so.
+    """
+    from sdyscope.analysis.lint import named_axes
+    from sdyscope.stages.named_axes import argument_axis_names
+
+    if config is None:
+        return None, "Mappings of logical axes are in a mesh configuration: --mesh-config."
+    mapped = mesh_choice.mapped_mesh(config)
+    if mapped is None:
+        return None, f"{config} has sizes of a mesh, and no mappings of logical axes."
+    if inspection.program is None:
+        why_not = "A file does not say what the dimensions of its tensors are called."
+    else:
+        names = argument_axis_names(inspection.program)
+        found = named_axes(mapped, inspection.requested, names)
+        if found is not None:
+            return found, ""
+        why_not = (
+            "No argument of the program names its dimensions, as Haliax's NamedArray and Flax's "
+            "LogicallyPartitioned do."
+        )
+    if mapped.shared_mapping or mapped.compute_mapping or mapped.param_mapping:
+        click.echo(f"note: the mappings of {config} are not looked at. {why_not}", err=True)
+    return None, why_not
