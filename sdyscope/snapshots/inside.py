@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sdyscope.annotations import Annotation, split_scope
 from sdyscope.convert import to_placement
 from sdyscope.errors import ConversionError
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner
 from sdyscope.propagated import Propagated, ValueId
@@ -133,6 +133,8 @@ def values_inside(
     found: dict[Key, dict[Partitioner, set[str]]] = {}
     for side in sides:
         partitioner = side.found.partitioner
+        # Scopes are taken apart once, not once for each of their values.
+        written: dict[tuple[str, TensorType], set[str]] = {}
         for value, decided in side.found.values.items():
             op = side.graph.ops[value[0]]
             type_ = op.types[value[1]]
@@ -140,14 +142,15 @@ def values_inside(
                 continue
             if decided.fate in _FATES or is_row(partitioner, value):
                 continue
-            scope = scope_name(split_scope(op.scope)[0])
-            key = Key("value", scope, type_text(type_.shape, type_.dtype))
-            by_partitioner = found.setdefault(key, {})
-            by_partitioner.setdefault(partitioner, set()).add(side.value(value))
-    for key, texts in found.items():
-        shared = set.intersection(*texts.values()) if len(texts) == len(sides) else set()
+            written.setdefault((op.scope, type_), set()).add(side.value(value))
+        for (scope, type_), texts in written.items():
+            name = scope_name(split_scope(scope)[0])
+            key = Key("value", name, type_text(type_.shape, type_.dtype))
+            found.setdefault(key, {}).setdefault(partitioner, set()).update(texts)
+    for key, said in found.items():
+        shared = set.intersection(*said.values()) if len(said) == len(sides) else set()
         for text in shared:
             yield key, Item((Cell("propagated", text),))
-        for partitioner, own in texts.items():
+        for partitioner, own in said.items():
             for text in own - shared:
                 yield key, Item((Cell("propagated", text, partitioner),))

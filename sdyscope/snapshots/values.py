@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.program import Partitioner
@@ -36,6 +36,7 @@ KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 _DIGITS = re.compile(r"(\d+)")
 
 
+@lru_cache(1 << 14)
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
     """What to sort a text by so that ``layer2`` comes before ``layer10``."""
     parts = _DIGITS.split(text)
