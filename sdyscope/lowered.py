@@ -55,6 +55,12 @@ class Lowered:
         return self.source.name
 
     @property
+    def file(self) -> str | None:
+        """The file that the module was read from, or the words that name it; None for a program."""
+        path = getattr(self.source, "path", None)
+        return None if path is None else str(path)
+
+    @property
     def program(self) -> Program | None:
         """The program; None for a file."""
         return self.source if isinstance(self.source, Program) else None

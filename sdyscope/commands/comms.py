@@ -13,7 +13,7 @@ from sdyscope.program import Partitioner
 if TYPE_CHECKING:
     from sdyscope.hardware import Hardware
     from sdyscope.inspection import Inspection
-    from sdyscope.views.comms import Comms, CommsProgram
+    from sdyscope.views.comms import Comms
 
 
 @options.command()
@@ -54,7 +54,7 @@ def command(
     have it; --mesh then names the mesh.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import comms_table, comms_words, document, output, paragraphs, table
+    from sdyscope.views import comms, comms_table, comms_words, document, output, paragraphs, table
 
     file = compiled_file.compiled_file(target)
     if file is not None:
@@ -71,7 +71,7 @@ def command(
         inspection = opening.open_one(
             target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
         )
-        found = _predicted(inspection) if predicted else _of_program(inspection, on)
+        found = _predicted(inspection) if predicted else comms.document(inspection, on)
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
@@ -91,7 +91,7 @@ def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
     from sdyscope.views import comms
 
     module, found = compiled_file.read_compiled(path, axes)
-    return comms.document(module.name, [comms.program(found, None)], file=str(path))
+    return comms.of_programs(module.name, [comms.program(found, None)], file=str(path))
 
 
 def _predictable(
@@ -122,38 +122,4 @@ def _predicted(inspection: Inspection) -> Comms:
             "collectives.",
             hint="Leave --predicted out, or name the program that it was lowered from.",
         )
-    found = inspection.predicted_collectives()
-    return comms.document(
-        inspection.name,
-        [comms.program(found.collectives, "shardy", notes=found.notes)],
-        file=opening.file_of(inspection),
-    )
-
-
-def _of_program(inspection: Inspection, on: Hardware | None) -> Comms:
-    from sdyscope.errors import CompilerError
-    from sdyscope.views import comms
-
-    made: list[CommsProgram] = []
-    failures: dict[Partitioner, CompilerError] = dict(inspection.failures)
-    hardware = device_kind = None
-    inspection.compile_together(on)
-    for partitioner in inspection.lowered:
-        try:
-            partitioned = inspection.partitioned(partitioner, on)
-        except CompilerError as error:
-            failures[partitioner] = error
-            continue
-        hardware, device_kind = str(partitioned.hardware), partitioned.device_kind
-        found = inspection.collectives(partitioner, on)
-        made.append(comms.program(found, partitioner, notes=partitioned.notes))
-    if not made:
-        raise next(iter(failures.values()))
-    return comms.document(
-        inspection.name,
-        made,
-        file=opening.file_of(inspection),
-        hardware=hardware,
-        device_kind=device_kind,
-        failures={partitioner: error.message for partitioner, error in failures.items()},
-    )
+    return comms.predicted(inspection)

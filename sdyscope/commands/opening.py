@@ -197,12 +197,6 @@ def _only_own(opened: Opened) -> Inspection:
     )
 
 
-def file_of(inspection: Inspection) -> str | None:
-    """The file that a module was read from, or the words that name it; None for a program."""
-    path = getattr(inspection.source, "path", None)
-    return None if path is None else str(path)
-
-
 def _read(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
     from sdyscope.inspection import Inspection
     from sdyscope.stages.read import read

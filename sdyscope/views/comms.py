@@ -8,6 +8,9 @@ from typing import Literal
 
 from sdyscope.analysis import collectives as counting
 from sdyscope.analysis.rematerializations import Rematerialization
+from sdyscope.errors import CompilerError
+from sdyscope.hardware import Hardware
+from sdyscope.inspection import Inspection
 from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner
 from sdyscope.views.comms_origins import (
@@ -31,7 +34,7 @@ from sdyscope.views.meshes import MeshDocument, axes_document, mesh_document
 from sdyscope.views.shardings import source_document
 from sdyscope.views.show import Failure
 
-__all__ = ["Comms", "CommsProgram", "document", "program"]
+__all__ = ["Comms", "CommsProgram", "document", "of_programs", "predicted", "program"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +113,50 @@ class Comms:
     failures: tuple[Failure, ...]
 
 
-def document(
+def document(inspection: Inspection, on: Hardware | None = None) -> Comms:
+    """Compiles a program under each of its partitioners, and lists what a step communicates.
+
+    Raises:
+      CompilerError: it can't be compiled under any of them.
+      TargetError: it can't be compiled for this hardware.
+    """
+    refused = dict(inspection.failures)
+    made: list[CommsProgram] = []
+    hardware = device_kind = None
+    inspection.compile_together(on)
+    for partitioner in inspection.lowered:
+        try:
+            compiled = inspection.partitioned(partitioner, on)
+        except CompilerError as error:
+            refused[partitioner] = error
+            continue
+        hardware, device_kind = str(compiled.hardware), compiled.device_kind
+        found = inspection.collectives(partitioner, on)
+        made.append(program(found, partitioner, notes=compiled.notes))
+    if not made:
+        raise next(iter(refused.values()))
+    return of_programs(
+        inspection.name,
+        made,
+        file=inspection.file,
+        hardware=hardware,
+        device_kind=device_kind,
+        failures={partitioner: error.message for partitioner, error in refused.items()},
+    )
+
+
+def predicted(inspection: Inspection) -> Comms:
+    """Predicts what a step communicates from Shardy's reshards; nothing is compiled.
+
+    Raises:
+      CompilerError: the module has no shardings that Shardy propagates, or it refuses it.
+    """
+    found = inspection.predicted_collectives()
+    made = program(found.collectives, "shardy", notes=found.notes)
+    return of_programs(inspection.name, [made], file=inspection.file)
+
+
+def of_programs(
     name: str,
     programs: Sequence[CommsProgram],
     *,

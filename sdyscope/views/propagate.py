@@ -117,10 +117,9 @@ def document(
         sides = {"shardy": replace(shardy, at=replay.at(at_step))}
     rows = list(value_rows(inspection.tensors, sides))
     kept = rows if match is None else [row for row in rows if matches(row, match)]
-    path = getattr(inspection.source, "path", None)
     return Propagate(
         name=inspection.name,
-        file=None if path is None else str(path),
+        file=inspection.file,
         jax_version=lowered.jax_version,
         meshes=mesh_documents(inspection.meshes),
         propagations=tuple(propagation_document(side.found) for side in sides.values()),

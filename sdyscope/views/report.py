@@ -206,11 +206,10 @@ def _comms(
         programs.append(comms.program(found, partitioner, notes=made.notes))
     if not programs:
         return None
-    path = getattr(inspection.source, "path", None)
-    return comms.document(
+    return comms.of_programs(
         inspection.name,
         programs,
-        file=None if path is None else str(path),
+        file=inspection.file,
         hardware=hardware,
         device_kind=device_kind,
         failures=failures,

@@ -225,10 +225,9 @@ def shown(
     rows = [_tensor(inspection, row, whole) for row in table.tensors]
     wanted = _filter(match, kinds)
     kept = tuple(row for row in rows if wanted(row))
-    path = getattr(inspection.source, "path", None)
     return ShownProgram(
         name=inspection.name,
-        file=None if path is None else str(path),
+        file=inspection.file,
         jax_version=next(iter(lowered.values())).jax_version,
         meshes=mesh_documents(inspection.meshes),
         partitioners=tuple(lowered),
