@@ -286,3 +286,36 @@ def printed(mesh: Any) -> Program:
         return jax.lax.scan(body, x, None, length=3)[0]
 
     return Program("fun", fun, (abstract(mesh, (16, 8), "data", "model"),))
+
+
+@program
+def transformed(mesh: Any) -> Program:
+    """With a complex constant, which MLIR's bindings can't read."""
+
+    @jax.jit
+    def fun(x):
+        spectrum = jnp.fft.fft(x.astype(jnp.complex64)) * np.complex64(0.5 + 2j)
+        return jnp.fft.ifft(constrain(spectrum, mesh, "data")).real
+
+    return Program("fun", fun, (abstract(mesh, (8, 16), "data", None),))
+
+
+@program
+def shard_map_loop(mesh: Any) -> Program:
+    """A loop inside that takes one argument from outside of it, as ring attention does."""
+    size = mesh.shape["data"]
+
+    @jax.jit
+    def fun(x, y):
+        def local(x, y):
+            def body(y, _):
+                y = jax.lax.ppermute(y, "data", [(i, (i + 1) % size) for i in range(size)])
+                return jnp.tanh(x * y), None
+
+            return jax.lax.scan(body, y, None, length=size)[0]
+
+        spec = P("data", "model")
+        return jax.shard_map(local, mesh=mesh, in_specs=(spec, spec), out_specs=spec)(x, y)
+
+    x = abstract(mesh, (16, 8), "data", "model")
+    return Program("fun", fun, (x, x))

@@ -8,9 +8,11 @@ computations, custom calls, free variables of loops.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from sdyscope.errors import CompilerError
+from sdyscope.mesh import AxisRef
 from sdyscope.sharding_rule import factor_symbol
 from sdyscope.stages import compat
 from sdyscope.stages.hlo_order import functions, inline_calls, reorder
@@ -25,6 +27,7 @@ from sdyscope.stages.mlir_ops import (
     walk,
 )
 from sdyscope.stages.passes import run
+from sdyscope.syntax.shardy import parse_manual_axes, parse_tensor_sharding_per_value
 
 __all__ = ["import_module", "open_free_variables"]
 
@@ -86,15 +89,26 @@ def constants_to_shardy(constants: Iterable[Any]) -> None:
     """Makes every constant Shardy's own, which no pattern folds or merges."""
     for operation in constants:
         result = operation.results[0]
-        made = compat.ir.Operation.create(
-            "sdy.constant",
-            results=[result.type],
-            attributes=dict(compat.dictionary_items(operation.attributes)),
-            loc=operation.location,
-            ip=compat.ir.InsertionPoint(operation),
-        )
+        if "complex<" in str(result.type):
+            made = _complex_constant(operation)
+        else:
+            made = compat.ir.Operation.create(
+                "sdy.constant",
+                results=[result.type],
+                attributes=dict(compat.dictionary_items(operation.attributes)),
+                loc=operation.location,
+                ip=compat.ir.InsertionPoint(operation),
+            )
         result.replace_all_uses_with(made.results[0])
         operation.erase()
+
+
+def _complex_constant(operation: Any) -> Any:
+    """The same by way of its text: MLIR's bindings have no complex values, and abort or raise."""
+    text = operation.get_asm(enable_debug_info=True, print_generic_op_form=True)
+    made = compat.ir.Operation.parse(text.replace(f'"{_CONSTANT}"', '"sdy.constant"', 1))
+    compat.ir.InsertionPoint(operation).insert(made)
+    return made
 
 
 def flatten_tuple(operation: Any) -> None:
@@ -313,7 +327,7 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
     for loop in reversed(loops):
         opened: dict[int, Any] = {}
         for value in _free_variables(loop):
-            sharding = compat.value_sharding(value)
+            sharding = _sharding_of(value)
             wanted = None if sharding is None else compat.fully_open(sharding)
             if wanted is None:
                 continue
@@ -331,6 +345,28 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
             for number, operand in enumerate(operation.operands):
                 if hash(operand) in opened:
                     operation.operands[number] = opened[hash(operand)]
+
+
+def _sharding_of(value: Any) -> Any:
+    """The sharding of a value; of one that enters a manual computation, what is left inside."""
+    block = value.owner
+    if not compat.is_block_argument(value) or block.owner.name != "sdy.manual_computation":
+        return compat.value_sharding(value)
+    attributes = block.owner.attributes
+    manual = set(parse_manual_axes(str(attributes["manual_axes"])).axes)
+    written = parse_tensor_sharding_per_value(str(attributes["in_shardings"]))
+    sharding = written.shardings[compat.argument_number(value)]
+
+    def left(axes: Iterable[AxisRef]) -> tuple[AxisRef, ...]:
+        return tuple(axis for axis in axes if axis.name not in manual)
+
+    inside = replace(
+        sharding,
+        dim_shardings=tuple(replace(dim, axes=left(dim.axes)) for dim in sharding.dim_shardings),
+        replicated_axes=left(sharding.replicated_axes),
+        unreduced_axes=left(sharding.unreduced_axes),
+    )
+    return parse(inside.attribute)
 
 
 def _free_variables(loop: Any) -> list[Any]:
