@@ -114,6 +114,10 @@ class ProgramDiff:
     notes: tuple[str, ...]
 
 
+Compared: TypeAlias = ProgramDiff | PropagatedDiff | PartitionedDiff
+"""One comparison, at one of the stages."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diff:
     """The document of `sdyscope diff --json`.
@@ -204,7 +208,7 @@ def document(
       snapshots: comparisons of snapshot files.
       at: the stage; by default that of the comparisons.
     """
-    every: list[_Compared] = [*programs, *propagated, *partitioned]
+    every: list[Compared] = [*programs, *propagated, *partitioned]
     return Diff(
         at=at or ("propagated" if propagated else "partitioned" if partitioned else "lowered"),
         same=all(one.same for one in every)
@@ -219,9 +223,6 @@ def document(
         unread=tuple(unread),
         notes=tuple(notes),
     )
-
-
-_Compared: TypeAlias = ProgramDiff | PropagatedDiff | PartitionedDiff
 
 
 def _tensor(found: TensorDiff, a: Side, b: Side, meshes: Sequence[Mesh | None]) -> TensorDifference:

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 from sdyscope.inspection import PARTITIONERS
 from sdyscope.views import partitioned_diff_text, propagated_diff_text, snapshot_text
-from sdyscope.views.diff import Diff, OpDifference, ProgramDiff, TensorDifference, TensorSide
+from sdyscope.views.diff import (
+    Compared,
+    Diff,
+    OpDifference,
+    ProgramDiff,
+    TensorDifference,
+    TensorSide,
+)
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.shardings import ShardingDocument, shown_name, source_text
 from sdyscope.views.table import Cell, Column, Heading, Row, Table, shape
@@ -19,7 +26,7 @@ LISTED_OPS = 20
 
 def summary(diff: Diff) -> Iterator[Paragraph]:
     """The total, first of all."""
-    every = (*diff.programs, *diff.propagated, *diff.partitioned)
+    every: tuple[Compared, ...] = (*diff.programs, *diff.propagated, *diff.partitioned)
     yield from snapshot_text.comparisons(diff.snapshots, snapshot_text.OF_TWO)
     if diff.snapshots:
         pass  # Each is told in whole.
