@@ -7,6 +7,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax.lax import with_sharding_constraint as constrain
+from jax.sharding import AbstractMesh, AxisType
 
 from sdyscope.inspection import Inspection
 from tests.lint_cases import finds, program, spares
@@ -97,3 +98,42 @@ def a_product_that_sums_over_the_batch():
         return (batch.T @ batch) @ w
 
     return program(step, array((128, 128), None, "model"), array((64, 128), "data"))
+
+
+def sliced(mesh: AbstractMesh, hidden: tuple[Any, ...]) -> Inspection:
+    """A loop over layers under tensor parallelism, and a gradient of each."""
+
+    def put(*spec: Any) -> Any:
+        return on(*spec, mesh=mesh)
+
+    def loss(layers: Any, batch: Any) -> Any:
+        def layer(x: Any, p: Any) -> Any:
+            h = constrain(jnp.tanh(x @ p["w1"]), put(*hidden))
+            return constrain(x + h @ p["w2"], put("data")), None
+
+        y, _ = jax.lax.scan(layer, batch, layers)
+        return (y**2).mean()
+
+    def step(layers: Any, batch: Any) -> Any:
+        return jax.tree.map(lambda p, g: p - g, layers, jax.grad(loss)(layers, batch))
+
+    layers = {
+        "w1": array((4, 128, 512), None, None, "model", mesh=mesh),
+        "w2": array((4, 512, 128), None, "model", mesh=mesh),
+    }
+    return program(step, layers, array((512, 128), "data", mesh=mesh))
+
+
+SLICES = "tpu:v5e:2x2x2slices"
+
+
+@finds("slices-crossed-in-loop", "dot_general", compiled=True, hardware=SLICES)
+def the_model_crosses_slices():
+    mesh = AbstractMesh((2, 4), ("model", "data"), axis_types=(AxisType.Auto,) * 2)
+    return sliced(mesh, ("data", "model"))
+
+
+@spares("slices-crossed-in-loop", compiled=True, hardware=SLICES)
+def the_batch_crosses_slices():
+    mesh = AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    return sliced(mesh, ("data", "model"))

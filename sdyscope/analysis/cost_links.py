@@ -110,6 +110,23 @@ def axes_levels(
     return tuple(level for level in levels if level.size > 1)
 
 
+def dimensions_along(
+    axes: Iterable[AxisRef], mesh: Mesh, topology: Topology
+) -> frozenset[DimensionName] | None:
+    """The dimensions of the hardware that the devices along some axes are apart in.
+
+    Args:
+        axes: the axes of a collective.
+        mesh: the mesh; position i of its order is device i of the topology.
+        topology: where devices stand.
+
+    Returns:
+        None where the axes are no digits of a device's number.
+    """
+    parts = _parts(axes, mesh, topology)
+    return None if parts is None else frozenset(parts)
+
+
 #: (size, step) of the digits of a group along one dimension.
 _Parts: TypeAlias = dict[DimensionName, list[tuple[int, int]]]
 

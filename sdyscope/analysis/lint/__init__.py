@@ -23,6 +23,7 @@ from sdyscope.analysis.lint.named import named_axes
 from sdyscope.analysis.lint.rematerialization import REMATERIALIZATION_RULES
 from sdyscope.analysis.lint.rng import RNG_RULES
 from sdyscope.analysis.lint.rule import NotApplicable, Rule
+from sdyscope.analysis.lint.slices import SLICE_RULES
 from sdyscope.analysis.lint.subject import NO_LOGICAL, NOT_COMPILED, Lintable, Subject
 from sdyscope.analysis.lint.unexpected import UNEXPECTED_RULES
 from sdyscope.analysis.lint.unreduced import UNREDUCED_RULES
@@ -58,6 +59,7 @@ RULES: Mapping[str, Rule] = {
         *STORAGE_RULES,
         *REMATERIALIZATION_RULES,
         *LOOP_RULES,
+        *SLICE_RULES,
         *UNEXPECTED_RULES,
         *CALL_RULES,
         *RNG_RULES,
