@@ -311,6 +311,8 @@ def expected_index(
     placement: Placement, device: int, shape: Sequence[int]
 ) -> tuple[Extent, ...] | None:
     """The extents that a placement gives to the device at a position; None for nothing."""
+    if placement.device is None and placement.num_devices == 1:
+        device = 0  # On no mesh: whole on each device, as PRNG keys that are nowhere yet.
     if placement.device is None and device >= placement.num_devices:
         return None
     index = placement.index(device, shape)

@@ -158,6 +158,14 @@ def test_a_mesh_that_only_the_body_names_is_run_on():
     assert [shard.bytes for shard in result.shards] == [2 * 4 * 4] * 8
 
 
+def test_a_key_that_is_on_no_mesh_is_on_every_device():
+    mesh = jax.sharding.Mesh(np.array(DEVICES).reshape(4, 2), ("data", "model"))
+    x = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=on(mesh, "data"))
+    fun = jax.jit(lambda x, key: (x + jax.random.normal(key, x.shape), key))
+    ran = inspect(fun, x, jax.random.key(3), partitioners=("shardy",)).run(steps=1)
+    assert ran.passed
+
+
 def test_a_copy_that_was_never_reduced_is_found():
     def partial_sum(x):
         return x.sum(keepdims=True)
