@@ -65,3 +65,10 @@ export function template(id) {
 export function isolated(text, tag = "bdi") {
   return el(tag, {}, text);
 }
+
+/** Calls `work(more)` while nothing else is to do, until it says that it is done. */
+export function whileIdle(work) {
+  globalThis.requestIdleCallback?.((idle) => {
+    if (!work(() => idle.timeRemaining() > 1)) whileIdle(work);
+  });
+}

@@ -1,46 +1,99 @@
-// The module's text under each partitioner: folded, searched, each name linked to where it is used.
+// The module's text under each partitioner, as lowered and after propagation: folded, searched, each
+// name linked to where it is used.
 
-import { part, Table } from "./data.js";
-import { el } from "./dom.js";
+import { part } from "./data.js";
+import { el, whileIdle } from "./dom.js";
 import { count, partitionerName, whole } from "./format.js";
 import { valueDetails } from "./ir_details.js";
-import { Module } from "./ir_model.js";
+import { Text } from "./ir_lines.js";
 import { Tensors } from "./ir_tensors.js";
 import { TextPane } from "./ir_text.js";
 
 /** Milliseconds without a key after which the count is read out. */
 const QUIET = 600;
 
+/** The texts of a module, in order; the first is what the address says without a word. */
+const STAGES = ["lowered", "propagated"];
+
 export async function mount(_root, context) {
   const { data, slots, state, shared } = context;
   const tensors = new Tensors(await part("tensors"), shared);
-  const texts = data.modules.map((one) => new Text(one, shared, tensors));
+  const known = new Map();
   let text = null;
   let wanted = {};
   let matches = [];
   let matchSet = new Set();
   let again = false;
 
-  const buttons = data.modules.map((one, at) =>
-    el(
-      "button.segment",
-      {
-        type: "button",
-        on: {
-          click: () =>
-            state.set({ under: at ? one.partitioner : "", line: "", value: "", fold: "" }),
-        },
-      },
-      partitionerName(one.partitioner),
-      el("span.segment-count", {}, whole(texts[at].lineCount)),
-    ),
+  const partitioners = data.modules.map((one) => one.partitioner);
+  const stageButtons = STAGES.map((stage) =>
+    segment(stage[0].toUpperCase() + stage.slice(1), () => other({ at: stage })),
   );
+  const buttons = partitioners.map((name) =>
+    segment(partitionerName(name), () => other({ under: name })),
+  );
+  slots.stage.append(...stageButtons);
   slots.partitioner.append(...buttons);
   slots.partitioner.hidden = buttons.length < 2;
+
+  function segment(words, click) {
+    return el("button.segment", { type: "button", on: { click } }, words);
+  }
+
+  /** Shows another text at the same value, or at the one that is in sight. */
+  function other({ under = wanted.under, at = wanted.at }) {
+    if (under === wanted.under && at === wanted.at) return;
+    const patch = { under: under === partitioners[0] ? "" : under, at: at === STAGES[0] ? "" : at };
+    state.set({ ...patch, ...carried(), fold: "" });
+  }
+
+  /** What is looked at, by the name that it has in every text. */
+  function carried() {
+    const none = { value: "", line: "", of: "", near: "" };
+    if (!text) return { ...none, of: wanted.of };
+    const { definition, of } = wanted;
+    const chosen = definition >= 0 ? text.tensorNames(definition)[0] : of;
+    if (chosen) return { ...none, of: chosen };
+    if (definition >= 0) return none;
+    const from = wanted.line ?? pane.firstLine();
+    for (let line = from; line < Math.min(from + 80, text.lines.length); line += 1) {
+      const [name] = text.tensorNames(text.defined(line));
+      if (name) return { ...none, near: name };
+    }
+    return none;
+  }
+
+  /** The text that is wanted; a promise of it where it is not unpacked yet. */
+  function textOf(under, at) {
+    const key = `${at} ${under}`;
+    if (!known.has(key)) {
+      const about = {
+        partitioner: under,
+        stage: at,
+        isFirst: at === STAGES[0] && under === partitioners[0],
+      };
+      const read = (found) => {
+        const made =
+          found?.text === undefined ? missing(found) : new Text(found, about, shared, tensors);
+        known.set(key, made);
+        return made;
+      };
+      if (at === STAGES[0]) read(data.modules.find((one) => one.partitioner === under));
+      else known.set(key, part(`ir-propagated-${under}`).then(read));
+    }
+    return known.get(key);
+  }
+
+  /** Why there is no text. */
+  function missing(found) {
+    const said = context.report.unavailable.find((one) => one.stage === "propagated");
+    return { unavailable: found?.unavailable ?? said?.reason ?? "It was not propagated." };
+  }
 
   const pane = new TextPane({
     line: (line) => ({
       number: text.number(line),
+      isMore: text.isMore(line),
       text: text.module.lines[line],
       foldable: text.module.ends[line] > line,
       folded: wanted.folded.has(line),
@@ -48,6 +101,7 @@ export async function mount(_root, context) {
       current: line === wanted.line,
       match: matchSet.has(line),
       title: text.title(line),
+      marks: text.marks(line),
       place: wanted.places ? text.place(line) : null,
     }),
     definition: (line, number) => text.module.definition(line, number),
@@ -55,9 +109,9 @@ export async function mount(_root, context) {
     choose: (definition) => {
       const address = text.module.address(definition);
       const again = definition === wanted.definition;
-      state.set({ value: again ? "" : address }, { push: true });
+      state.set({ value: again ? "" : address, of: "", near: "" }, { push: true });
     },
-    toLine: (line) => state.set({ line: String(text.number(line)) }),
+    toLine: (line) => state.set({ line: String(text.number(line)), near: "" }),
     fold: (line) => fold(line),
   });
   slots.text.append(pane.root);
@@ -78,7 +132,6 @@ export async function mount(_root, context) {
     state.set({ places: slots.places.checked ? "" : "0" }),
   );
   slots.foldAll.addEventListener("click", () => foldAll());
-  globalThis.requestIdleCallback?.(() => text?.haystacks());
 
   function fold(line) {
     const folded = new Set(wanted.folded);
@@ -87,6 +140,7 @@ export async function mount(_root, context) {
   }
 
   function foldAll() {
+    if (!text) return;
     keepFolded(wanted.folded.size ? new Set() : new Set(text.functions));
   }
 
@@ -105,12 +159,12 @@ export async function mount(_root, context) {
       by > 0
         ? (matches.find((line) => line > now) ?? matches[0])
         : (matches.findLast((line) => line < now) ?? matches.at(-1));
-    state.set({ line: String(text.number(next)) });
+    state.set({ line: String(text.number(next)), near: "" });
   }
 
   let announcing = 0;
   function say() {
-    const lines = count(text.lineCount, "line");
+    const lines = [count(text.lineCount, "line"), ...text.changes].join(" · ");
     const at = matches.indexOf(wanted.line);
     const which = at >= 0 ? `${whole(at + 1)} of ` : "";
     slots.count.textContent = wanted.q ? `${which}${count(matches.length, "line")} found` : lines;
@@ -119,27 +173,55 @@ export async function mount(_root, context) {
     if (wanted.q) announcing = setTimeout(() => context.announce(slots.count.textContent), QUIET);
   }
 
-  function update({ under = "", q = "", line = "", value = "", fold: folds = "", places = "" }) {
-    const before = wanted;
-    const found = Math.max(
-      0,
-      data.modules.findIndex((one) => one.partitioner === under),
-    );
-    const fresh = text !== texts[found];
-    text = texts[found];
-    buttons.forEach((button, at) => {
-      button.setAttribute("aria-pressed", String(at === found));
+  function update(params) {
+    const under = partitioners.includes(params.under) ? params.under : partitioners[0];
+    const at = STAGES.includes(params.at) ? params.at : STAGES[0];
+    press(buttons, partitioners.indexOf(under));
+    press(stageButtons, STAGES.indexOf(at));
+    const found = textOf(under, at);
+    if (found instanceof Promise) {
+      slots.count.textContent = "Reading …";
+      found.then(() => context.state.view === "ir" && update(context.state.params));
+      return;
+    }
+    const why = found.unavailable ? el("p.missing", { dir: "auto" }, found.unavailable) : null;
+    if (slots.text.firstChild !== pane.root || why) slots.text.replaceChildren(why ?? pane.root);
+    if (why) {
+      text = null;
+      matches = [];
+      wanted = { under, at, of: params.of ?? "", folded: new Set() };
+      slots.count.textContent = "";
+      showDetails();
+    } else show(found, under, at, params);
+  }
+
+  function press(those, pressed) {
+    those.forEach((button, at) => {
+      button.setAttribute("aria-pressed", String(at === pressed));
     });
+  }
+
+  function show(found, under, stage, params) {
+    const { q = "", line = "", value = "", of = "", near = "", places = "" } = params;
+    const { fold: folds = "" } = params;
+    const before = wanted;
+    const fresh = text !== found;
+    text = found;
+    if (fresh) whileIdle((more) => found.prepare(more));
     if (slots.search.value !== q) slots.search.value = q;
     slots.places.checked = places !== "0";
     slots.foldAll.textContent = folds ? "Unfold all" : "Fold all";
-    const definition = value ? text.module.find(value) : -1;
+    const definition = value ? text.module.find(value) : of ? text.definitionOf(of) : -1;
+    const shown = definition < 0 && near ? text.definitionOf(near) : definition;
     const number = Number(line);
     wanted = {
+      under,
+      at: stage,
       q: q.trim(),
-      line: number ? text.at(number) : definition >= 0 ? text.module.definedAt[definition] : null,
+      line: number ? text.at(number) : shown >= 0 ? text.module.definedAt[shown] : null,
       definition,
-      value,
+      value: value || of,
+      of,
       places: places !== "0",
       folds,
       folded: new Set(
@@ -167,22 +249,29 @@ export async function mount(_root, context) {
     }
     pane.show(text.module.visible(wanted.folded), { widest: text.widest, digits: text.digits });
     if (goal !== null) pane.reveal(goal);
-    if (fresh || value !== before.value) showDetails();
+    if (fresh || wanted.value !== before.value) showDetails();
     say();
   }
 
+  /** What is said of a value that is not in the text. */
+  function nothing(value) {
+    return wanted.at === STAGES[0]
+      ? `No value of this module is called ${value}.`
+      : `${value} is not in the module any more: it was folded away, or never had a sharding.`;
+  }
+
   function showDetails() {
-    const { definition, value } = wanted;
+    const { definition, value = "" } = wanted;
     slots.details.hidden = !value;
     slots.split.dataset.open = String(Boolean(value));
     if (!value) return;
     const close = () => {
-      state.set({ value: "" }, { push: true });
+      state.set({ value: "", of: "" }, { push: true });
       pane.element.focus();
     };
     slots.details.replaceChildren(
       definition < 0
-        ? el("p.missing", { dir: "auto" }, `No value of this module is called ${value}.`)
+        ? el("p.missing", { dir: "auto" }, nothing(value))
         : valueDetails(text, definition, { ...context, tensors, close }),
     );
     slots.details.scrollTop = 0;
@@ -199,128 +288,12 @@ export async function mount(_root, context) {
       { keys: "n", words: "Next match", run: () => step(1) },
       { keys: "N", words: "Last match", run: () => step(-1) },
       { keys: "z", words: "Fold or unfold all", run: foldAll },
-      { keys: "Escape", words: "Close the details", run: () => state.set({ value: "" }) },
+      {
+        keys: "p",
+        words: "As lowered, or after propagation",
+        run: () => other({ at: STAGES[1 - STAGES.indexOf(wanted.at)] }),
+      },
+      { keys: "Escape", words: "Close the details", run: () => state.set({ value: "", of: "" }) },
     ],
   };
-}
-
-/** A module's text, read when it is first shown. */
-class Text {
-  constructor(data, shared, tensors) {
-    this.data = data;
-    this.shared = shared;
-    this.tensors = tensors;
-    this.partitioner = data.partitioner;
-    this.lines = data.text.split("\n");
-    const wrapped = new Uint8Array(this.lines.length);
-    let at = 0;
-    for (const step of data.wrapped) {
-      at += step;
-      wrapped[at] = 1;
-    }
-    this.numbers = new Int32Array(this.lines.length);
-    this.starts = [];
-    for (let line = 0; line < this.lines.length; line += 1) {
-      if (!wrapped[line]) this.starts.push(line);
-      this.numbers[line] = wrapped[line] ? -this.starts.length : this.starts.length;
-    }
-    this.table = new Table({
-      rows: this.lines.length,
-      columns: { source: data.sources, scope: data.scopes, tensor: data.tensors },
-    });
-    this.read = null;
-  }
-
-  /** How many lines the module has as the compiler writes it. */
-  get lineCount() {
-    return this.starts.length;
-  }
-
-  get module() {
-    this.read ??= new Module(this.lines);
-    return this.read;
-  }
-
-  get widest() {
-    this.most ??= this.lines.reduce((most, line) => Math.max(most, line.length), 0);
-    return this.most;
-  }
-
-  get digits() {
-    return String(this.starts.length).length;
-  }
-
-  /** The lines that functions begin at, where they can be folded. */
-  get functions() {
-    const found = [];
-    const { ends, functions } = this.module;
-    for (let line = 0; line < ends.length; line += 1) {
-      if (ends[line] <= line || functions[line] < 0) continue;
-      found.push(line);
-      line = ends[line];
-    }
-    return found;
-  }
-
-  /** The number of a line in the module as it is written. */
-  number(line) {
-    return Math.abs(this.numbers[line] ?? 0);
-  }
-
-  /** The line with a number. */
-  at(number) {
-    return this.starts[Math.min(Math.max(number, 1), this.starts.length) - 1];
-  }
-
-  /** Where a line comes from, and its scope. */
-  title(line) {
-    const source = this.shared.source(this.table.get("source", line));
-    return [this.table.get("scope", line), source].filter(Boolean).join("\n");
-  }
-
-  /** The row of the tensors that a definition is; -1 for none. */
-  row(definition) {
-    const line = this.module.definedAt[definition];
-    const named = this.table.get("tensor", line);
-    const own = this.module.names[definition];
-    const isArgument = !this.lines[line].trimStart().startsWith(own);
-    if (isArgument || named === "=") return this.tensors.row(this.module.address(definition));
-    return this.tensors.row(named);
-  }
-
-  /** Where the value that a line defines is in the end, in few words. */
-  place(line) {
-    const { firstToken, tokens, definedAt, names } = this.module;
-    const definition = tokens[firstToken[line]];
-    if (definition === undefined || definition < 0 || definedAt[definition] !== line) return null;
-    if (!this.lines[line].trimStart().startsWith(names[definition])) return null;
-    return this.tensors.place(this.row(definition), this.partitioner);
-  }
-
-  /** The line with a number at which its region opens: the last piece of a long one. */
-  foldAt(number) {
-    let line = this.at(number);
-    while (this.module.ends[line] <= line && this.number(line + 1) === this.number(line)) line += 1;
-    return line;
-  }
-
-  /** What a search looks at, of each line as it is written. */
-  haystacks() {
-    this.hay ??= this.starts.map((line, at) => {
-      const text = this.lines.slice(line, this.starts[at + 1]).join("\n");
-      return `${text}\n${this.title(line)}`.toLowerCase();
-    });
-    return this.hay;
-  }
-
-  /** The lines that have all words of a query. */
-  search(query) {
-    const words = query.toLowerCase().split(/\s+/).filter(Boolean);
-    if (!words.length) return [];
-    const found = [];
-    this.haystacks().forEach((text, at) => {
-      if (words.every((word) => text.includes(word))) found.push(this.starts[at]);
-    });
-    return found;
-  }
 }

@@ -18,6 +18,8 @@ export function valueDetails(text, definition, context) {
   const place = tensors.place(row, text.partitioner);
   const source = shared.source(text.table.get("source", line));
   const within = shared.sourceFunction(text.table.get("source", line));
+  const [name] = text.tensorNames(definition);
+  const lowered = text.stage === "lowered";
   const facts = [
     ["defined in", lineLink(text, line, state)],
     ["scope", text.table.get("scope", line)],
@@ -36,6 +38,16 @@ export function valueDetails(text, definition, context) {
     [
       `ends under ${partitionerName(text.partitioner)}`,
       place && [spec(place.short), el("span.muted", {}, " ", coloured(place.words ?? ""))],
+    ],
+    [
+      lowered ? "after propagation" : "as lowered",
+      name &&
+        link(
+          state,
+          "ir",
+          { under: state.params.under, at: lowered ? "propagated" : "", of: name },
+          "the same value there",
+        ),
     ],
   ];
   const uses = module.uses(definition);

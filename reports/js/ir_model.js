@@ -158,3 +158,32 @@ export function tokens(text) {
   if (from < text.length) found.push(["", text.slice(from)]);
   return found;
 }
+
+/**
+ * The pieces of a line by what is marked in it, in order.
+ *
+ * @param {Array} pieces as `tokens` makes them.
+ * @param {Array} marks `[from, to, change, from, ...]`, in characters, in order.
+ * @returns {object[]} `{change, pieces}`; no change where nothing is marked.
+ */
+export function marked(pieces, marks) {
+  const found = [{ change: "", pieces: [] }];
+  const cuts = [];
+  for (let at = 0; at < marks.length; at += 3) {
+    cuts.push([marks[at], marks[at + 2]], [marks[at + 1], ""]);
+  }
+  let from = 0;
+  for (const [kind, words] of pieces) {
+    let rest = words;
+    while (cuts.length && cuts[0][0] < from + rest.length) {
+      const [at, change] = cuts.shift();
+      if (at > from) found.at(-1).pieces.push([kind, rest.slice(0, at - from)]);
+      rest = rest.slice(at - from);
+      from = at;
+      found.push({ change, pieces: [] });
+    }
+    found.at(-1).pieces.push([kind, rest]);
+    from += rest.length;
+  }
+  return found.filter((one) => one.pieces.length);
+}

@@ -2,7 +2,7 @@
 
 import { el } from "./dom.js";
 import { whole } from "./format.js";
-import { tokens } from "./ir_model.js";
+import { marked, tokens } from "./ir_model.js";
 import { spec } from "./spec.js";
 
 /** Lines drawn above and below what is in sight. */
@@ -13,6 +13,12 @@ const PRINTED = 2000;
 
 /** Room for where a value ends, in characters. */
 const PLACE = 48;
+
+/** What is said where one points at a sharding. */
+const CHANGES = {
+  added: "Propagation added this sharding.",
+  changed: "Something else was written here before propagation.",
+};
 
 export class TextPane {
   /**
@@ -147,7 +153,7 @@ export class TextPane {
     return el(
       "div.ir-line",
       { data, title: known.title, style: { transform: `translateY(${at * this.height}px)` } },
-      el("span.ir-gutter", { "aria-hidden": "true" }, whole(known.number)),
+      el("span.ir-gutter", { "aria-hidden": "true" }, known.isMore ? "" : whole(known.number)),
       known.foldable
         ? el(
             "button.ir-fold",
@@ -160,7 +166,7 @@ export class TextPane {
             "",
           )
         : el("span.ir-fold", { "aria-hidden": "true" }),
-      el("code", { dir: "ltr" }, this.#code(known.text, line)),
+      el("code", { dir: "ltr" }, this.#code(known.text, line, known.marks)),
       known.folded ? el("span.ir-folded", {}, `… ${whole(known.hidden)} lines }`) : null,
       known.place
         ? el("span.ir-place", { "aria-hidden": "true" }, "→ ", spec(known.place.short, "span"))
@@ -168,18 +174,23 @@ export class TextPane {
     );
   }
 
-  #code(text, line) {
+  #code(text, line, marks = []) {
     const chosen = this.options.chosen();
     let number = 0;
-    return tokens(text).map(([kind, piece]) => {
-      if (kind !== "value") return kind ? el(`span.ir-${kind}`, {}, piece) : piece;
+    const piece = ([kind, words]) => {
+      if (kind !== "value") return kind ? el(`span.ir-${kind}`, {}, words) : words;
       const definition = this.options.definition(line, number);
       number += 1;
-      if (definition < 0) return el("span.ir-value", {}, piece);
+      if (definition < 0) return el("span.ir-value", {}, words);
       const data = { value: String(definition) };
       if (definition === chosen) data.chosen = "";
-      return el("span.ir-value", { data }, piece);
-    });
+      return el("span.ir-value", { data }, words);
+    };
+    return marked(tokens(text), marks).map(({ change, pieces }) =>
+      change
+        ? el("mark.ir-change", { data: { change }, title: CHANGES[change] }, pieces.map(piece))
+        : pieces.map(piece),
+    );
   }
 
   #clicked(event) {

@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sdyscope.annotations import num_partitions
@@ -26,6 +27,7 @@ from sdyscope.stages.aligned_values import aligned_values
 from sdyscope.stages.hlo_order import inline_named
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.passes import propagation_passes, run
+from sdyscope.stages.propagated_text import propagated_text
 from sdyscope.stages.propagation_steps import (
     UNREAD,
     DataFlow,
@@ -95,6 +97,7 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
         steps=steps_of(after, flow),
         counts=counts,
         notes=(*doubts, *notes, *more),
+        read_text=partial(propagated_text, module),
     )
 
 

@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,6 +30,7 @@ from sdyscope.stages.align import Alignment, align
 from sdyscope.stages.aligned_values import aligned_values
 from sdyscope.stages.hlo_shardings import restore_shardings
 from sdyscope.stages.lower import LoweredModule
+from sdyscope.stages.propagated_text import propagated_text
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.stages.tags import sids, tag
 from sdyscope.tiling import TupleSharding
@@ -73,7 +75,7 @@ def propagated_by_xla(
     chosen = partitioner or lowered.partitioner or _found(lowered)
     count = max(lowered.num_devices, num_partitions(graph))
     if count == 1:
-        return _one_partition(graph, chosen)
+        return _one_partition(lowered, graph, chosen)
     if count > xla_child.LARGEST:
         raise CompilerError(
             f"XLA compiles for at most {xla_child.LARGEST:,} CPU devices, and the program has "
@@ -87,7 +89,7 @@ def propagated_by_xla(
             hint="Use --partitioner shardy, and give custom_partitioning a sharding_rule.",
         )
     dump = xla_dump(tag(lowered.module, graph), graph, chosen, count)
-    after = read_dump(dump, chosen, lowered.context)
+    after, module = read_dump(dump, chosen, lowered.context)
     values, counts, notes = aligned_values(align(graph, after), graph, after, count)
     if lowered.platforms and "cpu" not in lowered.platforms:
         notes = (
@@ -105,6 +107,7 @@ def propagated_by_xla(
         values=values,
         counts=counts,
         notes=notes,
+        read_text=partial(propagated_text, module),
     )
 
 
@@ -112,7 +115,7 @@ def _found(lowered: LoweredModule) -> Partitioner:
     return "gspmd" if lowered.found == "gspmd" else "shardy"
 
 
-def _one_partition(graph: OpGraph, partitioner: Partitioner) -> Propagated:
+def _one_partition(lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner) -> Propagated:
     """XLA has nothing to propagate for one device, and every value is whole on it."""
     found: dict[ValueId, list[ValueId | None]] = {
         (op.id, result): [(op.id, result)] for op in graph.ops for result in range(len(op.types))
@@ -126,6 +129,7 @@ def _one_partition(graph: OpGraph, partitioner: Partitioner) -> Propagated:
         values=values,
         counts=counts,
         notes=notes,
+        read_text=partial(lowered.text, debug_info=False),
     )
 
 
@@ -238,8 +242,8 @@ def _how_it_ended(status: int, log: str) -> str:
     return f"XLA's compiler could not be run (status {status}): {why or last or 'no message'}."
 
 
-def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> OpGraph:
-    """The op graph of a dumped module; HLO is turned into StableHLO by XLA.
+def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> tuple[OpGraph, Any]:
+    """The op graph of a dumped module, and its ``ir.Module``; HLO is turned into StableHLO by XLA.
 
     Raises:
         CompilerError: XLA can't read or turn what it wrote.
@@ -247,12 +251,15 @@ def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> OpGraph:
     with captured_stderr():
         try:
             if partitioner == "shardy":
-                return build(compat.ir.Module.parse(dump.text, context))
+                module = compat.ir.Module.parse(dump.text, context)
+                return build(module), module
             hlo = compat.hlo.hlo_module_from_text(dump.text)
             bytecode = compat.hlo_to_stablehlo(hlo.as_serialized_hlo_module_proto())
             module = compat.ir.Module.parse(bytecode, context)
             graph = build(module)
-            return build(module) if restore_shardings(module, graph, dump.text) else graph
+            if restore_shardings(module, graph, dump.text):
+                graph = build(module)
+            return graph, module
         except Exception as error:  # MLIRError or XlaRuntimeError, by several names
             raise CompilerError(
                 f"XLA's own dump can't be read: {_first_sentence(str(error))}"

@@ -1,10 +1,16 @@
-"""The modules' text in the browser: folded, searched, each name linked."""
+"""The modules' text in the browser: folded, searched, each name linked, before and after."""
 
 import re
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
-from sdyscope.views.report_ir import WIDTH, broken, elided
+from sdyscope.inspection import inspect
+from sdyscope.views import report, report_ir
+from sdyscope.views.report_columns import Pool
+from sdyscope.views.report_ir_text import WIDTH, Line, broken, elided, text_part
 
 pytestmark = pytest.mark.compiles
 
@@ -112,10 +118,8 @@ def test_what_is_not_there_is_said(open_page, differing):
 
 def test_large_constants_are_left_out():
     text = f'%c = stablehlo.constant dense<"0x{"0F" * 500}"> : tensor<500xi8>'
-    short, number = elided(text)
-    assert number == 1
-    assert short == "%c = stablehlo.constant dense</* 1,004 characters */> : tensor<500xi8>"
-    assert elided("dense<[1, 2]>") == ("dense<[1, 2]>", 0)
+    assert elided(text) == "%c = stablehlo.constant dense</* 1,004 characters */> : tensor<500xi8>"
+    assert elided("dense<[1, 2]>") == "dense<[1, 2]>"
 
 
 def test_broken_lines_are_the_same_tokens(differing):
@@ -126,8 +130,132 @@ def test_broken_lines_are_the_same_tokens(differing):
             assert len(pieces) == 1 or max(map(len, pieces)) < max(2 * WIDTH, len(line))
 
 
+def test_a_sharding_stays_in_one_piece(differing):
+    for partitioner in ("shardy", "gspmd"):
+        written = re.compile(r"sdy\.sharding = #sdy[^}]*|mhlo\.sharding = \"[^\"]*\"")
+        for line in differing.inspection.propagated(partitioner).text.splitlines():
+            pieces = list(broken(line))
+            for sharding in written.findall(line):
+                assert any(sharding in piece for piece in pieces), line
+            assert len(pieces) == 1 or max(map(len, pieces)) < max(2 * WIDTH, len(line))
+
+
+@pytest.mark.parametrize("under", ["shardy", "gspmd"])
+def test_the_text_after_propagation_is_the_compilers(open_page, differing, under):
+    page = open_page(differing.html, f"#ir?under={under}&at=propagated")
+    page.wait_for_selector(".ir-line")
+    lines = differing.inspection.propagated(under).text.splitlines()
+    mark = "sdy.sharding = #sdy.sharding_per_value" if under == "shardy" else "mhlo.sharding = "
+    ops = [line for line in lines if re.match(r" +%[\w.$-]+(:\d+)? = ", line)]
+    # Nothing is constrained inside: all that stands on an op there, propagation added.
+    added = sum(mark in line for line in ops)
+    assert page.inner_text("[data-slot=count]") == (
+        f"{len(lines):,} lines · + {added:,} shardings added"
+    )
+    page.fill("[data-slot=search]", "stablehlo.gather")
+    page.wait_for_selector(".ir-line[data-match]")
+    marked = page.locator(".ir-change").first
+    assert marked.inner_text().startswith(mark)
+    assert marked.get_attribute("title") == "Propagation added this sharding."
+
+
+def test_the_lowered_text_has_no_marks(ir):
+    assert "added" not in ir.inner_text("[data-slot=count]")
+    assert ir.locator(".ir-change").count() == 0
+
+
+def test_a_value_stays_chosen_in_the_other_text(open_page, differing):
+    """Its name is another one there, and so is the line."""
+    page = open_page(differing.html, "#ir?under=gspmd&q=stablehlo.gather")
+    page.wait_for_selector(".ir-line[data-match]")
+    page.locator(".ir-line[data-match] [data-value]").first.click()
+    page.wait_for_selector(".details")
+    name = page.inner_text(".details-name")
+    tensor = page.locator(".details .pairs a", has_text="embed").inner_text()
+    page.click("[data-slot=stage] >> text=Propagated")
+    page.wait_for_selector(".ir-change")
+    assert "stablehlo.gather" in page.inner_text(".ir-line[data-current]")
+    assert page.locator(".details .pairs a", has_text="embed").inner_text() == tensor
+    there = page.inner_text(".details-name")
+    assert there != name
+    page.click("[data-slot=partitioner] >> text=Shardy")
+    page.wait_for_selector(".ir-change >> text=sdy.sharding")
+    assert "stablehlo.gather" in page.inner_text(".ir-line[data-current]")
+    page.click("[data-slot=partitioner] >> text=GSPMD")
+    page.click(".details >> text=the same value there")
+    assert page.inner_text(".details-name") == name
+    assert "at=" not in page.evaluate("location.hash")
+
+
+def test_the_line_in_sight_stays_in_sight_in_the_other_text(ir):
+    ir.evaluate("location.hash = '#ir?q=layer1+rsqrt'")
+    ir.keyboard.press("n")
+    scope = ir.locator(".ir-line[data-current]").first.get_attribute("title")
+    ir.keyboard.press("p")
+    ir.wait_for_selector(".ir-change")
+    there = ir.locator(".ir-line[data-current]").first
+    assert there.get_attribute("title") == scope
+    assert "stablehlo.rsqrt" in there.inner_text()
+
+
+def test_what_is_gone_after_propagation_is_said(open_page, differing):
+    inspection = differing.inspection
+    gone = next(
+        one.id for one in inspection.propagated("shardy").values.values() if one.fate == "folded"
+    )
+    name = inspection.graph("shardy").ops[gone[0]].name
+    page = open_page(differing.html, f"#ir?at=propagated&of={name.replace('%', '%25')}")
+    assert f"{name} is not in the module any more" in page.inner_text(".missing:not([hidden])")
+
+
+@pytest.mark.parametrize("under", ["shardy", "gspmd"])
+def test_a_sharding_that_propagation_filled_in_is_marked_as_changed(under):
+    mesh = AbstractMesh((4, 2), ("a", "b"))
+    asked = jax.ShapeDtypeStruct(
+        (8, 8), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("a"))
+    )
+    open_spec = PartitionSpec(PartitionSpec.UNCONSTRAINED, "b")
+
+    def step(x):
+        y = jax.lax.with_sharding_constraint(jnp.sin(x), NamedSharding(mesh, open_spec))
+        return jnp.cos(y)
+
+    inspection = inspect(jax.jit(step), asked, partitioners=(under,))
+    made = report.document(inspection, "step", compiled=False)
+    found = report_ir.later(made, Pool(inspection.meshes, 8), inspection)[f"ir-propagated-{under}"]
+    assert found["counts"]["changed"] == 1
+    lines = found["text"].split("\n")
+    marks = found["marks"]
+    each = (
+        [marks["distinct"][code] for code in marks["codes"]]
+        if "codes" in marks
+        else (marks["values"])
+    )
+    changed = [
+        line[mark[0] : mark[1]] for line, mark in zip(lines, each, strict=True) if "changed" in mark
+    ]
+    whole = {"shardy": '<@mesh, [{"a"}, {"b"}]>', "gspmd": 'mhlo.sharding = "{devices=[4,2]<=[8]}"'}
+    assert changed == [whole[under]]
+
+
+def test_marks_are_where_a_broken_line_has_them():
+    line = f"    %0 = stablehlo.add {', '.join(f'%long_name_{n}' for n in range(12))} " + (
+        '{sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}]>]>} : tensor<4xf32>'
+    )
+    found = text_part(Pool({}, 1), [Line(line, changes=("added",))])
+    lines = found["text"].split("\n")
+    assert len(lines) > 1
+    marks = [
+        text[mark[0] : mark[1]]
+        for text, mark in zip(lines, found["marks"]["values"], strict=True)
+        if mark
+    ]
+    assert marks == ['sdy.sharding = #sdy.sharding_per_value<[<@mesh, [{"a"}]>]>']
+
+
 @pytest.mark.parametrize("dark", [False, True])
-def test_accessible(open_page, differing, violations, dark):
-    page = open_page(differing.html, "#ir?value=%2523", dark=dark)
+@pytest.mark.parametrize("where", ["#ir?value=%2523", "#ir?at=propagated&of=%2523"])
+def test_accessible(open_page, differing, violations, where, dark):
+    page = open_page(differing.html, where, dark=dark)
     page.wait_for_selector(".details")
     assert violations(page) == []

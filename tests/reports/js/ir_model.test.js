@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Module, tokens } from "../../../reports/js/ir_model.js";
+import { Module, marked, tokens } from "../../../reports/js/ir_model.js";
 
 const TEXT = `module @jit_f {
   func.func public @main(%arg0: tensor<4xf32>,
@@ -103,4 +103,26 @@ test("tokens are the text again, whatever it is", () => {
       ["symbol", "@g"],
     ],
   );
+});
+
+test("what is marked is cut out of the tokens, and nothing is lost", () => {
+  const text =
+    '%0 = stablehlo.add %a {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>} : tensor<4xf32>';
+  const from = text.indexOf("sdy.sharding =");
+  const to = text.indexOf("} : tensor");
+  const found = marked(tokens(text), [from, to, "added"]);
+  const words = ({ pieces }) => pieces.map(([, piece]) => piece).join("");
+  assert.deepEqual(
+    found.map(({ change }) => change),
+    ["", "added", ""],
+  );
+  assert.equal(words(found[1]), 'sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>');
+  assert.equal(found.map(words).join(""), text);
+  const twice = marked(tokens(text), [0, 2, "added", from, to, "changed"]);
+  assert.deepEqual(
+    twice.map(({ change }) => change),
+    ["added", "", "changed", ""],
+  );
+  assert.equal(twice.map(words).join(""), text);
+  assert.deepEqual(marked(tokens(text), []), [{ change: "", pieces: tokens(text) }]);
 });

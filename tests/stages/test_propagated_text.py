@@ -1,0 +1,38 @@
+"""The text of a propagated module: the shardings of its graph, and nothing besides."""
+
+import pytest
+
+from sdyscope.graph import build
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.targets import resolve
+
+
+@pytest.fixture(scope="module")
+def mlp():
+    return Inspection(resolve("mlp"))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_it_is_the_module_of_the_graph(mlp, partitioner):
+    found = mlp.propagated(partitioner)
+    graph = build(compat.ir.Module.parse(found.text, mlp.lowered[partitioner].context))
+    kept = [(op.kind, op.name, op.types, op.shardings) for op in found.graph.ops]
+    assert [(op.kind, op.name, op.types, op.shardings) for op in graph.ops] == kept
+    assert any(any(op.shardings) for op in graph.ops if not op.is_argument)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_steps_origins_rules_and_tags_are_left_out(mlp, partitioner):
+    text = mlp.propagated(partitioner).text
+    for written in ("propagation_edges", "sharding_origin", "sharding_rule", "sid", "loc("):
+        assert written not in text
+
+
+def test_propagating_again_is_not_disturbed(mlp):
+    found = mlp.propagated("shardy")
+    steps = len(found.steps)
+    assert found.text == found.text
+    assert len(found.steps) == steps > 0
