@@ -272,6 +272,18 @@ def test_the_mesh_and_the_settings_of_a_target(project, outcome):
     assert found.checks[0].words.endswith("comparisons")
 
 
+def test_mappings_of_a_mesh_configuration_are_looked_at(project, outcome):
+    pytest.importorskip("haliax")
+    folder = project(
+        '[tool.sdyscope.targets.step]\ntarget = "levanter-gpt2"\ncheck = false\n'
+        'compile = false\nmesh-config = "mesh.toml"\ndevices = 8'
+    )
+    mapping = '[mesh]\naxes = {model = 2}\nparam_mapping = {embde = "data"}\n'
+    (folder / "mesh.toml").write_text(mapping)
+    rules = {one.finding.rule: one.finding for one in outcome().found}
+    assert "'embde' of param_mapping" in rules["logical-axis-unused"].message
+
+
 @pytest.mark.parametrize(
     ("targets", "words", "said"),
     [
