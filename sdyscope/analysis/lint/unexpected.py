@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sdyscope.analysis.collective_totals import Collective, Part
 from sdyscope.analysis.lint.batch import batches
@@ -67,6 +67,14 @@ def _axes(one: Collective) -> frozenset[str]:
     return frozenset(axis.name for axis in one.axes or ())
 
 
+def _explained(
+    subject: Subject, is_candidate: Callable[[Collective], bool]
+) -> Iterator[Collective]:
+    """Some collectives with their origins, which are only looked for where there are such."""
+    if any(map(is_candidate, subject.collectives.collectives)):
+        yield from filter(is_candidate, subject.explained_collectives.collectives)
+
+
 # --- Parameters that are gathered -----------------------------------------------------------------
 
 
@@ -80,9 +88,11 @@ def _gathered(subject: Subject) -> Iterator[Finding]:
     }
     found: dict[tuple[str, tuple[str, ...]], list[tuple[Collective, Part]]] = {}
     by_name: dict[str, Placed] = {}
-    for one in subject.explained_collectives.collectives:
-        if one.kind != "all-gather" or not one.axes or _axes(one) & batch_axes:
-            continue
+
+    def is_candidate(one: Collective) -> bool:
+        return one.kind == "all-gather" and bool(one.axes) and not _axes(one) & batch_axes
+
+    for one in _explained(subject, is_candidate):
         for part in one.parts:
             argument = _moved(subject, part, arguments)
             if argument is not None and _is_whole(argument, one, part, subject):
@@ -230,9 +240,17 @@ def _lost(subject: Subject) -> Iterator[Finding]:
     batch_axes = _batch_axes(subject, leading=True)
     is_batch = {one.name for one in batches(subject)}
     found: dict[object, list[tuple[Collective, Part]]] = {}
-    for one in subject.explained_collectives.collectives:
+
+    def is_candidate(one: Collective) -> bool:
         if one.kind not in ("all-reduce", "reduce-scatter") or not _axes(one) & batch_axes:
-            continue
+            return False
+        # A loss is a scalar, and summed in every train step.
+        return any(
+            part.phase != "backward" and any(leaf.dimensions for leaf in part.shape.leaves)
+            for part in one.parts
+        )
+
+    for one in _explained(subject, is_candidate):
         for part in one.parts:
             if part.phase != "backward" and _is_lost(part, batch_axes, is_batch):
                 key = part.source or (part.scope, part.primitive)
