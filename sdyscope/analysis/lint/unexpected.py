@@ -97,7 +97,7 @@ def _gathered(subject: Subject) -> Iterator[Finding]:
             argument = _moved(subject, part, arguments)
             if argument is not None and _is_whole(argument, one, part, subject):
                 by_name[argument.name] = argument
-                key = (argument.name, tuple(axis.name for axis in one.axes))
+                key = (argument.name, tuple(axis.name for axis in one.axes or ()))
                 found.setdefault(key, []).append((one, part))
     for (name, axes), gathers in found.items():
         yield _gathered_finding(subject, by_name[name], axes, gathers)
