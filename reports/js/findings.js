@@ -22,6 +22,7 @@ export function mount(_root, { data, slots, state, shared }) {
     );
   });
   slots.severity.append(...buttons);
+  slots.toolbar.hidden = !data.findings.length;
 
   function update({ severity = "", rule = "" }) {
     for (const button of buttons) {
@@ -33,11 +34,42 @@ export function mount(_root, { data, slots, state, shared }) {
     slots.count.textContent = `${shown.length} of ${count(data.findings.length, "finding")}`;
     slots.list.replaceChildren(...groups(shown, shared, state), ...remade(data, severity));
     if (!slots.list.childElementCount) {
-      const none = data.findings.length ? "No finding is of this kind." : "Nothing was found.";
-      slots.list.append(el("p.missing", {}, none));
+      slots.list.append(nothing(data));
     }
+    slots.list.append(...notRun(data));
   }
   return { update };
+}
+
+/** What stands where nothing was found. */
+function nothing(data) {
+  if (data.findings.length) return el("p.missing", {}, "No finding is of this kind.");
+  const looked = count(data.rules - new Set(data.notRun.map((one) => one.rule)).size, "rule");
+  return el(
+    "div.findings-none",
+    {},
+    el("p", {}, el("span.verdict", { data: { tone: "good" } }, "✓ "), "Nothing was found."),
+    el("p.muted", {}, `${looked} looked for what is wrong or worth a look.`),
+  );
+}
+
+/** The rules that could not be run, and why. */
+function notRun(data) {
+  if (!data.notRun.length) return [];
+  const reasons = new Map();
+  for (const { rule, reason } of data.notRun) {
+    if (!reasons.has(reason)) reasons.set(reason, new Set());
+    reasons.get(reason).add(rule);
+  }
+  return [...reasons].map(([reason, rules]) =>
+    el(
+      "p.findings-not-run",
+      { dir: "auto" },
+      `Not run: `,
+      el("code", {}, [...rules].join(", ")),
+      `. ${reason}`,
+    ),
+  );
 }
 
 function groups(findings, shared, state) {

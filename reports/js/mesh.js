@@ -20,6 +20,10 @@ const GAP = 2;
 const BESIDE = 26;
 const ABOVE = 24;
 
+/** Room for a character of a name, and between two names. */
+const CHARACTER = 7;
+const BETWEEN = 12;
+
 /** The device at each position of a mesh, as a function of the position. */
 export function deviceOrder(mesh) {
   const { order } = mesh;
@@ -55,13 +59,15 @@ export function coordinates(mesh, position) {
 }
 
 /**
- * The picture of a mesh.
+ * The picture of a mesh. An axis of size one splits nothing, and is not drawn.
  *
  * @param {object} mesh `{axes, devices, order}`.
  * @param {object} [room] the width and height to keep to, in pixels.
  */
 export function meshPicture(mesh, { width = 340, height = 190 } = {}) {
-  const axes = Object.entries(mesh.axes);
+  const all = Object.entries(mesh.axes);
+  const several = all.filter(([, length]) => length > 1);
+  const axes = several.length ? several : all.slice(-1);
   const columns = axes.at(-1) ?? ["", 1];
   const rows = axes.at(-2) ?? ["", 1];
   const before = axes.slice(0, -2);
@@ -78,7 +84,7 @@ export function meshPicture(mesh, { width = 340, height = 190 } = {}) {
       viewBox: `0 0 ${wide} ${tall}`,
       width: wide,
       role: "img",
-      "aria-label": `Mesh of ${whole(mesh.devices)} devices: ${axes
+      "aria-label": `Mesh of ${whole(mesh.devices)} devices: ${all
         .map(([name, length]) => `${name} ${length}`)
         .join(" by ")}`,
     },
@@ -89,7 +95,14 @@ export function meshPicture(mesh, { width = 340, height = 190 } = {}) {
 /** Every device, in a panel for each index of the axes before the last two. */
 function panelsPicture(plan) {
   const { mesh, columns, rows, before, panels, wrapped, across, down, width, height } = plan;
-  const perLine = Math.min(panels, 4);
+  const perPanel = rows[1] * columns[1];
+  const titles = Array.from({ length: panels > 1 ? panels : 0 }, (_, panel) => {
+    const at = coordinates(mesh, panel * perPanel);
+    return before.map(([name]) => `${name} ${at[name]}`).join(", ");
+  });
+  const words = [...titles, `${columns[0]} ${columns[1]}`].map((one) => one.length);
+  const named = Math.max(64, Math.max(...words) * CHARACTER + BETWEEN);
+  const perLine = Math.min(panels, Math.max(1, Math.min(4, Math.floor(width / named))));
   const lines = Math.ceil(panels / perLine);
   const beside = rows[0] ? BESIDE : 4;
   const above = ABOVE + (panels > 1 ? 14 : 0);
@@ -103,20 +116,15 @@ function panelsPicture(plan) {
   );
   const wide = across * (cell + GAP) - GAP;
   const tall = down * (cell + GAP) - GAP;
-  const panelWidth = Math.max(wide + beside + 10, 64);
-  const panelHeight = tall + above + 8;
+  const panelWidth = Math.max(wide + beside + 10, panels > 1 ? named : 64);
+  const panelHeight = Math.max(tall, sideLength(rows)) + above + 8;
   const deviceAt = deviceOrder(mesh);
-  const perPanel = rows[1] * columns[1];
   const content = [];
   for (let panel = 0; panel < panels; panel += 1) {
     const x = (panel % perLine) * panelWidth + beside;
     const y = Math.floor(panel / perLine) * panelHeight + above;
     const group = svg("g", { transform: `translate(${x} ${y})` }, brackets(plan, wide, tall));
-    if (panels > 1) {
-      const at = coordinates(mesh, panel * perPanel);
-      const words = before.map(([name]) => `${name} ${at[name]}`).join(", ");
-      group.append(label(words, 0, -above + 12, before.at(-1)[0], "start"));
-    }
+    if (panels > 1) group.append(label(titles[panel], 0, -above + 12, before.at(-1)[0], "start"));
     for (let row = 0; row < down; row += 1) {
       for (let column = 0; column < across; column += 1) {
         const position = panel * perPanel + row * (wrapped ? across : columns[1]) + column;
@@ -156,12 +164,14 @@ function stackPicture(plan) {
       brackets(plan, wide, tall, behind ? tall + 14 : -11, behind ? tall + 6 : -6),
     ),
   );
+  let least = 0;
   if (behind) {
     const words = before.map(([name, length]) => `${name} ${length}`).join(" × ");
     const x = beside + wide + behind * BEHIND + 8;
+    least = x + words.length * CHARACTER;
     content.push(label(words, x, top - behind * BEHIND + 10, before.at(-1)[0], "start"));
   }
-  return { content, wide: width, tall: top + tall + 26 };
+  return { content, wide: Math.max(width, least), tall: top + Math.max(tall, sideLength(rows)) + 26 };
 }
 
 function grid(wide, tall, stepX, stepY) {
@@ -169,6 +179,11 @@ function grid(wide, tall, stepX, stepY) {
   for (let x = stepX; x < wide - 0.5; x += stepX) parts.push(`M${x.toFixed(2)} 0V${tall}`);
   for (let y = stepY; y < tall - 0.5; y += stepY) parts.push(`M0 ${y.toFixed(2)}H${wide}`);
   return parts.join("");
+}
+
+/** How long the name of the axis beside a panel is. */
+function sideLength([name, length]) {
+  return name ? `${name} ${length}`.length * CHARACTER : 0;
 }
 
 /** The names of the axes of a panel, along it. */
@@ -183,7 +198,8 @@ function brackets({ columns, rows }, wide, tall, wordsAt = -11, lineAt = -6) {
   }
   if (rows[0]) {
     const words = label(`${rows[0]} ${rows[1]}`, 0, 0, rows[0], "middle");
-    words.setAttribute("transform", `translate(-11 ${tall / 2}) rotate(-90)`);
+    const middle = Math.max(tall, sideLength(rows)) / 2;
+    words.setAttribute("transform", `translate(-11 ${middle}) rotate(-90)`);
     made.push(bracket(-6, 0, -6, tall, rows[0]), words);
   }
   return made;

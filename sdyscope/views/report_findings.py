@@ -36,4 +36,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             for one in (report.memory.compiled if report.memory is not None else ())
             for words in one.rematerializations
         ],
+        "rules": len(report.lint.rules),
+        "notRun": [
+            {"rule": one.rule, "reason": one.reason} for one in report.lint.not_run if one.applies
+        ],
     }

@@ -2,8 +2,13 @@
 
 import re
 
+import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
 
+from sdyscope.inspection import inspect
+from sdyscope.views import report, report_page
 from sdyscope.views.report_page import VIEWS
 
 pytestmark = pytest.mark.compiles
@@ -12,8 +17,6 @@ NAMES = [view.name for view in VIEWS]
 
 
 def test_the_same_report_gives_the_same_page(mlp):
-    from sdyscope.views import report_page
-
     assert report_page.page(mlp.report, mlp.inspection) == mlp.html
 
 
@@ -41,6 +44,49 @@ def test_everybody_can_use_every_view(open_page, mlp, violations, name, dark):
     page = open_page(mlp.html, f"#{name}", dark=dark)
     page.wait_for_selector(f".view[data-view={name}]")
     assert violations(page) == []
+
+
+def sine(axes):
+    """The report of one op on a mesh, and its page."""
+    mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
+    spec = NamedSharding(mesh, PartitionSpec(tuple(axes)))
+    asked = jax.ShapeDtypeStruct((mesh.size,), jnp.float32, sharding=spec)
+    inspection = inspect(jax.jit(jnp.sin), asked, partitioners=("shardy",))
+    made = report.document(inspection, "sin", compiled=False)
+    return made, report_page.page(made, inspection)
+
+
+@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize(
+    "axes",
+    [
+        {"pipeline": 1, "data": 1, "expert": 2, "fsdp": 2, "seq": 1, "track": 2, "model": 1},
+        {"expert_parallel": 2, "fully_sharded_data_parallel": 2, "sequence": 2, "tensor": 2},
+        {"a": 64, "fully_sharded_data_parallel": 32, "sequence_parallel": 8, "tensor": 4},
+    ],
+)
+def test_the_names_of_a_meshs_axes_do_not_cover_each_other(open_page, axes, width):
+    page = open_page(sine(axes)[1], "#overview", width=width)
+    page.wait_for_selector(".mesh-axis")
+    boxes = page.evaluate(
+        """() => [...document.querySelectorAll('.mesh-axis')].map((one) => {
+          const { left, right, top, bottom } = one.getBoundingClientRect();
+          return { words: one.textContent, left, right, top, bottom };
+        })"""
+    )
+    over = [
+        (a["words"], b["words"])
+        for at, a in enumerate(boxes)
+        for b in boxes[at + 1 :]
+        if a["left"] < b["right"] - 1
+        and b["left"] < a["right"] - 1
+        and a["top"] < b["bottom"] - 3
+        and b["top"] < a["bottom"] - 3
+    ]
+    assert over == []
+    assert max(box["right"] for box in boxes) <= width
+    said = page.get_attribute(".mesh", "aria-label")
+    assert all(f"{name} {size}" in said for name, size in axes.items())
 
 
 @pytest.mark.parametrize("width", [400, 1280, 2560])
@@ -111,3 +157,24 @@ def test_headlines_lead_to_views_that_there_are(mlp, unconstrained):
 def test_a_headline_leads_to_what_it_is_about(page):
     page.click(".headline a >> nth=0")
     page.wait_for_selector("main .view:not([data-view=overview])")
+
+
+def test_where_nothing_was_found_there_is_nothing_to_filter(open_page):
+    made, html = sine({"data": 4, "model": 2})
+    assert made.findings == ()
+    page = open_page(html, "#findings")
+    page.wait_for_selector(".findings-none")
+    left_out = {one.rule for one in made.lint.not_run if one.applies}
+    looked = len(made.lint.rules) - len(left_out)
+    assert "Nothing was found." in page.inner_text(".findings-none")
+    assert f"{looked} rules looked" in page.inner_text(".findings-none")
+    assert page.is_hidden("[data-slot=severity]")
+
+
+def test_rules_that_could_not_be_run_are_said(open_page, unconstrained):
+    page = open_page(unconstrained.html, "#findings")
+    page.wait_for_selector(".findings")
+    for one in unconstrained.report.lint.not_run:
+        if one.applies:
+            assert one.rule in page.inner_text(".findings")
+            assert one.reason in page.inner_text(".findings")
