@@ -1,6 +1,6 @@
 // The graph: groups that open, Shardy and GSPMD side by side, what is chosen in words beside it.
 
-import { el } from "./dom.js";
+import { el, whileIdle } from "./dom.js";
 import { count, partitionerName, whole } from "./format.js";
 import { graphDetails } from "./graph_details.js";
 import { edgeRows, legend, signRows } from "./graph_legend.js";
@@ -36,8 +36,8 @@ class GraphView {
     const { data, report, shared, slots, state, announce } = context;
     Object.assign(this, { data, shared, slots, state, announce, graphs });
     this.#show(false);
-    // What a search looks at is put together before the first key, when nothing else is to do.
-    globalThis.requestIdleCallback?.(() => this.graph.names.search("\u0000"));
+    // What a search looks at is put together before the first key, while nothing else is to do.
+    whileIdle((more) => this.graph.names.prepare(more));
     this.panes = new GraphPanes(slots.panes, {
       toggle: (item) => this.#toggle(item),
       choose: (item) => this.#choose(item),

@@ -1,11 +1,12 @@
 // Where things stand: each open group is laid out by itself, the deepest first, so that a group that
 // opens moves only what is around it. What did not change is not laid out again.
 
+import { Fans } from "./graph_fans.js";
+import { across, between, HEAD, shown, spread } from "./graph_lines.js";
 import { ROOT } from "./graph_model.js";
 
-/** Room inside a group around what is in it, and above for its title. */
+/** Room inside a group around what is in it. */
 const PAD = 18;
-const HEAD = 30;
 
 /** Between passes, and between the columns of repeated groups. */
 const LANE_GAP = 96;
@@ -13,9 +14,6 @@ const COLUMN_GAP = 56;
 
 /** More repeated groups than this stand in columns, one after another. */
 const CHAIN = 8;
-
-/** What enters and goes to more children than this is drawn only for what is chosen. */
-const FAN = 6;
 
 /** Where dagre takes too long, what is inside stands in columns. */
 const MOST = 700;
@@ -132,15 +130,23 @@ export class Layout {
       ranker: children.length > 250 ? "longest-path" : "network-simplex",
     });
     graph.setDefaultEdgeLabel(() => ({}));
-    for (const child of children) {
-      const { width, height } = inner.get(child) ?? this.sizeOf(child);
+    const { doors, drawn } = shown(edges);
+    const sizeOf = (child) => inner.get(child) ?? this.sizeOf(child);
+    const fans = new Fans(drawn, sizeOf);
+    const alone = children.filter((child) => !fans.has(child));
+    for (const child of alone) {
+      const { width, height } = sizeOf(child);
       graph.setNode(String(child), { width, height });
     }
-    const { doors, drawn } = shown(edges);
+    for (const { name, hub, fromHub, width, height } of fans.blocks) {
+      graph.setNode(name, { width, height });
+      graph.setEdge(fromHub ? String(hub) : name, fromHub ? name : String(hub), { weight: 1 });
+    }
     for (const [name] of doors) graph.setNode(name, { width: 2, height: 2 });
-    const sources = new Set(children.map(String));
-    const sinks = new Set(children.map(String));
+    const sources = new Set(alone.map(String));
+    const sinks = new Set(alone.map(String));
     drawn.forEach((edge, at) => {
+      if (fans.of(edge) >= 0) return;
       const from = edge.from === null ? `in ${edge.door}` : String(edge.from);
       const to = edge.to === null ? `out ${edge.door}` : String(edge.to);
       sources.delete(to);
@@ -165,17 +171,22 @@ export class Layout {
       for (const name of sinks) graph.setEdge(name, "bottom", { weight: 0, minlen: 2 }, "rank");
     }
     this.dagre.layout(graph);
-    return this.#read(group, graph, children, drawn, inner, up);
+    return this.#read(group, graph, children, drawn, inner, fans);
   }
 
-  #read(group, graph, children, drawn, inner, up) {
+  #read(group, graph, children, drawn, inner, fans) {
+    const up = this.#isUpward(group);
+    const nodeOf = (child) =>
+      fans.has(child)
+        ? fans.place(child, graph.node(fans.members.get(child).block.name))
+        : graph.node(String(child));
     let left = Infinity;
     let right = -Infinity;
     let top = Infinity;
     let bottom = -Infinity;
     const places = new Map();
     for (const child of children) {
-      const { x, y, width, height } = graph.node(String(child));
+      const { x, y, width, height } = nodeOf(child);
       left = Math.min(left, x - width / 2);
       right = Math.max(right, x + width / 2);
       top = Math.min(top, y - height / 2);
@@ -185,7 +196,11 @@ export class Layout {
     const lines = drawn.map((edge, at) => {
       const from = edge.from === null ? `in ${edge.door}` : String(edge.from);
       const to = edge.to === null ? `out ${edge.door}` : String(edge.to);
-      const { points } = graph.edge(from, to, String(at));
+      const member = fans.of(edge);
+      const { block } = fans.members.get(member) ?? {};
+      const points = block
+        ? fans.points(member, graph.node(block.name), nodeOf(block.hub))
+        : graph.edge(from, to, String(at)).points;
       for (const point of points) {
         left = Math.min(left, point.x);
         right = Math.max(right, point.x);
@@ -197,7 +212,7 @@ export class Layout {
     const dy = PAD + HEAD - top;
     const height = bottom - top + 2 * PAD + HEAD;
     for (const child of children) {
-      const node = graph.node(String(child));
+      const node = nodeOf(child);
       places.set(child, {
         x: node.x - node.width / 2 + dx,
         y: node.y - node.height / 2 + dy,
@@ -349,87 +364,10 @@ export class Layout {
   }
 }
 
-/** The edges that are drawn, and their doors; what enters and goes nearly everywhere is left out. */
-function shown(edges) {
-  const doors = new Map();
-  const name = (edge) => (edge.from === null ? `in ${edge.door}` : `out ${edge.door}`);
-  for (const edge of edges) {
-    if (edge.door !== null) doors.set(name(edge), (doors.get(name(edge)) ?? 0) + 1);
-  }
-  for (const [door, count] of doors) if (count > FAN) doors.delete(door);
-  return { doors, drawn: edges.filter((edge) => edge.door === null || doors.has(name(edge))) };
-}
-
 function isFirst(stacks, child) {
   return stacks[0].column[0].child === child;
 }
 
 function isLast(stacks, child) {
   return stacks.at(-1).column.at(-1).child === child;
-}
-
-/** From one box to another below it, or above it, or at the foot of the column beside it. */
-function between(from, to, up) {
-  const start = { x: from.x + from.width / 2, y: up ? from.y : from.y + from.height };
-  const end = { x: to.x + to.width / 2, y: up ? to.y + to.height : to.y };
-  if (Math.abs(start.x - end.x) < 2 || (up ? end.y < start.y : end.y > start.y)) {
-    return [start, end];
-  }
-  const lane = (from.x + from.width + to.x) / 2;
-  const off = up ? -14 : 14;
-  return [
-    start,
-    { x: start.x, y: start.y + off },
-    { x: lane, y: start.y + off },
-    { x: lane, y: end.y - off },
-    { x: end.x, y: end.y - off },
-    end,
-  ];
-}
-
-/** Sideways from one lane to another. */
-function across(from, to) {
-  const right = from.x < to.x;
-  const start = { x: right ? from.x + from.width : from.x, y: from.y + from.height / 2 };
-  const end = { x: right ? to.x : to.x + to.width, y: to.y + to.height / 2 };
-  return { points: [start, end], sideways: true };
-}
-
-/** Ends of edges at a node stand apart, in the order in which they come; at an open group, at its
- * door. */
-function spread(lines, places, up) {
-  const ends = new Map();
-  for (const line of lines) {
-    for (const [item, at, side] of [
-      [line.from, 0, "out"],
-      [line.to, line.points.length - 1, "in"],
-    ]) {
-      if (item === null) continue;
-      const place = places.get(item);
-      const point = line.points[at];
-      point.y = (side === "in") !== up ? place.y : place.y + place.height;
-      if (place.laid) {
-        const name = `${side} ${line.door ?? (side === "in" ? line.from : line.to)}`;
-        const door = place.laid.doors.get(name);
-        if (side === "in") line.intoOpen = true;
-        if (door !== undefined) {
-          point.x = place.x + door;
-          if ((side === "in") !== up) point.y = place.y + HEAD - 8;
-          continue;
-        }
-      }
-      const key = `${side} ${item}`;
-      if (!ends.has(key)) ends.set(key, { place, list: [] });
-      const next = line.points[at === 0 ? 1 : at - 1];
-      ends.get(key).list.push({ point, next });
-    }
-  }
-  for (const { place, list } of ends.values()) {
-    list.sort((a, b) => a.next.x - b.next.x);
-    const room = Math.min(place.width * 0.6, (list.length - 1) * 26);
-    list.forEach(({ point }, at) => {
-      const part = list.length > 1 ? at / (list.length - 1) - 0.5 : 0;
-      point.x = place.x + place.width / 2 + part * room;
-    });
-  }
 }

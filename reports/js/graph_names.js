@@ -1,5 +1,8 @@
 // What the address calls the things of the graph, and what a search looks at.
 
+/** Items between two looks at the clock. */
+const SLICE = 200;
+
 /** Names of items: `%12`, `params['w1']`, `scope 7`; `~2` after it for the second of a name. */
 export class GraphNames {
   constructor(model, values) {
@@ -55,6 +58,20 @@ export class GraphNames {
       this.haystacks[item] = parts.join(" ").toLowerCase();
     }
     return this.haystacks[item];
+  }
+
+  /** Puts some of where a search looks together, as long as `more()`; whether all of it is there. */
+  prepare(more) {
+    const { model } = this;
+    this.prepared ??= 0;
+    while (this.prepared < model.count) {
+      const until = Math.min(this.prepared + SLICE, model.count);
+      for (; this.prepared < until; this.prepared += 1) {
+        if (!model.hidden[this.prepared]) this.haystack(this.prepared);
+      }
+      if (!more()) break;
+    }
+    return this.prepared === model.count;
   }
 
   /** The items that have all words; those whose own title has them come first. */

@@ -133,6 +133,83 @@ test("nothing overlaps, children are inside, and edges end at boxes", () => {
   assert.ok(into.points.at(-1).x >= box.x && into.points.at(-1).x <= box.x + box.width);
 });
 
+/** One op with many inputs, or one whose result goes to many, in one lane. */
+function fan(count, fromHub) {
+  const ends = Array.from({ length: count }, (_, at) => at + 1);
+  // Operands are named by how many ops before they are.
+  const all = fromHub
+    ? [["tanh", []], ...ends.map((before) => ["exp", [before]])]
+    : [...ends.map(() => ["exp", []]), ["add", ends]];
+  return {
+    partitioners: ["shardy"],
+    nodes: {
+      rows: all.length,
+      columns: {
+        kind: column(all.map(([kind]) => kind)),
+        name: column(all.map(() => "")),
+        ssa: column(all.map((_, at) => `%${at}`)),
+        group: column(all.map(() => 0)),
+        results: column(all.map(() => 1)),
+        type: column(all.map(() => "f32[8]")),
+        splat: column(all.map(() => 0)),
+        operands: column(all.map(([, operands]) => operands)),
+      },
+    },
+    groups: {
+      rows: 1,
+      columns: {
+        parent: column([null]),
+        name: column(["Forward"]),
+        kind: column(["lane"]),
+        ssa: column([""]),
+      },
+    },
+    inputs: { node: [], group: [] },
+    marks: {},
+    sent: {},
+  };
+}
+
+test("many boxes with an edge to the same one stand in rows, their lines beside them", () => {
+  for (const fromHub of [false, true]) {
+    const data = fan(40, fromHub);
+    const model = new GraphModel(data);
+    const { nodeCount } = model;
+    assert.equal(model.from.length, 40);
+    const { boxes, edges, width, height } = pictureOf([nodeCount], model);
+    assert.ok(width < 3 * height && height < 3 * width, `${width} by ${height}`);
+    const leaves = Array.from({ length: nodeCount }, (_, item) => boxes.get(item));
+    for (const [at, a] of leaves.entries()) {
+      assert.ok(a.x >= 0 && a.y >= 0 && a.x + a.width <= width && a.y + a.height <= height);
+      for (const b of leaves.slice(at + 1)) {
+        const apart =
+          a.x + a.width <= b.x ||
+          b.x + b.width <= a.x ||
+          a.y + a.height <= b.y ||
+          b.y + b.height <= a.y;
+        assert.ok(apart);
+      }
+    }
+    assert.equal(edges.length, 40);
+    for (const { from, to, points } of edges) {
+      const [start, end] = [boxes.get(from), boxes.get(to)];
+      assert.equal(points[0].y, start.y + start.height);
+      assert.equal(points.at(-1).y, end.y);
+      // Between the ends it runs beside boxes, not over them.
+      for (const point of points.slice(1, -1)) {
+        for (const box of leaves) {
+          const over =
+            point.x > box.x &&
+            point.x < box.x + box.width &&
+            point.y > box.y &&
+            point.y < box.y + box.height;
+          assert.ok(!over);
+        }
+      }
+    }
+  }
+});
+
 test("an edge meets at the door what goes on inside", () => {
   const { edges } = pictureOf([FORWARD, BLOCK, BACKWARD]);
   const outside = edges.find(({ from, to }) => from === BLOCK && to === 4);
