@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.snapshot import (
+    BlockChangeDocument,
     BlockDocument,
     BlocksDocument,
     ChangeDocument,
@@ -122,19 +123,33 @@ def _blocks(blocks: BlocksDocument) -> Iterator[Paragraph]:
         under = f" under {total.partitioner}" if total.partitioner else ""
         words = f"all {total.kind}s{under}: {_amount(total.before, total.after)}"
         yield Paragraph(words, "plain", 4, 2)
+    # What somebody wrote a sharding for, and of what is inside that which changes most.
+    inside = [one for one in blocks.changes if all(of.kind == "value" for of in one.tensors)]
+    left = inside[_INSIDE:]
     for change in blocks.changes:
-        had, has = change.before, change.after
-        under = f"under {change.partitioner}, " if change.partitioner else ""
-        spec = had.spec if change.same_spec else f"{had.spec} -> {has.spec}"
-        type_ = had.type if had.type == has.type else f"{had.type} -> {has.type}"
-        cut = f"{_shape(had)} -> {_shape(has)}, {_amount(had.bytes, has.bytes)}"
-        yield Paragraph(f"{under}{spec} of {type_}: {cut}", "plain", 4, 2)
-        yield Paragraph(_named(change.tensors), "muted", 6, 2)
+        if change not in left:
+            yield from _block_change(change)
+    if left:
+        more = counted(sum(of.count for one in left for of in one.tensors), "value")
+        yield Paragraph(f"other blocks of {more} inside", "muted", 4, 2)
     rest = f"the same blocks of {counted(blocks.same, 'other tensor')}" if blocks.same else ""
     unknown = f"of {blocks.unknown:,} it is not known" if blocks.unknown else ""
     if rest or unknown:
         yield Paragraph("; ".join(filter(None, (rest, unknown))), "muted", 4, 2)
 
+
+def _block_change(change: BlockChangeDocument) -> Iterator[Paragraph]:
+    had, has = change.before, change.after
+    under = f"under {change.partitioner}, " if change.partitioner else ""
+    spec = had.spec if change.same_spec else f"{had.spec} -> {has.spec}"
+    type_ = had.type if had.type == has.type else f"{had.type} -> {has.type}"
+    cut = f"{_shape(had)} -> {_shape(has)}, {_amount(had.bytes, has.bytes)}"
+    yield Paragraph(f"{under}{spec} of {type_}: {cut}", "plain", 4, 2)
+    yield Paragraph(_named(change.tensors), "muted", 6, 2)
+
+
+#: How many kinds of values inside are told.
+_INSIDE = 3
 
 #: How many of the tensors that are alike are named.
 _NAMED = 4
@@ -159,6 +174,8 @@ def _shape(block: BlockDocument) -> str:
 def _amount(before: int, after: int) -> str:
     if before == after:
         return f"{size(before)} as before"
+    if size(before) == size(after):
+        return f"{before:,} B -> {after:,} B"
     return f"{size(before)} -> {size(after)}"
 
 

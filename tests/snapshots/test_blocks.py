@@ -85,6 +85,29 @@ def test_tensors_that_are_alike_stand_together():
     assert "the same blocks of 1 other tensor" in said
 
 
+def test_of_values_inside_those_that_change_most_are_told():
+    sizes = range(8, 48, 8)
+    inside = [block("value", f"s{n}", f"f32[{n},8]", "nothing", "P('a', None)") for n in sizes]
+    made = [snapshot(f"a={size}", LAYERS[0], *inside) for size in (2, 4)]
+    found = compare(*made)
+    assert len(found.blocks.changes) == 5
+    said = text(found)
+    assert "layers[{0..3}]['w1'], value s8" in said
+    assert all(f"f32[{n},8]" in said for n in (40, 32, 24))
+    assert "f32[16,8]" not in said
+    assert "other blocks of 1 value inside" in said
+
+
+def test_amounts_that_round_alike_are_told_in_bytes():
+    type_ = "f32[300000,8]"
+    lines = (
+        block("argument", "x", type_, "replicated"),
+        block("argument", "y", "f32[8,8]", "P('a', None)"),
+    )
+    found = compare(snapshot("a=2", *lines), snapshot("a=4", *lines))
+    assert "all arguments: 9,600,128 B -> 9,600,064 B" in text(found)
+
+
 def test_another_spec_and_another_type_are_told_with_their_blocks():
     one = snapshot("a=2", block("argument", "x", "f32[8,8]", "P('a', None)"))
     two = snapshot("b=4", block("argument", "x", "f32[16,8]", "P(None, 'b')"))
