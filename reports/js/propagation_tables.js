@@ -120,13 +120,9 @@ export function valueColumns(propagation, rows, step, touched) {
             el("span.unseen", {}, words),
           );
         }
-        cell.append(el("bdi.leaf", {}, op || name));
-        if (op) {
-          cell.append(
-            el("span.ssa", {}, get("ssa", row)),
-            el("bdi.at", {}, tail(get("name", row))),
-          );
-        }
+        const leaf = el("bdi.leaf", {}, op || name);
+        cell.append(el("span.called", {}, leaf, op ? el("span.ssa", {}, get("ssa", row)) : null));
+        if (op) cell.append(el("bdi.at", {}, tail(get("name", row))));
       },
     },
     {
@@ -142,7 +138,7 @@ export function valueColumns(propagation, rows, step, touched) {
       name: "sharding",
       title: "sharding then",
       chars: 34,
-      least: 18,
+      least: 26,
       grow: 2,
       priority: 0,
       render: (cell, row) => {

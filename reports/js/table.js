@@ -11,11 +11,14 @@ const PRINTED = 2000;
 let tables = 0;
 
 /**
- * A column is `{name, title, over, hint, chars, least, grow, end, priority, render, sortable}`:
+ * A column is `{name, title, over, hint, chars, least, grow, end, priority, below, render, sortable}`:
  * `over` stands above titles that belong together, `chars` is the width that its contents like and
- * `least` the width that they need, in characters; `grow` takes its part of what is left over;
+ * `least` the width that they need, in characters, or functions of `shows`; `grow` takes its part of
+ * what is left over;
  * `end` aligns at the right; columns with a high `priority` number are left out first where there
- * is no room; `render(cell, line)` fills a cell.
+ * is no room; `render(cell, line, shows)` fills a cell, `shows(name)` says whether there is another
+ * column. Where there is no room for all that have `below`, `below(line)` of each makes what stands
+ * below the first column in their place.
  */
 export class GridTable {
   /**
@@ -132,23 +135,32 @@ export class GridTable {
   /** Decides which columns there is room for, and how wide they are. */
   #layout() {
     const style = getComputedStyle(this.element);
-    this.rowHeight = Number.parseFloat(style.getPropertyValue("--row-height")) || 28;
     const character = characterWidth(this.element);
     const padding = 2 * (Number.parseFloat(style.getPropertyValue("--cell-padding")) || 10);
     const room = this.element.clientWidth;
     if (!room) return;
     const width = (chars) => chars * character + padding;
-    let kept = this.columns.filter((column) => column.chars > 0);
-    const needs = () => kept.reduce((sum, column) => sum + width(column.least), 0);
+    let kept = this.columns;
+    const shows = (name) => kept.some((one) => one.name === name);
+    const chars = (wish) => (typeof wish === "function" ? wish(shows) : wish);
+    kept = kept.filter((column) => chars(column.chars) > 0);
+    const least = (column) => width(chars(column.least));
+    const needs = () => kept.reduce((sum, column) => sum + least(column), 0);
     while (kept.length > 1 && needs() > room) {
       const worst = Math.max(...kept.map((column) => column.priority));
       const last = kept.findLastIndex((column) => column.priority === worst);
-      kept = kept.filter((_, at) => at !== last);
+      const { below } = kept[last];
+      kept = kept.filter((column, at) => (below ? !column.below : at !== last));
     }
+    this.below = this.columns.filter((column) => column.below && !kept.includes(column));
+    this.element.toggleAttribute("data-below", this.below.length > 0);
+    this.rowHeight = Number.parseFloat(style.getPropertyValue("--row-height")) || 28;
     let spare = room - needs();
-    const widths = kept.map((column) => width(column.least));
+    const widths = kept.map(least);
     // First what the contents like, of those that do not grow; then the rest.
-    const wishes = kept.map((column, at) => (column.grow ? 0 : width(column.chars) - widths[at]));
+    const wishes = kept.map((column, at) =>
+      column.grow ? 0 : width(chars(column.chars)) - widths[at],
+    );
     const wished = wishes.reduce((sum, wish) => sum + Math.max(wish, 0), 0);
     const part = wished ? Math.min(1, spare / wished) : 0;
     wishes.forEach((wish, at) => {
@@ -161,6 +173,7 @@ export class GridTable {
       if (grow) widths[at] += (Math.max(spare, 0) * (column.grow ?? 0)) / grow;
     });
     this.kept = kept;
+    this.shows = shows;
     this.template = widths.map((pixels) => `${Math.floor(pixels)}px`).join(" ");
     this.element.style.setProperty("--grid-columns", this.template);
     this.element.setAttribute("aria-colcount", String(kept.length));
@@ -256,7 +269,11 @@ export class GridTable {
         cell.style.setProperty("--depth", String(known.depth));
         if (known.open !== null) cell.append(el("span.twist", { "aria-hidden": "true" }));
       }
-      column.render(cell, line);
+      column.render(cell, line, this.shows);
+      if (at === 0 && this.below.length && known.open === null) {
+        const said = this.below.map((one) => one.below(line));
+        cell.append(el("span.grid-below", {}, said));
+      }
       row.append(cell);
     });
     return row;

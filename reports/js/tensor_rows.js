@@ -26,6 +26,9 @@ export const VERDICTS = {
 
 const WORST = Object.keys(VERDICTS);
 
+/** Rows between two looks at the clock. */
+const SLICE = 200;
+
 /** The program's tensors. */
 export class Rows {
   constructor(data, shared) {
@@ -40,6 +43,10 @@ export class Rows {
     for (let row = 0; row < this.length; row += 1) {
       this.severity[row] = WORST.indexOf(this.get.verdict(row));
     }
+    this.texts = [];
+    this.searched = Object.keys(this.get)
+      .filter((name) => /^(?:requested|(?:lowered|propagated)\.\w+)$/.test(name))
+      .map((name) => this.get[name]);
     this.keys = new Map();
     for (let row = this.length - 1; row >= 0; row -= 1) this.keys.set(this.get.key(row), row);
   }
@@ -104,29 +111,39 @@ export class Rows {
 
   /** Everything that a search looks at, in lower case. */
   haystacks() {
-    this.texts ??= Array.from({ length: this.length }, (_, row) => this.#text(row));
+    this.prepare(() => true);
     return this.texts;
   }
 
-  #text(row) {
-    const { get, shared } = this;
-    const shardings = new Set();
-    for (const name of Object.keys(get)) {
-      if (/^(?:requested|(?:lowered|propagated)\.\w+)$/.test(name)) {
-        shardings.add(shared.sharding(get[name](row))?.short ?? "");
-      }
+  /** Puts some of it together, as long as `more()`; whether all of it is there. */
+  prepare(more) {
+    const { texts, searched } = this;
+    while (texts.length < this.length) {
+      const until = Math.min(texts.length + SLICE, this.length);
+      for (let row = texts.length; row < until; row += 1) texts.push(this.#text(row, searched));
+      if (!more()) break;
     }
-    return [
+    return texts.length === this.length;
+  }
+
+  #text(row, searched) {
+    const { get, shared } = this;
+    const found = [
       get.name(row),
       get.op(row),
       get.kind(row),
       get.ssa(row),
       this.type(row),
       shared.source(get.source(row)),
-      ...shardings,
-    ]
-      .join("\n")
-      .toLowerCase();
+    ];
+    let last = null;
+    for (const number of searched) {
+      const sharding = number(row);
+      if (sharding === last || sharding === null) continue;
+      last = sharding;
+      found.push(shared.sharding(sharding)?.short ?? "");
+    }
+    return found.join("\n").toLowerCase();
   }
 
   /** Which rows have all the words of a query, are of a section, and have a verdict. */

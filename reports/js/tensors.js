@@ -1,6 +1,6 @@
 // The tensors' table: by the model's tree or flat, searched as one types; a row opens its details.
 
-import { el } from "./dom.js";
+import { el, whileIdle } from "./dom.js";
 import { count, whole } from "./format.js";
 import { GridTable } from "./table.js";
 import { details } from "./tensor_details.js";
@@ -45,8 +45,8 @@ export function mount(_root, context) {
     },
   });
   slots.table.append(table.root);
-  // What a search looks at is put together before the first key, when nothing else is to do.
-  globalThis.requestIdleCallback?.(() => rows.haystacks());
+  // What a search looks at is put together before the first key, while nothing else is to do.
+  whileIdle((more) => rows.prepare(more));
   fillPicks(slots, rows);
 
   slots.search.addEventListener("input", () => state.set({ q: slots.search.value }));

@@ -5,6 +5,13 @@ import { partitionerName, size, whole } from "./format.js";
 import { spec } from "./spec.js";
 import { VERDICTS } from "./tensor_rows.js";
 
+/** The characters of a sharding that get room, if there is some; and those that need it. */
+const LONGEST = 56;
+const NEEDED = 32;
+
+/** What became of values that are nowhere. */
+const NOWHERE = new Set(["folded", "not partitioned"]);
+
 /** The columns, as wide as what is in them. */
 export function columns(rows, totals, worst) {
   const { get, partitioners, stages, shared } = rows;
@@ -13,7 +20,7 @@ export function columns(rows, totals, worst) {
       name: "name",
       title: "tensor",
       chars: 38,
-      least: 28,
+      least: 26,
       grow: 1,
       priority: 0,
       sortable: true,
@@ -24,43 +31,52 @@ export function columns(rows, totals, worst) {
       title: "type",
       chars: longest(rows, (row) => rows.type(row), 24),
       least: 14,
-      priority: 3,
+      priority: 3.5,
       sortable: true,
       render: leaf((cell, row) => cell.append(el("code", {}, rows.type(row)))),
     },
   ];
   if (stages.requested) {
+    const chars = longest(rows, (row) => shared.sharding(get.requested(row))?.short ?? "", LONGEST);
     made.push({
       name: "requested",
       title: "requested",
       hint: "What the program's author asked for",
-      chars: longest(rows, (row) => shared.sharding(get.requested(row))?.short ?? "", 32),
-      least: 14,
+      chars,
+      least: Math.max(Math.min(chars, NEEDED), 10),
       priority: 3,
       sortable: true,
-      render: leaf((cell, row) => shardingCell(cell, rows, row, "requested")),
+      render: leaf((cell, row) => shardingCell(cell, rows, row, "requested", () => false)),
     });
   }
   for (const stage of ["lowered", "propagated"]) {
     const under = stage === "lowered" ? partitioners : stages.propagated;
-    const text = (row, partitioner) => shownText(rows, row, `${stage}.${partitioner}`);
+    const text = (row, partitioner, shows = () => true) =>
+      shownText(rows, row, `${stage}.${partitioner}`, shows);
     for (const { partitioner, title, over, hint } of stageColumns(rows, stage, under, text)) {
       const name = `${stage}.${partitioner}`;
-      const chars = Math.max(
-        longest(rows, (row) => text(row, partitioner), 32),
-        title.length + 2,
-        8,
-      );
+      const heading = Math.max(title.length + 2, 8);
+      const known = new Map();
+      // Beside what was requested most is only "=".
+      const chars = (shows) => {
+        const beside = shows("requested");
+        if (!known.has(beside)) {
+          const own = longest(rows, (row) => text(row, partitioner, () => beside), LONGEST);
+          known.set(beside, Math.max(own, heading));
+        }
+        return known.get(beside);
+      };
       made.push({
         name,
         title,
         over,
         hint: `${stage === "lowered" ? "As the module says" : "As decided"} under ${hint}`,
         chars,
-        least: Math.min(chars, 16),
+        least: (shows) => Math.min(chars(shows), stage === "lowered" ? 16 : NEEDED),
         priority: stage === "lowered" ? 6 : 2,
+        below: stage === "propagated" ? (row) => belowItem(rows, row, name, over && title) : null,
         sortable: true,
-        render: leaf((cell, row) => shardingCell(cell, rows, row, name)),
+        render: leaf((cell, row, shows) => shardingCell(cell, rows, row, name, shows)),
       });
     }
   }
@@ -160,7 +176,7 @@ export function columns(rows, totals, worst) {
       title: "verdict",
       chars: longest(rows, (row) => VERDICTS[get.verdict(row)].words, 20) + 2,
       least: 15,
-      priority: 1,
+      priority: 2.5,
       sortable: true,
       render: (cell, line) => verdictCell(cell, line, rows, worst),
     },
@@ -177,7 +193,7 @@ function stageColumns(rows, stage, partitioners, text) {
     const own = text(row, first);
     same = others.every((other) => {
       const said = text(row, other);
-      return said === own || said === "=" || said === "";
+      return said === own || said === "=" || said === "" || NOWHERE.has(said);
     });
   }
   if (same) {
@@ -193,7 +209,7 @@ function stageColumns(rows, stage, partitioners, text) {
 }
 
 function leaf(render) {
-  return (cell, line) => typeof line === "number" && render(cell, line);
+  return (cell, line, shows) => typeof line === "number" && render(cell, line, shows);
 }
 
 /** The number of characters of the longest of some texts, at most `most`. */
@@ -215,10 +231,16 @@ function nameCell(cell, line, rows) {
   const leafName = rows.leaf(line) || get.name(line);
   const full = get.name(line) || get.kind(line);
   cell.title = full;
-  cell.append(el("bdi.leaf", {}, leafName));
   const section = get.section(line);
   const source = rows.shared.source(get.source(line));
-  if (section === "inside") cell.append(el("span.ssa", {}, get.ssa(line)));
+  cell.append(
+    el(
+      "span.called",
+      {},
+      el("bdi.leaf", {}, leafName),
+      section === "inside" ? el("span.ssa", {}, get.ssa(line)) : null,
+    ),
+  );
   if (source) cell.append(el("bdi.at", {}, source.split("/").pop()));
   if (get.donated(line) && section === "argument") {
     cell.append(el("span.tag", { title: "The caller donates its buffer" }, "donated"));
@@ -226,27 +248,41 @@ function nameCell(cell, line, rows) {
 }
 
 /** The same place as what stands before it in the row: said with "=". */
-function reference(rows, row, name) {
+function reference(rows, row, name, shows) {
   const { get, shared } = rows;
-  if (name === "requested") return null;
-  const requested = shared.sharding(get.requested(row));
+  const requested = shows("requested") ? shared.sharding(get.requested(row)) : null;
   if (requested) return requested;
   const first = `propagated.${rows.stages.propagated[0]}`;
   return name !== first && name.startsWith("propagated.") ? shared.sharding(get[first](row)) : null;
 }
 
-function shownText(rows, row, name) {
+function shownText(rows, row, name, shows) {
   const own = rows.shared.sharding(rows.get[name](row));
-  if (!own) return "";
-  return isSame(rows, row, name, own) ? "=" : own.short;
+  const fate = rows.get[`${name}.fate`]?.(row) ?? "";
+  if (!own || NOWHERE.has(fate)) return NOWHERE.has(fate) ? fate : "";
+  return isSame(rows, row, name, own, shows) ? "=" : own.short;
 }
 
-function isSame(rows, row, name, own) {
-  const other = reference(rows, row, name);
+function isSame(rows, row, name, own, shows) {
+  const other = reference(rows, row, name, shows);
   return other?.place !== undefined && other.place === own.place;
 }
 
-function shardingCell(cell, rows, row, name) {
+/** What stands below a name where there is no column for it; nothing where all say the same. */
+function belowItem(rows, row, name, title) {
+  const item = el("span.grid-below-item", {});
+  shardingCell(item, rows, row, name, () => false);
+  if (!item.textContent || item.querySelector(".same")) return null;
+  const first = `propagated.${rows.stages.propagated[0]}`;
+  if (title && name !== first) {
+    const text = (stage) => shownText(rows, row, stage, () => false);
+    if (text(name) === text(first)) return null;
+    item.prepend(el("span.muted", {}, `${title} `));
+  }
+  return item;
+}
+
+function shardingCell(cell, rows, row, name, shows) {
   const { get, shared } = rows;
   const own = shared.sharding(get[name](row));
   if (!own) {
@@ -259,13 +295,13 @@ function shardingCell(cell, rows, row, name) {
   const wrong = get[`${name}.agrees`]?.(row) === false;
   const fate = get[`${name}.fate`]?.(row) ?? "";
   if (wrong) cell.dataset.tone = "bad";
-  else if (isSame(rows, row, name, own)) {
+  else if (isSame(rows, row, name, own, shows)) {
     cell.append(el("span.same", { title: own.short }, "="));
     return;
   } else if (name.startsWith("propagated.") && get.verdict(row) === "partitioners") {
     cell.dataset.tone = "warning";
   }
-  if (fate === "folded" || fate === "not partitioned") {
+  if (NOWHERE.has(fate)) {
     cell.append(el("span.none", {}, fate));
     return;
   }

@@ -75,6 +75,42 @@ def test_a_link_opens_the_tensor(open_page, mlp):
     assert selected.count() == 1
 
 
+#: What is in the cells of each column in sight whose text is wider than they are.
+CUT = """() => [...document.querySelectorAll('.grid-body .grid-cell, .grid-below')]
+  .filter((one) => one.querySelector('code, .spec') && one.scrollWidth > one.clientWidth)
+  .map((one) => one.textContent)"""
+
+
+@pytest.mark.parametrize("width", [400, 1280, 2560])
+@pytest.mark.parametrize("where", ["#tensors", "#tensors?tensor=%2523"])
+def test_shardings_are_not_cut(open_page, differing, where, width):
+    """Other columns give way to them; where there is no room at all they stand below the name."""
+    page = open_page(differing.html, where, width=width)
+    page.wait_for_selector(".grid-body .grid-row")
+    assert page.locator(".grid-body .spec:visible").count() > 3
+    assert page.evaluate(CUT) == []
+
+
+def test_a_sharding_is_the_same_as_one_that_is_in_sight(open_page, mlp):
+    """Where there is no room for what was requested, "=" would say nothing."""
+    row = "[title=\"params['w1']\"]"
+    wide = open_page(mlp.html, "#tensors", width=1280)
+    assert wide.locator(".grid-row", has=wide.locator(row)).locator(".same").count() > 0
+    narrow = open_page(mlp.html, "#tensors", width=400)
+    cells = narrow.locator(".grid-row", has=narrow.locator(row))
+    assert cells.locator(".same").count() == 0
+    assert cells.locator(".grid-below").inner_text() == "P(None, 'model')"
+
+
+def test_a_place_in_the_source_is_whole_or_not_there(open_page, differing):
+    page = open_page(differing.html, "#tensors?tensor=%2523")
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('.grid-row[data-kind=leaf] .at')]
+        .filter((one) => one.offsetTop < 20 && one.scrollWidth > one.clientWidth).length"""
+    )
+    assert cut == 0
+
+
 def test_a_tensor_that_is_not_there_is_said(open_page, mlp):
     page = open_page(mlp.html, "#tensors?tensor=nobody")
     assert "No tensor of this program is called nobody." in page.inner_text(".split-side")
