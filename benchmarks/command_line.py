@@ -12,13 +12,20 @@ from rich.table import Table
 COMMANDS = {
     "python -c pass": [sys.executable, "-c", "pass"],
     "python -c 'import jax'": [sys.executable, "-c", "import jax"],
-    "sdyscope --help": [sys.executable, "-m", "sdyscope", "--help"],
-    "sdyscope show mlp": [sys.executable, "-m", "sdyscope", "show", "mlp"],
-    "sdyscope check mlp": [sys.executable, "-m", "sdyscope", "check", "mlp"],
-    "sdyscope diff mlp": [sys.executable, "-m", "sdyscope", "diff", "mlp"],
-    "sdyscope check fsdp-transformer": [
-        *(sys.executable, "-m", "sdyscope", "check", "fsdp-transformer")
-    ],
+    **{
+        f"sdyscope {words}": [sys.executable, "-m", "sdyscope", *words.split()]
+        for words in (
+            "--help",
+            "show mlp",
+            "check mlp",
+            "diff mlp",
+            "propagate mlp",
+            "memory mlp --partitioner both",
+            "comms mlp",
+            "diff mlp --at partitioned",
+            "check fsdp-transformer",
+        )
+    },
 }
 
 

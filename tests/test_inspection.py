@@ -12,6 +12,7 @@ from jax.sharding import PartitionSpec as P
 import sdyscope
 from sdyscope import inspect
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.mesh import Mesh
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
@@ -83,6 +84,13 @@ def test_one_partitioner():
     assert list(found.lowered) == ["gspmd"]
     with pytest.raises(TargetError, match="nothing to compare it with"):
         found.diff()
+
+
+@pytest.mark.parametrize("partitioners", [("shardy", "gspmd"), ("gspmd",)])
+def test_meshes_by_name_under_gspmd_too(partitioners):
+    found = inspect(jax.jit(jnp.sin), abstract((8,), "data"), partitioners=partitioners)
+    assert found.meshes == {"mesh": Mesh.of({"data": 4, "model": 2})}
+    assert found.file is None
 
 
 def test_two_programs():
@@ -158,6 +166,7 @@ def test_a_module_in_a_file(tmp_path):
     )
     found = sdyscope.read(path)
     assert found.partitioners == ("gspmd",)
+    assert found.file == str(path)
     assert row(found, "x").requested is None
     assert row(found, "x").lowered["gspmd"].placement.shards == (4,)
     assert found.check().passed
