@@ -315,13 +315,13 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     # exception, which it would tell.
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     Path(task.status).write_text(str(status))
-    if status not in (0, 1) and not task.alone:
+    if not task.alone:
         _end_now(status)
     sys.exit(status)
 
 
 def _end_now(status: int) -> NoReturn:
-    """Ends this process and nothing else: at Python's end JAX would wait for the others."""
+    """Ends this process and nothing else: at Python's end JAX may wait for the others."""
     sys.stderr.flush()
     os._exit(status)
 

@@ -345,7 +345,8 @@ def _failure(
         raise CompilerError(f"{error.message} It was {failed.doing}.", hint=error.hint)
     if not members[0].read("status"):
         messages = failed.error or failed.read("messages").strip().removeprefix("error: ")
-        raise CompilerError(f"{failed.words}: {messages}")
+        named = failed.words in messages
+        raise CompilerError(messages if named else f"{failed.words}: {messages}")
     return int(said)
 
 

@@ -123,11 +123,13 @@ def _together(function: Callable[..., int]) -> Callable[..., int]:
 
         moved_on("reading the program", 0, 1)
         try:
-            return function(group=group, moved_on=moved_on, as_json=as_json, **parameters)
+            status = function(group=group, moved_on=moved_on, as_json=as_json, **parameters)
         except Exception as error:
             if group.count > 1 and not group.agreed:
                 wire.tell(failed=str(error) if isinstance(error, SdyscopeError) else "")
             raise
+        group.leave()
+        return status
 
     return command
 

@@ -42,7 +42,7 @@ def unequal_copies(
     positions = {device: position for position, device in enumerate(devices)}
     held = [_held(result, positions) for result in results]
     mine = [_firsts(one) for one in held]
-    told = group.all_of(mine, "run it")
+    told = group.all_of(mine, "compared its copies")
     return [
         tuple(_unequal(held[k], mine[k], [firsts[k] for firsts in told], f"copy/{k}", group))
         for k in range(len(results))

@@ -204,8 +204,14 @@ class Runner:
         failure = self._of_any(failure, "compiled it")
         if failure is not None or compiled is None:
             return failure or Execution(partitioner)
-        found, failure = _tried(partitioner, lambda: self._measured(partitioner, *compiled))
-        return self._of_any(failure, "run it") or found or Execution(partitioner)
+        executable, seconds = compiled
+        # Together before anything else is said: who fails here has nothing to say of the rest.
+        first, failure = _tried(partitioner, lambda: self._first(partitioner, executable))
+        failure = self._of_any(failure, "run it")
+        if failure is not None or first is None:
+            return failure or Execution(partitioner)
+        found, failure = _tried(partitioner, lambda: self._measured(partitioner, seconds, *first))
+        return self._of_any(failure, "timed it") or found or Execution(partitioner)
 
     def _of_any(self, failure: Execution | None, what: str) -> Execution | None:
         """The failure that any process met: the first one's."""
@@ -213,7 +219,7 @@ class Runner:
             return failure
         try:
             # Only running is done together: the others may have failed with this one, or wait.
-            seconds = FAILING_TOGETHER if failure and what == "run it" else None
+            seconds = FAILING_TOGETHER if failure and what != "compiled it" else None
             failures: list[Execution | None] = self.group.all_of(failure, what, seconds)
         except NotTogether as error:
             if failure is None:
@@ -228,12 +234,24 @@ class Runner:
             return met
         return replace(met, failure=f"{self.group.words(number)}: {met.failure}")
 
-    def _measured(self, partitioner: Partitioner, compiled: Any, seconds: float) -> Execution:
+    def _first(
+        self, partitioner: Partitioner, compiled: Any
+    ) -> tuple[_Call, list[Any], int | None]:
+        """Puts the arguments and runs the first step; and the peak of memory before."""
         self.notify(f"placing the arguments for {partitioner}", 0, 1)
         call = _Call(compiled, self.traced, self.values, self.devices, self.local[0])
         used_before = peak_bytes(self.local)
         self.notify(f"warming up {partitioner}", 0, WARM_UPS)
-        results = call()
+        return call, call(), used_before
+
+    def _measured(
+        self,
+        partitioner: Partitioner,
+        seconds: float,
+        call: _Call,
+        results: list[Any],
+        used_before: int | None,
+    ) -> Execution:
         unequal = unequal_copies(results, self.devices, self.group)
         arrays = (
             *call.arguments(),
@@ -244,7 +262,7 @@ class Runner:
         )
         names = [result.name for result in compat.results(self.traced)]
         outputs, notes = fetched(results, names, self.devices)
-        del results
+        results.clear()
         for done in range(1, WARM_UPS):
             self.notify(f"warming up {partitioner}", done, WARM_UPS)
             call()
@@ -259,7 +277,7 @@ class Runner:
             outputs=tuple(outputs),
             compile_seconds=seconds,
             step_seconds=tuple(times),
-            memory=device_memory(compiled, self.local, used_before),
+            memory=device_memory(call.compiled, self.local, used_before),
             notes=tuple(notes),
         )
 

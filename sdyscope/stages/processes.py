@@ -6,6 +6,7 @@ store of JAX's coordination service, which is there on every backend and needs n
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import socket
@@ -88,13 +89,13 @@ class Group:
           seconds: how long to wait for each; by default `patience`.
 
         Raises:
-          NotTogether: another process has not said anything in time.
+          NotTogether: another process has not said anything in time, or is somewhere else.
         """
         if self.count == 1:
             return [value]
         key = f"sdyscope/{self.rounds}"
         self.rounds += 1
-        self._say(f"{key}/{self.number}", pickle.dumps(value))
+        self._say(f"{key}/{self.number}", pickle.dumps((what, value)))
         self.waiting()
         return [
             value if member.number == self.number else self._heard(key, member, what, seconds)
@@ -145,6 +146,12 @@ class Group:
             f"{self.words(failed[0])}: {message}", hint=hint, file=file, line=line
         ) from error
 
+    def leave(self) -> None:
+        """Leaves the others, who do so as well; JAX forgets it at its end where a step failed."""
+        if self.count > 1:
+            with contextlib.suppress(RuntimeError):  # One is gone: whoever watches over all knows.
+                jax.distributed.shutdown()
+
     def words(self, number: int) -> str:
         """`process 1 of 2 (pid 123 on node7)`."""
         member = self.members[number]
@@ -159,7 +166,12 @@ class Group:
 
     def _heard(self, key: str, member: Process, what: str, seconds: float | None) -> Any:
         # Of a process that runs the same command: nobody else writes to the store.
-        return pickle.loads(self._read(f"{key}/{member.number}", member, what, seconds))
+        told: tuple[str, Any] = pickle.loads(
+            self._read(f"{key}/{member.number}", member, what, seconds)
+        )
+        if told[0] != what:
+            raise NotTogether(f"{self.words(member.number)} has {told[0]}, but has not {what}.")
+        return told[1]
 
     def _read(self, key: str, member: Process, what: str, seconds: float | None) -> bytes:
         client = compat.distributed_client()

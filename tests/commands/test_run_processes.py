@@ -53,9 +53,11 @@ def other(mesh):
     x = jax.ShapeDtypeStruct((8,), np.float32, sharding=NamedSharding(mesh, P("data")))
     return Program("other", jax.jit(lambda x: x * factor), (x,))
 
-def broken(mesh):
+def broken(mesh, fails: bool = False):
     # What the second process computes is wrong, on one device too.
     def add(block):
+        if fails and jax.process_index():
+            raise ValueError("no such luck")
         return np.asarray(block) + 5 * jax.process_index()
 
     real = jax.make_mesh(mesh.axis_sizes, mesh.axis_names, axis_types=mesh.axis_types)
@@ -170,6 +172,19 @@ def test_inputs_that_differ_are_said(programs):
     done = run(f"{programs}:differs")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: The argument x is not the same in process 1 of 2 (pid ")
+
+
+def test_a_step_that_fails_in_one_process_is_a_finding(programs):
+    start = time.monotonic()
+    done = run(f"{programs}:broken", "--set", "fails=true")
+    assert time.monotonic() - start < 60  # and nobody waits for it at the end
+    assert done.returncode == 1
+    said = " ".join(done.stdout.split())
+    assert re.search(
+        r"It does not run under shardy: process 1 of 2 \(pid \d+ on [^:]*\): "
+        r"[^.]*ValueError: no such luck",
+        said,
+    ), said
 
 
 def test_a_process_that_lowers_something_else_is_named(programs):
