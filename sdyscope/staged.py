@@ -271,6 +271,8 @@ def compile_together(
     with ExitStack() as running:
         waiting: dict[tuple[Staged, _Compile], Callable[[], Partitioned]] = {}
         for program, partitioner, on in asked:
+            if partitioner not in program.lowered:
+                continue  # ``partitioned`` says why.
             key = (partitioner, program._hardware(partitioner, on)[0])
             if key in program._partitioned or (program, key) in waiting or key[1].present:
                 continue
