@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import jax
-import numpy as np
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.execution import ExecutedArray, Execution, Machine, Process, Reference
+from sdyscope.execution import Execution, Machine, Process, Reference
 from sdyscope.program import Partitioner, Program
 from sdyscope.source import innermost_line
 from sdyscope.stages import compat, inputs, one_device
+from sdyscope.stages.call import Call
 from sdyscope.stages.copies import firsts_results, unequal_copies
 from sdyscope.stages.devices import find_devices, too_few
 from sdyscope.stages.held import (
@@ -31,7 +31,6 @@ from sdyscope.stages.held import (
     first_line,
     on_host,
     peak_bytes,
-    put,
 )
 from sdyscope.stages.lower import LoweredModule, NotLowerable, lower, trace
 from sdyscope.stages.processes import ALONE, Group, NotTogether
@@ -234,12 +233,10 @@ class Runner:
             return met
         return replace(met, failure=f"{self.group.words(number)}: {met.failure}")
 
-    def _first(
-        self, partitioner: Partitioner, compiled: Any
-    ) -> tuple[_Call, list[Any], int | None]:
+    def _first(self, partitioner: Partitioner, compiled: Any) -> tuple[Call, list[Any], int | None]:
         """Puts the arguments and runs the first step; and the peak of memory before."""
         self.notify(f"placing the arguments for {partitioner}", 0, 1)
-        call = _Call(compiled, self.traced, self.values, self.devices, self.local[0])
+        call = Call(compiled, self.traced, self.values, self.devices, self.local[0])
         used_before = peak_bytes(self.local)
         self.notify(f"warming up {partitioner}", 0, WARM_UPS)
         return call, call(), used_before
@@ -248,7 +245,7 @@ class Runner:
         self,
         partitioner: Partitioner,
         seconds: float,
-        call: _Call,
+        call: Call,
         results: list[Any],
         used_before: int | None,
     ) -> Execution:
@@ -332,88 +329,6 @@ class Runner:
             start = time.perf_counter()
             jax.block_until_ready(function(*values))
             return outputs, time.perf_counter() - start
-
-
-class _Call:
-    """An executable with its arguments on their devices; those that it donates are put anew."""
-
-    def __init__(
-        self,
-        compiled: Any,
-        traced: Any,
-        values: Sequence[Any],
-        devices: Sequence[Any],
-        home: Any,
-    ) -> None:
-        self.compiled, self.traced, self.devices, self.home = compiled, traced, devices, home
-        self.given = compat.arguments(traced)
-        self.kept = compat.kept_jaxpr(traced)[1]
-        # None for an argument that jit dropped.
-        accepted = traced.in_tree.flatten_up_to(compiled.input_shardings)
-        self.values = [self._put(i, value, accepted[i]) for i, value in enumerate(values)]
-
-    def _put(self, index: int, value: Any, accepted: Any) -> Any:
-        """An argument where it was asked to be, or else where the compiler wants it."""
-        argument = self.given[index]
-        asked = argument.given if argument.asked is None else argument.asked
-        asked = getattr(asked, "sharding", asked)  # of a Format, with a layout
-        if isinstance(asked, jax.sharding.NamedSharding) and asked.mesh.shape:
-            accepted = _on_devices(asked, self.devices)
-        return put(value, accepted or self.home)
-
-    def fresh(self) -> list[Any]:
-        """The arguments of one call."""
-        return [
-            jax.device_put(value, value.sharding, may_alias=False) if argument.donated else value
-            for value, argument in zip(self.values, self.given, strict=True)
-        ]
-
-    def __call__(self) -> list[Any]:
-        return [self._on_its_devices(result) for result in self._call(self.fresh())]
-
-    def _on_its_devices(self, result: Any) -> Any:
-        """A result whose sharding JAX has left on a mesh without devices (0.10), on the devices."""
-        asked = result.sharding
-        if not isinstance(asked, jax.sharding.NamedSharding) or isinstance(
-            asked.mesh, jax.sharding.Mesh
-        ):
-            return result
-        return jax.make_array_from_single_device_arrays(
-            result.shape,
-            _on_devices(asked, self.devices),
-            [shard.data for shard in result.addressable_shards],
-        )
-
-    def _call(self, flat: Sequence[Any]) -> list[Any]:
-        args, kwargs = jax.tree.unflatten(self.traced.in_tree, flat)
-        return jax.tree.leaves(jax.block_until_ready(self.compiled(*args, **kwargs)))
-
-    def seconds(self) -> float:
-        """How long one call takes, from its start until every result is there."""
-        flat = jax.block_until_ready(self.fresh())
-        start = time.perf_counter()
-        self._call(flat)
-        return time.perf_counter() - start
-
-    def arguments(self) -> list[ExecutedArray]:
-        """What lies on the devices, of the arguments that jit kept."""
-        return [
-            array_held("argument", index, self.values[index], self.devices)
-            for index in sorted(self.kept)
-        ]
-
-
-def _on_devices(sharding: jax.sharding.NamedSharding, devices: Sequence[Any]) -> Any:
-    """A sharding on an abstract mesh as one on these devices."""
-    mesh = sharding.mesh
-    if isinstance(mesh, jax.sharding.Mesh):
-        return sharding
-    grid = np.empty(len(devices), dtype=object)
-    grid[:] = devices
-    made = jax.sharding.Mesh(
-        grid.reshape(tuple(mesh.shape.values())), mesh.axis_names, axis_types=mesh.axis_types
-    )
-    return jax.sharding.NamedSharding(made, sharding.spec, memory_kind=sharding.memory_kind)
 
 
 def _tried(
