@@ -304,7 +304,7 @@ def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
     words = parameters.get("targets") or (parameters.get("target") or parameters["first"],)
     if len(words) > 1:
         raise TargetError(
-            f"The size of {_unknown(shape)} can't be inferred from {len(words)} targets at once.",
+            f"The {_unknown(shape)} can't be inferred from {len(words)} targets at once.",
             hint="Say how many devices there are: --devices 8.",
         )
     word = words[0]
@@ -313,13 +313,13 @@ def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
     except TargetError as error:
         if error.message.endswith("needs a mesh."):
             raise TargetError(
-                f"{word} has no mesh of its own to infer the size of {_unknown(shape)} from.",
+                f"{word} has no mesh of its own to infer the {_unknown(shape)} from.",
                 hint="Say how many devices there are: --devices 8.",
             ) from error
         raise
     if isinstance(program, Path):
         raise TargetError(
-            f"The size of {_unknown(shape)} can't be inferred from a file.",
+            f"The {_unknown(shape)} can't be inferred from a file.",
             file=word,
             hint="Write the size out, or say how many devices there are: --devices 8.",
         )
@@ -327,7 +327,12 @@ def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
 
 
 def _unknown(shape: MeshShape) -> str:
-    sizes = zip(
-        (*shape.axis_names, *shape.axis_names), (*shape.ici, *(shape.dcn or ())), strict=False
-    )
-    return " and ".join(name for name, size in sizes if size == -1)
+    """`size of data`, `sizes of replica_dcn and data`."""
+    known = [side for side in (shape.dcn, shape.ici) if side is not None]
+    names = [
+        name
+        for side in known
+        for name, size in zip(shape.axis_names, side, strict=True)
+        if size == -1
+    ]
+    return f"size{'s' if len(names) > 1 else ''} of {listed(names)}"

@@ -210,7 +210,7 @@ def test_what_is_no_number_of_devices_is_wrong_usage(word):
     assert f"{word!r} is no number of devices" in chosen("mlp", "--devices", word)
 
 
-def test_targets_without_a_mesh_of_their_own(tmp_path):
+def test_targets_without_a_mesh_of_their_own(tmp_path, config):
     file = tmp_path / "module.mlir"
     file.write_text("module {}")
     with pytest.raises(SdyscopeError, match="size of data can't be inferred from a file"):
@@ -219,6 +219,8 @@ def test_targets_without_a_mesh_of_their_own(tmp_path):
     script.write_text(OWN_MESH)
     with pytest.raises(SdyscopeError, match="no mesh of its own to infer the size of data from"):
         chosen(f"{script}:needs", "--mesh", "data=-1")
+    with pytest.raises(SdyscopeError, match="to infer the sizes of replica_dcn and data from"):
+        chosen(f"{script}:needs", "--mesh-config", f"{config}:mapped")
 
 
 @pytest.mark.parametrize(
