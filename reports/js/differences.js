@@ -24,6 +24,11 @@ export function mount(_root, context) {
   slots.causesSection.hidden = !found.length;
   const rest = withoutPlace(data);
   slots.restSection.hidden = !rest.length;
+  // Between two kinds of hardware shardings are not compared.
+  slots.restTitle.textContent =
+    data.across === "hardware"
+      ? "Collectives that differ"
+      : "Collectives that differ without a sharding that does";
   if (rest.length) slots.rest.append(collectiveTable(rest, shared));
   slots.loweredSection.hidden = data.across === "hardware";
   slots.lowered.append(...loweredPart(data.lowered, shared));

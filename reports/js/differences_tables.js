@@ -35,7 +35,9 @@ export function kindTable(partitioned, labels) {
     el(
       "td.end",
       {},
-      tally.tensors ? [size(tally.sent), el("span.muted", {}, ` ×${whole(tally.count)}`)] : "–",
+      tally.tensors
+        ? [size(tally.sent), el("span.muted.compared-times", {}, ` ×${whole(tally.count)}`)]
+        : "–",
     );
   const row = (name, one, two) =>
     el(
@@ -54,14 +56,14 @@ export function kindTable(partitioned, labels) {
 
 /** What a device needs, where it differs. */
 export function memoryTable(partitioned, labels) {
-  const rows = partitioned.memory.filter(([kind, , a, b]) => a !== b || kind === "total");
+  const rows = byPart(partitioned.memory.filter(([kind, , a, b]) => a !== b || kind === "total"));
   if (!rows.length) return null;
   return table(
     head(labels, ["memory of a device"]),
     rows.map(([kind, name, a, b]) =>
       el(
         "tr",
-        {},
+        { data: { kind } },
         el(
           "th",
           { scope: "row" },
@@ -73,6 +75,18 @@ export function memoryTable(partitioned, labels) {
       ),
     ),
   );
+}
+
+/** The groups of arguments and results below what they are part of. */
+function byPart(rows) {
+  const parts = { argument: "arguments", result: "results" };
+  const groups = rows.filter(([kind]) => parts[kind]);
+  const others = rows.filter(([kind]) => !parts[kind]);
+  const named = new Set(others.map(([, name]) => name));
+  return [
+    ...groups.filter(([kind]) => !named.has(parts[kind])),
+    ...others.flatMap((row) => [row, ...groups.filter(([kind]) => parts[kind] === row[1])]),
+  ];
 }
 
 function table(thead, rows) {

@@ -81,13 +81,14 @@ def differences(
 def _on_two(pool: Pool, one: Inspection, on: Hardware | None, other_on: Hardware) -> dict[str, Any]:
     """One program on two kinds of hardware: only what is compiled can differ."""
     ends = comparisons.partitioned_ends(one, None, None, on, other_on)
-    same = {"unavailable": f"It is the same module on both, lowered under {ends[0].partitioner}."}
+    under = {"shardy": "Shardy", "gspmd": "GSPMD"}[ends[0].partitioner]
+    same = {"unavailable": f"It is the same program on both, lowered for {under}."}
     return {
         "name": one.name,
         "across": "hardware",
         "labels": [end.label for end in ends],
         "lowered": same,
-        "propagated": {"unavailable": "Where it is propagated otherwise is said with collectives."},
+        "propagated": {"unavailable": "Each compiler propagates by itself; see the collectives."},
         "partitioned": _or_reason(
             lambda: _partitioned(_compare_partitioned(one, None, on, other_on), pool)
         ),

@@ -55,7 +55,12 @@ def headlines(
     wrong = sorted(_wrong(shown, checked, decided), key=lambda one: one.tone != "bad")
     costs = (*_between_partitioners(decided, held, sent), *_remade(held), *_savings(held))
     good: tuple[Headline, ...] = ()
-    if not wrong and checked.compared:
+    if not any(tensor.requested for tensor in shown.tensors) and any(
+        tensor.by_author for tensor in shown.tensors
+    ):
+        words = "No sharding is requested: where tensors live is left to the compiler."
+        good = (Headline("plain", words, "", "tensors"),)
+    elif not wrong and checked.compared:
         where = " and ".join(map(_label, checked.partitioners))
         good = (
             Headline(

@@ -128,3 +128,46 @@ def test_two_kinds_of_hardware(open_page, violations):
     marks = page.locator(".compared-stage").evaluate_all("all => all.map(one => one.dataset.tone)")
     assert marks == ["muted", "muted", "good"]
     assert violations(page) == []
+
+
+@pytest.fixture(scope="module")
+def across():
+    """The page of one program on CPUs and on TPUs, which store and communicate differently."""
+    pytest.importorskip("libtpu", reason="needs pip install libtpu")
+    one = Inspection(resolve("mlp"))
+    return report_page.differences_page(one, None, parse_hardware("cpu:8"), parse_hardware(TPU))
+
+
+TPU = "tpu:v5e:2x4"
+
+
+@pytest.mark.parametrize("width", [400, 1280, 2560])
+def test_cpus_and_tpus_beside_each_other(open_page, across, violations, width):
+    page = open_page(across, width=width)
+    assert page.title().startswith(f"Differences · mlp: cpu:8 → {TPU}")
+    assert TPU in page.inner_text(".view-title")
+    words = page.locator(".compared-words").all_inner_texts()
+    assert words[0] == "It is the same program on both, lowered for Shardy."
+    assert "differences of collectives" in words[2]
+    # Shardings are not compared between two kinds of hardware, so nothing is said of them.
+    assert page.inner_text("#rest-title") == "Collectives that differ"
+    cut = page.evaluate(
+        """() => [...document.querySelectorAll('.compared-tables .compared-frame')]
+        .filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"""
+    )
+    assert cut == []
+    name = page.locator(".bar-name").evaluate("one => [one.scrollWidth, one.clientWidth]")
+    assert name[0] <= name[1] or width == 400
+    assert violations(page) == []
+
+
+def test_groups_stand_below_what_they_are_part_of(open_page, across):
+    page = open_page(across)
+    rows = page.locator(".compared-tables .compared-frame").nth(1).locator("tbody tr")
+    kinds = rows.evaluate_all("all => all.map(one => one.dataset.kind)")
+    names = rows.locator("th").all_inner_texts()
+    assert names.index("arguments") < names.index("params") < names.index("results")
+    assert kinds[names.index("params")] == "argument"
+    assert kinds[names.index("result[0]")] == "result"
+    assert names.index("results") < names.index("result[0]") < names.index("temporaries")
+    assert kinds[-1] == "total"

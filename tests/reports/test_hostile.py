@@ -97,6 +97,13 @@ def test_long_texts_do_not_break_the_page(open_page, long, view, width):
     assert page.evaluate("document.querySelector('main').scrollWidth") <= width
 
 
+def test_bytes_stay_in_sight_beside_long_names(open_page, long):
+    page = open_page(long, "#memory", width=400)
+    page.wait_for_selector(".groups-frame")
+    wide = page.locator(".groups-frame").evaluate("one => [one.scrollWidth, one.clientWidth]")
+    assert wide[0] <= wide[1]
+
+
 def test_markdown_is_one_comment_whatever_names_are(mlp):
     for texts in ((HOSTILE,), (LONG,)):
         text = report_markdown.markdown(spoilt(mlp.report, texts=texts))

@@ -178,3 +178,12 @@ def test_rules_that_could_not_be_run_are_said(open_page, unconstrained):
         if one.applies:
             assert one.rule in page.inner_text(".findings")
             assert one.reason in page.inner_text(".findings")
+
+
+def test_where_nothing_is_requested_that_is_what_is_said():
+    inspection = inspect(jax.jit(jnp.sin), jax.ShapeDtypeStruct((8,), jnp.float32))
+    made = report.document(inspection, "sin", compiled=False)
+    assert made.headlines[0].words.startswith("No sharding is requested")
+    requested = made.stages[0]
+    assert (requested.state, requested.verdict) == ("unknown", "nothing")
+    assert requested.words == "No sharding is asked for: 2 tensors are left to the compiler."
