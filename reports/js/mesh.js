@@ -171,7 +171,11 @@ function stackPicture(plan) {
     least = x + words.length * CHARACTER;
     content.push(label(words, x, top - behind * BEHIND + 10, before.at(-1)[0], "start"));
   }
-  return { content, wide: Math.max(width, least), tall: top + Math.max(tall, sideLength(rows)) + 26 };
+  return {
+    content,
+    wide: Math.max(width, least),
+    tall: top + Math.max(tall, sideLength(rows)) + 26,
+  };
 }
 
 function grid(wide, tall, stepX, stepY) {
