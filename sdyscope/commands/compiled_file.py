@@ -39,6 +39,27 @@ def compiled_file(word: str) -> Path | None:
     return path if is_hlo else None
 
 
+def check_not_compiled(word: str) -> None:
+    """Finds that a TARGET has nothing but its last stage left, and the shapes of one device.
+
+    Raises:
+      TargetError: it is the text of a program that was compiled already.
+    """
+    from sdyscope.errors import TargetError
+
+    file = compiled_file(word)
+    if file is None:
+        return
+    with file.open(encoding="utf-8", errors="replace") as lines:
+        header = next((line for line in lines if line.startswith("HloModule ")), "")
+    if "is_scheduled=true" in header:
+        raise TargetError(
+            f"{word} is the text of a program that was compiled already; the stages before are "
+            "not in it.",
+            hint="`sdyscope comms` and `sdyscope memory` read it. Or name the program itself.",
+        )
+
+
 def read_compiled(
     path: Path, axes: dict[str, int] | None = None, meshes: Iterable[Mesh] = ()
 ) -> tuple[HloModule, Collectives]:

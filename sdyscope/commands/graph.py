@@ -75,6 +75,7 @@ def command(
         settings=settings,
         partitioners=(partitioner,) if partitioner else ("shardy", "gspmd"),
         module=module,
+        compiled=True,
     )
     chosen = inspection.partitioners[0]
     made = inspection.graph(chosen, at=at)

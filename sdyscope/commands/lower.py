@@ -48,7 +48,12 @@ def command(
     if bytecode and target_path is None:
         raise TargetError("Bytecode is not for the terminal.", hint="Name a file with --output.")
     inspection = opening.open_one(
-        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+        target,
+        mesh=mesh,
+        settings=settings,
+        partitioners=partitioners,
+        module=module,
+        compiled=True,
     )
     found = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
     if target_path is not None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sdyscope.commands import options
+from sdyscope.commands import compiled_file, options
 from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
@@ -89,6 +89,7 @@ def open_target(
     settings: Mapping[str, object] | None = None,
     partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
     module: str | None = None,
+    compiled: bool = False,
 ) -> Opened:
     """Opens a TARGET, of a directory all modules or the one that is named.
 
@@ -98,10 +99,11 @@ def open_target(
       settings: what `--set` changes.
       partitioners: which to lower under; of a file, which it may be written for.
       module: name of one module of a directory.
+      compiled: whether the text of a compiled program will do, whose shapes are one device's.
 
     Raises:
       SdyscopeError: there is no such thing, or it can't be read, or a directory holds nothing that
-        can be.
+        can be; or it is compiled already, and that will not do.
     """
     from sdyscope.inspection import Inspection
     from sdyscope.targets import in_directory, resolve
@@ -121,6 +123,8 @@ def open_target(
             hint="Leave --module out.",
         )
     if isinstance(found, Path):
+        if not compiled:
+            compiled_file.check_not_compiled(word)
         return Opened(word, (_read(found, partitioners),))
     inspection = Inspection(found, partitioners)
     if inspection.program is None:
@@ -135,6 +139,7 @@ def open_one(
     settings: Mapping[str, object] | None = None,
     partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
     module: str | None = None,
+    compiled: bool = False,
 ) -> Inspection:
     """Opens a TARGET that is one program or module; see `open_target`.
 
@@ -142,7 +147,14 @@ def open_one(
       SdyscopeError: as `open_target`, or the directory has several modules and none is named.
     """
     return single(
-        open_target(word, mesh=mesh, settings=settings, partitioners=partitioners, module=module)
+        open_target(
+            word,
+            mesh=mesh,
+            settings=settings,
+            partitioners=partitioners,
+            module=module,
+            compiled=compiled,
+        )
     )
 
 

@@ -112,7 +112,7 @@ def command(
             "--on is what to compile for, and --no-compile compiles for nothing.",
             hint="Leave one of them out.",
         )
-    _check_not_compiled(target)
+    compiled_file.check_not_compiled(target)
     if as_json and form not in (None, "json"):
         raise TargetError(f"--json is not --format {form}.", hint="Leave one of them out.")
     chosen = form or ("json" if as_json else "svg" if tensor else _form_of(path))
@@ -135,7 +135,7 @@ def command(
         if snapshots is not None:
             return _written(where, snapshots)
         if second is not None:
-            _check_not_compiled(second)
+            compiled_file.check_not_compiled(second)
         content = report_differences.page(
             (target, second),
             mesh=mesh,
@@ -181,23 +181,6 @@ def _written(where: Path | None, content: bytes) -> int:
     output.write_atomically(where, content)
     here.write(f"{where}: {len(content):,} bytes")
     return 0
-
-
-def _check_not_compiled(target: str) -> None:
-    """A program that was compiled already has only its last stage left."""
-    from sdyscope.errors import TargetError
-
-    file = compiled_file.compiled_file(target)
-    if file is None:
-        return
-    with file.open(encoding="utf-8", errors="replace") as lines:
-        header = next((line for line in lines if line.startswith("HloModule ")), "")
-    if "is_scheduled=true" in header:
-        raise TargetError(
-            f"{target} is the text of a program that was compiled already; the stages before are "
-            "not in it.",
-            hint="`sdyscope comms` and `sdyscope memory` read it. Or name the program itself.",
-        )
 
 
 def _form_of(path: Path | None) -> str:

@@ -177,3 +177,28 @@ def test_bad_input_from_the_shell(tmp_path):
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: cut.mlir:2:")
     assert [path.name for path in tmp_path.iterdir()] == ["cut.mlir"]
+
+
+COMPILED = """HloModule jit_f, is_scheduled=true, num_partitions=2
+
+ENTRY %main.1 (x.1: f32[4]) -> f32[4] {
+  %x.1 = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}, metadata={op_name="x"}
+  ROOT %sine.1 = f32[4]{0} sine(%x.1), metadata={op_name="jit(f)/sin"}
+}
+"""
+
+
+@pytest.mark.parametrize("command", ["show", "check", "propagate", "explain", "lint", "snapshot"])
+def test_a_compiled_program_has_the_shapes_of_one_device(sdyscope, tmp_path, command):
+    """Its shardings, put on those shapes, would be in pieces twice."""
+    path = tmp_path / "after.txt"
+    path.write_text(COMPILED)
+    value = ["x"] if command == "explain" else []
+    sdyscope(command, path, *value).said("compiled already", "sdyscope comms")
+
+
+@pytest.mark.parametrize("command", ["lower", "graph"])
+def test_the_text_of_a_compiled_program_is_a_module(sdyscope, tmp_path, command):
+    path = tmp_path / "after.txt"
+    path.write_text(COMPILED)
+    assert sdyscope(command, path).status == 0
