@@ -5,7 +5,7 @@ import { place } from "./differences_places.js";
 import { snapshots } from "./differences_snapshots.js";
 import { collectiveTable, kindTable, loweredPart, memoryTable } from "./differences_tables.js";
 import { el } from "./dom.js";
-import { count, partitionerName, size, whole } from "./format.js";
+import { count, moreOrLess, partitionerName, whole } from "./format.js";
 
 /** How many places are shown before the rest is asked for. */
 const SHOWN = 8;
@@ -105,11 +105,6 @@ function title(data, labels) {
   const isCompared = [data.lowered, propagated, partitioned].some((one) => !one.unavailable);
   const verdict = isCompared ? " differ." : " could not be compared.";
   return [el("bdi", {}, a), " and ", el("bdi", {}, b), verdict];
-}
-
-function moreOrLess(a, b) {
-  const [one, two] = [a ?? 0, b ?? 0];
-  return `${size(Math.abs(two - one))} ${two > one ? "more" : "less"} (${size(two)}, not ${size(one)})`;
 }
 
 function stageItems(data, labels) {

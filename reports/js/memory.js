@@ -2,7 +2,7 @@
 
 import { link } from "./communication_rows.js";
 import { el } from "./dom.js";
-import { count, partitionerName, size, type, whole } from "./format.js";
+import { count, moreOrLess, partitionerName, size, type, whole } from "./format.js";
 import { spec } from "./spec.js";
 
 const PARTS = [
@@ -96,7 +96,7 @@ function title(known) {
   const [name, words] = PARTS.find(([, words]) => words === growth[0][1]);
   const most = `${words} take ${size(more.needs[name])}, not ${size(less.needs[name])}`;
   return times === "1.0"
-    ? `Under ${names[1]} a device needs a little more: ${by}.`
+    ? `Under ${names[1]} a device needs ${moreOrLess(less.needs.total, more.needs.total)}.`
     : `Under ${names[1]} a device needs ${times} times the memory: ${by}; ${most}.`;
 }
 
