@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
 from sdyscope.snapshots.values import Cell, Item, Key, Kind, Snapshot
 
@@ -26,6 +27,7 @@ EMPTY: Final = "."
 _SPECIAL = frozenset("\\{}")
 
 
+@no_collection()
 def write(snapshots: Iterable[Snapshot]) -> str:
     """The text of a file with some programs, sorted by name."""
     ordered = sorted(snapshots, key=lambda one: one.name)

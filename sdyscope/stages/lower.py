@@ -17,6 +17,7 @@ from typing import Any, Literal
 import jax
 
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.graph.collection import no_collection
 from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner, Program
 from sdyscope.source import innermost_line
@@ -211,7 +212,8 @@ def trace(program: Program) -> Any:
             hint="Give the result of jax.jit(...), before it is called.",
         )
     try:
-        return _trace(fun, program)
+        with no_collection():  # JAX keeps what it makes of a program, which is a sixth of the time.
+            return _trace(fun, program)
     except Exception as error:  # the user's own code runs here: anything can come out
         raise _not_lowerable(program.name, "traced", error) from error
 
