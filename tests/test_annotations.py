@@ -3,7 +3,7 @@
 
 import pytest
 
-from sdyscope.annotations import Annotation, read_annotations, split_scope
+from sdyscope.annotations import Annotation, num_partitions, read_annotations, split_scope
 from sdyscope.graph import build, read_text
 from sdyscope.stages import compat
 
@@ -178,3 +178,15 @@ module @m {
 )
 def test_the_last_part_of_a_scope_names_the_primitive(scope, parts):
     assert split_scope(scope) == parts
+
+
+def test_partitions_of_a_module_where_only_arguments_or_results_say_so():
+    """As in the HLO that JAX lowers to, whose text does not say for how many devices it is."""
+    text = """module {{
+      func.func public @main(%arg0: tensor<8x4xf32> {0}) -> (tensor<8x4xf32> {1}) {{
+        return %arg0 : tensor<8x4xf32>
+      }}
+    }}"""
+    sharding = '{mhlo.sharding = "{devices=[2,1,4]<=[8] last_tile_dim_replicate}"}'
+    for written in ((sharding, ""), ("", sharding)):
+        assert num_partitions(read_text(text.format(*written))) == 8

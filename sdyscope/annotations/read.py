@@ -45,10 +45,14 @@ def num_partitions(graph: OpGraph) -> int:
     if isinstance(declared, int) and declared > 1:
         return declared
     sizes = [mesh.size for mesh in graph.meshes.values() if isinstance(mesh, Mesh)]
-    for op in graph.operations():
-        for sharding in op.shardings:
-            if isinstance(sharding, HloSharding) and sharding.tile_assignment is not None:
-                sizes.append(sharding.tile_assignment.num_devices)
+    shardings = [sharding for op in graph.ops for sharding in op.shardings]
+    for function in graph.functions.values():
+        shardings += [result.sharding for result in function.results]
+    sizes += [
+        sharding.tile_assignment.num_devices
+        for sharding in shardings
+        if isinstance(sharding, HloSharding) and sharding.tile_assignment is not None
+    ]
     return max(sizes, default=1)
 
 

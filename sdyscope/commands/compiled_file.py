@@ -120,11 +120,17 @@ def read_module(path: Path) -> HloModule:
 
 
 def _is_to_partition(module: HloModule) -> bool:
-    """Whether anything but parameters still says how to shard it."""
+    """Whether anything but parameters still says how to shard it.
+
+    Or parameters do, in a module that is for one device: before partitioning the text of what JAX
+    lowered does not say for how many it is.
+    """
+    alone = module.num_partitions == 1
     return any(
-        _ANNOTATION in one.rest or any(text in one.rest for text in _SHARDING)
+        alone and any(text in one.rest for text in _SHARDING[:2])
+        if one.opcode == "parameter"
+        else _ANNOTATION in one.rest or any(text in one.rest for text in _SHARDING)
         for one in module.instructions()
-        if one.opcode != "parameter"
     )
 
 

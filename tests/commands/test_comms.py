@@ -259,3 +259,14 @@ def test_why_each_is_there(sdyscope):
     assert all(origin["known"] for origin in origins)
     assert {origin["kind"] for origin in origins} == {"reduction"}
     assert not any(entry["recorded"] for origin in origins for entry in origin["annotations"])
+
+
+@pytest.mark.parametrize("command", ["comms", "memory"])
+def test_what_jax_lowered_as_hlo_is_not_partitioned(sdyscope, tmp_path, command):
+    path = tmp_path / "before.txt"
+    path.write_text(
+        "HloModule jit_f\n\nENTRY %main.1 (x.1: f32[4]) -> f32[4] {\n"
+        "  %x.1 = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n"
+        "  ROOT %sine.1 = f32[4]{0} sine(%x.1)\n}\n"
+    )
+    sdyscope(command, path).said("not partitioned yet")
