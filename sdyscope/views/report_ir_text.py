@@ -32,6 +32,8 @@ _Span: TypeAlias = tuple[int, int, Change]
 _DEFINES = re.compile(r"\s*(%[\w.$-]+)(?::\d+)? = ")
 _CONSTANT = re.compile(rf'(?<=dense<)("0x[0-9A-Fa-f]{{{CONSTANT},}}"|\[[^>]{{{CONSTANT},}}\])(?=>)')
 _RESOURCE = re.compile(rf'"0x[0-9A-Fa-f]{{{CONSTANT},}}"')
+#: Of a module that came through HLO: an entry of a line and a half for each donated argument.
+_ALIASES = re.compile(r"\bmhlo\.input_output_alias = \[")
 #: A sharding that is written in a line; of Shardy's up to its first bracket.
 _WRITTEN = re.compile(
     r"\bsdy\.sharding = #sdy\.sharding(?:_per_value)?(?=<)"
@@ -130,7 +132,13 @@ def lines_of(text: str, graph: OpGraph) -> Iterator[tuple[str, Op | None]]:
 
 
 def elided(line: str) -> str:
-    """The line without its large constants."""
+    """The line without its large constants, and a module's without the list of what is donated."""
+    aliases = _ALIASES.search(line) if line.startswith("module ") else None
+    if aliases is not None:
+        end = _closing(line, aliases.end() - 1)
+        if end - aliases.end() > CONSTANT:
+            said = f"/* {end - aliases.end():,} characters */]"
+            line = line[: aliases.end()] + said + line[end + 1 :]
     line = _CONSTANT.sub(lambda found: f"/* {len(found[0]):,} characters */", line)
     return _RESOURCE.sub(lambda found: f'"0x… {len(found[0]):,} characters"', line)
 
@@ -191,16 +199,22 @@ def _span(line: str, match: re.Match[str]) -> tuple[int, int]:
     if match[0].startswith("mhlo."):
         return match.span()
     start = match.start() if match[0].startswith("sdy.") else match.end()
+    return start, _closing(line, match.end()) + 1
+
+
+def _closing(line: str, at: int) -> int:
+    """Where the bracket at a place is closed; the last character where it is not."""
+    closes = {"<": ">", "[": "]"}[line[at]]
     depth, quoted = 0, False
-    for at in range(match.end(), len(line)):
-        char = line[at]
+    for place in range(at, len(line)):
+        char = line[place]
         if char == '"':
             quoted = not quoted
-        elif not quoted and char in "<>":
-            depth += 1 if char == "<" else -1
+        elif not quoted and char in (line[at], closes):
+            depth += 1 if char == line[at] else -1
             if depth == 0:
-                return start, at + 1
-    return start, len(line)
+                return place
+    return len(line) - 1
 
 
 def _marked(

@@ -122,6 +122,19 @@ def test_large_constants_are_left_out():
     assert elided("dense<[1, 2]>") == "dense<[1, 2]>"
 
 
+def test_what_is_donated_is_left_out_of_a_modules_first_line():
+    each = '{alias = {kind = "may_alias", parameter_index = array<i64>}, output_index = array<i64>}'
+    donated = ", ".join([each] * 20)
+    text = f"module @jit_f attributes {{mhlo.input_output_alias = [{donated}], a = 1}} {{"
+    short = elided(text)
+    assert re.fullmatch(
+        r"module @jit_f attributes \{mhlo.input_output_alias = "
+        r"\[/\* [\d,]+ characters \*/\], a = 1\} \{",
+        short,
+    )
+    assert elided(text.replace(donated, each)).count("may_alias") == 1
+
+
 def test_broken_lines_are_the_same_tokens(differing):
     for module in differing.inspection.lowered.values():
         for line in module.text(debug_info=False).splitlines():
