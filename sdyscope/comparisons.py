@@ -259,6 +259,7 @@ def labels_of(a: Staged, b: Staged) -> tuple[str, str]:
         (source.name,) if isinstance(source, Program) or source.path is None else source.path.parts
         for source in (a.source, b.source)
     ]
+    one = two = ""
     for length in range(1, max(map(len, paths)) + 1):
         one, two = ["/".join(parts[-length:]).replace("//", "/") for parts in paths]
         if one != two:

@@ -131,6 +131,7 @@ def _memory(module: HloModule) -> TextMemory | None:
 
 
 def _labels(one: Inspection | Path, two: Inspection | Path) -> tuple[str, str]:
+    a = b = ""
     for named in (False, True):
         a, b = (
             side.name if not named or not isinstance(side, Path) else str(side)

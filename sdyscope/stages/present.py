@@ -104,12 +104,13 @@ def accelerators() -> tuple[Accelerators, ...]:
             timeout=_LONGEST,
             check=False,
         )
-        found = json.loads(done.stdout.rpartition(_MARK)[2])
     except subprocess.TimeoutExpired as error:
         raise TargetError(
             f"JAX did not find its devices within {_LONGEST / 60:.0f} minutes.",
             hint="Does another process hold them?",
         ) from error
+    try:
+        found = json.loads(done.stdout.rpartition(_MARK)[2])
     except ValueError as error:
         last = next((line for line in reversed(done.stderr.splitlines()) if line.strip()), "")
         raise TargetError(

@@ -140,8 +140,8 @@ def _group_row(group: _Group, program: CommsProgram, file: str) -> tuple[Cell | 
 
 def _notes(group: _Group, file: str) -> Iterator[Note]:
     """Why they are there: the first, and how many others there are whose origin is another."""
-    origins = [part.origin for one in group[1] if (part := _main_part(one)).origin is not None]
-    texts = list(dict.fromkeys(because(one, file) for one in origins if one is not None))
+    origins = (origin for one in group[1] if (origin := _main_part(one).origin) is not None)
+    texts = list(dict.fromkeys(because(origin, file) for origin in origins))
     if not texts:
         return
     words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"

@@ -106,7 +106,7 @@ class _Body:
                 continue
             before = self._before(at)
             missing = [one for one in before if one not in self._known]
-            if missing and not isinstance(before, str):
+            if missing:
                 waiting += missing
                 continue
             waiting.pop()
