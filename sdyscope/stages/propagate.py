@@ -28,10 +28,10 @@ from sdyscope.stages.hlo_order import inline_named
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.passes import propagation_passes, run
 from sdyscope.stages.propagated_text import propagated_text
+from sdyscope.stages.propagation_origins import OriginReader
 from sdyscope.stages.propagation_steps import (
     UNREAD,
     DataFlow,
-    OriginReader,
     read_data_flow,
     steps_of,
 )
@@ -81,7 +81,7 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
     flow = propagate_module(module, conservative=conservative, origins=not without)
     after = build(module, unread=UNREAD)
     count = max(lowered.num_devices, num_partitions(graph))
-    origins = OriginReader(after, flow)
+    origins = OriginReader(after, flow, graph)
     unread = origins.unread()
     if unread:
         after.not_understood += unread

@@ -1,4 +1,4 @@
-"""Origins and steps, as Shardy writes them into a module, as values.
+"""Steps, as Shardy writes them into a module, as values.
 
 On an op a step is about the op's own operands and results. Where a value enters or leaves a region
 Shardy has an edge of its own (``sdy.data_flow_edge``), from several sources to one target. In terms
@@ -19,23 +19,31 @@ from typing import Any, NamedTuple
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph import NotUnderstood, Op, OpGraph
-from sdyscope.mesh import AxisRef
-from sdyscope.propagated import Origins, PropagationStep, Steps, ValueId
+from sdyscope.propagated import PropagationStep, Steps
 from sdyscope.propagation import (
     EdgeNodeType,
     PropagationEdges,
     PropagationOneStep,
 )
-from sdyscope.sharding import TensorSharding
 from sdyscope.stages import compat
+from sdyscope.stages.origin_texts import NOTHING, Written, named_origins
 from sdyscope.syntax import shardy
 
-__all__ = ["UNREAD", "DataFlow", "OriginReader", "parse_edges", "read_data_flow", "steps_of"]
+__all__ = [
+    "ORIGINS",
+    "UNREAD",
+    "DataFlow",
+    "edge_owners",
+    "parse_edges",
+    "read_data_flow",
+    "steps_of",
+]
 
 _EDGES = "sdy.propagation_edges"
-_ORIGINS = "sdy.sharding_origins"
+#: The attribute with origins.
+ORIGINS = "sdy.sharding_origins"
 #: What ``graph.build`` need not read: nearly every op has steps of its own, and few are asked for.
-UNREAD = (_EDGES, _ORIGINS)
+UNREAD = (_EDGES, ORIGINS)
 _STEP = re.compile(r"step-(\d+)")
 #: Ops whose regions values flow into or out of, one edge a value.
 _OWNERS = frozenset(
@@ -48,21 +56,6 @@ _OWNERS = frozenset(
         "sdy.named_computation",
     }
 )
-
-
-class Written(NamedTuple):
-    """The origins that Shardy wrote for one value.
-
-    Attributes:
-        origins: those of a kind that is known, by axis.
-        unread: the others, each (as it is written, why it could not be read).
-    """
-
-    origins: Origins = ()
-    unread: tuple[tuple[str, str], ...] = ()
-
-
-_NOTHING = Written()
 
 
 class Flow(NamedTuple):
@@ -113,41 +106,6 @@ def parse_edges(text: str) -> PropagationEdges:
     )
 
 
-def _parse_origins(attribute: Any) -> list[Written]:
-    """``{data = "input: 0"}`` on an argument, a list of such for the results of an op."""
-    ir = compat.ir
-    each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-    return [_named_origins(one) for one in each]
-
-
-def _named_origins(dictionary: Any) -> Written:
-    ir = compat.ir
-    if not isinstance(dictionary, ir.DictAttr):
-        return Written(unread=((str(dictionary), "expected a dictionary of strings"),))
-    return _parsed_origins(
-        tuple(
-            (name, ir.StringAttr(value).value if isinstance(value, ir.StringAttr) else str(value))
-            for name, value in compat.dictionary_items(dictionary)
-        )
-    )
-
-
-@lru_cache(1 << 12)
-def _parsed_origins(items: tuple[tuple[str, str], ...]) -> Written:
-    found, unread = [], []
-    for key, value in items:
-        try:
-            found.append((_axis(key), shardy.parse_origin_sharding(value)))
-        except SdyscopeError as error:  # a kind that is not known yet: the axis has none then
-            unread.append((f'{key} = "{value}"', str(error).partition("\n")[0]))
-    return Written(tuple(found), tuple(unread))
-
-
-def _axis(key: str) -> AxisRef:
-    name, _, sub = key.partition(":(")
-    return shardy.parse_axis_ref(f'"{name}"' + (f":({sub}" if sub else ""))
-
-
 def read_data_flow(module: Any) -> DataFlow:
     """Reads the data-flow edges of a module between propagation and the pass that removes them."""
     results: dict[tuple[int, int], Flow] = {}
@@ -191,105 +149,15 @@ def read_data_flow(module: Any) -> DataFlow:
 def _flow(operation: Any) -> Flow:
     attributes = operation.attributes
     edges = parse_edges(str(attributes[_EDGES])) if _EDGES in attributes else None
-    written = _named_origins(attributes[_ORIGINS]) if _ORIGINS in attributes else _NOTHING
+    written = named_origins(attributes[ORIGINS]) if ORIGINS in attributes else NOTHING
     return Flow(edges, written)
 
 
-def _owners(graph: OpGraph) -> dict[int, int]:
+def edge_owners(graph: OpGraph) -> dict[int, int]:
     """The number of each op with edges into or out of regions, by node."""
     main = graph.functions
     inside = [op.id for op in graph.ops if op.kind in _OWNERS and op.function in main]
     return {node: number for number, node in enumerate(inside)}
-
-
-# --- origins --------------------------------------------------------------------------------------
-
-
-class OriginReader:
-    """The user's annotations that the axes on values of a propagated module come from.
-
-    Args:
-      graph: op graph of that module, with ``UNREAD`` left unread.
-      flow: what is written on its edges.
-    """
-
-    def __init__(self, graph: OpGraph, flow: DataFlow) -> None:
-        self.graph = graph
-        self.flow = flow
-        self.owners = _owners(graph)
-        self.parsed: dict[Any, list[Written]] = {}
-        # Equal shardings and equal origins are mostly one object; both are kept alive here.
-        self.left: dict[tuple[int, int], tuple[Origins, object, Origins]] = {}
-        self.read: dict[ValueId, Origins] = {}
-
-    def __call__(self, place: ValueId, sharding: object) -> Origins:
-        """For each axis that a value is sharded on in the end, where it comes from."""
-        found = self.read.get(place)
-        if found is None:
-            found = self.read[place] = self._origins(place, sharding)
-        return found
-
-    def _origins(self, place: ValueId, sharding: object) -> Origins:
-        if not isinstance(sharding, TensorSharding):
-            return ()
-        written = self.written(place)
-        if not written:
-            return ()
-        key = (id(sharding), id(written))
-        found = self.left.get(key)
-        if found is None:
-            found = self.left[key] = (written, sharding, _left(written, sharding))
-        return found[2]
-
-    def written(self, place: ValueId) -> Origins:
-        """The origins that Shardy wrote for a value."""
-        return self._written(place).origins
-
-    def unread(self) -> list[NotUnderstood]:
-        """The origins of a kind that is not known, value by value: their axes have none."""
-        return [
-            NotUnderstood(op.id, _ORIGINS, text, error)
-            for op in self.graph.ops
-            for result in range(len(op.types))
-            for text, error in self._written((op.id, result)).unread
-        ]
-
-    def _written(self, place: ValueId) -> Written:
-        graph, flow, owners = self.graph, self.flow, self.owners
-        op = graph.ops[place[0]]
-        if op.is_argument and op.parent is not None and op.parent in owners:
-            number = owners[op.parent]
-            inside = flow.arguments.get((number, op.argument))
-            if inside is None and graph.ops[op.parent].kind == "stablehlo.while":
-                # A loop's argument is sharded as its result is: they are one edge.
-                inside = flow.results.get((number, op.argument))
-            return inside.written if inside is not None else _NOTHING
-        if op.id in owners:
-            outside = flow.results.get((owners[op.id], place[1]))
-            return outside.written if outside is not None else _NOTHING
-        attribute = op.attributes.get(_ORIGINS)
-        if attribute is None:
-            return _NOTHING
-        parsed = self.parsed.get(attribute)
-        if parsed is None:
-            parsed = self.parsed[attribute] = _parse_origins(attribute)
-        if len(parsed) == 1 and len(op.types) == 1:
-            return parsed[0]
-        return parsed[place[1]] if place[1] < len(parsed) else _NOTHING
-
-
-def _left(origins: Origins, sharding: TensorSharding) -> Origins:
-    """The origins of what a value is sharded on in the end.
-
-    At boundaries Shardy at last takes axes away again, or parts of them, that do not divide.
-    """
-    written = dict(origins)
-    whole = {axis.name: origin for axis, origin in origins}
-    axes = [axis for dim in sharding.dim_shardings for axis in dim.axes]
-    axes += sharding.unreduced_axes
-    return tuple(
-        (axis, written.get(axis) or whole[axis.name]) for axis in axes if axis.name in whole
-    )
 
 
 # --- steps ----------------------------------------------------------------------------------------
@@ -318,7 +186,7 @@ def _edges(graph: OpGraph, node: int, attribute: Any) -> PropagationEdges:
 
 def _elsewhere(graph: OpGraph, flow: DataFlow) -> Iterator[PropagationStep]:
     """The steps that are written on the results of functions and on the edges of regions."""
-    owners = _owners(graph)
+    owners = edge_owners(graph)
     returning = [
         (function, result)
         for function in graph.functions.values()

@@ -331,13 +331,12 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
             wanted = None if sharding is None else compat.fully_open(sharding)
             if wanted is None:
                 continue
-            made_by = owner(value)
             made = compat.ir.Operation.create(
                 "sdy.sharding_constraint",
                 results=[value.type],
                 operands=[value],
                 attributes={"sharding": wanted},
-                loc=loop.location if made_by is None else made_by.location,
+                loc=loop.location,  # It is not the value, whose own tag stays with that.
                 ip=compat.ir.InsertionPoint(loop),
             )
             opened[hash(value)] = made.results[0]

@@ -6,7 +6,10 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 import jax
+import jax.numpy as jnp
 import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
 from sdyscope.errors import CompilerError, ConversionError
@@ -18,7 +21,7 @@ from sdyscope.program import Program
 from sdyscope.propagated import Propagated, ValueId
 from sdyscope.propagation import OriginSharding
 from sdyscope.sharding import TensorSharding
-from sdyscope.stages import compat, propagation_steps
+from sdyscope.stages import compat, origin_texts, propagation_steps
 from sdyscope.stages.lower import LoweredModule
 from sdyscope.stages.passes import propagation_passes, run
 from sdyscope.stages.propagate import import_from, propagate, propagate_module
@@ -567,8 +570,8 @@ def test_origins_that_can_not_be_read_are_listed_and_counted(
             raise ConversionError(f"not understood: {text}")
         return read(text)
 
-    propagation_steps._parsed_origins.cache_clear()
-    monkeypatch.setattr(propagation_steps.shardy, "parse_origin_sharding", refuse)
+    origin_texts._parsed_origins.cache_clear()
+    monkeypatch.setattr(origin_texts.shardy, "parse_origin_sharding", refuse)
     text = """module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
       sdy.mesh @mesh = <["a"=4, "b"=2]>
       func.func public @main(
@@ -583,7 +586,7 @@ def test_origins_that_can_not_be_read_are_listed_and_counted(
     try:
         found = propagate(*of_text(text))
     finally:
-        propagation_steps._parsed_origins.cache_clear()
+        origin_texts._parsed_origins.cache_clear()
     listed = found.graph.not_understood
     assert {(one.attribute, one.text) for one in listed} == {
         ("sdy.sharding_origins", 'a = "constraint_0"'),
@@ -601,3 +604,37 @@ def test_all_origins_of_user_programs_are_known() -> None:
     for make in USER_PROGRAMS.values():
         module, graph = lowered(make(mesh_of(data=4, model=2)))
         assert propagate(module, graph).graph.not_understood == []
+
+
+def test_what_a_loop_captures_comes_from_its_own_annotation() -> None:
+    """XLA opens it with a constraint of its own, which Shardy then calls the origin."""
+    mesh = mesh_of(data=4, model=2)
+    w = jax.ShapeDtypeStruct((16, 16), "float32", sharding=NamedSharding(mesh, P(None, "model")))
+    x = jax.ShapeDtypeStruct((8, 16), "float32", sharding=NamedSharding(mesh, P("data")))
+
+    def step(w: Any, x: Any) -> Any:
+        def body(x: Any, _: None) -> tuple[Any, None]:
+            return jnp.tanh(x @ w), None
+
+        kept = jax.lax.with_sharding_constraint(w.T, NamedSharding(mesh, P("data", None)))
+        return jax.lax.scan(body, x, None, length=3)[0] @ jax.lax.scan(
+            lambda x, _: (x @ kept, None), w, None, length=2
+        )[0], w * 2
+
+    module, graph = lowered(Program("step", jax.jit(step), (w, x)))
+    found = propagate(module, graph)
+    written = [op.attributes.get("sdy.sharding_origin_name") for op in found.graph.ops]
+    assert "constraint_2" in written  # the program has one, and XLA two
+    origins = {
+        str(origin)
+        for value in found.values.values()
+        for axis, origin in value.origins
+        if axis.name == "model"
+    }
+    assert origins == {"self", "input: 0"}
+    argument = graph.main.arguments[0].node if graph.main else -1
+    assert [str(origin) for _, origin in found.values[argument, 0].origins] == ["self"]
+    constraint = next(op for op in graph.ops if op.kind == "sdy.sharding_constraint")
+    kept = found.values[constraint.id, 0]
+    assert str(kept.sharding) == '<@mesh, [{"data"}, {}]>'  # as it is inside, it is on model, too
+    assert [str(origin) for _, origin in kept.origins] == ["self"]
