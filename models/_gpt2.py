@@ -64,30 +64,34 @@ class Gpt2Config(eqx.Module):
 
 
 def split(key: NamedArray | None, into: Axis) -> NamedArray | None:
-    """Of a key for each example, `[batch]`, as many as `into` has: `[batch, into]`. None has none.
+    """Of a key for each example, `[batch, key]`, as many as `into` has: `[batch, into, key]`.
 
-    Examples are on several devices, and each device splits the keys of its own.
+    A key is its words, along `key`: Haliax can't take a slice of JAX's key arrays up to JAX 0.7.
+    Without a key there are none. Examples are on several devices, each of which splits its own.
     """
     if key is None:
         return None
+    batch, words = key.axes
 
     def one(key: NamedArray) -> NamedArray:
-        return NamedArray(jax.random.split(key.array, into.size), (into,))
+        keys = jax.random.split(jax.random.wrap_key_data(key.array), into.size)
+        return NamedArray(jax.random.key_data(keys), (into, words))
 
-    return hax.vmap(one, key.axes)(key)
+    return hax.vmap(one, batch)(key)
 
 
 def drop(
     dropout: hnn.Dropout, x: NamedArray, *, key: NamedArray | None, inference: bool
 ) -> NamedArray:
-    """`x` with each example's numbers dropped by its own key, of `[batch]`."""
+    """`x` with each example's numbers dropped by its own key, of `[batch, key]`."""
     if key is None:  # Without a key Haliax does nothing, or says that it needs one.
         return dropout(x, key=None, inference=inference)
+    batch, _ = key.axes
 
     def one(x: NamedArray, key: NamedArray) -> NamedArray:
-        return dropout(x, key=key.array, inference=inference)
+        return dropout(x, key=jax.random.wrap_key_data(key.array), inference=inference)
 
-    return hax.vmap(one, key.axes)(x, key)
+    return hax.vmap(one, batch)(x, key)
 
 
 class Gpt2Attention(eqx.Module):
@@ -115,7 +119,7 @@ class Gpt2Attention(eqx.Module):
     def __call__(
         self, x: NamedArray, layer_idx: NamedArray, *, key: NamedArray | None, inference: bool
     ) -> NamedArray:
-        """Keeps `[batch, position, embed]`; `key` is `[batch]`."""
+        """Keeps `[batch, position, embed]`; `key` is `[batch, key]`."""
         axes = self.config.axes
         query, keys, values = self.c_attn(x).unbind("qkv")
         # Under the new name they lie where `key_position` is mapped to. With queries in parts, and
@@ -186,7 +190,7 @@ class Gpt2Block(eqx.Module):
     def __call__(
         self, x: NamedArray, layer_idx: NamedArray, *, key: NamedArray | None, inference: bool
     ) -> NamedArray:
-        """Keeps `[batch, position, embed]`; `key` is `[batch]`."""
+        """Keeps `[batch, position, embed]`; `key` is `[batch, key]`."""
         keys = split(key, Axis("use", 3))
         k_weights, k_attn, k_mlp = (None,) * 3 if keys is None else keys.unbind("use")
         added = self.attn(self.ln_1(x), layer_idx, key=k_weights, inference=inference)
@@ -246,7 +250,7 @@ class Gpt2Transformer(eqx.Module):
     def __call__(
         self, x: NamedArray, *, key: NamedArray | None = None, inference: bool = True
     ) -> NamedArray:
-        """Keeps `[batch, position, embed]`; `key` is `[batch]`."""
+        """Keeps `[batch, position, embed]`; `key` is `[batch, key]`."""
         layers = self.blocks.Block
         keys = split(key, layers)
         return self.ln_f(self.blocks.fold(x, hax.arange(layers), key=keys, inference=inference))
@@ -274,7 +278,7 @@ class Gpt2LMHeadModel(eqx.Module):
 
         Args:
           input_ids: The tokens.
-          key: A key for each example, `[batch]`: what dropout needs, unless for inference.
+          key: A key for each example, `[batch, key]`: what dropout needs, unless for inference.
           inference: Drop nothing.
         """
         x = self.transformer(self.embeddings.embed(input_ids), key=key, inference=inference)

@@ -47,7 +47,7 @@ call of Haliax (`infer_resource_partitions`) places it all. Parameters are float
 `layers` and run in one loop; `gradient_checkpointing` keeps the stream between them and computes
 the rest again, and so gathers the weights again. Model and optimizer state are donated.
 
-**Dropout** (`--set dropout=0.1`) takes a key for each example, [batch, 2], placed as the batch is.
+**Dropout** (`--set dropout=0.1`) takes a key for each example, [batch, key], where the batch is.
 It is split by layer, and in each block by use: attention weights, and what attention and the MLP
 add to the stream. Each device draws the masks of its own examples, heads and positions. JAX's
 Threefry gives the same numbers wherever they are drawn, so nothing is sent for them, and eight
@@ -217,8 +217,6 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     def train_step(model: Any, opt_state: Any, input_ids: Any, keys: Any) -> Any:
         # Haliax asks which mesh its constraints are on; a trainer would say jax.set_mesh once.
         with jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh)):
-            if keys is not None:
-                keys = hax.NamedArray(jax.random.wrap_key_data(keys.array), (axes.batch,))
             value, gradients = jax.value_and_grad(loss)(model, input_ids, keys)
             with jax.named_scope("optimizer"):
                 # And back to where parameters are stored.

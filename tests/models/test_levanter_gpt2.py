@@ -245,10 +245,11 @@ def test_keys_are_split_by_example_and_layer():
     from sdyscope.models._gpt2 import split
 
     axes = tiny_axes()
-    of_examples = hax.NamedArray(jax.random.split(jax.random.key(0), 8), (axes.batch,))
+    words = jax.random.key_data(jax.random.split(jax.random.key(0), 8))
+    of_examples = hax.NamedArray(words, (axes.batch, hax.Axis("key", 2)))
     of_layers = split(of_examples, axes.layers)
-    assert [axis.name for axis in of_layers.axes] == ["batch", "layers"]
-    assert len(np.unique(jax.random.key_data(of_layers.array).reshape(-1, 2), axis=0)) == 16
+    assert [axis.name for axis in of_layers.axes] == ["batch", "layers", "key"]
+    assert len(np.unique(of_layers.array.reshape(-1, 2), axis=0)) == 16
     assert split(None, axes.layers) is None
 
 
@@ -256,12 +257,12 @@ def test_keys_are_split_by_example_and_layer():
 def test_examples_are_dropped_by_their_own_keys_and_nothing_for_inference(program):
     import haliax as hax
 
-    (model, _, input_ids, key_data), _ = program.inputs()
-    keys = jax.random.wrap_key_data(key_data.array)
+    (model, _, input_ids, example_keys), _ = program.inputs()
+    keys = example_keys.array
 
     @functools.partial(jax.jit, static_argnames="inference")
     def forward(ids, keys, *, inference):
-        named = hax.NamedArray(ids, input_ids.axes), hax.NamedArray(keys, input_ids.axes[:1])
+        named = hax.NamedArray(ids, input_ids.axes), hax.NamedArray(keys, example_keys.axes)
         return model(named[0], key=named[1], inference=inference).array
 
     text = input_ids.array
@@ -284,7 +285,8 @@ def test_dropout_drops_as_many_as_it_says_and_keeps_the_mean():
 
     batch = tiny_axes().batch
     ones = hax.ones((batch, hax.Axis("numbers", 4096)))
-    keys = hax.NamedArray(jax.random.split(jax.random.key(0), 8), (batch,))
+    words = jax.random.key_data(jax.random.split(jax.random.key(0), 8))
+    keys = hax.NamedArray(words, (batch, hax.Axis("key", 2)))
     left = np.asarray(drop(hnn.Dropout(0.25), ones, key=keys, inference=False).array)
     assert set(np.unique(left)) == {np.float32(0), np.float32(1 / 0.75)}
     np.testing.assert_allclose((left == 0).mean(axis=1), 0.25, atol=0.03)
@@ -332,12 +334,29 @@ def test_scores_are_made_of_float32_where_asked(upcast):
 
 
 @pytest.mark.compiles
+def test_dropout_sends_nothing():
+    """With heads, positions and examples in parts: all that masks are drawn along."""
+    collective = re.compile(r" = (\S+) (all-\w+|reduce-scatter|collective-permute)(?:-start)?\(")
+
+    def sent(dropout):
+        program = make("context", dropout=dropout, layers=1, gradient_checkpointing=False)
+        lowered = Inspection(program, ["shardy"]).lowered["shardy"].lowered
+        text = lowered.compile(device_assignment=tuple(jax.devices())).as_text()
+        return collections.Counter(collective.findall(text))
+
+    without = sent(0.0)
+    assert {kind for _, kind in without} >= {"all-gather", "all-reduce"}
+    assert sent(0.1) == without
+
+
+@pytest.mark.compiles
 @pytest.mark.parametrize(
     ("parallelism", "partitioner"), [("context", "shardy"), ("tensor", "gspmd")]
 )
 def test_eight_devices_compute_and_drop_what_one_does(program, parallelism, partitioner):
     if parallelism == "tensor":
-        program = make(dropout=0.1, scale_by_inverse_layer_idx=True, upcast=True)
+        tweaks = {"scale_by_inverse_layer_idx": True, "upcast": True}
+        program = make(dropout=0.1, gradient_checkpointing=False, **tweaks)
     ran = Inspection(program, [partitioner]).run(steps=1)
     assert ran.passed
     assert {len(one.shards) for run in ran.executions.values() for one in run.arrays} == {8}
