@@ -169,8 +169,8 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One train step on `mesh`: `(state, batch) -> (state, {"loss": ..., "aux": ...})`.
 
     Raises:
-      TargetError: a size is not positive, an option has no such choice, or the mesh has several
-        devices on `pipeline`.
+      TargetError: a size is not positive, head_dim is odd, an option has no such choice, or the
+        mesh has several devices on `pipeline`.
     """
     stages = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)).get("pipeline", 1)
     if stages > 1:
@@ -182,6 +182,8 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     sizes = ("blocks", "layers", "tracks", "experts", "d_model", "heads", "head_dim", "d_ff")
     positive(settings, *sizes, "vocab", "batch", "sequence")
     one_of("dtype", settings.dtype, DTYPES)
+    if settings.head_dim % 2:
+        raise TargetError(f"head_dim={settings.head_dim} must be even: rotary turns pairs.")
     model = build(settings)
     specs = model.collect()
     learner = make_learner(specs)

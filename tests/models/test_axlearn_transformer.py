@@ -186,6 +186,11 @@ def test_every_axis_of_the_mesh_but_pipeline_is_of_use(axes):
     assert "unused-mesh-axis" not in {one.rule for one in large.lint(compiled=False)}
 
 
+def test_odd_heads_are_refused():
+    with pytest.raises(TargetError, match="head_dim=7 must be even"):
+        resolve("axlearn-transformer", settings={"head_dim": 7})
+
+
 def test_a_pipeline_is_refused():
     sizes = mesh_shape_from_axes(pipeline=2, fsdp=-1).over(8).sizes
     with pytest.raises(TargetError, match=r"pipeline=2, and axlearn-transformer has no pipeline"):
