@@ -5,7 +5,7 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from sdyscope.inspection import inspect
 from sdyscope.views import report, report_ir
@@ -223,7 +223,7 @@ def test_what_is_gone_after_propagation_is_said(open_page, differing):
 
 @pytest.mark.parametrize("under", ["shardy", "gspmd"])
 def test_a_sharding_that_propagation_filled_in_is_marked_as_changed(under):
-    mesh = AbstractMesh((4, 2), ("a", "b"))
+    mesh = AbstractMesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
     asked = jax.ShapeDtypeStruct(
         (8, 8), jnp.float32, sharding=NamedSharding(mesh, PartitionSpec("a"))
     )

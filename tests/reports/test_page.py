@@ -5,7 +5,7 @@ import re
 import jax
 import jax.numpy as jnp
 import pytest
-from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from sdyscope.inspection import inspect
 from sdyscope.views import report, report_page
@@ -48,7 +48,8 @@ def test_everybody_can_use_every_view(open_page, mlp, violations, name, dark):
 
 def sine(axes):
     """The report of one op on a mesh, and its page."""
-    mesh = AbstractMesh(tuple(axes.values()), tuple(axes))
+    kinds = (AxisType.Auto,) * len(axes)
+    mesh = AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=kinds)
     spec = NamedSharding(mesh, PartitionSpec(tuple(axes)))
     asked = jax.ShapeDtypeStruct((mesh.size,), jnp.float32, sharding=spec)
     inspection = inspect(jax.jit(jnp.sin), asked, partitioners=("shardy",))
