@@ -217,10 +217,12 @@ def random_keys(mesh: Any) -> Program:
 @program
 def not_divisible(mesh: Any) -> Program:
     @jax.jit
-    def fun(x):
-        return constrain(x * 2, mesh, "data", "model")
+    def fun(x, scale):
+        return constrain(x * scale, mesh, "data", "model")
 
-    return Program("fun", fun, (abstract(mesh, (10, 7)),))
+    # By an argument on the mesh a JAX before 0.10 knows how many devices there are.
+    scale = jax.ShapeDtypeStruct((), jnp.float32, sharding=NamedSharding(mesh, P()))
+    return Program("fun", fun, (abstract(mesh, (10, 7)), scale))
 
 
 @program

@@ -64,7 +64,9 @@ def user(name: str) -> Callable[[], Program]:
 
 #: XLA's verifier refuses `branches` (branches of a cond whose results are constrained differently),
 #: and a JAX before 0.9 does not trace `shard_map_partial`.
-NOT_COMPILED = {"branches"} | ({"shard_map_partial"} if compat.version_tuple() < (0, 9) else set())
+NOT_COMPILED = {"branches"}
+if compat.version_tuple() < (0, 9):
+    NOT_COMPILED.add("shard_map_partial")
 
 PROGRAMS = {
     "mlp": perceptron(),
