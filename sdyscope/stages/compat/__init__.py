@@ -3,7 +3,7 @@
 JAX has public names for what a program *is* (`jax.stages`, `jax.sharding`, `jax.extend.mlir`), and
 none for some of what it *was asked*: the flat arguments with their shardings, the jaxpr after
 unused parts are dropped, the MLIR context with every dialect. These come from `jax._src` here, and
-nowhere else. Works with JAX 0.7.2, 0.9.2, 0.10.2 and 0.12.
+nowhere else. Works with JAX 0.7.2, 0.9.2, 0.10.2, 0.11 and 0.12.
 """
 
 from jax.extend.mlir import ir as ir
