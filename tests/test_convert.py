@@ -193,3 +193,12 @@ def test_a_sharding_on_one_device_alone_says_no_dimensions():
     assert to_placement(maximal, 2, num_devices=8) == to_placement(
         HloSharding("maximal", device=0), 2, num_devices=8
     )
+
+
+def test_a_mesh_without_axes_is_of_all_devices():
+    """JAX writes such a mesh for what it leaves on one device, and XLA has it on each."""
+    sharding = TensorSharding("empty_mesh", (DimSharding(),))
+    found = to_placement(sharding, 1, Mesh(()), num_devices=8)
+    assert found == to_placement(HloSharding("replicated"), 1, num_devices=8)
+    assert (found.num_devices, found.replication) == (8, 8)
+    assert to_placement(sharding, 1, Mesh(())).num_devices == 1
