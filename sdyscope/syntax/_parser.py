@@ -94,6 +94,8 @@ class Language:
         is not there, or of another grammar.
         """
         folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        if not os.path.isabs(folder):  # as when there is no home: "~" stays
+            return False
         here = Path(folder) / "sdyscope"
         made_by = (lark.__version__, sys.version_info[:2], self.starts, sorted(options))
         digest = hashlib.sha256(repr(made_by).encode()).hexdigest()[:12]

@@ -61,6 +61,13 @@ def test_tables_need_no_folder(tmp_path, monkeypatch):
     assert made().parse("mesh_text", '<["a"=2]>')
 
 
+def test_tables_are_not_kept_where_the_user_happens_to_be(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", "~/.cache")  # what is found of a user without a home
+    assert made().parse("mesh_text", '<["a"=2]>')
+    assert not list(tmp_path.iterdir())
+
+
 def error_of(language: Language, text: str) -> SyntaxTextError:
     with pytest.raises(SyntaxTextError) as caught:
         language.parse("mesh_text", text)
