@@ -11,6 +11,7 @@ from sdyscope.views.comms_parts import CollectiveDocument, PartDocument, TallyDo
 from sdyscope.views.meshes import AxisDocument, over_text
 from sdyscope.views.shardings import NONE, source_text
 from sdyscope.views.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
+from sdyscope.words import counted
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
@@ -77,9 +78,8 @@ def _largest(found: Comms, everything: bool, *, brief: bool) -> Table:
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
     for one, every, listed in shown:
-        kind = "predicted collectives" if one.predicted else "collectives"
-        count = f"{len(one.collectives):,} {kind}"
-        which = f"all {count}" if len(listed) == len(every) else f"the largest of {count}"
+        count = counted(len(one.collectives), f"{'predicted ' if one.predicted else ''}collective")
+        which = _which(count, len(listed) == len(every))
         rows.append(Heading(_label(found, one) + which + (f" in {file}" if file else "")))
         for group in listed:
             rows.append(_group_row(group, one, file))
@@ -175,10 +175,8 @@ def _by_annotation(found: Comms, everything: bool, *, brief: bool) -> Table:
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
     for one, listed in shown:
-        count = f"{len(one.by_annotation):,} annotations that collectives come from"
-        which = (
-            f"all {count}" if len(one.by_annotation) == len(listed) else f"the largest of {count}"
-        )
+        count = f"{counted(len(one.by_annotation), 'annotation')} that collectives come from"
+        which = _which(count, len(one.by_annotation) == len(listed))
         if not listed:
             continue
         rows.append(Heading(_label(found, one) + which + (f", in {file}" if file else "")))
@@ -188,6 +186,13 @@ def _by_annotation(found: Comms, everything: bool, *, brief: bool) -> Table:
             rows.append((name, f"{tally.count:,}", size(tally.bytes), size(tally.sent)))
     columns = (Column("annotation"), number("collectives"), number("size"), number("sent"))
     return Table(columns, tuple(rows))
+
+
+def _which(count: str, every: bool) -> str:
+    """`all 12 scopes`, `1 scope`, `the largest of 40 scopes`."""
+    if not every:
+        return f"the largest of {count}"
+    return count if count.startswith("1 ") else f"all {count}"
 
 
 def _main_part(one: CollectiveDocument) -> PartDocument:
@@ -203,8 +208,7 @@ def scopes(found: Comms, *, everything: bool = False) -> Table:
     rows: list[Row] = []
     for one in distinct(found):
         shown = one.by_scope if everything else one.by_scope[:LISTED]
-        count = f"{len(one.by_scope):,} scopes"
-        which = f"all {count}" if len(shown) == len(one.by_scope) else f"the largest of {count}"
+        which = _which(counted(len(one.by_scope), "scope"), len(shown) == len(one.by_scope))
         rows.append(Heading(_label(found, one) + which))
         for entry in shown:
             tally = entry.tally

@@ -204,7 +204,9 @@ def _gathered_finding(
     sent = sum(one.count * part.sent for one, part in gathers)
     times = sum(one.count for one, _ in gathers)
     passes = sorted({part.phase for _, part in gathers} - {"other"}, reverse=True)
-    within = f" in the {listed(passes)} pass" if subject.collectives.differentiated else ""
+    within = (
+        f" in the {listed(passes)} pass" if passes and subject.collectives.differentiated else ""
+    )
     over = listed([repr(axis) for axis in axes])
     return Finding(
         "parameter-gathered",
