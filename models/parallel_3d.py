@@ -5,7 +5,7 @@ Nothing here is left to a partitioner. The loss is a `shard_map` that is manual 
 pass is written there. Those of the backward pass are JAX's, which differentiates the collectives;
 only the optimizer, which works element by element, is outside.
 
-    tokens     [microbatches, batch, sequence]   (None, 'dp', 'tp')
+    tokens     [microbatches, batch, sequence]   ('pp', 'dp', 'tp')
     stream     [batch, sequence, features]       ('dp', None, 'tp') of one microbatch
     kernel     [layers, inputs, outputs]         ('pp', 'tp', 'dp')
     bias       [layers, outputs]                 ('pp', None)
@@ -32,16 +32,21 @@ from another, and position is in a few rotary channels besides, which all heads'
 device has a part of the channels of each head, and needs all channels of some heads: an all_to_all,
 and one back.
 
-**Pipeline parallelism.** Layers are stacked and on `pp`: a stage is layers / n of them. In each
-step a stage works on one microbatch and passes it on with a ppermute; stage 0 takes the next from
-the embedding, the last one keeps what comes out. m microbatches take n + m - 1 steps, in n - 1 of
-which a stage has nothing to do: a bubble of (n - 1) / (n + m - 1). It still computes then, on
-nothing; the loss takes what the last stage has kept.
+**Pipeline parallelism.** Layers are stacked and on `pp`: a stage is layers / n of them. So are the
+m microbatches: a stage has the tokens, the embeddings, the logits and the loss of m / n of them. In
+each step a stage works on one microbatch and passes it on with a ppermute. Another ppermute is a
+belt that runs the other way, by one microbatch a step: stage 0 takes the next one from it, and the
+last stage puts there what comes out, which so gets back to the stage that had it first. These are
+n + m - 1 steps, in n - 1 of which a stage has nothing to do: a bubble of (n - 1) / (n + m - 1). It
+then skips its layers (`cond`), and no gradient comes from there. The collectives in the layers are
+along dp and tp, within one stage, where all skip or none does; what is along pp is never skipped.
 
-JAX refuses sizes that do not divide: layers by pp; batch by dp; sequence, heads and every width by
-tp; every width by dp, too.
+**Dropout**, where it is asked for, is of what attention and the MLP add to the stream. Each
+microbatch, layer, sequence and channel has a key of its own, by its number in the whole: the same
+is dropped on any mesh.
 """
 
+import functools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -80,6 +85,9 @@ class Settings:
     hidden: int = field(default=128, metadata={"help": "width of the MLP's hidden layer"})
     vocab: int = field(default=128, metadata={"help": "number of tokens there are"})
     remat: bool = field(default=True, metadata={"help": "recompute each stage when backward"})
+    dropout: float = field(
+        default=0.0, metadata={"help": "part of what attention and MLP add that is dropped"}
+    )
     optimizer: str = field(
         default="adamw", metadata={"help": "which optimizer", "choices": OPTIMIZERS}
     )
@@ -97,32 +105,33 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     sizes = ("layers", "microbatches", "batch", "sequence", "features", "heads", "latent")
     positive(settings, *sizes, "rotary", "hidden", "vocab")
     one_of("optimizer", settings.optimizer, OPTIMIZERS)
+    if not 0 <= settings.dropout < 1:
+        raise TargetError(f"dropout={settings.dropout} must be from 0 to less than 1.")
     if missing := [axis for axis in MESH if axis not in mesh.axis_names]:
         raise TargetError(
             f"The mesh has no axis {missing[0]!r}.", hint="Give --mesh dp=2,pp=2,tp=2."
         )
-    tp = mesh.shape["tp"]
-    if settings.heads % tp or settings.rotary % (2 * tp):
-        raise TargetError(
-            f"heads={settings.heads} must be divisible by tp={tp}, and rotary={settings.rotary} by "
-            f"twice that: rotary turns pairs."
-        )
+    divisible(mesh, settings)
     declared = parameters(settings)
     specs = jax.tree.map(lambda parameter: P(*parameter.axes), declared)
-    tokens_spec = P(None, "dp", "tp")
-    loss = jax.shard_map(
-        lambda params, batch: local_loss(params, batch, settings),
-        mesh=mesh,
-        in_specs=(specs, {"tokens": tokens_spec, "targets": tokens_spec}),
-        out_specs=P(),
-    )
     shape = (settings.microbatches, settings.batch, settings.sequence)
-    tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=place(mesh, None, "dp", "tp"))
+    tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=place(mesh, "pp", "dp", "tp"))
+    batch = {"tokens": tokens, "targets": tokens}
+    if settings.dropout:
+        key = jax.eval_shape(jax.random.key, 0)
+        batch["key"] = jax.ShapeDtypeStruct(key.shape, key.dtype, sharding=place(mesh))
 
     def host_batch(rng: np.random.Generator) -> dict[str, Any]:
         text = rng.integers(settings.vocab, size=(*shape[:2], shape[2] + 1), dtype=np.int32)
-        return {"tokens": text[..., :-1], "targets": text[..., 1:]}
+        made = {"tokens": text[..., :-1], "targets": text[..., 1:]}
+        return {**made, "key": jax.random.key(0)} if settings.dropout else made
 
+    loss = jax.shard_map(
+        lambda params, batch: local_loss(params, batch, settings),
+        mesh=mesh,
+        in_specs=(specs, jax.tree.map(lambda leaf: leaf.sharding.spec, batch)),
+        out_specs=P(),
+    )
     return train_program(
         name="parallel-3d",
         mesh=mesh,
@@ -130,9 +139,30 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
         parameters=declared,
         param_dtype="float32",
         loss=loss,
-        batch={"tokens": tokens, "targets": tokens},
+        batch=batch,
         host_batch=host_batch,
     )
+
+
+def divisible(mesh: AnyMesh, settings: Settings) -> None:
+    """Raises TargetError unless everything can be cut into as many pieces as the mesh wants."""
+    dp, pp, tp = (mesh.shape[axis] for axis in MESH)
+    pieces = {
+        "layers": (("pp", pp),),
+        "microbatches": (("pp", pp),),
+        "batch": (("dp", dp),),
+        "sequence": (("tp", tp),),
+        "heads": (("tp", tp),),
+        "features": (("dp", dp), ("heads x tp", settings.heads * tp)),
+        "latent": (("dp", dp), ("tp", tp)),
+        "hidden": (("dp", dp), ("tp", tp)),
+        "rotary": (("dp", dp), ("2 x tp", 2 * tp)),  # pairs of channels are turned
+    }
+    for name, wanted in pieces.items():
+        size = getattr(settings, name)
+        for words, count in wanted:
+            if size % count:
+                raise TargetError(f"{name}={size} must be divisible by {words}={count}.")
 
 
 # --- parameters -----------------------------------------------------------------------------------
@@ -195,19 +225,22 @@ def local_loss(params: Any, batch: Any, settings: Settings) -> jax.Array:
     """The mean loss over all devices; everything else in here is one device's part."""
     table = params["embedding"]["table"]
     with jax.named_scope("embed"):
-        # [m, batch, sequence / tp, features] to [m, batch, sequence, features / tp]
+        # [m / pp, batch, sequence / tp, features] to [m / pp, batch, sequence, features / tp]
         x = jax.lax.all_to_all(
             table[batch["tokens"]], "tp", split_axis=3, concat_axis=2, tiled=True
         )
 
-    def stage(x: jax.Array) -> jax.Array:
+    def stage(x: jax.Array, microbatch: jax.Array) -> jax.Array:
         def layer(x: jax.Array, own: Any) -> tuple[jax.Array, None]:
-            return transformer_layer(x, own, settings), None
+            layer_params, number = own
+            key = folded(batch["key"], microbatch, number) if settings.dropout else None
+            return transformer_layer(x, layer_params, key, settings), None
 
-        return jax.lax.scan(layer, x, params["layers"])[0]
+        numbers = own_numbers("pp", settings.layers // jax.lax.axis_size("pp"))
+        return jax.lax.scan(layer, x, (params["layers"], numbers))[0]
 
     with jax.named_scope("pipeline"):
-        x, _ = pipeline(jax.checkpoint(stage) if settings.remat else stage, x)
+        x, _ = pipeline(stage, x, settings.remat)
     with jax.named_scope("logits"):
         x = rms_norm(x, params["embedding"]["norm"]["gamma"])
         x = jax.lax.all_to_all(x, "tp", split_axis=2, concat_axis=3, tiled=True)
@@ -215,40 +248,50 @@ def local_loss(params: Any, batch: Any, settings: Settings) -> jax.Array:
     with jax.named_scope("loss"):
         wanted = jax.nn.one_hot(batch["targets"], settings.vocab)
         entropy = -jnp.mean(jnp.sum(jax.nn.log_softmax(logits) * wanted, axis=-1))
-        is_last = jax.lax.axis_index("pp") == jax.lax.axis_size("pp") - 1
-        return jax.lax.pmean(jax.lax.psum(jnp.where(is_last, entropy, 0.0), "pp"), ("dp", "tp"))
+        return jax.lax.pmean(entropy, ("dp", "pp", "tp"))
 
 
-def pipeline(stage: Any, inputs: jax.Array) -> tuple[jax.Array, jax.Array]:
+def pipeline(stage: Any, inputs: jax.Array, remat: bool) -> tuple[jax.Array, jax.Array]:
     """GPipe: every microbatch through every stage.
 
     Args:
-      stage: What this device's layers make of a microbatch.
-      inputs: [microbatches, ...], the same on every stage.
+      stage: What this device's layers make of a microbatch, given it and its number.
+      inputs: [microbatches / n, ...], those of this stage: stage 0 has the first ones.
+      remat: Whether `stage` is computed again in the backward pass.
 
     Returns:
-      On the last stage, what came out, in the form of `inputs`; and in how many of the n + m - 1
-      steps this stage had nothing to do.
+      What came out of the last stage, each microbatch where it was in `inputs`; and in how many of
+      the n + m - 1 steps this stage had nothing to do.
     """
     index, count = jax.lax.axis_index("pp"), jax.lax.axis_size("pp")
-    microbatches = inputs.shape[0]
+    slots = inputs.shape[0]
+    microbatches = slots * count
     onwards = [(here, (here + 1) % count) for here in range(count)]
-    # Each stage holds something else from the first step on: 0 * index says so to JAX's types.
-    inputs = inputs + 0 * index.astype(inputs.dtype)
+    backwards = [(here, (here - 1) % count) for here in range(count)]
+
+    def work(working: jax.Array, x: jax.Array, microbatch: jax.Array) -> jax.Array:
+        return jax.lax.cond(working, stage, lambda x, _: x, x, microbatch)
+
+    if remat:
+        work = jax.checkpoint(work)
 
     def step(carry: Any, now: jax.Array) -> tuple[Any, None]:
-        held, outputs, idle = carry
+        held, belt, idle = carry
         own = now - index  # the microbatch that this stage is at
         working = (own >= 0) & (own < microbatches)
-        slot = jnp.clip(own, 0, microbatches - 1)
-        made = stage(jnp.where(index == 0, inputs[slot], held))
-        outputs = outputs.at[slot].set(jnp.where(working, made, outputs[slot]))
-        return (jax.lax.ppermute(made, "pp", onwards), outputs, idle + ~working), None
+        slot = now % slots
+        taken = jnp.where(index == 0, belt[slot], held)
+        made = work(working, taken, own)
+        held = jax.lax.ppermute(made, "pp", onwards)
+        moved = jax.lax.ppermute(belt[slot], "pp", backwards)
+        belt = belt.at[slot].set(jnp.where(index == count - 1, made, moved))
+        return (held, belt, idle + ~working), None
 
-    start = (jnp.zeros_like(inputs[0]), jnp.zeros_like(inputs), 0 * index)
+    start = (jnp.zeros_like(inputs[0]), inputs, 0 * index)
     steps = jnp.arange(count + microbatches - 1)
-    (_, outputs, idle), _ = jax.lax.scan(step, start, steps)
-    return outputs, idle
+    (_, belt, idle), _ = jax.lax.scan(step, start, steps)
+    # The first one came out in step n - 1.
+    return jnp.roll(belt, 1 - count, axis=0), idle
 
 
 def bubble_ratio(stages: int, microbatches: int) -> float:
@@ -256,13 +299,43 @@ def bubble_ratio(stages: int, microbatches: int) -> float:
     return (stages - 1) / (stages + microbatches - 1)
 
 
-def transformer_layer(x: jax.Array, params: Any, settings: Settings) -> jax.Array:
+def transformer_layer(x: jax.Array, params: Any, key: Any, settings: Settings) -> jax.Array:
     """Attention and an MLP, each added to the stream x [batch, sequence, features / tp]."""
     with jax.named_scope("attention"):
-        x = x + attention(rms_norm(x, params["norm1"]["gamma"]), params["attention"], settings)
+        y = attention(rms_norm(x, params["norm1"]["gamma"]), params["attention"], settings)
+        x = x + dropout(y, key, 0, settings.dropout)
     with jax.named_scope("mlp"):
         hidden = dense(rms_norm(x, params["norm2"]["gamma"]), params["mlp"]["up"])
-        return x + dense(jax.nn.gelu(hidden), params["mlp"]["down"])
+        y = dense(jax.nn.gelu(hidden), params["mlp"]["down"])
+        return x + dropout(y, key, 1, settings.dropout)
+
+
+def dropout(x: jax.Array, key: Any, place: int, rate: float) -> jax.Array:
+    """Zeroes a part `rate` of x [batch, sequence, features / tp], and scales up the rest.
+
+    Each sequence and channel has a key of its own, by its number among those of all devices.
+    """
+    if not rate:
+        return x
+
+    def kept(sequence: jax.Array, channel: jax.Array) -> jax.Array:
+        return jax.random.bernoulli(folded(key, place, sequence, channel), 1 - rate, x.shape[1:2])
+
+    by_channel = jax.vmap(kept, in_axes=(None, 0), out_axes=1)
+    mask = jax.vmap(by_channel, in_axes=(0, None))(
+        own_numbers("dp", x.shape[0]), own_numbers("tp", x.shape[2])
+    )
+    return jnp.where(mask, x / (1 - rate), 0)
+
+
+def folded(key: Any, *numbers: Any) -> Any:
+    """A key of its own for what has these numbers."""
+    return functools.reduce(jax.random.fold_in, numbers, key)
+
+
+def own_numbers(axis: str, count: int) -> jax.Array:
+    """The numbers of this device's `count` things among those along a mesh axis."""
+    return jax.lax.axis_index(axis) * count + jnp.arange(count)
 
 
 def dense(x: jax.Array, params: Any) -> jax.Array:

@@ -139,9 +139,7 @@ def summary(check: Check) -> str:
     if wrong:
         return f"{start}, {wrong:,} {'disagrees' if wrong == 1 else 'disagree'}"
     worse = [finding for finding in check.findings if finding.severity != "note"]
-    return f"{start}, all agree" + (
-        f"; {counted(len(worse), 'finding')} besides" if worse else ""
-    )
+    return f"{start}, all agree" + (f"; {counted(len(worse), 'finding')} besides" if worse else "")
 
 
 def _group(findings: Sequence[FindingDocument], tone: Tone) -> Iterator[Paragraph]:

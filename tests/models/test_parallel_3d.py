@@ -1,6 +1,11 @@
 """Data, pipeline and tensor parallelism by hand: each against what it is without devices."""
 
+import collections
 import functools
+import json
+import os
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -15,8 +20,8 @@ from sdyscope.models import parallel_3d
 from sdyscope.targets import resolve
 
 TINY = {
-    "layers": 2,
-    "microbatches": 2,
+    "layers": 4,
+    "microbatches": 4,
     "batch": 2,
     "sequence": 4,
     "features": 8,
@@ -42,24 +47,44 @@ def on_each(function, mesh, in_specs, out_specs):
 # --- the parts ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("stages", "microbatches"), [(2, 4), (4, 1), (4, 8), (8, 3), (1, 2)])
+@pytest.mark.parametrize(
+    ("stages", "microbatches"), [(1, 2), (2, 2), (2, 6), (4, 4), (4, 12), (8, 8), (8, 16)]
+)
 def test_the_schedule_is_right_and_its_bubble_is_the_formulas(stages, microbatches):
-    """Each stage multiplies by its number and adds one; the last one's outputs come out."""
+    """Each stage multiplies by its number and adds the microbatch's: no two orders are alike."""
     mesh = mesh_of(1, stages, 1)
     x = np.arange(microbatches * 3.0, dtype=np.float32).reshape(microbatches, 3)
 
     def body(x):
         stage = jax.lax.axis_index("pp")
-        outputs, idle = parallel_3d.pipeline(lambda x: x * (stage + 1) + 1, x)
-        return outputs[None], idle[None]
+        outputs, idle = parallel_3d.pipeline(lambda x, number: x * (stage + 1) + number, x, False)
+        return outputs, idle[None]
 
-    outputs, idle = on_each(body, mesh, P(), (P("pp"), P("pp")))(x)
-    expected = functools.reduce(lambda x, stage: x * (stage + 1) + 1, range(stages), x)
-    np.testing.assert_allclose(outputs[-1], expected, rtol=1e-6)
+    outputs, idle = on_each(body, mesh, P("pp"), (P("pp"), P("pp")))(x)
+    numbers = np.arange(microbatches)[:, None]
+    expected = functools.reduce(lambda x, stage: x * (stage + 1) + numbers, range(stages), x)
+    np.testing.assert_allclose(outputs, expected, rtol=1e-6)
     steps = stages + microbatches - 1
     assert list(idle) == [stages - 1] * stages
     ratio = float(np.sum(idle)) / (stages * steps)
     assert ratio == pytest.approx(parallel_3d.bubble_ratio(stages, microbatches))
+
+
+@pytest.mark.parametrize("remat", [True, False])
+def test_nothing_comes_of_what_idle_stages_hold(remat):
+    """A stage that makes NaN of what is no microbatch: neither values nor gradients have any."""
+    numbers = np.arange(1.0, 9.0, dtype=np.float32)
+
+    def body(x):
+        def stage(x, number):
+            return jnp.sqrt(jnp.where((number >= 0) & (number < 8), 1.0, -1.0)) * x * x
+
+        return jax.lax.psum(jnp.sum(parallel_3d.pipeline(stage, x, remat)[0]), "pp")
+
+    run = jax.value_and_grad(on_each(body, mesh_of(1, 4, 1), P("pp"), P()))
+    value, gradient = run(numbers)
+    np.testing.assert_allclose(value, np.sum(numbers**16), rtol=1e-5)
+    np.testing.assert_allclose(gradient, 16 * numbers**15, rtol=1e-5)
 
 
 def test_a_dense_layer_in_pieces_is_a_dense_layer():
@@ -94,6 +119,28 @@ def test_a_norm_and_rotary_angles_in_pieces_are_whole_ones():
     np.testing.assert_allclose(turned[:, 0], x[:, 0], rtol=1e-6)
 
 
+def test_what_is_dropped_is_the_same_on_any_mesh():
+    x = np.ones((4, 64, 16), np.float32)
+    spec = P("dp", None, "tp")
+
+    def body(x, key):
+        return tuple(parallel_3d.dropout(x, key, place, 0.25) for place in (0, 1))
+
+    pieces, whole = (
+        on_each(body, mesh_of(*shape), (spec, P()), (spec, spec))(x, jax.random.key(0))
+        for shape in ((2, 1, 4), (1, 1, 1))
+    )
+    np.testing.assert_array_equal(pieces, whole)
+    one, other = (np.asarray(each) for each in whole)
+    assert {*np.unique(one)} == {np.float32(0), np.float32(1 / 0.75)}
+    assert np.mean(one == 0) == pytest.approx(0.25, abs=0.03)
+    # What differs by place, sequence, position or channel is dropped independently.
+    for a, b in [(one, other), (one[:2], one[2:]), (one[:, :32], one[:, 32:])]:
+        assert np.mean((a == 0) & (b == 0)) == pytest.approx(0.0625, abs=0.03)
+    first, second = one[..., :8], one[..., 8:]
+    assert np.mean((first == 0) & (second == 0)) == pytest.approx(0.0625, abs=0.03)
+
+
 def test_specs_are_by_path_and_rank():
     declared = parallel_3d.parameters(parallel_3d.Settings())
     layers, embedding = declared["layers"], declared["embedding"]
@@ -107,13 +154,32 @@ def test_specs_are_by_path_and_rank():
 @pytest.mark.parametrize(
     ("mesh", "settings", "said"),
     [
-        ({"dp": 2, "tp": 2}, {}, "no axis 'pp'"),
-        ({"dp": 1, "pp": 1, "tp": 3}, {}, "heads=4 must be divisible by tp=3"),
+        ({"dp": 2, "tp": 2}, {}, "The mesh has no axis 'pp'"),
+        ({"dp": 1, "pp": 4, "tp": 1}, {"layers": 6}, "layers=6 must be divisible by pp=4"),
+        (None, {"microbatches": 3}, "microbatches=3 must be divisible by pp=2"),
+        (None, {"batch": 1}, "batch=1 must be divisible by dp=2"),
+        (None, {"sequence": 5}, "sequence=5 must be divisible by tp=2"),
+        (None, {"heads": 3}, "heads=3 must be divisible by tp=2"),
+        (None, {"features": 60}, "features=60 must be divisible by heads x tp=8"),
+        ({"dp": 3, "pp": 1, "tp": 1}, {"batch": 3}, "features=64 must be divisible by dp=3"),
+        (None, {"latent": 5}, "latent=5 must be divisible by dp=2"),
+        (None, {"hidden": 9}, "hidden=9 must be divisible by dp=2"),
+        (None, {"rotary": 6}, "rotary=6 must be divisible by 2 x tp=4"),
+        (None, {"dropout": 1.0}, "dropout=1.0 must be from 0 to less than 1"),
     ],
 )
-def test_what_can_not_be_is_refused(mesh, settings, said):
+def test_what_can_not_be_is_refused_in_a_sentence(mesh, settings, said):
     with pytest.raises(TargetError, match=said):
         resolve("parallel-3d", mesh=mesh, settings=settings)
+
+
+@pytest.mark.parametrize("sizes", [(1, 8, 1), (1, 1, 4), (4, 1, 1), (8, 1, 1)])
+def test_what_is_not_refused_can_be_traced(sizes):
+    smallest = {"heads": 4, "features": 16, "latent": 8, "rotary": 8, "hidden": 8, "batch": 8}
+    many = {"layers": 8, "microbatches": 8, "vocab": 3}
+    mesh = dict(zip(("dp", "pp", "tp"), sizes, strict=True))
+    program = resolve("parallel-3d", mesh=mesh, settings={**smallest, **many})
+    assert len(program.fun.trace(*program.args).jaxpr.eqns) > 0
 
 
 # --- the step -------------------------------------------------------------------------------------
@@ -129,9 +195,52 @@ def test_what_is_lowered_is_what_was_requested(inspection):
     assert set(inspection.lowered) == {"shardy", "gspmd"}
 
 
-def step(*shape):
+@pytest.mark.compiles
+def test_what_is_propagated_is_what_was_requested(inspection):
+    """Manual over every axis: nothing is left for either partitioner to decide."""
+    text = str(inspection.snapshot(["requested", "lowered", "propagated"]))
+    assert "  partitioners shardy, gspmd" in text.splitlines()
+    tensors = [block for block in text.split("\n\n") if block.startswith(("argument", "result"))]
+    assert len(tensors) > 20
+    assert [block for block in tensors if not block.rstrip().endswith("\n  propagated =")] == []
+
+
+BOTH = pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+
+
+@pytest.mark.compiles
+@BOTH
+def test_every_collective_is_the_lessons(inspection, partitioner):
+    steps, kernels = 5, 2 * 10  # those of a stage's two layers
+    found = collections.Counter()
+    for one in inspection.collectives(partitioner).collectives:
+        names = tuple(axis.name for axis in one.axes)
+        found[one.kind, names] += one.count
+        # All of a group skip what an idle stage skips: they are in one stage.
+        assert not (one.conditional and "pp" in names)
+    # Onwards and on the belt, forward and backward.
+    assert found["collective-permute", ("pp",)] == 4 * steps
+    # Forward, and again for the backward pass.
+    assert found["all-gather", ("dp",)] == 2 * steps * kernels
+    assert found["reduce-scatter", ("dp",)] == steps * kernels
+    assert {names for kind, names in found if kind == "reduce-scatter"} == {("dp",), ("tp",)}
+    assert {names for kind, names in found if kind == "all-to-all"} == {("tp",)}
+
+
+@pytest.mark.compiles
+@BOTH
+def test_a_stage_has_the_logits_of_its_own_microbatches(inspection, partitioner):
+    """[microbatches / pp, batch / dp, sequence / tp, vocab], and of no others."""
+    text = inspection.partitioned(partitioner).hlo
+    assert "f32[2,1,2,8]" in text
+    assert "f32[4,1,2,8]" not in text
+    assert inspection.memory(partitioner).equal
+
+
+def step(*shape, **settings):
     """The loss, and what a step of plain gradient descent changes."""
-    program = parallel_3d.program(mesh_of(*shape), parallel_3d.Settings(**TINY))
+    settings = parallel_3d.Settings(**{**TINY, **settings})
+    program = parallel_3d.program(mesh_of(*shape), settings)
     args, _ = program.inputs()
     placed = jax.device_put(args, jax.tree.map(lambda leaf: leaf.sharding, program.args))
     params, _, loss = program.fun(*placed)
@@ -140,21 +249,51 @@ def step(*shape):
 
 
 @pytest.mark.compiles
-def test_data_and_pipeline_parallelism_change_no_gradient():
+@pytest.mark.parametrize(
+    ("shape", "settings"),
+    [((2, 2, 2), {}), ((1, 4, 2), {"remat": False}), ((2, 2, 2), {"dropout": 0.3})],
+    ids=str,
+)
+def test_data_and_pipeline_parallelism_change_no_gradient(shape, settings):
     """How features are cut changes which channels a head has, so tp is the same in both."""
-    loss, moved = step(2, 2, 2)
-    alone, moved_alone = step(1, 1, 2)
+    loss, moved = step(*shape, **settings)
+    alone, moved_alone = step(1, 1, shape[-1], **settings)
     assert loss == pytest.approx(alone, rel=1e-5)
     for one, other in zip(moved, moved_alone, strict=True):
         assert np.max(np.abs(one - other)) <= 1e-3 * np.max(np.abs(other)) + 1e-8
 
 
 @pytest.mark.compiles
-def test_eight_devices_compute_what_one_does():
-    """Manual over every axis: nothing is left for either partitioner to decide."""
-    program = resolve("parallel-3d", settings=TINY)
-    ran = Inspection(program, ["shardy"]).run(steps=1)
+@pytest.mark.parametrize("dropout", [0.0, 0.3])
+def test_eight_devices_compute_what_one_does(dropout):
+    program = resolve("parallel-3d", settings={**TINY, "dropout": dropout})
+    ran = Inspection(program).run(steps=1)
     assert ran.passed
-    (execution,) = ran.executions.values()
-    assert {len(one.shards) for one in execution.arrays} == {8}
+    assert set(ran.executions) == {"shardy", "gspmd"}
+    for execution in ran.executions.values():
+        assert {len(one.shards) for one in execution.arrays} == {8}
     assert [finding.rule for finding in ran.findings if finding.rule == "not-compared"] == []
+
+
+@pytest.mark.compiles
+def test_stages_in_two_processes():
+    settings = (f"{name}={value}" for name, value in TINY.items())
+    command = [
+        *(sys.executable, "-m", "sdyscope", "run", "parallel-3d", "--mesh", "pp=2,dp=2,tp=2"),
+        *(word for setting in settings for word in ("--set", setting)),
+        *("--partitioner", "shardy", "--steps", "1", "--json"),
+        *("--processes", "2", "--devices", "4"),
+    ]
+    inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
+    done = subprocess.run(
+        command,
+        env={**inherited, "XLA_FLAGS": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    found = json.loads(done.stdout)
+    assert found["passed"]
+    assert [len(process["devices"]) for process in found["processes"]] == [4, 4]
