@@ -16,12 +16,14 @@ from typing import Any, Literal
 
 import jax
 
+from sdyscope.convert import to_placement
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.graph.collection import no_collection
 from sdyscope.mesh import Mesh
 from sdyscope.program import Partitioner, Program
 from sdyscope.source import innermost_line
 from sdyscope.stages import compat
+from sdyscope.stages.request import requested
 from sdyscope.stages.stderr import captured_stderr
 
 __all__ = ["Found", "LoweredModule", "NotLowerable", "lower", "trace"]
@@ -41,6 +43,7 @@ _GSPMD = re.compile(r'\bmhlo\.sharding\s*=(?!\s*"\{+mesh\[)')
 
 # What JAX says, in words that vary, where jax.set_mesh is missing around a program.
 _NEEDS_MESH = re.compile(r"(?i)mesh in context|context mesh|mesh context")
+_INDIVISIBLE = re.compile(r"divisible|evenly divide")
 _NEEDS_DEVICES = re.compile(r"require devices to be present")
 
 
@@ -331,8 +334,24 @@ def _lower(
         ) from error
     except Exception as error:  # JAX raises every kind of error from here
         raise _not_lowerable(
-            name, f"lowered under {partitioner}", error, partitioner, written()
+            name, f"lowered under {partitioner}", error, partitioner, written(), traced
         ) from error
+
+
+def _indivisible(stage: Any) -> str | None:
+    """Which argument or result can't be cut as it is requested: JAX tells its shape only."""
+    for tensor in requested(stage):
+        if tensor.kind not in ("argument", "result") or tensor.sharding is None:
+            continue
+        place = to_placement(tensor.sharding, len(tensor.shape))
+        for dim, padding in enumerate(place.padding(tensor.shape)):
+            if padding:
+                size, parts = tensor.shape[dim], place.shards[dim]
+                return (
+                    f"It is {tensor.path}, whose dimension {dim} of size {size:,} does not divide "
+                    f"into {parts:,}: take another size or another mesh."
+                )
+    return None
 
 
 def _not_lowerable(
@@ -341,6 +360,7 @@ def _not_lowerable(
     error: Exception,
     partitioner: Partitioner | None = None,
     stderr: str = "",
+    stage: Any = None,
 ) -> NotLowerable:
     reason = str(error).split("\n--------------------\nFor simplicity")[0].strip()
     first = next((line for line in reason.splitlines() if line.strip()), "no message")
@@ -349,6 +369,8 @@ def _not_lowerable(
         hint = "Callbacks need real devices: put the arguments on a jax.make_mesh(...)."
     elif _NEEDS_MESH.search(reason):
         hint = "Give the Program its mesh: Program(..., mesh=mesh)."
+    elif _INDIVISIBLE.search(reason):
+        hint = _indivisible(stage)
     line = innermost_line(error, (Path(jax.__file__).parent, Path(__file__).parents[1]))
     return NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first}",

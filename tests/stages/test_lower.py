@@ -186,6 +186,19 @@ def test_specs_without_a_mesh_mean_the_programs(jitted, mesh):
     assert caught.value.hint == "Give the Program its mesh: Program(..., mesh=mesh)."
 
 
+@pytest.mark.parametrize("partitioner", BOTH)
+def test_what_does_not_divide_is_named(partitioner):
+    """JAX tells its shape only, of which a model may have many."""
+    jitted = jax.jit(lambda x, state: (x, state["w"] * 2))
+    args = (array((8,), "data"), {"w": array((4, 6), None, "data")})
+    with pytest.raises(NotLowerable) as caught:
+        lower(Program("indivisible", jitted, args), partitioner)
+    assert caught.value.hint == (
+        "It is state['w'], whose dimension 1 of size 6 does not divide into 4: take another size "
+        "or another mesh."
+    )
+
+
 def test_callbacks_need_devices():
     jitted = jax.jit(lambda x: jax.pure_callback(np.sin, x, x))
     with pytest.raises(NotLowerable) as caught:
