@@ -82,7 +82,7 @@ def test_specs_are_those_that_jax_takes(axes, which):
     if len(set(used)) < len(used):
         with pytest.raises(Exception, match=r"[Dd]uplicate"):
             NamedSharding(mesh, P(*entries))
-        with pytest.raises(TargetError, match="twice"):
+        with pytest.raises(TargetError, match=r"twice|\d times"):
             mapping.partition_spec(axes)
         return
     expected = NamedSharding(mesh, P(*entries))

@@ -2,20 +2,17 @@
 
 import dataclasses
 import inspect
-import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
 import jax
-import lark
 import pytest
 import strategies
 from hypothesis import given
 from hypothesis import strategies as st
 from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
-from lark.lexer import PatternStr
 from mlir_text import knows_max_and_min, reprinted
 
 from sdyscope import collectives, mesh, propagation, sharding, sharding_rule
@@ -672,19 +669,6 @@ def test_rules_are_named_as_the_values_and_their_fields() -> None:
     entries = {"factor_size", "sharding_origin"}
     assert rules <= values | fields | entries | {f"{value}_text" for value in values}
     assert {rule for rule in rules if rule in values} >= set(KINDS)
-
-
-def test_the_grammar_has_no_conflicts(caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.DEBUG, logger=lark.logger.name):
-        shardy.LANGUAGE._load(debug=True)
-    assert "onflict" not in caplog.text
-
-
-def test_every_terminal_has_a_readable_name() -> None:
-    ignored = set(shardy.LANGUAGE._parser.ignore_tokens)
-    for name, terminal in shardy.LANGUAGE._terminals.items():
-        if name not in ignored:
-            assert isinstance(terminal.pattern, PatternStr) or name in shardy.LANGUAGE.names
 
 
 def test_a_text_is_parsed_once() -> None:

@@ -83,6 +83,7 @@ FOUND = {
     "shard_map_full": {"full-rematerialization"},
     "shard_map_over_nothing": {"size-one-axis"},
     "switch": {"full-rematerialization"},
+    "transformed": {"unused-mesh-axis"},
 }
 
 
