@@ -264,9 +264,8 @@ def test_data_and_pipeline_parallelism_change_no_gradient(shape, settings):
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-def test_eight_devices_compute_what_one_does(dropout):
-    program = resolve("parallel-3d", settings={**TINY, "dropout": dropout})
+def test_eight_devices_compute_and_drop_what_one_does():
+    program = resolve("parallel-3d", settings={**TINY, "dropout": 0.3})
     ran = Inspection(program).run(steps=1)
     assert ran.passed
     assert set(ran.executions) == {"shardy", "gspmd"}
