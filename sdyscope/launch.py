@@ -199,6 +199,10 @@ def _try(
         return status
 
 
+#: JAX 0.7 writes replica groups in the order of a set, which is another in each process.
+_ALIKE = {"PYTHONHASHSEED": "0"}
+
+
 def _start(
     folder: Path,
     arguments: Sequence[str],
@@ -236,7 +240,7 @@ def _start(
                 stdin=None if count == 1 else subprocess.DEVNULL,
                 stdout=answer,
                 stderr=messages,
-                env={**environment, **os.environ},
+                env={**environment, **({} if count is None else _ALIKE), **os.environ},
                 # What a cluster has opened for its task (PMI_FD of an MPI) is for the child.
                 **({"close_fds": False} if count is None else {"pass_fds": [theirs.fileno()]}),
             )

@@ -144,7 +144,8 @@ class Runner:
                 raise TargetError(
                     f"{self.group.words(number)} has lowered another program than process 0.",
                     hint="JAX counts on their being the same: look for what depends on "
-                    "jax.process_index(), the host, the time, or the order of a set.",
+                    "jax.process_index(), the host, the time, or the order of a set, which "
+                    "PYTHONHASHSEED=0 makes the same.",
                 )
             other = [k for k, one in enumerate(values) if one != told[0][1][k]]
             if other:

@@ -327,11 +327,8 @@ def _lower(
             if compat.lowering_arguments(lowered).num_devices > 1:
                 return lowered
             mesh = compat.abstract_mesh_inside(traced)
-            return lowered if mesh is None else compat.lowered_for(traced, mesh, chosen)
-    except CompilerError as error:
-        raise NotLowerable(
-            error.message, partitioner=partitioner, stderr=written(), hint=error.hint
-        ) from error
+            whole = None if mesh is None else compat.lowered_for(traced, mesh, chosen)
+            return lowered if whole is None else whole
     except Exception as error:  # JAX raises every kind of error from here
         raise _not_lowerable(
             name, f"lowered under {partitioner}", error, partitioner, written(), traced
@@ -369,7 +366,7 @@ def _not_lowerable(
         hint = "Callbacks need real devices: put the arguments on a jax.make_mesh(...)."
     elif _NEEDS_MESH.search(reason):
         hint = "Give the Program its mesh: Program(..., mesh=mesh)."
-    elif _INDIVISIBLE.search(reason):
+    elif stage is not None and _INDIVISIBLE.search(reason):
         hint = _indivisible(stage)
     line = innermost_line(error, (Path(jax.__file__).parent, Path(__file__).parents[1]))
     return NotLowerable(

@@ -12,9 +12,8 @@ from jax._src import core
 from jax._src import pjit as jit_internals
 from jax._src.interpreters import pxla
 
-from sdyscope.errors import CompilerError
 from sdyscope.source import SourceLocation
-from sdyscope.stages.compat.versions import version, version_tuple
+from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.signature import Argument, LoweringArguments, Result
 
 
@@ -136,10 +135,8 @@ def lowered_for(traced: Any, mesh: Any, platforms: Any) -> Any:
     """A `jax.stages.Traced` lowered for as many devices as an abstract mesh has.
 
     JAX counts them by arguments, results and the mesh that is set around the program; a program
-    that names its mesh only inside, it lowers for 1.
-
-    Raises:
-      CompilerError: this JAX (before 0.10) counts by a mesh that is set only where it has devices.
+    that names its mesh only inside, it lowers for 1. None: this JAX (before 0.10) counts by a mesh
+    that is set only where it has devices.
     """
     params = traced._params
     before, params["ctx_mesh"] = params["ctx_mesh"], mesh
@@ -148,11 +145,7 @@ def lowered_for(traced: Any, mesh: Any, platforms: Any) -> Any:
     except AttributeError as error:
         if "_flat_devices_tuple" not in str(error):
             raise
-        raise CompilerError(
-            f"JAX {version()} would lower it for 1 device, because no argument and no result is on "
-            f"the mesh of {mesh.size:,} devices that its body names.",
-            hint="Give an argument a sharding on the mesh, if only P().",
-        ) from error
+        return None
     finally:
         params["ctx_mesh"] = before
 
