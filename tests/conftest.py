@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 # How fast examples are drawn depends on what else the machine does: no reason to fail.
 slow_is_well = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("few", max_examples=20, **slow_is_well)
 settings.register_profile("fast", max_examples=100, **slow_is_well)
 settings.register_profile("full", max_examples=10_000, **slow_is_well)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
