@@ -22,7 +22,7 @@ COMMANDS = {
             "propagate mlp",
             "memory mlp --partitioner both",
             "comms mlp",
-            "diff mlp --at partitioned",
+            "diff mlp --at compiled",
             "check fsdp-transformer",
         )
     },

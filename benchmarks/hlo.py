@@ -34,9 +34,9 @@ os.environ.setdefault("JAX_NUM_CPU_DEVICES", "8")
 from rich.console import Console
 from rich.table import Table
 
-from sdyscope.analysis.collectives import collectives
+from sdyscope.analysis.collectives.read import collectives
 from sdyscope.hlo import read_hlo
-from sdyscope.mesh import Mesh
+from sdyscope.values.mesh import Mesh
 
 MEGABYTE = 1_000_000
 
@@ -51,7 +51,7 @@ def compiled(layers: int, on: str) -> str:
     from sdyscope.targets import resolve
 
     program = resolve("fsdp-transformer", settings={"layers": str(layers)})
-    return Inspection(program, ("shardy",)).partitioned("shardy", on).hlo
+    return Inspection(program, ("shardy",)).compiled("shardy", on).hlo
 
 
 def by_xla(text: str) -> None:
@@ -108,7 +108,7 @@ def peak() -> int:
 
 def child(path: str) -> None:
     """Reads a file and prints what it took, as a process of its own."""
-    gc.set_threshold(200_000, 50, 1_000)  # as sdyscope.child does
+    gc.set_threshold(200_000, 50, 1_000)  # as sdyscope.process.child does
     start = time.process_time()
     with open(path, encoding="utf-8") as lines:
         module = read_hlo(lines)

@@ -19,9 +19,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from sdyscope.facts.program import Partitioner
 from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.inspection import PARTITIONERS, Inspection
-from sdyscope.program import Partitioner
 from sdyscope.targets import resolve
 
 KINDS = ("all-gather", "all-reduce", "all-to-all", "collective-permute")

@@ -52,17 +52,17 @@ class Case:
 
 
 def compared(title: str, program: Any, hardware: str | None) -> Case:
-    from sdyscope.analysis.collectives import collectives
-    from sdyscope.analysis.predicted_collectives import Predictor
+    from sdyscope.analysis.collectives.predicted import Predictor
+    from sdyscope.analysis.collectives.read import collectives
     from sdyscope.hlo import read_hlo
     from sdyscope.inspection import Inspection
 
     inspection = Inspection(program, ("shardy",))
     lowered, graph = inspection.lowered["shardy"], inspection.graph("shardy")
     predicted = Predictor(lowered, graph).predict(on_cpu=hardware is None).collectives
-    partitioned = inspection.partitioned("shardy", hardware)
-    compiled = collectives(read_hlo(partitioned.hlo), graph.meshes.values())
-    return Case(title, str(partitioned.hardware), predicted, compiled)
+    program = inspection.compiled("shardy", hardware)
+    compiled = collectives(read_hlo(program.hlo), graph.meshes.values())
+    return Case(title, str(program.hardware), predicted, compiled)
 
 
 def models() -> Iterable[Case]:
@@ -83,8 +83,8 @@ def users_programs() -> Iterable[Case]:
     from user_programs import USER_PROGRAMS
 
     from sdyscope.errors import CompilerError
-    from sdyscope.mesh import Mesh
     from sdyscope.stages import compat
+    from sdyscope.values.mesh import Mesh
 
     mesh = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
     for name, make in USER_PROGRAMS.items():
@@ -134,7 +134,7 @@ def printed(cases: Iterable[Case], tallies: Any, words: Any, title: str) -> Tabl
 def times(runs: int) -> Table:
     """What a prediction takes, the program being imported once."""
     from sdyscope import targets
-    from sdyscope.analysis.predicted_collectives import Predictor
+    from sdyscope.analysis.collectives.predicted import Predictor
     from sdyscope.inspection import Inspection
 
     table = Table(title="fsdp-transformer with 2 layers: CPU time of one prediction, ms")
@@ -167,12 +167,12 @@ def matmuls(count: int) -> Table:
     import jax.numpy as jnp
     from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
-    from sdyscope.analysis.collectives import collectives
+    from sdyscope.analysis.collectives.read import collectives
+    from sdyscope.facts.program import Program
     from sdyscope.hlo import read_hlo
     from sdyscope.inspection import Inspection
-    from sdyscope.mesh import Mesh
-    from sdyscope.program import Program
     from sdyscope.stages.stderr import captured_stderr
+    from sdyscope.values.mesh import Mesh
 
     drawn = random.Random(0)
     mesh = jax.make_mesh((4, 2), ("a", "b"), axis_types=(AxisType.Auto,) * 2)

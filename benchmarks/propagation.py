@@ -35,12 +35,12 @@ def main() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
     from sdyscope import targets
-    from sdyscope.analysis.explain import Explainer, completeness
+    from sdyscope.analysis.propagation.explain import Explainer, completeness
     from sdyscope.inspection import Inspection
     from sdyscope.stages import compat
-    from sdyscope.stages.passes import propagation_passes, run
-    from sdyscope.stages.propagate import import_from, propagate
-    from sdyscope.stages.tags import copy
+    from sdyscope.stages.align.tags import copy
+    from sdyscope.stages.propagated.passes import propagation_passes, run
+    from sdyscope.stages.propagated.propagate import import_from, propagate
 
     settings = {"layers": asked.layers, "batch": 256, "heads": 16}
     program = targets.resolve("fsdp-transformer", mesh={"fsdp": 16, "model": 16}, settings=settings)

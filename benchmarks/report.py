@@ -21,9 +21,10 @@ from pathlib import Path
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from sdyscope.inspection import Inspection
+from sdyscope.page import document as report
+from sdyscope.page import page as report_page
 from sdyscope.targets import resolve
-from sdyscope.views import report, report_page
-from sdyscope.views.table import Column, Table, number, print_table
+from sdyscope.terminal.table import Column, Table, number, print_table
 
 #: Milliseconds from an input to the frame that shows what it did.
 DRAWN = """async (run) => {

@@ -41,7 +41,7 @@ def main() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
     from sdyscope import targets
-    from sdyscope.analysis.search_strategy import Budget
+    from sdyscope.analysis.search.strategy import Budget
     from sdyscope.inspection import Inspection
 
     table = Table(title="MiB that a device sends in a step; times of this process alone")

@@ -23,7 +23,7 @@ import optax
 from jax.sharding import AbstractMesh, Mesh, NamedSharding, PartitionSpec
 
 from sdyscope.errors import TargetError
-from sdyscope.program import Program
+from sdyscope.facts.program import Program
 
 AnyMesh: TypeAlias = Mesh | AbstractMesh
 Loss: TypeAlias = Callable[[Any, Any], jax.Array]

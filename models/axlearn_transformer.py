@@ -62,6 +62,7 @@ import optax
 from jax.lax import with_sharding_constraint
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.mesh_config import mesh_shape_from_axes
 from sdyscope.models._axlearn_layers import (
     BATCH,
@@ -89,7 +90,6 @@ from sdyscope.models._train_step import (
     positive,
 )
 from sdyscope.models.fsdp_transformer import Positions
-from sdyscope.program import Program
 
 MESH = mesh_shape_from_axes(expert=2, fsdp=-1, track=2).over(8).sizes
 

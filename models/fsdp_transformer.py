@@ -65,6 +65,7 @@ from jax.lax import with_sharding_constraint
 from jax.sharding import NamedSharding
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.models._train_step import (
     DTYPES,
     OPTIMIZERS,
@@ -75,7 +76,6 @@ from sdyscope.models._train_step import (
     positive,
     train_program,
 )
-from sdyscope.program import Program
 
 MESH = {"fsdp": 4, "model": 2}
 BATCH = ("data", "fsdp")

@@ -68,9 +68,9 @@ import numpy as np
 import optax
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.mesh_config import AxisMapping, MappedMesh
 from sdyscope.models._train_step import DTYPES, LEARNING_RATE, AnyMesh, one_of, place, positive
-from sdyscope.program import Program
 
 MESH = MappedMesh(axes={"model": 2}).over(8).sizes
 

@@ -40,6 +40,7 @@ import jax
 import jax.numpy as jnp
 from jax.lax import with_sharding_constraint
 
+from sdyscope.facts.program import Program
 from sdyscope.models._train_step import (
     DTYPES,
     OPTIMIZERS,
@@ -50,7 +51,6 @@ from sdyscope.models._train_step import (
     positive,
     train_program,
 )
-from sdyscope.program import Program
 
 MESH = {"data": 4, "model": 2}
 

@@ -56,6 +56,7 @@ import numpy as np
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.models._train_step import (
     OPTIMIZERS,
     AnyMesh,
@@ -65,7 +66,6 @@ from sdyscope.models._train_step import (
     positive,
     train_program,
 )
-from sdyscope.program import Program
 
 MESH = {"dp": 2, "pp": 2, "tp": 2}
 

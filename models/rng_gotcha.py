@@ -40,8 +40,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.random import define_prng_impl, threefry_2x32, threefry_prng_impl
 
+from sdyscope.facts.program import Program
 from sdyscope.models._train_step import AnyMesh, one_of, place, positive
-from sdyscope.program import Program
 
 MESH = {"model": 8}
 GENERATORS = ("threefry", "threefry-original", "rbg")

@@ -66,9 +66,9 @@ from jax.sharding import AbstractMesh, Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.models._train_step import AnyMesh, one_of, place, positive
-from sdyscope.program import Program
-from sdyscope.stages.devices import find_devices, more_cpu_devices
+from sdyscope.stages.executed.devices import find_devices, more_cpu_devices
 
 MESH = {"data": 4, "model": 2}
 

@@ -8,52 +8,54 @@ jax; the first stage that needs it does.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from sdyscope.formatters import register as _register
+
 if TYPE_CHECKING:
     from sdyscope.annotations import Annotation as Annotation
-    from sdyscope.convert import to_hlo_sharding as to_hlo_sharding
-    from sdyscope.convert import to_named_hlo_sharding as to_named_hlo_sharding
-    from sdyscope.convert import to_named_sharding as to_named_sharding
-    from sdyscope.convert import to_placement as to_placement
-    from sdyscope.convert import to_tensor_sharding as to_tensor_sharding
     from sdyscope.errors import SdyscopeError as SdyscopeError
-    from sdyscope.findings import Finding as Finding
+    from sdyscope.facts.findings import Finding as Finding
+    from sdyscope.facts.program import Program as Program
+    from sdyscope.facts.tensors import Tensor as Tensor
     from sdyscope.inspection import Inspection as Inspection
     from sdyscope.inspection import inspect as inspect
     from sdyscope.inspection import read as read
-    from sdyscope.mesh import Mesh as Mesh
-    from sdyscope.placement import Placement as Placement
-    from sdyscope.program import Program as Program
+    from sdyscope.page.notebook import show_sharding as show_sharding
     from sdyscope.recordings import recording as recording
-    from sdyscope.sharding import NamedSharding as NamedSharding
-    from sdyscope.sharding import PartitionSpec as PartitionSpec
-    from sdyscope.sharding import TensorSharding as TensorSharding
-    from sdyscope.tensors import Tensor as Tensor
-    from sdyscope.tiling import HloSharding as HloSharding
-    from sdyscope.views.report_notebook import show_sharding as show_sharding
+    from sdyscope.values.convert import to_hlo_sharding as to_hlo_sharding
+    from sdyscope.values.convert import to_named_hlo_sharding as to_named_hlo_sharding
+    from sdyscope.values.convert import to_named_sharding as to_named_sharding
+    from sdyscope.values.convert import to_placement as to_placement
+    from sdyscope.values.convert import to_tensor_sharding as to_tensor_sharding
+    from sdyscope.values.mesh import Mesh as Mesh
+    from sdyscope.values.placement import Placement as Placement
+    from sdyscope.values.sharding import NamedSharding as NamedSharding
+    from sdyscope.values.sharding import PartitionSpec as PartitionSpec
+    from sdyscope.values.sharding import TensorSharding as TensorSharding
+    from sdyscope.values.tiling import HloSharding as HloSharding
 
 #: Public name -> the module that has it. Loaded when first used, so that importing stays quick.
 _HOMES = {
     "Annotation": "annotations",
-    "Finding": "findings",
-    "HloSharding": "tiling",
+    "Finding": "facts.findings",
+    "HloSharding": "values.tiling",
     "Inspection": "inspection",
-    "Mesh": "mesh",
-    "NamedSharding": "sharding",
-    "PartitionSpec": "sharding",
-    "Placement": "placement",
-    "Program": "program",
+    "Mesh": "values.mesh",
+    "NamedSharding": "values.sharding",
+    "PartitionSpec": "values.sharding",
+    "Placement": "values.placement",
+    "Program": "facts.program",
     "SdyscopeError": "errors",
-    "Tensor": "tensors",
-    "TensorSharding": "sharding",
+    "Tensor": "facts.tensors",
+    "TensorSharding": "values.sharding",
     "inspect": "inspection",
     "read": "inspection",
     "recording": "recordings",
-    "show_sharding": "views.report_notebook",
-    "to_hlo_sharding": "convert",
-    "to_named_hlo_sharding": "convert",
-    "to_named_sharding": "convert",
-    "to_placement": "convert",
-    "to_tensor_sharding": "convert",
+    "show_sharding": "page.notebook",
+    "to_hlo_sharding": "values.convert",
+    "to_named_hlo_sharding": "values.convert",
+    "to_named_sharding": "values.convert",
+    "to_placement": "values.convert",
+    "to_tensor_sharding": "values.convert",
 }
 
 __all__ = list(_HOMES)
@@ -67,3 +69,12 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     return sorted(_HOMES)
+
+
+def _html(value: object) -> str | None:
+    from sdyscope.page.notebook import html
+
+    return html(value)
+
+
+_register(_html)

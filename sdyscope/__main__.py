@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 import click
 
-from sdyscope import child
 from sdyscope.commands import cli
 from sdyscope.errors import SdyscopeError
-from sdyscope.jax_log import tell_briefly
+from sdyscope.process import child
+from sdyscope.process.jax_log import tell_briefly
 
 #: Exit status of bad usage, bad input and everything else that left no answer.
 FAILED = 2

@@ -4,42 +4,44 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis import check as checking
-from sdyscope.analysis import what_if as wishing
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
 from sdyscope.errors import CompilerError
-from sdyscope.findings import Finding
-from sdyscope.hardware import Hardware
-from sdyscope.program import Partitioner, Program
-from sdyscope.sharding import PartitionSpec
+from sdyscope.facts.account import Account
+from sdyscope.facts.findings import Finding
+from sdyscope.facts.program import Partitioner, Program
+from sdyscope.formatters import Displayed
+from sdyscope.hardware.names import Hardware
 from sdyscope.staged import PARTITIONERS, Staged
+from sdyscope.stages.propagated import what_if as wishing
+from sdyscope.values.sharding import PartitionSpec
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.collectives import Collectives
-    from sdyscope.analysis.cost import Cost
-    from sdyscope.analysis.diff import Diff, Side
-    from sdyscope.analysis.explain import Explainer, Explanation
-    from sdyscope.analysis.lint import LogicalAxes
-    from sdyscope.analysis.memory import Memory
-    from sdyscope.analysis.partitioned_diff import PartitionedDiff
-    from sdyscope.analysis.predicted_collectives import Prediction
-    from sdyscope.analysis.propagated_diff import PropagatedDiff, PropagatedSide
-    from sdyscope.analysis.run import Run
-    from sdyscope.analysis.search import Search
-    from sdyscope.analysis.search_cost import Rates
-    from sdyscope.analysis.search_strategy import Budget
+    from sdyscope.analysis.collectives.predicted import Prediction
+    from sdyscope.analysis.collectives.read import Collectives
+    from sdyscope.analysis.cost.cost import Cost
+    from sdyscope.analysis.diff.compiled import CompiledDiff
+    from sdyscope.analysis.diff.lowered import Diff, Side
+    from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide
+    from sdyscope.analysis.memory.memory import Memory
+    from sdyscope.analysis.propagation.explain import Explainer, Explanation
+    from sdyscope.analysis.run.judge import Run
+    from sdyscope.analysis.search.cost import Rates
+    from sdyscope.analysis.search.search import Search
+    from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
-    from sdyscope.stages.lower import LoweredModule
-    from sdyscope.stages.processes import Group
+    from sdyscope.stages.executed.processes import Group
+    from sdyscope.stages.lowered.lower import LoweredModule
 
 __all__ = ["PARTITIONERS", "Inspection", "inspect", "of_modules", "read"]
 
 
-class Inspection(Staged):
+class Inspection(Staged, Displayed):
     """Everything known about one program, or one module read from a file.
 
     Args:
@@ -53,10 +55,10 @@ class Inspection(Staged):
     def _explainers(self) -> dict[tuple[Partitioner, bool], Explainer]:
         return {}
 
-    def _repr_html_(self) -> str:
-        # By its name: what a notebook shows knows the inspection, and this knows no view.
-        made: str = import_module("sdyscope.views.report_notebook").inspection_html(self)
-        return made
+    @property
+    def account(self) -> Account:
+        """What is not known of the program, at the stages that were asked for so far."""
+        return account_of(self)
 
     def check(self) -> checking.Check:
         """Requested against lowered, and the partitioners against each other."""
@@ -67,7 +69,8 @@ class Inspection(Staged):
         findings = list(not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
             findings += fallback(partitioner, lowered.found)
-            findings += not_understood(partitioner, self.graph(partitioner))
+            annotations = self.annotations(partitioner)
+            findings += not_understood(partitioner, self.graph(partitioner), annotations)
         return tuple(findings)
 
     def lint(
@@ -85,14 +88,14 @@ class Inspection(Staged):
             select: globs of the rules to run; by default all.
             ignore: globs of rules to leave out.
             compiled: whether the program may be compiled, which some rules need.
-            on: what to compile for, as ``partitioned`` takes it.
+            on: what to compile for, as ``compiled`` takes it.
             logical: the logical axes of the program's tensors, for the rules about these.
 
         Raises:
             CompilerError: the program can't be lowered at all.
             TargetError: a glob matches no rule, or there is no such hardware.
         """
-        from sdyscope.analysis.lint import lint
+        from sdyscope.lint import lint
 
         return lint(self, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical)
 
@@ -109,7 +112,7 @@ class Inspection(Staged):
             CompilerError: one of the modules can't be made.
             TargetError: there is only one module and nothing to compare it with.
         """
-        from sdyscope.comparisons import compared
+        from sdyscope.analysis.diff.sides import compared
 
         return compared(self, other)
 
@@ -120,16 +123,16 @@ class Inspection(Staged):
 
         Args:
             partitioner: under which; by default the first that the program is lowered under.
-            on: what to compile for, as ``partitioned`` takes it.
+            on: what to compile for, as ``compiled`` takes it.
 
         Raises:
             CompilerError: the compiler refuses the program or aborts on it.
             TargetError: it can't be compiled for that hardware.
         """
-        from sdyscope.analysis.memory import memory
+        from sdyscope.analysis.memory.memory import memory
 
         chosen = self.chosen(partitioner)
-        return memory(self.tensors, self.partitioned(chosen, on), self.only_mesh(chosen))
+        return memory(self.tensors, self.compiled(chosen, on), self.only_mesh(chosen))
 
     def collectives(
         self,
@@ -142,7 +145,7 @@ class Inspection(Staged):
 
         Args:
             partitioner: under which; by default the first that the program is lowered under.
-            on: what to compile for, as ``partitioned`` takes it.
+            on: what to compile for, as ``compiled`` takes it.
             origins: whether to look for origins, which takes a propagation. Where there is none,
                 ``origins_missing`` says why.
 
@@ -150,12 +153,12 @@ class Inspection(Staged):
             CompilerError: the compiler refuses the program or aborts on it.
             TargetError: it can't be compiled for that hardware.
         """
-        from sdyscope.analysis.partitioned_collectives import partitioned_collectives
+        from sdyscope.analysis.collectives.compiled import compiled_collectives
 
         chosen = self.chosen(partitioner)
-        made = self.partitioned(chosen, on)
+        made = self.compiled(chosen, on)
         compiled = self.lowered_for(made.hardware.platform, chosen) if origins else None
-        return partitioned_collectives(made, self.meshes.values(), compiled)
+        return compiled_collectives(made, self.meshes.values(), compiled)
 
     def cost(
         self,
@@ -169,7 +172,7 @@ class Inspection(Staged):
 
         Args:
             partitioner: under which; by default the first that the program is lowered under.
-            on: what to compile for, as ``partitioned`` takes it.
+            on: what to compile for, as ``compiled`` takes it.
             bandwidths: what a device sends over a mesh axis, such as ``90GB/s`` or bytes a second,
                 by axis; by default what the table of hardware has.
             latencies: what a hop over an axis takes, such as ``1us`` or seconds, likewise.
@@ -179,12 +182,12 @@ class Inspection(Staged):
             TargetError: it can't be compiled for that hardware, or there is no such axis or no such
                 bandwidth.
         """
-        from sdyscope.analysis.cost import check_given, cost, read_given
+        from sdyscope.analysis.cost.cost import check_given, cost, read_given
 
         told = read_given(bandwidths or {}, latencies or {})
         meshes = self.meshes.values()
         check_given(told, meshes)
-        return cost(self.partitioned(partitioner, on), meshes, told)
+        return cost(self.compiled(partitioner, on), meshes, told)
 
     def predicted_collectives(
         self, partitioner: Partitioner = "shardy", *, on_cpu: bool = False
@@ -198,7 +201,7 @@ class Inspection(Staged):
         Raises:
             CompilerError: the module has no shardings that Shardy propagates, or it refuses it.
         """
-        from sdyscope.analysis.predicted_collectives import Predictor
+        from sdyscope.analysis.collectives.predicted import Predictor
 
         chosen = self.chosen(partitioner)
         return Predictor(self.lowered[chosen], self.graph(chosen)).predict(on_cpu=on_cpu)
@@ -211,7 +214,7 @@ class Inspection(Staged):
         Raises:
             CompilerError: there is no such propagation.
         """
-        from sdyscope.analysis.explain import Explainer
+        from sdyscope.analysis.propagation.explain import Explainer
 
         key = (self.chosen(partitioner), conservative)
         if key not in self._explainers:
@@ -236,7 +239,7 @@ class Inspection(Staged):
             CompilerError: there is no such propagation.
             TargetError: no value has this name.
         """
-        from sdyscope.analysis.values import resolve_value
+        from sdyscope.analysis.naming.resolve import resolve_value
 
         chosen = self.chosen(partitioner)
         named = resolve_value(self.graph(chosen), value)
@@ -256,7 +259,7 @@ class Inspection(Staged):
             CompilerError: one of the two can't be propagated.
             TargetError: there is only one module and nothing to compare it with.
         """
-        from sdyscope.analysis.propagated_diff import propagated_diff
+        from sdyscope.analysis.diff.propagated import propagated_diff
 
         return propagated_diff(
             *self.propagated_sides(other, partitioner), by_name=other is not None
@@ -266,7 +269,7 @@ class Inspection(Staged):
         self, other: Inspection | None = None, partitioner: Partitioner | None = None
     ) -> tuple[PropagatedSide, PropagatedSide]:
         """The two propagations that ``propagated_diff`` compares."""
-        from sdyscope.comparisons import propagated_sides
+        from sdyscope.analysis.diff.sides import propagated_sides
 
         return propagated_sides(self, other, partitioner)
 
@@ -278,25 +281,25 @@ class Inspection(Staged):
         Raises:
             CompilerError: there is no such propagation.
         """
-        from sdyscope.comparisons import propagated_side
+        from sdyscope.analysis.diff.sides import propagated_side
 
         return propagated_side(self, partitioner, label, conservative=conservative)
 
-    def partitioned_diff(
+    def compiled_diff(
         self,
         other: Inspection | None = None,
         partitioner: Partitioner | None = None,
         *,
         on: Hardware | str | None = None,
         other_on: Hardware | str | None = None,
-    ) -> PartitionedDiff:
+    ) -> CompiledDiff:
         """What a device sends and holds under the two partitioners, in two programs, on hardware.
 
         Args:
             other: the other program.
             partitioner: under which two programs, or two kinds of hardware, are compared; by
                 default the first that there is.
-            on: what to compile for, as ``partitioned`` takes it.
+            on: what to compile for, as ``compiled`` takes it.
             other_on: what to compile the other side for; by default the same. With it and without
                 another program, this one is compared on the two kinds of hardware.
 
@@ -304,12 +307,12 @@ class Inspection(Staged):
             CompilerError: the compiler refuses one side or aborts on it.
             TargetError: there is nothing to compare with, or no such hardware.
         """
-        from sdyscope import comparisons
+        from sdyscope.analysis.diff import sides as comparisons
 
-        ends = comparisons.partitioned_ends(self, other, partitioner, on, other_on)
+        ends = comparisons.compiled_ends(self, other, partitioner, on, other_on)
         comparisons.compile_ends(ends)
-        sides = comparisons.partitioned_side(ends[0]), comparisons.partitioned_side(ends[1])
-        return comparisons.partitioned(ends, sides)
+        sides = comparisons.compiled_side(ends[0]), comparisons.compiled_side(ends[1])
+        return comparisons.compiled(ends, sides)
 
     def snapshot(
         self, stages: Sequence[Stage] | None = None, on: Hardware | str | None = None
@@ -317,9 +320,9 @@ class Inspection(Staged):
         """What the shardings are, as text that can be reviewed and compared; docs/snapshot.md.
 
         Args:
-            stages: which stages to look at; by default all but ``partitioned``, for which the
+            stages: which stages to look at; by default all but ``compiled``, for which the
                 program is compiled.
-            on: what to compile for, as ``partitioned`` takes it.
+            on: what to compile for, as ``compiled`` takes it.
 
         Raises:
             CompilerError: a partitioner or the compiler refuses the program.
@@ -385,7 +388,7 @@ class Inspection(Staged):
             budget: how many candidates to predict, or for how many seconds; by default 300.
             seed: of the random numbers. With it, a search is the same each time.
             tied: whether the same tensor of every layer is sharded alike.
-            on: what to compile for, as ``partitioned`` takes it.
+            on: what to compile for, as ``compiled`` takes it.
             checks: how many candidates to have partitioned by XLA, the program itself included.
             compiles: how many candidates to compile at most, until one is confirmed; 0 for none.
             notify: told what is being done, and how much of it is done, from 0 to 1.
@@ -395,9 +398,9 @@ class Inspection(Staged):
             TargetError: no argument has such a path, the mesh has no such axis, or there is nothing
                 to search; or there is no such hardware.
         """
-        from sdyscope.analysis.search_cost import Rates
-        from sdyscope.analysis.search_strategy import Budget
-        from sdyscope.searching import searched
+        from sdyscope.analysis.search.cost import Rates
+        from sdyscope.analysis.search.searched import searched
+        from sdyscope.analysis.search.strategy import Budget
 
         return searched(
             self,
@@ -432,8 +435,8 @@ class Inspection(Staged):
             devices: what to run on, in the order of the mesh; by default what JAX finds. A program
                 on a mesh of real devices runs on those.
             notify: told what is being done, how many of its steps are done, and of how many.
-            group: the processes that run it together, from ``stages.processes.join``; by default
-                this one alone.
+            group: the processes that run it together, from ``stages.executed.processes.join``; by
+                default this one alone.
 
         Raises:
             CompilerError: the program can't be lowered under any of the partitioners, or another
@@ -441,7 +444,7 @@ class Inspection(Staged):
             TargetError: there are too few devices, or this is a module that was read from a file,
                 or processes do not have the same program and inputs.
         """
-        from sdyscope.running import ran
+        from sdyscope.analysis.run.run import ran
 
         return ran(self, steps=steps, devices=devices, notify=notify, group=group)
 
@@ -497,7 +500,7 @@ def read(path: str | Path, *, trusted: bool = False) -> Inspection:
     Raises:
         SdyscopeError: the file can't be read as a module; says where and why.
     """
-    from sdyscope.stages import read as reading
+    from sdyscope.stages.lowered import read as reading
 
     if not trusted:
         reading.probe(path)

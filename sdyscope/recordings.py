@@ -9,12 +9,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, overload
 
 from sdyscope.errors import TargetError, one_of
+from sdyscope.facts.program import Program
+from sdyscope.facts.recorded import Line
 from sdyscope.inspection import Inspection
-from sdyscope.program import Program
-from sdyscope.recorded import Line
 
 if TYPE_CHECKING:
-    from sdyscope.stages.lower import LoweredModule
+    from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.recorder import hearing
 
 __all__ = ["RecordedInspection", "Recording", "recording"]
@@ -143,7 +143,7 @@ def _source(event: hearing.Lowering) -> Program | LoweredModule:
 
         return Program(name, traced_of(event.arguments, event.keywords))
     except (ImportError, AttributeError, KeyError, TypeError, ValueError):
-        from sdyscope.stages.read import read_bytes
+        from sdyscope.stages.lowered.read import read_bytes
         from sdyscope.stages.recorder.hearing import module_text
 
         return replace(read_bytes(module_text(event.computation.stablehlo())), name=name)

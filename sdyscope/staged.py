@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
-from sdyscope.analysis import what_if as wishing
+from sdyscope.annotations import Annotation, read_annotations, unplaced
 from sdyscope.errors import CompilerError, TargetError
-from sdyscope.graph import OpGraph
-from sdyscope.hardware import Hardware, parse_hardware
-from sdyscope.lowered import PARTITIONERS, Lowered
-from sdyscope.partitioned import Partitioned
-from sdyscope.program import Partitioner
-from sdyscope.propagated import Propagated
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner, Program, RequestedTensor
+from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
+from sdyscope.graph import OpGraph, build, read_text
+from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.stages.propagated import what_if as wishing
+from sdyscope.values.mesh import Mesh, only_mesh
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.account import unknown_text
 
 if TYPE_CHECKING:
-    from sdyscope.stages.lower import LoweredModule
+    from sdyscope.stages.lowered.lower import LoweredModule
 
 __all__ = ["PARTITIONERS", "Staged", "compile_together"]
+
+PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 
 _Compile: TypeAlias = tuple[Partitioner, Hardware]
 
 
-class Staged(Lowered):
+class Staged:
     """One program, or one module read from a file, through the stages.
 
     Args:
@@ -37,12 +43,181 @@ class Staged(Lowered):
 
     _wishes: tuple[Sequence[wishing.Wish], ...] = ()
 
+    def __init__(
+        self,
+        source: Program | LoweredModule,
+        partitioners: Sequence[Partitioner] = PARTITIONERS,
+    ) -> None:
+        if isinstance(source, Program) and hasattr(source.fun, "compiler_ir"):
+            # A jax.stages.Lowered is one module, whose requests are not known, as a file's.
+            source = _lowered_before(source)
+        self.source = source
+        self._asked = tuple(partitioners)
+        self._graphs: dict[Partitioner, OpGraph] = {}
+        self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.name} under {' and '.join(self.partitioners)}>"
+
+    @property
+    def name(self) -> str:
+        """The program's name, or the file's."""
+        return self.source.name
+
+    @property
+    def file(self) -> str | None:
+        """The file that the module was read from, or the words that name it; None for a program."""
+        path = getattr(self.source, "path", None)
+        return None if path is None else str(path)
+
+    @property
+    def program(self) -> Program | None:
+        """The program; None for a file."""
+        return self.source if isinstance(self.source, Program) else None
+
+    @cached_property
+    def partitioners(self) -> tuple[Partitioner, ...]:
+        """What the program is lowered under, or what a file's shardings are written for."""
+        if isinstance(self.source, Program):
+            return self._asked
+        return ("gspmd",) if self.source.found == "gspmd" else ("shardy",)
+
+    @cached_property
+    def traced(self) -> Any:
+        """The ``jax.stages.Traced``; None for a file.
+
+        Raises:
+            CompilerError: tracing the program raised.
+        """
+        if self.program is None:
+            return None
+        from sdyscope.stages.lowered.lower import trace
+
+        return trace(self.program)
+
+    @property
+    def defined_at(self) -> SourceLocation | None:
+        """Where the program's function begins; None for a file, and where JAX does not know it."""
+        if self.traced is None:
+            return None
+        from sdyscope.stages.compat import defined_at
+
+        return defined_at(self.traced)
+
+    def _traced_for(self, partitioner: Partitioner) -> Any:
+        """What is lowered for a partitioner: nearly always the one trace that there is."""
+        from sdyscope.stages.lowered.lower import trace_for
+
+        assert self.program is not None
+        return trace_for(self.program, self.traced, partitioner)
+
+    @cached_property
+    def requested(self) -> tuple[RequestedTensor, ...]:
+        """What the program's author asked for; nothing for a file, which does not say."""
+        if self.traced is None:
+            return ()
+        from sdyscope.stages.lowered.request import requested
+
+        return requested(self.traced)
+
+    @cached_property
+    def lowered(self) -> Mapping[Partitioner, LoweredModule]:
+        """The module under each partitioner that JAX can lower for; the rest in ``failures``."""
+        return self._lowered[0]
+
+    @cached_property
+    def failures(self) -> Mapping[Partitioner, CompilerError]:
+        """Why there is no module under a partitioner."""
+        return self._lowered[1]
+
+    @cached_property
+    def _lowered(
+        self,
+    ) -> tuple[dict[Partitioner, LoweredModule], dict[Partitioner, CompilerError]]:
+        if not isinstance(self.source, Program):
+            return {self.partitioners[0]: self.source}, {}
+        from sdyscope.stages.lowered.lower import lower
+
+        modules: dict[Partitioner, LoweredModule] = {}
+        failures: dict[Partitioner, CompilerError] = {}
+        for partitioner in self.partitioners:
+            try:
+                stage = self._traced_for(partitioner)
+                modules[partitioner] = lower(stage, partitioner, name=self.name)
+            except CompilerError as error:
+                failures[partitioner] = error
+        if not modules:
+            raise next(iter(failures.values()))
+        return modules, failures
+
+    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
+        """The shardings written in the module under a partitioner, in lowering order."""
+        chosen = self.chosen(partitioner)
+        if chosen not in self._annotations:
+            self._annotations[chosen] = read_annotations(self.graph(chosen))
+        return self._annotations[chosen]
+
+    def chosen(self, partitioner: Partitioner | None) -> Partitioner:
+        """The partitioner, or the first that the program is lowered under.
+
+        Raises:
+            CompilerError: the program can't be lowered under it.
+            TargetError: it was not asked to be.
+        """
+        if partitioner is None:
+            return next(iter(self.lowered))
+        if partitioner in self.failures:
+            raise self.failures[partitioner]
+        if partitioner not in self.lowered:
+            raise TargetError(f"{self.name} was not lowered under {partitioner}.")
+        return partitioner
+
+    @cached_property
+    def tensors(self) -> TensorTable:
+        """The table: a row a tensor, with what was requested and what each module says."""
+        modules = {
+            partitioner: LoweredTensors(
+                self.annotations(partitioner), lowered.kept_arguments, lowered.constants
+            )
+            for partitioner, lowered in self.lowered.items()
+        }
+        return tensor_table(self.requested, modules)
+
+    @cached_property
+    def meshes(self) -> dict[str, Mesh]:
+        """The meshes of the program, by their symbols in its modules.
+
+        A mesh that shardings were requested on and that no module has, as under GSPMD, is called
+        ``mesh``, or ``mesh_1`` and so on.
+        """
+        found: dict[str, Mesh] = {}
+        for partitioner in self.lowered:
+            for name, mesh in self.graph(partitioner).meshes.items():
+                if isinstance(mesh, Mesh):
+                    found.setdefault(name, mesh)
+        for asked in self.requested:
+            if asked.sharding is not None and asked.sharding.mesh not in found.values():
+                name, number = "mesh", 0
+                while name in found:
+                    number += 1
+                    name = f"mesh_{number}"
+                found[name] = asked.sharding.mesh
+        return found
+
+    def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
+        """The mesh with axes that shardings are on, where there is just one."""
+        found = {asked.sharding.mesh for asked in self.requested if asked.sharding is not None}
+        found |= {
+            mesh for mesh in self.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
+        }
+        return only_mesh(found)
+
     @cached_property
     def _propagated(self) -> dict[tuple[Partitioner, bool, bool], Propagated | CompilerError]:
         return {}
 
     @cached_property
-    def _partitioned(self) -> dict[_Compile, Partitioned | CompilerError]:
+    def _compiled(self) -> dict[_Compile, Compiled | CompilerError]:
         return {}
 
     @cached_property
@@ -66,10 +241,16 @@ class Staged(Lowered):
         """
         chosen = self.chosen(partitioner)
         if at == "propagated":
-            from sdyscope.analysis.propagated_graph import propagated_graph
+            from sdyscope.stages.propagated.propagated_graph import propagated_graph
 
             return propagated_graph(self.graph(chosen), self.propagated(chosen))
-        return super().graph(chosen)
+        if chosen not in self._graphs:
+            lowered = self.lowered[chosen]
+            if lowered.module is None:
+                self._graphs[chosen] = read_text(lowered.source_text or "")
+            else:
+                self._graphs[chosen] = build(lowered.module)
+        return self._graphs[chosen]
 
     def propagated(
         self,
@@ -105,7 +286,7 @@ class Staged(Lowered):
             try:
                 self._propagated[key] = self._propagate(chosen, by_xla, conservative)
             except CompilerError as error:
-                self._propagated[key] = error
+                self._propagated[key] = self._with_unplaced(error, chosen)
         found = self._propagated[key]
         if isinstance(found, CompilerError):
             raise found
@@ -119,16 +300,16 @@ class Staged(Lowered):
                 hint="Read it with the version of JAX that wrote it.",
             )
         if by_xla:
-            from sdyscope.stages.xla_dump import propagated_by_xla
+            from sdyscope.stages.propagated.xla_dump import propagated_by_xla
 
             return propagated_by_xla(lowered, graph, chosen)
-        from sdyscope.stages.propagate import propagate
+        from sdyscope.stages.propagated.propagate import propagate
 
         return propagate(lowered, graph, conservative=conservative)
 
-    def partitioned(
+    def compiled(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
-    ) -> Partitioned:
+    ) -> Compiled:
         """What one device runs and holds, as the compiler of some hardware made it.
 
         The program is lowered again for that hardware and compiled ahead of time, in a process of
@@ -144,19 +325,28 @@ class Staged(Lowered):
             TargetError: there is no such hardware, it has another number of devices than the
                 program, or its compiler is not installed.
         """
-        from sdyscope.stages.partition import partition
+        from sdyscope.stages.compiled.compiler import compile_module
 
         chosen = self.chosen(partitioner)
         hardware, note = self._hardware(chosen, on)
         key = (chosen, hardware)
-        if key not in self._partitioned:
-            module, graph = self._compiled(chosen, hardware)
-            made = partition(module, hardware, graph=graph, partitioner=chosen)
-            self._partitioned[key] = replace(made, name=self.name)
-        found = self._partitioned[key]
+        if key not in self._compiled:
+            try:
+                module, graph = self._module_for(chosen, hardware)
+                made = compile_module(module, hardware, graph=graph, partitioner=chosen)
+                self._compiled[key] = replace(made, name=self.name)
+            except CompilerError as error:
+                self._compiled[key] = self._with_unplaced(error, chosen)
+        found = self._compiled[key]
         if isinstance(found, CompilerError):
             raise found
         return replace(found, notes=(note, *found.notes)) if note else found
+
+    def _with_unplaced(self, error: CompilerError, partitioner: Partitioner) -> CompilerError:
+        """An error of the compiler with the shardings that it may be about."""
+        unknowns = unplaced(self.annotations(partitioner), partitioner)
+        error.hint = "\n".join(filter(None, (error.hint, *map(unknown_text, unknowns)))) or None
+        return error
 
     def compile_together(self, on: Hardware | str | None = None) -> None:
         """Compiles the program under its partitioners at the same time; see the function."""
@@ -164,8 +354,8 @@ class Staged(Lowered):
 
     def _hardware(self, chosen: Partitioner, on: Hardware | str | None) -> tuple[Hardware, str]:
         """What to compile for, and what there is to say about it."""
-        from sdyscope.stages.partition import default_hardware, partitions
-        from sdyscope.stages.present import resolved
+        from sdyscope.stages.compiled.compiler import default_hardware, partitions
+        from sdyscope.stages.compiled.present import resolved
 
         module, graph = self.lowered[chosen], self.graph(chosen)
         hardware, note = parse_hardware(on) if isinstance(on, str) else on, ""
@@ -175,7 +365,7 @@ class Staged(Lowered):
             hardware = default_hardware(module, graph)
         return hardware, note
 
-    def _compiled(self, chosen: Partitioner, hardware: Hardware) -> tuple[LoweredModule, OpGraph]:
+    def _module_for(self, chosen: Partitioner, hardware: Hardware) -> tuple[LoweredModule, OpGraph]:
         """The module that is compiled for hardware, and its graph."""
         lowered = self.lowered_for(hardware.platform, chosen)
         return lowered.lowered[chosen], lowered.graph(chosen)
@@ -190,7 +380,7 @@ class Staged(Lowered):
         Raises:
             CompilerError: JAX can't lower it for the platform.
         """
-        from sdyscope.stages.lower import lower
+        from sdyscope.stages.lowered.lower import lower
 
         module = self.lowered[partitioner]
         if self.program is None or platform in module.platforms:
@@ -216,6 +406,18 @@ class Staged(Lowered):
         made._wishes = (*self._wishes, wishes)
         return made
 
+    def propagations(self) -> Iterator[tuple[Partitioner, Propagated | CompilerError]]:
+        """The propagations that somebody has asked for, or why there is none."""
+        for (partitioner, _, _), propagated in self._propagated.items():
+            if partitioner in self.lowered:
+                yield partitioner, propagated
+
+    def compilations(self) -> Iterator[tuple[Partitioner, Compiled | CompilerError]]:
+        """The compiled programs that somebody has asked for, or why there is none."""
+        for (partitioner, _), compiled in self._compiled.items():
+            if partitioner in self.lowered:
+                yield partitioner, compiled
+
     def under(self, partitioners: Sequence[Partitioner]) -> Self:
         """The same program under some of its partitioners only; it is not traced again."""
         kept = tuple(one for one in self.partitioners if one in partitioners)
@@ -232,9 +434,9 @@ class Staged(Lowered):
         made._asked, made._wishes = kept, self._wishes
         # They are of the same modules: what is known of one is known of the other.
         made._graphs, made._annotations = self._graphs, self._annotations
-        made._propagated, made._partitioned, made._for = (
+        made._propagated, made._compiled, made._for = (
             self._propagated,
-            self._partitioned,
+            self._compiled,
             self._for,
         )
         return made
@@ -255,35 +457,45 @@ class Staged(Lowered):
 def compile_together(
     asked: Iterable[tuple[Staged, Partitioner, Hardware | str | None]],
 ) -> None:
-    """Compiles several programs at the same time, so that ``Staged.partitioned`` has them.
+    """Compiles several programs at the same time, so that ``Staged.compiled`` has them.
 
-    What a compiler refuses ``partitioned`` raises. Hardware that is present is left to one process
+    What a compiler refuses ``compiled`` raises. Hardware that is present is left to one process
     at a time.
 
     Args:
         asked: each program, under which partitioner, and what to compile it for.
 
     Raises:
-        TargetError: as of ``Staged.partitioned``.
+        TargetError: as of ``Staged.compiled``.
     """
-    from sdyscope.stages.partition import compiling
+    from sdyscope.stages.compiled.compiler import compiling
 
     with ExitStack() as running:
-        waiting: dict[tuple[Staged, _Compile], Callable[[], Partitioned]] = {}
+        waiting: dict[tuple[Staged, _Compile], Callable[[], Compiled]] = {}
         for program, partitioner, on in asked:
             if partitioner not in program.lowered:
-                continue  # ``partitioned`` says why.
+                continue  # ``compiled`` says why.
             key = (partitioner, program._hardware(partitioner, on)[0])
-            if key in program._partitioned or (program, key) in waiting or key[1].present:
+            if key in program._compiled or (program, key) in waiting or key[1].present:
                 continue
             try:
-                module, graph = program._compiled(*key)
+                module, graph = program._module_for(*key)
                 begun = compiling(module, key[1], graph=graph, partitioner=partitioner)
                 waiting[program, key] = running.enter_context(begun)
             except CompilerError as error:
-                program._partitioned[key] = error
+                program._compiled[key] = program._with_unplaced(error, partitioner)
         for (program, key), made in waiting.items():
             try:
-                program._partitioned[key] = replace(made(), name=program.name)
+                program._compiled[key] = replace(made(), name=program.name)
             except CompilerError as error:
-                program._partitioned[key] = error
+                program._compiled[key] = program._with_unplaced(error, key[0])
+
+
+def _lowered_before(program: Program) -> LoweredModule:
+    from sdyscope.stages.lowered.lower import NotLowerable, lower
+
+    try:
+        module = lower(program, "shardy")
+    except NotLowerable:
+        module = lower(program, "gspmd")
+    return replace(module, name=program.name)

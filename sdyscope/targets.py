@@ -21,10 +21,10 @@ from types import ModuleType
 from typing import Any
 
 from sdyscope.errors import SdyscopeError, TargetError, one_of
-from sdyscope.mesh import Mesh
-from sdyscope.program import Program
-from sdyscope.settings import Setting, coerced, described
-from sdyscope.source import innermost_line
+from sdyscope.facts.program import Program
+from sdyscope.facts.settings import Setting, coerced, described
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import PACKAGE, innermost_line
 
 __all__ = ["ReferenceModel", "in_directory", "reference_models", "resolve"]
 
@@ -208,7 +208,7 @@ def _failed(what: str, error: BaseException) -> TargetError:
 
 def _own_folders() -> list[Path]:
     """Folders whose lines an error is not blamed on: ours, JAX's and the import machinery's."""
-    folders = [Path(__file__).parent, Path(inspect.__file__).parent / "importlib"]
+    folders = [PACKAGE, Path(inspect.__file__).parent / "importlib"]
     jax = sys.modules.get("jax")
     return [*folders, Path(jax.__file__).parent] if jax and jax.__file__ else folders
 
@@ -348,7 +348,7 @@ def _check_axes(
     program: Program, word: str, axes: Mesh | None, default_mesh: Mapping[str, int]
 ) -> None:
     """Finds a mesh whose axes the program does not know: a misspelt name shards nothing."""
-    from sdyscope.stages.request import argument_axes
+    from sdyscope.stages.lowered.request import argument_axes
 
     used = argument_axes(program)
     assert axes is not None

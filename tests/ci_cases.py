@@ -1,12 +1,16 @@
 """What came of targets, made by hand, with everything that could disturb a form."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from sdyscope.analysis.budgets import Budgets, Spent
-from sdyscope.ci import CheckOutcome, Config, Found, Outcome, SnapshotFile, Target, Trouble
-from sdyscope.findings import Finding
-from sdyscope.source import SourceLocation
-from sdyscope.views import ci
+from sdyscope.ci import Config, Found, SnapshotFile, Target
+from sdyscope.ci.judge import Done, judged, unjudged
+from sdyscope.ci.run import summed
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.findings import Finding
+from sdyscope.lint import NotRun
+from sdyscope.values.source import SourceLocation
 
 NASTY = "100%: a,b::error file=x::y\r\n<b>|`]]>\x1b[31m \N{PILE OF POO}"
 
@@ -81,35 +85,29 @@ def document(folder, *, extra=(), line=2, is_update=False, fail_on="warning"):
         Spent(("communication", 0, "count"), "all-gather", "collectives", "shardy", 1, 4),
         Spent(("memory", "temporaries"), "temporaries", "bytes", "shardy", None, 10),
     )
-    outcome = Outcome(
-        "step",
-        program="step",
+    done = {
+        "check": Done("8 comparisons", seconds=0.5),
+        "lint": Done("33 rules", not_run=(NotRun("rule", "shardy", "because", True),)),
+        "snapshot": Done("20 tensors", seconds=0.5),
+        "budgets": Done("3 limits", spent=spent, seconds=0.5),
+    }
+    judged_step = replace(
+        judged(config, step, done, everything, updating=is_update),
         mesh="data=4, model=2",
         partitioners=("shardy",),
         hardware="cpu:8",
         seconds=2.5,
-        checks=(
-            CheckOutcome("check", "8 comparisons", 0.5),
-            CheckOutcome("lint", "33 rules", 1.0, not_run=("rule: because",)),
-            CheckOutcome("snapshot", "20 tensors", 0.5),
-            CheckOutcome("budgets", "3 limits", 0.5),
-        ),
-        found=everything,
-        spent=spent,
     )
-    trouble = Trouble(f"{folder}/step.py:9: {NASTY}", SourceLocation(str(folder / "step.py"), 9))
-    outcomes = {
-        "step": outcome,
-        "broken": Outcome("broken", trouble=trouble),
-    }
+    error = SdyscopeError(NASTY, file=folder / "step.py", line=9)
     unused = finding("unused-ignore", kind="ignore", tensor="odd of *")
-    return ci.document(
+    return summed(
         config,
-        outcomes,
-        {"old": "It is for JAX 0.5, and this is 0.10.2."},
+        [
+            judged_step,
+            unjudged(config, broken, error=error),
+            unjudged(config, old, skipped="It is for JAX 0.5, and this is 0.10.2."),
+        ],
         [Found("check", unused, step.place, step.place)],
-        version="0.1.0",
         jax="0.10.2",
         seconds=3.0,
-        is_update=is_update,
     )

@@ -5,14 +5,14 @@ import math
 import strategies
 from hypothesis import strategies as st
 
-from sdyscope.mesh import IotaTile
-from sdyscope.replica_groups import (
+from sdyscope.values.mesh import IotaTile
+from sdyscope.values.replica_groups import (
     CollectiveDeviceList,
     IotaReplicaGroupList,
     MeshAxesReplicaGroupList,
 )
-from sdyscope.sharding import DimSharding
-from sdyscope.tiling import (
+from sdyscope.values.sharding import DimSharding
+from sdyscope.values.tiling import (
     HloSharding,
     NamedHloSharding,
     OpMetadata,

@@ -16,10 +16,10 @@ from jax.lax import with_sharding_constraint as constrain
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.analysis.lint import LogicalAxes
 from sdyscope.inspection import Inspection, inspect
+from sdyscope.lint import LogicalAxes
 from sdyscope.mesh_config import MappedMesh
-from sdyscope.stages.read import read_bytes
+from sdyscope.stages.lowered.read import read_bytes
 from tests.programs import AUTO, EXPLICIT, SKINNY, array, on
 
 CUBE = AbstractMesh((2, 2, 2), ("x", "y", "z"), axis_types=(AxisType.Auto,) * 3)
@@ -176,8 +176,13 @@ def unreduced_under_both():
 
 
 @finds("not-understood")
-def strange_sharding():
-    return rewritten(plain(BOTH), "gspmd", ("{devices=[4,2]<=[8]}", "{devices=[4,2]<=[8] odd}"))
+def strange_rule():
+    rule = "#sdy.op_sharding_rule<([i, j])~>([i, j])>"
+    text = plain().lowered["shardy"].text()
+    line = next(line for line in text.splitlines() if "sdy.sharding_constraint" in line)
+    name = line.partition("=")[0].strip()
+    odd = f"%odd = future.op {name} {{sdy.sharding_rule = {rule}}} : tensor<16x32xf32>"
+    return rewritten(plain(), "shardy", (line, f"{line}\n{odd}"))
 
 
 @finds("not-aligned", severity="error")

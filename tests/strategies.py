@@ -10,8 +10,8 @@ import random
 
 from hypothesis import strategies as st
 
-from sdyscope.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo
-from sdyscope.sharding import (
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo
+from sdyscope.values.sharding import (
     UNCONSTRAINED,
     DimSharding,
     ManualAxes,

@@ -1,15 +1,39 @@
-"""The pages of docs: none is missing from their list, and links lead somewhere."""
+"""The pages of docs: all are listed, links lead somewhere, what is made of the code is current."""
 
+import importlib.util
 import re
 from pathlib import Path
 
 import pytest
 
 from sdyscope.commands import COMMANDS
+from sdyscope.lint import RULES
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted(page for page in DOCS.glob("*.md") if page.name != "README.md")
 LINK = re.compile(r"\]\(([^)#:]+)(?:#[^)]*)?\)")
+
+_spec = importlib.util.spec_from_file_location("generate", DOCS / "generate.py")
+generate = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(generate)
+GENERATED = dict(generate.generated())
+
+
+@pytest.mark.parametrize("path", GENERATED, ids=lambda path: path.name)
+def test_what_is_made_of_the_code_is_current(path):
+    """`python docs/generate.py` writes it."""
+    assert path.read_text(encoding="utf-8") == GENERATED[path]
+
+
+def test_no_schema_is_left_over():
+    assert {path for path in GENERATED if path.suffix == ".json"} == set(
+        generate.SCHEMAS.glob("*.json")
+    )
+
+
+def test_every_rule_has_an_anchor():
+    text = GENERATED[DOCS / "lint.md"]
+    assert all(f"### `{name}`\n" in text for name in RULES)
 
 
 def test_every_page_is_listed_once():

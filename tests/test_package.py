@@ -105,6 +105,32 @@ def test_every_command_is_a_file_and_the_other_way_round():
     assert commands == set(COMMANDS)
 
 
+#: What is loaded by a name that is data: public names, commands, views, models; and the recorder,
+#: in a program that is recorded.
+BY_NAME = {
+    "sdyscope/__init__.py",
+    "sdyscope/commands/__init__.py",
+    "sdyscope/page/page.py",
+    "sdyscope/stages/recorder/sitecustomize.py",
+    "sdyscope/targets.py",
+}
+
+
+def test_no_module_imports_another_room_by_a_string():
+    found = set()
+    for path in (ROOT / "sdyscope").rglob("*.py"):
+        nodes = list(ast.walk(ast.parse(path.read_text())))
+        called = {ast.unparse(node.func) for node in nodes if isinstance(node, ast.Call)}
+        own = any(
+            (isinstance(node, ast.Constant) and re.match(r"sdyscope[._]\w", str(node.value)))
+            or (isinstance(node, ast.Name) and node.id == "__name__")
+            for node in nodes
+        )
+        if own and any(name.endswith(("import_module", "__import__")) for name in called):
+            found.add(path.relative_to(ROOT).as_posix())
+    assert found == BY_NAME
+
+
 def test_module_and_script_are_the_same():
     def answer(*command: str) -> str:
         environment = {**os.environ, "COLUMNS": "80"}

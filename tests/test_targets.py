@@ -10,17 +10,17 @@ from jax.sharding import AbstractMesh
 from jax.sharding import Mesh as JaxMesh
 
 from sdyscope.errors import SdyscopeError, TargetError
-from sdyscope.mesh import Mesh
-from sdyscope.program import Program
-from sdyscope.stages.lower import lower
+from sdyscope.facts.program import Program
+from sdyscope.stages.lowered.lower import lower
 from sdyscope.targets import reference_models, resolve
+from sdyscope.values.mesh import Mesh
 
 USER_FILE = """
 from dataclasses import dataclass, field
 import jax, jax.numpy as jnp
 from jax.sharding import AbstractMesh, NamedSharding, PartitionSpec as P
 from helper import WIDTH
-from sdyscope.program import Program
+from sdyscope.facts.program import Program
 
 jitted = jax.jit(lambda x: x + 1)
 ready = Program("ready", jitted, (jnp.ones(3),))
@@ -202,7 +202,7 @@ def test_a_file_named_like_a_module(tmp_path, monkeypatch):
     import json
 
     monkeypatch.setattr(sys, "path", sys.path[:])
-    (tmp_path / "json.py").write_text("from sdyscope.program import Program\np = Program('j', 0)")
+    (tmp_path / "json.py").write_text("from sdyscope import Program\np = Program('j', 0)")
     with pytest.raises(TargetError, match="is a int, not a jitted one"):
         lower(resolve(f"{tmp_path}/json.py:p"), "shardy")
     assert sys.modules["json"] is json

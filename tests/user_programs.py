@@ -15,7 +15,7 @@ import numpy as np
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-from sdyscope.program import Program
+from sdyscope.facts.program import Program
 
 USER_PROGRAMS: dict[str, Callable[[Any], Program]] = {}
 

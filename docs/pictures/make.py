@@ -20,8 +20,9 @@ from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
 from sdyscope.inspection import Inspection
+from sdyscope.page import document as report
+from sdyscope.page import page as report_page
 from sdyscope.targets import resolve
-from sdyscope.views import report, report_page
 
 HERE = Path(__file__).parent
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.collective_bytes import CollectiveKind
-from sdyscope.analysis.collective_totals import Collective
-from sdyscope.findings import Finding
-from sdyscope.program import Partitioner
+from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.analysis.collectives.totals import Collective
+from sdyscope.facts.findings import Finding
+from sdyscope.facts.program import Partitioner
 
 __all__ = ["Budgets", "CommunicationLimit", "LimitPath", "ReplicationLimit", "Spent", "Unit"]
 

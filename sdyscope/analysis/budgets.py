@@ -18,13 +18,13 @@ from sdyscope.analysis.budget_limits import (
     Spent,
     Unit,
 )
-from sdyscope.analysis.collective_totals import Collective, Collectives, Part
-from sdyscope.analysis.globs import glob
-from sdyscope.analysis.memory_held import Held
-from sdyscope.findings import Finding, Severity
-from sdyscope.partitioned import MemoryAnalysis
-from sdyscope.program import Partitioner
-from sdyscope.source import SourceLocation
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.memory.held import Held
+from sdyscope.analysis.naming.globs import glob
+from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.program import Partitioner
+from sdyscope.values.source import SourceLocation
 
 __all__ = [
     "Budgets",

@@ -12,15 +12,16 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from sdyscope.annotations import Annotation
-from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError
-from sdyscope.findings import Finding, Severity
-from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.placement import Digits, Placement, axes_digits
-from sdyscope.program import Partitioner, RequestedTensor
-from sdyscope.sharding import NamedSharding, TensorSharding
-from sdyscope.tensors import Tensor, TensorTable
-from sdyscope.tiling import HloSharding
+from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.placement import Digits, Placement, axes_digits
+from sdyscope.values.sharding import NamedSharding, TensorSharding
+from sdyscope.values.tiling import HloSharding
+from sdyscope.words.sharding import placement_text
 
 
 @dataclass(frozen=True)
@@ -130,10 +131,11 @@ def _finding(
 def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Iterator[Finding]:
     asked = tensor.requested
     if there.problem:
+        wrong = "could not be read" if there.is_unreadable else "places nothing"
         yield _finding(
             tensor,
             "no-placement",
-            f"{there.text} places nothing: {there.problem}.",
+            f"{there.text} {wrong}: {there.problem}.",
             partitioner=partitioner,
             found=there.text,
         )
@@ -252,7 +254,7 @@ def _dropped_axes(
 
 @lru_cache(maxsize=4096)
 def _named(place: Placement, mesh: Mesh) -> str:
-    return in_words(place, mesh)
+    return placement_text(place, mesh)
 
 
 def _compare_open(
@@ -323,7 +325,7 @@ def _compare_unrequested(
                 "manual-axes-differ",
                 "It is manual on other axes than the shard_map that it is in.",
                 partitioner=partitioner,
-                expected=in_words(place) if expected else "no manual axes",
+                expected=placement_text(place) if expected else "no manual axes",
                 found=there.text,
             )
 
@@ -331,7 +333,7 @@ def _compare_unrequested(
 def _manual_words(digits: Digits, mesh: Mesh) -> str:
     if not digits:
         return "no manual axes"
-    return in_words(Placement(mesh.size, (), manual=digits), mesh).split("; ")[1]
+    return placement_text(Placement(mesh.size, (), manual=digits), mesh).split("; ")[1]
 
 
 def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
@@ -386,7 +388,7 @@ def _about_tensor(tensor: Tensor) -> Iterator[Finding]:
                 f"{-(-size // parts)} with {padding} padded, or no split at all, as the compiler "
                 "likes.",
                 severity="warning",
-                expected=in_words(place, asked.sharding.mesh),
+                expected=placement_text(place, asked.sharding.mesh),
                 hint=f"Make the size a multiple of {parts}, or shard the dimension less.",
             )
 
@@ -394,7 +396,7 @@ def _about_tensor(tensor: Tensor) -> Iterator[Finding]:
 def _words(there: Annotation, mesh: Mesh | None) -> str:
     if there.placement is None:
         return there.text or "left to the compiler"
-    text = in_words(there.placement, mesh)
+    text = placement_text(there.placement, mesh)
     return f"{text} ({_dims(there.open_dims)} open)" if there.open_dims else text
 
 

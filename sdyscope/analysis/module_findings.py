@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
+from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
-from sdyscope.findings import Finding
+from sdyscope.facts.findings import Finding
+from sdyscope.facts.program import Partitioner
 from sdyscope.graph import OpGraph
-from sdyscope.program import Partitioner
 
 __all__ = ["fallback", "not_lowerable", "not_understood"]
 
@@ -57,9 +58,14 @@ def fallback(partitioner: Partitioner, found: str) -> Iterator[Finding]:
         )
 
 
-def not_understood(partitioner: Partitioner, graph: OpGraph) -> Iterator[Finding]:
-    """What could not be read in a module."""
+def not_understood(
+    partitioner: Partitioner, graph: OpGraph, annotations: Iterable[Annotation]
+) -> Iterator[Finding]:
+    """What could not be read in a module, but for shardings, each of which has a finding."""
+    shardings = {annotation.text for annotation in annotations if annotation.is_unreadable}
     for item in graph.not_understood:
+        if item.text in shardings:
+            continue
         yield Finding(
             "not-understood",
             "warning",

@@ -1,168 +1,156 @@
-"""Collectives of a program for several TPU slices, whose HLO is that of one slice.
-
-libtpu compiles one module for the devices of a slice. What crosses slices is in it as pairs of
-``send`` and ``recv`` to the host, with the attributes of its multi-slice runtime (MegaScale): which
-collective they are, ``_xla_megascale_transfer_type="ALL_REDUCE"``, and between what,
-``_xla_megascale_target="{1,2}x{0:15}"``, slices times devices.
-"""
+"""Which slice of each tensor which devices hold."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.collective_bytes import CollectiveKind, wire_bytes
-from sdyscope.analysis.collective_totals import Collective, Collectives, Part
-from sdyscope.analysis.collectives import collectives
-from sdyscope.hlo import HloModule, Instruction
-from sdyscope.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
-from sdyscope.partitioned import Partitioned
-
-__all__ = ["collectives_of"]
-
-_TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
-_TARGET = re.compile(r'_xla_megascale_target="\{([^}]*)\}x')
-_MEETING = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
-
-_KINDS: Mapping[str, CollectiveKind] = {
-    "ALL_GATHER": "all-gather",
-    "ALL_REDUCE": "all-reduce",
-    "REDUCE_SCATTER": "reduce-scatter",
-    "ALL_TO_ALL": "all-to-all",
-    # Its pairs are ids of devices, which tell no place in the mesh.
-    "ONE_TO_ONE": "collective-permute",
-}
+from sdyscope.analysis.memory.device_slices import DeviceSlices, Slice, device_slices
+from sdyscope.annotations import AnnotationKind
+from sdyscope.facts.sharded import Sharded, requested_sharding
+from sdyscope.facts.tensors import Tensor
+from sdyscope.values.placement import Placement
+from sdyscope.values.source import SourceLocation
 
 
-def collectives_of(
-    partitioned: Partitioned, module: HloModule, meshes: Iterable[Mesh]
-) -> Collectives:
-    """Every collective of a partitioned program, those between slices included.
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """The same devices again, at a stride.
 
-    Args:
-        partitioned: the program, for how many slices it was compiled.
-        module: its HLO.
-        meshes: its meshes, as ``collectives`` takes them.
-
-    Raises:
-        SdyscopeError: as ``collectives``.
+    Attributes:
+      times: how many times in all.
+      apart: how many devices further each time.
     """
-    topology = partitioned.topology
-    slices = 1 if topology is None else topology.size("slice")
-    inside = module.num_partitions * module.replica_count
-    if slices == 1 or inside == partitioned.devices:
-        return collectives(module, meshes, partitioned.tags)
-    cuts = [
-        cut
-        for mesh in meshes
-        if mesh.size == partitioned.devices and (cut := _cut(mesh, slices)) is not None
-    ]
-    found = collectives(module, [cut.inside for cut in cuts], partitioned.tags)
-    cut = next((cut for cut in cuts if cut.inside is found.mesh), None)
-    messages = {
-        one.name: one
-        for one in module.instructions()
-        if one.opcode in ("send", "recv") and _TYPE.search(one.rest) is not None
-    }
-    arrivals = {_first(_MEETING, one): one for one in messages.values() if one.opcode == "recv"}
-    made = [
-        _between(one, messages[one.name], arrivals, slices, cut)
-        if one.name in messages
-        else _within(one, cut)
-        for one in found.collectives
-        # What arrives is the other end of what is sent.
-        if one.name not in messages or one.kind != "recv"
-    ]
+
+    times: int
+    apart: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSlice:
+    """One slice of a tensor, and the devices that hold it.
+
+    Attributes:
+      index: start and stop of each dimension; where they are equal it is padding.
+      text: who holds it, in words.
+      devices: how many devices hold it.
+      first: the first of them; a position of the mesh where its devices are in an order of their
+        own.
+      repeats: where the others are, most significant first: 16 times 2,048 apart and 8 times 1
+        apart are 8 devices in a row, and that 16 times.
+    """
+
+    index: tuple[tuple[int, int], ...]
+    text: str
+    devices: int
+    first: int
+    repeats: tuple[Repeat, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TensorSlices:
+    """Who holds what of one tensor.
+
+    Attributes:
+      name: its pytree path or its scope.
+      kind: where its sharding is named.
+      shape: shape of the whole tensor; null where it is dynamic.
+      dtype: MLIR element type.
+      sharding: what was requested, else what the first module says; null for neither.
+      source: line of user code; null for arguments and results.
+      placed: whether that says where it is.
+      unplaced: why not, in words; empty where it does.
+      different: how many different slices there are.
+      listed: all of them where they are few, else the first ones and the last.
+      rule: the slice that any device `d` holds, or any position `p` of a mesh whose devices are in
+        an order of their own; empty where all are listed.
+      partial: whether each device holds a partial result, still to be reduced with others.
+    """
+
+    name: str
+    kind: AnnotationKind
+    shape: tuple[int, ...] | None
+    dtype: str
+    sharding: Sharded | None
+    source: SourceLocation | None = None
+    placed: bool = False
+    unplaced: str = ""
+    different: int = 0
+    listed: tuple[DeviceSlice, ...] = ()
+    rule: str = ""
+    partial: bool = False
+
+    @property
+    def subject(self) -> str:
+        """What stands before brackets: the path of an argument or result; a scope is no tensor."""
+        return self.name if self.kind in ("argument", "result") else ""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramSlices:
+    """Who holds what of a program's tensors.
+
+    Attributes:
+      name: the program's name, or the module's.
+      tensors: its tensors, or those that were asked for.
+    """
+
+    name: str
+    tensors: tuple[TensorSlices, ...]
+
+
+def program_slices(name: str, rows: Iterable[Tensor]) -> ProgramSlices:
+    """Who holds what of these tensors of a program."""
+    return ProgramSlices(name, tuple(map(_tensor_slices, rows)))
+
+
+def _tensor_slices(row: Tensor) -> TensorSlices:
+    sharding = _sharding(row)
+    place = None if sharding is None else sharding.placement
+    tensor = TensorSlices(row.name, row.kind, row.shape, row.dtype, sharding, row.source)
+    unplaced = _unplaced(row, place)
+    if unplaced or place is None or row.shape is None:
+        return replace(tensor, unplaced=unplaced)
+    found = device_slices(place, row.shape)
     return replace(
-        found,
-        collectives=tuple(made),
-        num_devices=partitioned.devices,
-        mesh=None if cut is None else cut.whole,
+        tensor,
+        placed=True,
+        different=found.different,
+        listed=tuple(_slice(found, part, tensor.subject) for part in found.listed),
+        rule=found.rule,
+        partial=found.partial,
     )
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """A mesh whose most significant positions are slices.
-
-    Attributes:
-        whole: the mesh.
-        inside: the mesh of one slice, with the same axes.
-        across: the axes, and the part of one, along which slices are.
-    """
-
-    whole: Mesh
-    inside: Mesh
-    across: tuple[AxisRef, ...]
-
-    def outside(self, ref: AxisRef) -> AxisRef:
-        """An axis of the mesh of one slice, or a part of it, as one of the whole mesh."""
-        before = self.whole.shape[ref.name] // self.inside.shape[ref.name]
-        info = ref.sub_axis_info
-        if before == 1:
-            return ref
-        if info is None:
-            return AxisRef(ref.name, SubAxisInfo(before, self.inside.shape[ref.name]))
-        return AxisRef(ref.name, SubAxisInfo(before * info.pre_size, info.size))
+def _unplaced(row: Tensor, place: Placement | None) -> str:
+    """Why it is not said which devices hold what; empty where it is."""
+    asked = row.requested
+    if asked is not None and asked.dropped:
+        return "dropped by jit"
+    inside = asked is not None and asked.kind == "constraint" and asked.manual_axes
+    places = (place, *(annotation.placement for annotation in row.lowered.values()))
+    if inside or any(one is not None and one.manual for one in places):
+        return "in the body of a shard_map, where each device sees its own block"
+    if row.shape is None:
+        return "of a shape that is not known"
+    return "left to the compiler" if place is None else ""
 
 
-def _cut(mesh: Mesh, slices: int) -> _Cut | None:
-    """None where slices are no digits of a position, or devices in an order of their own."""
-    if mesh.device_ids is not None:
-        return None
-    left = slices
-    inside: list[MeshAxis] = []
-    across: list[AxisRef] = []
-    for axis in mesh.axes:
-        if left > 1 and left % axis.size == 0:
-            inside.append(MeshAxis(axis.name, 1))
-            across.append(AxisRef(axis.name))
-            left //= axis.size
-        elif axis.size % left == 0:
-            inside.append(MeshAxis(axis.name, axis.size // left))
-            if left > 1:
-                across.append(AxisRef(axis.name, SubAxisInfo(1, left)))
-            left = 1
-        else:
-            return None
-    kept = tuple(ref for ref in across if mesh.axis_size(ref) > 1)
-    return _Cut(mesh, Mesh(tuple(inside)), kept) if left == 1 else None
+def _slice(found: DeviceSlices, part: Slice, subject: str) -> DeviceSlice:
+    devices = part.devices
+    return DeviceSlice(
+        part.index,
+        found.text(part, subject),
+        devices.count,
+        devices.first,
+        tuple(Repeat(times, apart) for times, apart in devices.repeats),
+    )
 
 
-def _within(one: Collective, cut: _Cut | None) -> Collective:
-    if cut is None or one.axes is None:
-        return one
-    return replace(one, axes=tuple(map(cut.outside, one.axes)))
-
-
-def _between(
-    one: Collective,
-    sent: Instruction,
-    arrivals: Mapping[str, Instruction],
-    slices: int,
-    cut: _Cut | None,
-) -> Collective:
-    """What is sent to other slices, as the collective that it is."""
-    kind = _KINDS.get(_first(_TYPE, sent))
-    if kind is None:
-        return one
-    size = len([word for word in _first(_TARGET, sent).split(",") if word.strip()])
-    axes = cut.across if cut is not None and size == slices else None
-    arrival = arrivals.get(_first(_MEETING, sent))
-    parts = tuple(_part(part, kind, size or 2, arrival) for part in one.parts)
-    return replace(one, kind=kind, axes=axes, group_size=size or None, parts=parts)
-
-
-def _part(part: Part, kind: CollectiveKind, size: int, arrival: Instruction | None) -> Part:
-    shape = part.shape
-    if kind == "all-gather" and arrival is not None and arrival.shape.leaves:
-        # (data, context, token): a device has all slices' shards afterwards.
-        shape = arrival.shape.leaves[0]
-    sent, received = wire_bytes(kind, shape.bytes, size)
-    return replace(part, shape=shape, bytes=shape.bytes, sent=sent, received=received)
-
-
-def _first(pattern: re.Pattern[str], instruction: Instruction) -> str:
-    found = pattern.search(instruction.rest)
-    return "" if found is None else found[1]
+def _sharding(row: Tensor) -> Sharded | None:
+    """What says where a tensor is: the request, else the first module that does."""
+    asked = None if row.requested is None else requested_sharding(row.requested)
+    if asked is not None and asked.placement is not None:
+        return asked
+    there = (annotation.sharded({}, None) for annotation in row.lowered.values())
+    return next((sharding for sharding in there if sharding.placement is not None), None)

@@ -3,5 +3,6 @@
 from sdyscope.annotations.model import Annotation as Annotation
 from sdyscope.annotations.model import AnnotationKind as AnnotationKind
 from sdyscope.annotations.model import split_scope as split_scope
+from sdyscope.annotations.model import unplaced as unplaced
 from sdyscope.annotations.read import num_partitions as num_partitions
 from sdyscope.annotations.read import read_annotations as read_annotations

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.facts.account import Unknown
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Sharding
-from sdyscope.placement import Digits, Placement
-from sdyscope.source import SourceLocation
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Digits, Placement
+from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.source import SourceLocation
 
 AnnotationKind: TypeAlias = Literal[
     "argument",
@@ -45,7 +51,7 @@ class Annotation:
         manual_axes: axes of a ``shard_map`` boundary that its body is manual on (Shardy).
         manual: digits that the body of a ``shard_map`` is manual on, those around it left out; of
             a constraint, all digits that are manual where it stands.
-        problem: why a sharding has no placement; empty where it has one.
+        problem: why a sharding has no placement, a clause; empty where it has one.
         source: innermost line of user code.
         index: which argument, result or operand.
         ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
@@ -83,6 +89,34 @@ class Annotation:
             return self.primitive in _CONSTRAINTS
         return self.ordinal >= 0
 
+    def sharded(self, meshes: Mapping[str, Mesh | str], otherwise: Mesh | None) -> Sharded:
+        """The sharding by itself.
+
+        Args:
+            meshes: the meshes of the module that it is written in, by their symbols.
+            otherwise: the mesh that a sharding is on that names none.
+        """
+        mesh = otherwise
+        if isinstance(self.sharding, TensorSharding):
+            own = self.sharding.mesh
+            own = own if isinstance(own, Mesh) else meshes.get(own, "")
+            mesh = own if isinstance(own, Mesh) else otherwise
+        return Sharded(
+            self.sharding,
+            self.shape,
+            self.dtype,
+            self.placement,
+            mesh,
+            self.open_dims,
+            self.manual_axes,
+            self.problem,
+        )
+
+    @property
+    def is_unreadable(self) -> bool:
+        """Whether what is written is no sharding of any language that is known."""
+        return isinstance(self.sharding, str)
+
     @property
     def text(self) -> str:
         """The sharding as it is written; empty without one."""
@@ -96,3 +130,19 @@ def split_scope(scope: str) -> tuple[str, str]:
     """
     head, _, last = scope.rpartition("/")
     return (scope, "") if last.endswith(")") else (head, last)
+
+
+def unplaced(annotations: Iterable[Annotation], partitioner: Partitioner) -> Iterator[Unknown]:
+    """What is written and places nothing: what can't be read, and what no devices can have."""
+    for annotation in annotations:
+        if annotation.problem:
+            yield Unknown(
+                "not understood" if annotation.is_unreadable else "impossible",
+                "lowered",
+                annotation.problem,
+                (partitioner,),
+                annotation.kind,
+                annotation.path,
+                annotation.text,
+                annotation.source,
+            )

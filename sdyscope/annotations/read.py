@@ -14,15 +14,15 @@ from dataclasses import replace
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations.model import Annotation, AnnotationKind, split_scope
-from sdyscope.convert import in_words, to_placement, unspecified_dims
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.graph import Op, OpGraph, Sharding, TensorType
-from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.placement import Digits, Placement, axes_digits, axes_union, without
-from sdyscope.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
-from sdyscope.source import SourceLocation
 from sdyscope.syntax.hlo_sharding import parse_unspecified_dims
-from sdyscope.tiling import HloSharding, TupleSharding
+from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union, without
+from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.source import SourceLocation
+from sdyscope.values.tiling import HloSharding, TupleSharding
 
 
 def read_annotations(graph: OpGraph) -> tuple[Annotation, ...]:
@@ -66,6 +66,7 @@ class _Walk:
         self.graph = graph
         self.num_partitions = num_partitions(graph)
         self.seen: set[str] = set()
+        self.unread = {item.text: item.error for item in graph.not_understood}
         self.ordinal = -1
         self.shard_maps: dict[int, int] = {}  # call of a body under GSPMD -> its ordinal
 
@@ -273,7 +274,7 @@ class _Walk:
         if within is None:
             problem = f"inside the shard_map: {problem or 'nothing is written'}"
         elif any(within.dims):
-            problem = f"inside the shard_map it is {in_words(within)}, and should be whole"
+            problem = f"inside the shard_map it is {inner}, and should be whole"
         elif self.unspecified(op) != self.unspecified(other):
             problem = "its two halves leave different dimensions open"
         return replace(
@@ -381,7 +382,7 @@ class _Walk:
         if sharding is None:
             return None, "", ()
         if isinstance(sharding, str):
-            return None, f"{sharding} could not be read", ()
+            return None, self.unread.get(sharding, "it is of no form that is known"), ()
         if isinstance(sharding, TupleSharding):
             if len(sharding.elements) != 1:
                 return None, f"{len(sharding.elements)} shardings are written on one value", ()

@@ -10,10 +10,10 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.budgets import Budgets, LimitPath
 from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.ci.toml_places import Place, nearest
-from sdyscope.findings import Severity
-from sdyscope.program import Partitioner
+from sdyscope.facts.findings import Severity
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots import Stage
-from sdyscope.source import SourceLocation
+from sdyscope.values.source import SourceLocation
 
 __all__ = ["SECTION", "Check", "Config", "Ignore", "SnapshotFile", "Target"]
 
@@ -30,7 +30,7 @@ class SnapshotFile:
 
     Attributes:
         path: the file.
-        stages: which stages; None for those that the file has, or all but ``partitioned``.
+        stages: which stages; None for those that the file has, or all but ``compiled``.
     """
 
     path: Path

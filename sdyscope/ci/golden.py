@@ -1,4 +1,7 @@
-"""A target against its golden file: each difference as a finding, with a line to look at."""
+"""Targets against their golden files: each difference as a finding, with a line to look at.
+
+After all targets were looked at: what each file becomes, and what of it is unused.
+"""
 
 from __future__ import annotations
 
@@ -7,19 +10,31 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from sdyscope.annotations import split_scope
-from sdyscope.ci.config import SnapshotFile, Target
-from sdyscope.ci.outcome import Found
+from sdyscope.ci.config import Config, SnapshotFile, Target
+from sdyscope.ci.document import Outcome
+from sdyscope.ci.places import Found
 from sdyscope.errors import TargetError
-from sdyscope.findings import Finding
-from sdyscope.snapshots import Change, Comparison, Item, Key, Snapshot, compare, take, write
+from sdyscope.facts.findings import Finding
+from sdyscope.snapshots import (
+    Change,
+    Comparison,
+    Item,
+    Key,
+    Snapshot,
+    compare,
+    read_snapshots,
+    take,
+    update,
+    write,
+)
 from sdyscope.snapshots.blocks import Blocks
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.read import Section, read_file, read_sections
-from sdyscope.source import SourceLocation
 from sdyscope.staged import Staged
-from sdyscope.words import counted
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import counted
 
-__all__ = ["Golden", "golden", "unused_programs"]
+__all__ = ["Golden", "GoldenFile", "golden", "golden_files"]
 
 _UPDATE = "If this is meant, write it with sdyscope ci --update and have the file reviewed."
 
@@ -58,13 +73,13 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
     if section is not None:
         stages = stages or section.snapshot.stages
         on = on or section.snapshot.hardware or None
-    if "partitioned" in (stages or ()) and not target.compiles:
+    if "compiled" in (stages or ()) and not target.compiles:
         raise TargetError(
-            f"The golden file of {target.name} has the stage partitioned, and compile = false "
+            f"The golden file of {target.name} has the stage compiled, and compile = false "
             "forbids that.",
             file=target.place.file,
             line=target.place.line,
-            hint="Give its snapshot stages without partitioned.",
+            hint="Give its snapshot stages without compiled.",
         )
     now = take(staged, stages, on=on, name=target.name)
     made = write([now])
@@ -229,8 +244,8 @@ def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
             found.setdefault((scope_name(tensor.path), f"{shape}]"), tensor.source)
             found.setdefault((scope_name(tensor.path), ""), tensor.source)
     for partitioner in staged.lowered:
-        for op in staged.graph(partitioner).ops:
-            if op.source is None or op.is_argument:
+        for op in staged.graph(partitioner).operations():
+            if op.source is None:
                 continue
             scope, primitive = split_scope(op.scope)
             named = scope_name(scope)
@@ -244,7 +259,78 @@ def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
     return found
 
 
-def unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Found]:
+def _program_line(text: str, section: Section) -> int:
+    """The line of a snapshot file that a program begins on."""
+    return _line(text, text.index(section.text) + len(section.comments))
+
+
+def _line(text: str, at: int) -> int:
+    return text.count("\n", 0, max(at, 0)) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class GoldenFile:
+    """One golden file.
+
+    Attributes:
+        path: the file.
+        text: what is in it; empty where it is not there.
+        made: what is to be in it.
+        unused: its programs that are no targets, as findings.
+    """
+
+    path: Path
+    text: str
+    made: str
+    unused: tuple[Found, ...]
+
+
+def golden_files(
+    config: Config,
+    outcomes: Mapping[str, Outcome],
+    *,
+    updating: bool = False,
+    remove_unused: bool = False,
+) -> Iterator[GoldenFile]:
+    """The golden files that something is known of; nothing is written.
+
+    Args:
+        config: the configuration, all targets of which a file may have.
+        outcomes: what came of the targets that were looked at.
+        updating: whether what changed is written anew.
+        remove_unused: whether programs that are no targets are removed then.
+    """
+    names: dict[Path, list[str]] = {}
+    for target in config.targets:
+        if target.snapshot is not None:
+            names.setdefault(target.snapshot.path, []).append(target.name)
+    for path, targets in names.items():
+        now: list[Snapshot] = []
+        for name in targets:
+            if name in outcomes and outcomes[name].snapshot:
+                now += read_snapshots(outcomes[name].snapshot)
+        if now:  # Else nothing is known, or the file can't be read: its targets say so.
+            yield _golden_file(path, targets, now, updating, remove_unused)
+
+
+def _golden_file(
+    path: Path, targets: list[str], now: list[Snapshot], updating: bool, remove_unused: bool
+) -> GoldenFile:
+    text = read_file(path) if path.exists() else ""
+    there = {one.name: one for one in read_snapshots(text, path)} if text else {}
+    made = text
+    if updating and text:
+        looked_at = {one.name for one in now}
+        # Targets that nothing is known of this time stay as they are.
+        kept = [one for one in there.values() if one.name in targets and one.name not in looked_at]
+        made = update(text, [*now, *kept], remove_unused=remove_unused, file=path)
+    elif updating:
+        made = write(now)
+    strangers = [] if remove_unused else [name for name in there if name not in targets]
+    return GoldenFile(path, text, made, tuple(_unused_programs(made, path, strangers)))
+
+
+def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Found]:
     """Programs of a golden file that are no targets: nobody compares them any more."""
     sections = {one.snapshot.name: one for one in read_sections(text, path)}
     for name in names:
@@ -258,12 +344,3 @@ def unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Fou
         )
         place = SourceLocation(str(path), _program_line(text, sections[name]))
         yield _at(place, finding)
-
-
-def _program_line(text: str, section: Section) -> int:
-    """The line of a snapshot file that a program begins on."""
-    return _line(text, text.index(section.text) + len(section.comments))
-
-
-def _line(text: str, at: int) -> int:
-    return text.count("\n", 0, max(at, 0)) + 1

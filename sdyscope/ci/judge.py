@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 
 from sdyscope.analysis.budgets import (
     Budgets,
@@ -15,32 +14,45 @@ from sdyscope.analysis.budgets import (
     memory_spent,
     replication_spent,
 )
-from sdyscope.analysis.globs import glob
-from sdyscope.analysis.lint import RULES, LogicalAxes, NotRun, linted
+from sdyscope.analysis.naming.globs import glob
 from sdyscope.ci.config import Check, Config, Ignore, Target
+from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outcome
 from sdyscope.ci.golden import golden
-from sdyscope.ci.outcome import CheckOutcome, Found, Outcome, Trouble
+from sdyscope.ci.places import Found, Places
 from sdyscope.errors import SdyscopeError, TargetError
-from sdyscope.findings import Finding
+from sdyscope.facts.findings import Finding
+from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import Mesh
+from sdyscope.lint import RULES, LogicalAxes, NotRun, linted
 from sdyscope.mesh_config.mesh_shape import unknown_axis
-from sdyscope.program import Partitioner
 from sdyscope.snapshots.words import mesh_words
-from sdyscope.words import counted
+from sdyscope.values.mesh import Mesh
+from sdyscope.words.counts import counted
 
-__all__ = ["judge"]
+__all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
 
 
 @dataclass(frozen=True)
-class _Done:
-    """What one check found."""
+class Done:
+    """One check that was done.
 
-    words: str
+    Attributes:
+        words: what was looked at: ``44 comparisons``.
+        found: what was found.
+        spent: what of the budgets is used.
+        snapshot: the text of the snapshot.
+        not_run: rules that were not run.
+        seconds: how long it took, with whatever stage was first asked for.
+        error: why it could not be done; None where it could.
+    """
+
+    words: str = ""
     found: tuple[Found, ...] = ()
     spent: tuple[Spent, ...] = ()
     snapshot: str = ""
     not_run: tuple[NotRun, ...] = ()
+    seconds: float = 0.0
+    error: SdyscopeError | None = None
 
 
 def judge(
@@ -49,6 +61,8 @@ def judge(
     inspection: Inspection,
     logical: LogicalAxes | None = None,
     no_logical: str = "",
+    *,
+    updating: bool = False,
 ) -> Outcome:
     """Does all that is configured for a target; a check that can't be done stops no other.
 
@@ -60,46 +74,126 @@ def judge(
         inspection: its program.
         logical: the logical axes of its tensors, which its mesh configuration maps.
         no_logical: why there are none, a sentence.
+        updating: whether golden files are written where they differ.
     """
-    does: dict[Check, Callable[[], _Done]] = {
+    does: dict[Check, Callable[[], Done]] = {
         "check": lambda: _check(target, inspection),
         "lint": lambda: _lint(target, inspection, logical, no_logical),
         "snapshot": lambda: _snapshot(target, inspection),
         "budgets": lambda: _budgets(config, target, inspection),
     }
-    outcomes: list[CheckOutcome] = []
-    found: list[Found] = []
-    spent: tuple[Spent, ...] = ()
-    snapshot = ""
+    done: dict[Check, Done] = {}
     for check in target.checks:
         began = time.perf_counter()
-        trouble = None
         try:
-            done = does[check]()
-        except SdyscopeError as failure:
-            done, trouble = _Done(""), Trouble.of(failure)
-        not_run = tuple(f"{one.rule}: {one.reason}" for one in done.not_run)
-        seconds = time.perf_counter() - began
-        outcomes.append(CheckOutcome(check, done.words, seconds, trouble, not_run))
-        found += done.found
-        spent, snapshot = spent + done.spent, done.snapshot or snapshot
-    found, used = _ignored(config, target, _joined(found, inspection))
-    is_whole = not any(one.trouble for one in outcomes)
+            made = does[check]()
+        except SdyscopeError as error:
+            made = Done(error=error)
+        done[check] = replace(made, seconds=time.perf_counter() - began)
+    found, used = _ignored(config, target, _joined(done, inspection))
+    is_whole = not any(one.error for one in done.values())
     if is_whole:
         found += unused_ignores(target.ignores, used)
-    general = (number for number, one in enumerate(config.ignores) if one in used)
-    return Outcome(
-        name=target.name,
+    looked_at = replace(
+        judged(config, target, done, found, updating=updating),
         program=inspection.name,
-        jax=version("jax"),
         mesh="; ".join(mesh_words(mesh) for mesh in _meshes(inspection)),
         partitioners=tuple(inspection.lowered),
         hardware=_hardware(inspection, target) if is_whole else "",
-        checks=tuple(outcomes),
-        found=tuple(found),
-        spent=spent,
-        used_ignores=tuple(general),
-        snapshot=snapshot,
+    )
+    general = tuple(number for number, one in enumerate(config.ignores) if one in used)
+    return Outcome(looked_at, general, "".join(one.snapshot for one in done.values()))
+
+
+def judged(
+    config: Config,
+    target: Target,
+    done: Mapping[Check, Done],
+    found: Iterable[Found],
+    *,
+    updating: bool = False,
+) -> CiTarget:
+    """What came of the checks of a target, without what is known of its program.
+
+    Args:
+        config: the whole configuration.
+        target: the target.
+        done: what was done, in order.
+        found: what was found, the ignored findings included.
+        updating: whether golden files are written where they differ.
+    """
+    places = Places(config.file, updating=updating)
+    findings = places.findings(found, target)
+    checks = []
+    for check, one in done.items():
+        own = [each for each in findings if each.check == check]
+        status: CheckStatus = "passed"
+        if one.error is not None:
+            status = "error"
+        elif any(each.fails for each in own):
+            status = "failed"
+        elif own and check == "snapshot" and updating:
+            status = "updated"
+        error = None if one.error is None else places.error(one.error, target)
+        not_run = tuple(f"{each.rule}: {each.reason}" for each in one.not_run)
+        checks.append(CiCheck(check, status, one.words, one.seconds, error, not_run))
+    statuses = {one.status for one in checks}
+    if updating:
+        # They are written, and no longer there.
+        findings = tuple(one for one in findings if one.check != "snapshot")
+    return replace(
+        unjudged(config, target),
+        status="error"
+        if "error" in statuses
+        else "failed"
+        if any(one.fails for one in findings)
+        else "passed",
+        checks=tuple(checks),
+        budgets=tuple(
+            CiBudget(
+                ".".join(map(str, each.limit)),
+                each.words,
+                each.unit,
+                each.partitioner,
+                each.used,
+                each.allowed,
+            )
+            for one in done.values()
+            for each in one.spent
+        ),
+        findings=findings,
+    )
+
+
+def unjudged(
+    config: Config, target: Target, *, error: SdyscopeError | None = None, skipped: str = ""
+) -> CiTarget:
+    """A target that was not looked at.
+
+    Args:
+        config: the whole configuration.
+        target: the target.
+        error: why it could not be.
+        skipped: why it was not meant to be.
+    """
+    places = Places(config.file)
+    return CiTarget(
+        name=target.name,
+        target=target.word,
+        status="error" if error is not None else "skipped",
+        skipped=skipped,
+        error=None if error is None else places.error(error, target),
+        program="",
+        mesh="",
+        partitioners=(),
+        hardware="",
+        seconds=0.0,
+        file=places.path(target.place.file) or target.place.file,
+        line=target.place.line,
+        configured=target.checks,
+        checks=(),
+        budgets=(),
+        findings=(),
     )
 
 
@@ -110,24 +204,24 @@ def _meshes(inspection: Inspection) -> list[Mesh]:
 def _hardware(inspection: Inspection, target: Target) -> str:
     """What was compiled for; empty where nothing was."""
     is_compiled = target.budgets is not None or (target.lint and target.compiles)
-    return str(inspection.partitioned(None, target.on).hardware) if is_compiled else ""
+    return str(inspection.compiled(None, target.on).hardware) if is_compiled else ""
 
 
 def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[Found, ...]:
     return tuple(Found(check, one, one.source or target.place, target.place) for one in findings)
 
 
-def _check(target: Target, inspection: Inspection) -> _Done:
+def _check(target: Target, inspection: Inspection) -> Done:
     done = inspection.check()
     words = (
         counted(done.compared, "comparison") if done.compared else counted(done.tensors, "tensor")
     )
-    return _Done(words, _found("check", done.findings, target))
+    return Done(words, _found("check", done.findings, target))
 
 
 def _lint(
     target: Target, inspection: Inspection, logical: LogicalAxes | None, no_logical: str
-) -> _Done:
+) -> Done:
     done = linted(
         inspection,
         compiled=target.compiles,
@@ -140,20 +234,20 @@ def _lint(
     # What check says is said once.
     told = {_alike(one) for one in inspection.check().findings} if target.check else set()
     findings = [one for one in done.findings if _alike(one) not in told]
-    return _Done(words, _found("lint", findings, target), not_run=tuple(not_run.values()))
+    return Done(words, _found("lint", findings, target), not_run=tuple(not_run.values()))
 
 
 def _alike(finding: Finding) -> tuple[object, ...]:
     return finding.rule, finding.tensor, finding.kind, finding.message, finding.source
 
 
-def _snapshot(target: Target, inspection: Inspection) -> _Done:
+def _snapshot(target: Target, inspection: Inspection) -> Done:
     assert target.snapshot is not None
     done = golden(inspection, target, target.snapshot)
-    return _Done(done.words, done.found, snapshot=done.text)
+    return Done(done.words, done.found, snapshot=done.text)
 
 
-def _budgets(config: Config, target: Target, inspection: Inspection) -> _Done:
+def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     budgets = target.budgets
     assert budgets is not None
     _check_axes(config, target, budgets, inspection)
@@ -164,7 +258,7 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> _Done:
     for each in spent:
         written = config.limit_place(target, each.limit)
         found += (Found("budgets", one, one.source or written, written) for one in each.findings)
-    return _Done(counted(len(spent), "limit"), tuple(found), tuple(spent))
+    return Done(counted(len(spent), "limit"), tuple(found), tuple(spent))
 
 
 def _spent(
@@ -181,7 +275,7 @@ def _spent(
     if budgets.limits_memory:
         memory = inspection.memory(partitioner, on)
         yield from replication_spent(budgets, memory.held, partitioner)
-        yield from memory_spent(budgets, memory.partitioned.memory, memory.held, partitioner)
+        yield from memory_spent(budgets, memory.compiled.memory, memory.held, partitioner)
 
 
 def _check_axes(config: Config, target: Target, budgets: Budgets, inspection: Inspection) -> None:
@@ -200,10 +294,10 @@ def _check_axes(config: Config, target: Target, budgets: Budgets, inspection: In
             )
 
 
-def _joined(found: Sequence[Found], inspection: Inspection) -> list[Found]:
+def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
     """What is found alike under every partitioner, once."""
     under: dict[Found, list[Found]] = {}
-    for one in found:
+    for one in (each for of_check in done.values() for each in of_check.found):
         alike = replace(one, finding=replace(one.finding, partitioner=None))
         under.setdefault(alike, []).append(one)
     made: list[Found] = []

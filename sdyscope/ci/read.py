@@ -25,14 +25,14 @@ from sdyscope.ci.tables import (
 from sdyscope.ci.toml_places import Path as TomlPath
 from sdyscope.ci.toml_places import nearest, toml_places
 from sdyscope.errors import SdyscopeError, TargetError, one_of
-from sdyscope.hardware import parse_hardware
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import parse_hardware
+from sdyscope.hardware.rates import parse_size
 from sdyscope.mesh_config import MeshShape, parse_mesh_shape
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.mesh_config.read import read_toml
-from sdyscope.program import Partitioner
-from sdyscope.rates import parse_size
 from sdyscope.snapshots import STAGES, Stage
-from sdyscope.source import SourceLocation
+from sdyscope.values.source import SourceLocation
 
 __all__ = ["find_config", "read_config"]
 
@@ -208,7 +208,7 @@ class _Reader:
         snapshot = table.snapshot
         needs = {
             "budgets": table.budgets is not None,
-            "snapshot": snapshot is not None and "partitioned" in (snapshot.stages or ()),
+            "snapshot": snapshot is not None and "compiled" in (snapshot.stages or ()),
         }
         for key in (key for key, there in needs.items() if there and not table.compile):
             self.fail(

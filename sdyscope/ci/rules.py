@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sdyscope.analysis.lint import RULES
+from sdyscope.lint import RULES
 
 __all__ = ["rule_words"]
 

@@ -7,9 +7,9 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
-from sdyscope.analysis.collective_bytes import KINDS, CollectiveKind
+from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
 from sdyscope.ci.toml_places import Path as TomlPath
-from sdyscope.findings import Severity
+from sdyscope.facts.findings import Severity
 from sdyscope.snapshots import STAGES, Stage
 
 __all__ = [

@@ -49,6 +49,18 @@ class _LazyGroup(click.Group):
         return command
 
 
+def document_type(name: str) -> type:
+    """The class of the document that a command prints with `--json`."""
+    from sdyscope.commands.options import Json
+
+    command = cli.get_command(click.Context(cli), name)
+    assert command is not None, name
+    (option,) = (each for each in command.params if isinstance(each, Json))
+    module, _, of_document = option.document.partition(":")
+    made: type = getattr(importlib.import_module(f"sdyscope.{module}"), of_document)
+    return made
+
+
 def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
     if not wanted:
         return

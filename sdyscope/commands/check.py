@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sdyscope.commands import opening, options
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 
 @options.command()
@@ -12,7 +12,7 @@ from sdyscope.program import Partitioner
 @options.partitioner()
 @options.settings
 @opening.module
-@options.json
+@options.json("views.check:Check")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -27,7 +27,9 @@ def command(
     the partitioners with each other: by placement, with what is left open. Exit status 1 if there
     is anything worse than a note.
     """
-    from sdyscope.views import check, document, output, paragraphs
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs
+    from sdyscope.views import check
 
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module

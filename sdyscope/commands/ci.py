@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import io
+import os
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.errors import TargetError
+from sdyscope.commands import options
+from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Sequence
 
-    from sdyscope.ci import Config, Found, Outcome, Target
-    from sdyscope.views.ci import Ci
+    from sdyscope.ci import Ci, Config, Outcome, Target
+    from sdyscope.ci.forms import Reader
 
 
 @click.command()
@@ -35,16 +39,16 @@ if TYPE_CHECKING:
     "--jobs",
     metavar="N",
     type=click.IntRange(1),
-    help="How many targets at a time. By default as many as there are cores.",
+    help="How many targets to check at a time. By default as many as there are cores.",
 )
-@click.option("--update", is_flag=True, help="Write anew what changed in the golden files.")
+@click.option("--update", is_flag=True, help="Rewrite what changed in the golden files.")
 @click.option(
     "--remove-unused",
     is_flag=True,
-    help="With --update, remove programs from golden files that are no targets.",
+    help="With --update, remove programs that are not targets from golden files.",
 )
-@click.option("--notes", is_flag=True, help="Tell notes, too.")
-@click.option("--budgets", is_flag=True, help="List what of each budget is used.")
+@click.option("--notes", is_flag=True, help="Also show notes.")
+@click.option("--budgets", is_flag=True, help="List how much of each budget is used.")
 @click.option(
     "--github/--no-github",
     default=None,
@@ -55,15 +59,10 @@ if TYPE_CHECKING:
     metavar="FILE",
     help="Write Markdown. By default to $GITHUB_STEP_SUMMARY, if that is set.",
 )
-@click.option("--junit", metavar="FILE", help="Write JUnit's XML.")
+@click.option("--junit", metavar="FILE", help="Write JUnit XML.")
 @click.option("--sarif", metavar="FILE", help="Write SARIF 2.1.0.")
-@click.option(
-    "--json",
-    "as_json",
-    is_flag=True,
-    help="Print one JSON document (docs/schema describes it) instead of tables.",
-)
-@click.option("--verbose", is_flag=True, help="Pass on what the compiler logs, on standard error.")
+@options.json("ci.document:Ci")
+@options.verbose
 @click.option(
     "--outcome", is_flag=True, hidden=True, help="Print what came of one target, for ci itself."
 )
@@ -90,29 +89,87 @@ def command(
     budgets, in a process of its own, several at a time. Says what was found on the terminal, as
     annotations and a summary for GitHub, as JUnit's XML and as SARIF.
 
-    Exit status 1 where something was found, 2 where a target could not be looked at; the others are
-    looked at all the same.
+    Exit status 1 if something was found, 2 if a target could not be checked; the others are checked
+    all the same.
     """
     from sdyscope.ci import find_config, read_config
-    from sdyscope.commands import ci_targets, ci_told
-    from sdyscope.views import table
+    from sdyscope.process.output import write_atomically
+    from sdyscope.terminal import progress, table
 
     if remove_unused and not update:
         raise TargetError("--remove-unused goes with --update.", hint="Give both, or neither.")
     read = read_config(Path(config).absolute() if config else find_config(Path.cwd()))
     targets = _chosen(read, names)
     if outcome:
-        return ci_targets.answer(read, targets[0])
+        return _answer(read, targets[0], updating=update)
     if list_only:
-        from sdyscope.views import ci_text
+        from sdyscope.ci.forms.text import listed
 
-        table.print_table(ci_text.listed(read))
+        table.print_table(listed(read))
         return 0
-    ci_told.check_writable(summary, junit, sarif)
-    found = _run(read, targets, jobs, update, remove_unused, verbose, whole=not names)
-    ci_told.tell(found, as_json=as_json, notes=notes, budgets=budgets, github=github)
-    ci_told.write(found, summary, junit, sarif, notes=notes)
+    files = {
+        form: file
+        for form, file in (("summary", summary), ("junit", junit), ("sarif", sarif))
+        if file is not None
+    }
+    for file in files.values():
+        # Before anything takes time.
+        if not Path(file).absolute().parent.is_dir():
+            raise TargetError("There is no such folder to write to.", file=file)
+
+    from sdyscope.ci.forms import FORMS, Reader
+    from sdyscope.ci.run import run
+
+    with progress.progress_bar() as notify:
+        found = run(
+            read,
+            targets,
+            notify,
+            jobs=jobs,
+            verbose=verbose,
+            updating=update,
+            remove_unused=remove_unused,
+        )
+    if github is None:
+        github = os.environ.get("GITHUB_ACTIONS") == "true"
+    _print(found, "json" if as_json else "text", Reader(notes, budgets), github)
+    for form, file in files.items():
+        write_atomically(file, FORMS[form](found, Reader(notes)))
+    step = os.environ.get("GITHUB_STEP_SUMMARY", "")
+    if step and summary is None:
+        _append(step, FORMS["summary"](found, Reader(notes)))
     return found.exit_status
+
+
+def _print(found: Ci, form: str, reader: Reader, github: bool) -> None:
+    """Prints what was found, and annotations for GitHub where they are wanted."""
+    from sdyscope.ci.forms import FORMS
+    from sdyscope.process import child, output
+
+    real = output.answers()
+    reader = replace(
+        reader, terminal=real.terminal, columns=real.columns, encoding=real.stream.encoding
+    )
+    answer = FORMS[form](found, reader)
+    if github:
+        annotations = FORMS["github"](found, reader)
+        # The runner reads both streams; a document is alone on its own.
+        if form == "json":
+            click.echo(annotations, nl=False, err=True)
+        else:
+            answer += annotations
+    child.pass_on(io.BytesIO(answer), real)
+
+
+def _append(file: str, text: bytes) -> None:
+    """Adds to the step's summary, which other commands of the step may have begun."""
+    try:
+        with open(file, "ab") as summary:
+            summary.write(text)
+    except OSError as error:
+        raise TargetError(
+            f"cannot write the step's summary: {error.strerror or error}", file=file
+        ) from error
 
 
 def _chosen(config: Config, names: Sequence[str]) -> list[Target]:
@@ -131,66 +188,49 @@ def _chosen(config: Config, names: Sequence[str]) -> list[Target]:
     return [one for one in config.targets if not names or one.name in names]
 
 
-def _run(
-    config: Config,
-    targets: Sequence[Target],
-    jobs: int | None,
-    update: bool,
-    remove_unused: bool,
-    verbose: bool,
-    *,
-    whole: bool,
-) -> Ci:
-    from importlib.metadata import version
+def _answer(config: Config, target: Target, *, updating: bool) -> int:
+    """Looks at a target and answers what came of it, for the process that asked."""
+    import msgspec
 
-    from sdyscope.ci import golden_files
-    from sdyscope.commands import ci_targets
-    from sdyscope.views import ci, progress
-    from sdyscope.views.output import write_atomically
+    from sdyscope.ci import Outcome
+    from sdyscope.ci.judge import unjudged
+    from sdyscope.process import output
 
     start = time.perf_counter()
-    jax = version("jax")
-    skipped = {
-        one.name: f"It is for JAX {' and '.join(one.jax)}, and this is {jax}."
-        for one in targets
-        if not one.is_for(jax)
-    }
-    running = [one for one in targets if one.name not in skipped]
-    if not running:
-        # Green for ever, from the day on which JAX is a new one.
-        raise TargetError(
-            f"No target is for JAX {jax}, so nothing was looked at.",
-            file=config.file,
-            hint="Write the targets' jax anew, or leave it out.",
-        )
-    with progress.progress_bar() as notify:
-        outcomes = ci_targets.outcomes(config, running, jobs, verbose, notify)
-    general: list[Found] = []
-    if whole and not skipped and not any(one.trouble for one in outcomes.values()):
-        general += _unused_ignores(config, outcomes)
-    files = list(golden_files(config, outcomes, updating=update, remove_unused=remove_unused))
-    updated = [file.path for file in files if file.made != file.text]
-    for file in files:
-        if file.made != file.text:
-            write_atomically(file.path, file.made)
-        general += file.unused
-    return ci.document(
-        config,
-        outcomes,
-        skipped,
-        general,
-        version=version("sdyscope"),
-        jax=jax,
-        seconds=time.perf_counter() - start,
-        updated=updated,
-        is_update=update,
+    try:
+        outcome = _judged(config, target, updating)
+    except SdyscopeError as error:
+        outcome = Outcome(unjudged(config, target, error=error))
+    seconds = time.perf_counter() - start
+    outcome = replace(outcome, target=replace(outcome.target, seconds=seconds))
+    output.answers().write_bytes(msgspec.json.encode(outcome))
+    return 0
+
+
+def _judged(config: Config, target: Target, updating: bool) -> Outcome:
+    from sdyscope.ci import judge
+    from sdyscope.commands import mesh_choice, named_axes, opening
+    from sdyscope.hardware.names import parse_hardware
+
+    on = None if target.on is None else parse_hardware(target.on)
+    devices = None if target.devices is None else mesh_choice.parse_devices(target.devices)
+    about = {"target": target.word, "on": on, "settings": target.settings}
+    mesh = mesh_choice.chosen_mesh(
+        target.mesh,
+        target.mesh_config,
+        target.mesh_selector,
+        devices,
+        about,
+        has_config=target.lint,
     )
-
-
-def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator[Found]:
-    from sdyscope.ci import unused_ignores
-
-    if any(check.trouble for one in outcomes.values() for check in one.checks):
-        return
-    used = {config.ignores[number] for one in outcomes.values() for number in one.used_ignores}
-    yield from unused_ignores(config.ignores, used)
+    inspection = opening.open_one(
+        target.word,
+        mesh=mesh,
+        settings=target.settings,
+        partitioners=target.partitioners,
+        module=target.module,
+    )
+    logical, why_not = None, ""
+    if target.lint:
+        logical, why_not = named_axes.logical_axes(inspection, target.mesh_config)
+    return judge(config, target, inspection, logical, why_not, updating=updating)

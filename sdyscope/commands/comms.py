@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import compiled_file, opening, options
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.views.comms import Comms
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--scopes", is_flag=True, help="List scopes in place of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
-@options.json
+@options.json("views.comms:Comms")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -54,7 +54,9 @@ def command(
     have it; --mesh then names the mesh.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import comms, comms_table, comms_words, document, output, paragraphs, table
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.views import comms, comms_table, comms_words
 
     file = compiled_file.compiled_file(target)
     if file is not None:

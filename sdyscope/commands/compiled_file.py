@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.collectives import Collectives
+    from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.errors import SdyscopeError
     from sdyscope.hlo import HloModule
-    from sdyscope.mesh import Mesh
+    from sdyscope.values.mesh import Mesh
 
 #: How much of a file is looked at to tell HLO text from StableHLO.
 _BEGINNING = 4096
@@ -74,9 +74,9 @@ def read_compiled(
       SdyscopeError: it can't be read, is for another number of devices than the mesh has, or is
         not partitioned yet.
     """
-    from sdyscope.analysis.collectives import collectives
+    from sdyscope.analysis.collectives.read import collectives
     from sdyscope.errors import SdyscopeError, TargetError
-    from sdyscope.mesh import Mesh
+    from sdyscope.values.mesh import Mesh
 
     module = read_module(path)
     try:
@@ -138,7 +138,7 @@ def _refuse_compiled_proto(path: Path) -> None:
     """A proto leaves out for how many devices the module is, and collectives need that."""
     from sdyscope.errors import TargetError
     from sdyscope.hlo import read_hlo
-    from sdyscope.stages.read import hlo_text
+    from sdyscope.stages.lowered.read import hlo_text
 
     text = hlo_text(path)
     if text is None or _is_to_partition(read_hlo(text)):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from sdyscope.commands import compiled_file, opening, options, rates
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
 
 
 @options.command()
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @options.settings
 @opening.module
 @options.top(8, "scopes to show")
-@options.json
+@options.json("views.cost:Cost")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -41,7 +41,9 @@ def command(
     an estimate, not a measurement.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import cost, cost_table, document, output, paragraphs, table
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.views import cost, cost_table
 
     if compiled_file.compiled_file(target) is not None:
         raise TargetError(

@@ -9,19 +9,25 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import opening, options, pairing, partitioned_diff, snapshot_diff
+from sdyscope.commands import (
+    compiled_diff,
+    opening,
+    options,
+    pairing,
+    snapshot_diff,
+)
 from sdyscope.commands.compiled_file import compiled_file
 from sdyscope.errors import CompilerError, TargetError
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
+    from sdyscope.views.compiled_diff import CompiledDiff
     from sdyscope.views.diff import Diff, ProgramDiff
-    from sdyscope.views.partitioned_diff import PartitionedDiff
     from sdyscope.views.propagated_diff import PropagatedDiff
 
-_Stage: TypeAlias = Literal["lowered", "propagated", "partitioned"]
+_Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
 
 
 @options.command()
@@ -45,7 +51,7 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "partitioned"]
     is_flag=True,
     help="List every difference, those of JAX's own functions in recorded runs too.",
 )
-@options.json
+@options.json("views.diff:Diff")
 def command(
     first: str,
     second: str | None,
@@ -68,7 +74,7 @@ def command(
     At `propagated`, every value's sharding after propagation is compared, and differences are
     grouped by where they begin. Under GSPMD, XLA compiles the program for CPU up to there.
 
-    At `partitioned`, both sides are compiled, for --on: collectives and memory of a device, and
+    At `compiled`, both sides are compiled, for --on: collectives and memory of a device, and
     where what differs begins. --on given twice compares A on two kinds of hardware, or A on the
     first with B on the second. A and B may also be HLO texts of compiled programs.
 
@@ -76,12 +82,14 @@ def command(
 
     --mesh and --set apply to programs, not to files. Exit status 1 if anything differs.
     """
-    from sdyscope.views import diff_text, document, output, paragraphs, table
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.views import diff_text
 
-    if on and at != "partitioned":
+    if on and at != "compiled":
         raise TargetError(
             f"At {at} nothing is compiled for hardware.",
-            hint="Leave --on out, or ask for --at partitioned.",
+            hint="Leave --on out, or ask for --at compiled.",
         )
     if len(on) > 2:
         raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
@@ -125,7 +133,7 @@ class _Asked:
 def _alone(asked: _Asked, word: str) -> Diff:
     from sdyscope.views import diff
 
-    if asked.at == "partitioned" and compiled_file(word) is not None:
+    if asked.at == "compiled" and compiled_file(word) is not None:
         raise TargetError(
             f"{word} is one program, so there is nothing to compare it with.",
             hint="Name a second target.",
@@ -139,8 +147,8 @@ def _alone(asked: _Asked, word: str) -> Diff:
             return diff.document([_compare(inspection, None)])
         case "propagated":
             return diff.document(propagated=[_compare_propagated(inspection, None)])
-        case "partitioned":
-            return diff.document(partitioned=[partitioned_diff.compare(inspection, None, asked.on)])
+        case "compiled":
+            return diff.document(compiled=[compiled_diff.compare(inspection, None, asked.on)])
 
 
 def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
@@ -160,15 +168,15 @@ def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
 def _two(asked: _Asked, first: str, second: str) -> Diff:
     from sdyscope.views import diff
 
-    if asked.at == "partitioned":
+    if asked.at == "compiled":
         texts = compiled_file(first), compiled_file(second)
         if texts != (None, None):
             sides = [
                 opening.single(asked.open(word)) if text is None else text
                 for word, text in zip((first, second), texts, strict=True)
             ]
-            found = partitioned_diff.compare_texts(sides[0], sides[1], asked.on, asked.mesh)
-            return diff.document(partitioned=[found])
+            found = compiled_diff.compare_texts(sides[0], sides[1], asked.on, asked.mesh)
+            return diff.document(compiled=[found])
     one, two = asked.open(first), asked.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
         return _each(asked, [(opening.single(one), opening.single(two))], _Rest())
@@ -191,7 +199,7 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> Diff:
 
     lowered: list[ProgramDiff] = []
     propagated: list[PropagatedDiff] = []
-    partitioned: list[PartitionedDiff] = []
+    compiled: list[CompiledDiff] = []
     failed = []
     for pair in pairs:
         try:
@@ -200,17 +208,15 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> Diff:
                     lowered.append(_compare(*pair))
                 case "propagated":
                     propagated.append(_compare_propagated(*pair))
-                case "partitioned":
-                    partitioned.append(partitioned_diff.compare(*pair, asked.on))
+                case "compiled":
+                    compiled.append(compiled_diff.compare(*pair, asked.on))
         except CompilerError as error:
             if len(pairs) == 1:
                 raise
-            done = {"partitioned": "compiled"}.get(asked.at, asked.at)
+            done = asked.at
             failed.append(f"{pair[0].name} was not {done}: {error.message}")
     rest = rest._replace(unread=(*rest.unread, *failed))
-    return diff.document(
-        lowered, *rest, propagated=propagated, partitioned=partitioned, at=asked.at
-    )
+    return diff.document(lowered, *rest, propagated=propagated, compiled=compiled, at=asked.at)
 
 
 class _Rest(NamedTuple):
@@ -224,7 +230,8 @@ class _Rest(NamedTuple):
 
 def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
     from sdyscope.inspection import Inspection
-    from sdyscope.views import diff, meshes
+    from sdyscope.values.mesh import only_mesh
+    from sdyscope.views import diff
 
     notes = []
     if one.program and two is not None and two.program and len(one.partitioners) > 1:
@@ -233,7 +240,7 @@ def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
         one, two = Inspection(one.program, chosen), Inspection(two.program, chosen)
         notes.append(f"Compared under {chosen[0]}; --partitioner names another.")
     found, sides = one.compared(two)
-    of_sides = [meshes.only_mesh(side.meshes.values()) for side in (one, two or one)]
+    of_sides = [only_mesh(side.meshes.values()) for side in (one, two or one)]
     return diff.program(one.name, found, *sides, of_sides, notes)
 
 

@@ -23,7 +23,7 @@ _NAMED_FOR_GPU = "-"
     help="Write XLA's description of the GPU that is present, for --on cuda:FILE:1x1x8 elsewhere. "
     "FILE is by default its name, such as nvidia-h200.txtpb.",
 )
-@options.json
+@options.json("views.doctor:Doctor")
 def command(write_gpu_config: str | None, as_json: bool) -> int:
     """Tell what this JAX, this machine and its plugins allow.
 
@@ -31,10 +31,11 @@ def command(write_gpu_config: str | None, as_json: bool) -> int:
     JAX can start, and lists the optional packages. Exit status 1 if something that every command
     needs is missing.
     """
+    from sdyscope.process import output
     from sdyscope.stages import doctor
-    from sdyscope.stages.gpu_config import gpu_config
+    from sdyscope.stages.compiled.gpu_config import gpu_config
+    from sdyscope.terminal import document, table
     from sdyscope.views import doctor as view
-    from sdyscope.views import document, output, table
 
     written = None
     if write_gpu_config is not None:

@@ -16,7 +16,7 @@ from sdyscope.commands import opening, options, propagation
 @opening.module
 @click.option("--all", "everything", is_flag=True, help="Explain every value that VALUE names.")
 @propagation.what_if
-@options.json
+@options.json("views.explain:Explain")
 def command(
     target: str,
     value: str,
@@ -38,7 +38,9 @@ def command(
     For each axis on each dimension: the annotation that it comes from, and each step from there to
     the value. For each axis that a tensor beside it has and the value has not: what stopped it.
     """
-    from sdyscope.views import document, explain, explain_text, output, paragraphs
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs
+    from sdyscope.views import explain, explain_text
 
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 import click
 
 from sdyscope.commands import opening, options
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 _Stage: TypeAlias = Literal["lowered", "propagated"]
 _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
@@ -47,7 +47,7 @@ _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
     type=click.Path(path_type=Path),
     help="Write to this file instead of standard output.",
 )
-@options.json
+@options.json("views.graph_json:Graph")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -65,7 +65,8 @@ def command(
     of a value. Its size is told on standard error.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import graph, output
+    from sdyscope.process import output
+    from sdyscope.views import graph
 
     if as_json and form != "json":
         raise TargetError(f"--json and --format {form} are two things.", hint="Leave one out.")

@@ -10,7 +10,7 @@ import click
 from sdyscope.commands import named_axes, opening, options
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
 
 
 def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple[str, ...]:
@@ -45,7 +45,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 )
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules.")
 @click.option("--explain", metavar="RULE", help="Say more about one rule.")
-@options.json
+@options.json("views.lint:Lint")
 def command(
     target: str | None,
     mesh: dict[str, int] | None,
@@ -70,9 +70,11 @@ def command(
     --rules lists the rules and --explain says what one finds, why, and what it does not find; both
     take no TARGET.
     """
-    from sdyscope.analysis.lint import chosen_rules, linted, rule
     from sdyscope.errors import TargetError
-    from sdyscope.views import document, lint, output, paragraphs
+    from sdyscope.lint import chosen_rules, linted, rule
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs
+    from sdyscope.views import lint
 
     if explain is not None or list_rules:
         rules = [rule(explain)] if explain is not None else chosen_rules(select, ignore)

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from sdyscope.commands import opening, options
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 
 @options.command()
@@ -26,7 +26,7 @@ from sdyscope.program import Partitioner
 )
 @click.option("--bytecode", is_flag=True, help="Write MLIR bytecode. Needs --output.")
 @click.option("--no-locations", is_flag=True, help="Leave source locations out of the text.")
-@options.json
+@options.json("views.lower:Lower")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -43,7 +43,9 @@ def command(
     One under each partitioner. A file is read and printed as text, whatever its form.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import document, lower, output
+    from sdyscope.process import output
+    from sdyscope.terminal import document
+    from sdyscope.views import lower
 
     if bytecode and target_path is None:
         raise TargetError("Bytecode is not for the terminal.", hint="Name a file with --output.")

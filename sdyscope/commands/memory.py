@@ -9,7 +9,7 @@ from sdyscope.commands import compiled_file, opening, options
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
 
 
 @options.command()
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 @options.settings
 @opening.module
 @options.top(10, "rows to show of what could be sharded further")
-@options.json
+@options.json("views.memory:Memory")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -40,7 +40,9 @@ def command(
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it, which says what arguments and results take, and which share a buffer.
     """
-    from sdyscope.views import document, memory, memory_table, output, paragraphs, table
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.views import memory, memory_table
 
     file = compiled_file.compiled_file(target)
     if file is not None:
@@ -70,9 +72,11 @@ def command(
 
 
 def _of_text(file: Path, given: list[str], top: int, as_json: bool) -> int:
-    from sdyscope.analysis.memory_text import text_memory
+    from sdyscope.analysis.memory.text import text_memory
     from sdyscope.errors import SdyscopeError, TargetError
-    from sdyscope.views import document, memory_text, output, paragraphs, table
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.views import memory_text
 
     if given:
         raise TargetError(

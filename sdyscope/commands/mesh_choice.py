@@ -14,17 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdyscope.errors import TargetError
-from sdyscope.hardware import Hardware
-from sdyscope.words import listed
+from sdyscope.hardware.names import Hardware
+from sdyscope.words.counts import listed
 
 if TYPE_CHECKING:
     from sdyscope.mesh_config import MappedMesh, MeshRules, MeshShape
 
 #: What a configuration says that commands do not use.
 _MAPPINGS = ("shared_mapping", "compute_mapping", "param_mapping")
-
-#: TPUs whose chips are two devices; docs/hardware.md.
-_TWO_A_CHIP = ("v2", "v3", "v4", "tpu7x")
 
 _DEVICES = re.compile(r"(?P<count>[0-9]+)(?:x(?P<slices>[0-9]+)slices?)?")
 
@@ -282,9 +279,12 @@ def devices_of(on: Hardware) -> Devices | None:
 
     Source: of chips that are two devices, docs/hardware.md, where the compiler was asked.
     """
+    from sdyscope.hardware import specs
+
     if on.platform == "tpu" and on.chip:
         chips = math.prod(map(int, on.topology.split("x"))) * on.slices
-        return Devices(chips * (2 if on.chip in _TWO_A_CHIP else 1), on.slices)
+        kind = specs.chips().get(on.chip)
+        return Devices(chips * (1 if kind is None else kind.devices), on.slices)
     return None if on.count is None else Devices(on.count, _domains(on))
 
 
@@ -294,7 +294,7 @@ def _domains(on: Hardware) -> int:
 
 def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
     """As many devices as the target's own mesh has; the sizes' product where none is -1."""
-    from sdyscope.stages.devices import devices_needed
+    from sdyscope.stages.executed.devices import devices_needed
     from sdyscope.targets import resolve
 
     if shape.is_sized:

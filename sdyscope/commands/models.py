@@ -6,14 +6,16 @@ from sdyscope.commands import options
 
 
 @options.command()
-@options.json
+@options.json("views.models:Models")
 def command(as_json: bool) -> int:
     """List the reference models, which any TARGET can name.
 
     With each model come the mesh that it is shown on and the settings that --set can change.
     """
+    from sdyscope.process import output
     from sdyscope.targets import reference_models
-    from sdyscope.views import document, models, output, table
+    from sdyscope.terminal import document, table
+    from sdyscope.views import models
 
     found = models.document(reference_models())
     if as_json:

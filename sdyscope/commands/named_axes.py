@@ -9,8 +9,8 @@ import click
 from sdyscope.commands import mesh_choice
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.lint import LogicalAxes
     from sdyscope.inspection import Inspection
+    from sdyscope.lint import LogicalAxes
 
 __all__ = ["logical_axes"]
 
@@ -26,8 +26,8 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
       the axes, or None and a sentence on why there are none. Where mappings are written and can't
       be looked at, standard error says so.
     """
-    from sdyscope.analysis.lint import named_axes
-    from sdyscope.stages.named_axes import argument_axis_names
+    from sdyscope.lint import named_axes
+    from sdyscope.stages.lowered.named_axes import argument_axis_names
 
     if config is None:
         return None, "Mappings of logical axes are in a mesh configuration: --mesh-config."

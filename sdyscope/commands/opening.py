@@ -14,10 +14,10 @@ from sdyscope.commands import compiled_file, options
 from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
+    from sdyscope.facts.program import Partitioner
+    from sdyscope.facts.recorded import Record, RecordedProgram
     from sdyscope.inspection import Inspection
-    from sdyscope.program import Partitioner
-    from sdyscope.recorded import Record, RecordedProgram
-    from sdyscope.stages.lower import LoweredModule
+    from sdyscope.stages.lowered.lower import LoweredModule
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -211,7 +211,7 @@ def _only_own(opened: Opened) -> Inspection:
 
 def _read(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
     from sdyscope.inspection import Inspection
-    from sdyscope.stages.read import read
+    from sdyscope.stages.lowered.read import read
 
     lowered = read(path)
     _check_partitioner(lowered, str(path), partitioners)
@@ -233,8 +233,8 @@ def _check_partitioner(
 def _directory(
     word: str, folder: Path, partitioners: Sequence[Partitioner], module: str | None
 ) -> Opened:
-    from sdyscope.recorded import is_recorded
-    from sdyscope.stages.dumps import dumped_files
+    from sdyscope.facts.recorded import is_recorded
+    from sdyscope.stages.lowered.dumps import dumped_files
 
     if is_recorded(folder):
         return _recorded(word, folder, partitioners, module)
@@ -278,7 +278,7 @@ def _recorded(
     """The programs of a recorded run that have a module for one of the partitioners."""
     from dataclasses import replace
 
-    from sdyscope.recorded import read_record
+    from sdyscope.facts.recorded import read_record
 
     record = read_record(folder)
     chosen = record.programs if module is None else _named(word, record, module)
@@ -350,7 +350,7 @@ def _read_recorded(
 
     from sdyscope.errors import CompilerError
     from sdyscope.inspection import of_modules
-    from sdyscope.stages.read import read
+    from sdyscope.stages.lowered.read import read
 
     # Called by the word that names it: the file's own name is that of its content.
     path = Path(f"{folder}:{program.label}")
@@ -379,7 +379,7 @@ def _read_dump(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
     from dataclasses import replace
 
     from sdyscope.inspection import Inspection
-    from sdyscope.stages.lower import LoweredModule
+    from sdyscope.stages.lowered.lower import LoweredModule
 
     inspection = _read(path, partitioners)
     if path.name == "00.input_module.mlir" and isinstance(inspection.source, LoweredModule):

@@ -8,11 +8,11 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from sdyscope import child
 from sdyscope.commands import mesh_choice
 from sdyscope.errors import TargetError
-from sdyscope.hardware import FORMS, Hardware, parse_hardware
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import FORMS, Hardware, parse_hardware
+from sdyscope.process import child
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -39,12 +39,16 @@ def command(
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
-        verbose = click.option(
-            "--verbose", is_flag=True, help="Pass on what the compiler logs, on standard error."
-        )
         return click.command()(verbose(child.in_child(environment, launcher)(function)))
 
     return decorate
+
+
+def verbose(function: _Function) -> _Function:
+    """`--verbose`, whether what the compiler logs is passed on."""
+    return click.option(
+        "--verbose", is_flag=True, help="Also print the compiler's log to standard error."
+    )(function)
 
 
 def target(function: _Function) -> _Function:
@@ -170,7 +174,7 @@ def on_each(function: _Function) -> _Function:
         multiple=True,
         metavar="HARDWARE",
         callback=read,
-        help=f"At partitioned, what to compile for: {FORMS}. Given twice, each side for its own. "
+        help=f"At compiled, what to compile for: {FORMS}. Given twice, each side for its own. "
         "By default as many virtual CPU devices as the mesh has.",
     )(function)
 
@@ -208,14 +212,49 @@ def settings(function: _Function) -> _Function:
     )(function)
 
 
-def json(function: _Function) -> _Function:
-    """`--json`; the parameter `as_json` is whether it was given."""
+def strict(function: _Function) -> _Function:
+    """`--strict`: whether anything that is not known makes the exit status 1."""
     return click.option(
-        "--json",
-        "as_json",
+        "--strict",
         is_flag=True,
-        help="Print one JSON document (docs/schema describes it) instead of tables.",
+        help="Exit with status 1 if anything is not known: not understood, impossible, refused, "
+        "left out, approximate or not compared.",
     )(function)
+
+
+class Json(click.Option):
+    """The option `--json`.
+
+    Args:
+      words: its names.
+      document: the class of the document that is then printed, as `module:class` within sdyscope.
+      settings: as any option has them.
+    """
+
+    def __init__(self, *words: Any, document: str, **settings: Any) -> None:
+        super().__init__(*words, **settings)
+        self.document = document
+
+
+def json(document: str) -> Callable[[_Function], _Function]:
+    """`--json`; the parameter `as_json` is whether it was given.
+
+    Args:
+      document: the class of the document that is then printed, as `module:class` within sdyscope;
+        it is loaded only for its schema.
+    """
+
+    def decorate(function: _Function) -> _Function:
+        return click.option(
+            "--json",
+            "as_json",
+            cls=Json,
+            document=document,
+            is_flag=True,
+            help="Print one JSON document (docs/schema describes it) instead of tables.",
+        )(function)
+
+    return decorate
 
 
 @contextlib.contextmanager

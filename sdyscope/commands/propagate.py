@@ -27,7 +27,7 @@ from sdyscope.commands import opening, options, propagation
     help="Show the table as it stands after this step.",
 )
 @propagation.what_if
-@options.json
+@options.json("views.propagate:Propagate")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -53,7 +53,9 @@ def command(
     begins. The program is not traced again.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import document, output, paragraphs, propagate, propagate_table, table
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.views import propagate, propagate_table
 
     if steps and at_step is not None:
         raise TargetError("--steps lists steps, --at-step is about one.", hint="Give one of them.")

@@ -75,8 +75,8 @@ def wished(
     Raises:
       SdyscopeError: an option can't be read, or names no tensor, or asks for what can't be.
     """
-    from sdyscope.analysis.what_if import parse_priority, parse_sharding
     from sdyscope.errors import TargetError
+    from sdyscope.stages.propagated.what_if import parse_priority, parse_sharding
 
     if conservative and "shardy" not in inspection.partitioners:
         raise TargetError(

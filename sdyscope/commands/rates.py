@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import click
 
 from sdyscope.commands import options
-from sdyscope.rates import parse_bandwidth, parse_latency
+from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 

@@ -35,7 +35,7 @@ _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
     is_flag=True,
     help="Add to the run that DIR holds, as when every host of a run records its own process.",
 )
-@options.json
+@options.json("facts.recorded:Record")
 @click.option("--verbose", is_flag=True, help="Say of each process what was recorded in it.")
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(
@@ -61,7 +61,9 @@ def command(
     was not started, or succeeded and what was recorded is gone.
     """
     from sdyscope.commands import record_run
-    from sdyscope.views import document, output, paragraphs, record
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs
+    from sdyscope.views import record
 
     command_line = record_run.command_line(words)
     record_run.prepare(folder, overwrite=overwrite, add=add)

@@ -16,10 +16,10 @@ from pathlib import Path
 from types import FrameType
 
 from sdyscope.errors import TargetError
-from sdyscope.recorded import INDEX, MODULES, PROCESSES, SCHEMA, Record, Run, is_recorded
-from sdyscope.recorded import read_record as read
-from sdyscope.views.document import encode
-from sdyscope.views.output import write_atomically
+from sdyscope.facts.recorded import INDEX, MODULES, PROCESSES, SCHEMA, Record, Run, is_recorded
+from sdyscope.facts.recorded import read_record as read
+from sdyscope.process.output import write_atomically
+from sdyscope.terminal.document import encode
 
 #: Signals that are passed on to the command. SIGINT reaches it by itself, from the terminal.
 _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

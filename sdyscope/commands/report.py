@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope import child
 from sdyscope.commands import compiled_file, opening, options, report_differences
 from sdyscope.commands import run as running
+from sdyscope.process import child
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.facts.program import Partitioner
+    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
-    from sdyscope.program import Partitioner
-    from sdyscope.views.report import Report
+    from sdyscope.page.document import Report
     from sdyscope.views.run import Run
 
 #: How many steps --run times.
@@ -76,7 +76,7 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
     metavar="NAME",
     help="Draw where this tensor is, as SVG: a pytree path, or what `sdyscope explain` takes.",
 )
-@options.json
+@options.json("page.document:Report")
 def command(
     target: str,
     second: str | None,
@@ -104,8 +104,8 @@ def command(
     of two snapshot files, and of one target with --on given twice.
     """
     from sdyscope.errors import TargetError
-    from sdyscope.views import report
-    from sdyscope.views.progress import progress_bar
+    from sdyscope.page import document as report
+    from sdyscope.terminal.progress import progress_bar
 
     if on and no_compile:
         raise TargetError(
@@ -150,7 +150,7 @@ def command(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
     if tensor is not None and path is not None:
-        from sdyscope.views import report_svg
+        from sdyscope.page import svg as report_svg
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
     told = None if ran is None else _read(ran, inspection)
@@ -172,7 +172,7 @@ def command(
 
 
 def _written(where: Path | None, content: bytes) -> int:
-    from sdyscope.views import output
+    from sdyscope.process import output
 
     here = output.answers()
     if where is None or str(where) == "-":
@@ -203,7 +203,7 @@ def _read(file: Path, inspection: Inspection) -> Run:
 
 def _run(inspection: Inspection) -> Run:
     """The program on the devices there are, a few steps of it."""
-    from sdyscope.stages.devices import devices_needed, more_cpu_devices
+    from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
     from sdyscope.views import run
 
     if inspection.program is not None:
@@ -217,7 +217,8 @@ def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:
     import re
 
     from sdyscope.errors import TargetError
-    from sdyscope.views import output, report_svg
+    from sdyscope.page import svg as report_svg
+    from sdyscope.process import output
 
     pictures: dict[str, str] = {}
     for name, picture in report_svg.placements(inspection):
@@ -241,7 +242,7 @@ def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:
 def _communication(made: Report) -> bytes:
     """What a step communicates, as one picture."""
     from sdyscope.errors import TargetError
-    from sdyscope.views import report_svg
+    from sdyscope.page import svg as report_svg
 
     if made.comms is None:
         raise TargetError(
@@ -252,7 +253,9 @@ def _communication(made: Report) -> bytes:
 
 
 def _content(form: str, made: Report, inspection: Inspection) -> bytes:
-    from sdyscope.views import document, report_markdown, report_page
+    from sdyscope.page import markdown as report_markdown
+    from sdyscope.page import page as report_page
+    from sdyscope.terminal import document
 
     match form:
         case "json":

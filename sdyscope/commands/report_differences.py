@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from sdyscope.commands import opening, snapshot_diff
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
 
 
@@ -19,7 +19,7 @@ def of_snapshots(first: str, second: str | None) -> bytes | None:
     Raises:
       SdyscopeError: only one of them is a snapshot, or one is damaged.
     """
-    from sdyscope.views import report_page
+    from sdyscope.page import page as report_page
 
     found = snapshot_diff.between(first, second, at="lowered")
     if found is None or second is None:
@@ -51,7 +51,7 @@ def page(
     Raises:
       SdyscopeError: one of them can't be opened or lowered.
     """
-    from sdyscope.views import report_page
+    from sdyscope.page import page as report_page
 
     def opened(word: str) -> Inspection:
         if opening.is_read(word):

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope import child_wire, launch
 from sdyscope.commands import mesh_choice, opening, options
 from sdyscope.errors import SdyscopeError
-from sdyscope.program import Partitioner
-from sdyscope.stages.doctor import MOST_CPU_DEVICES
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import LARGEST_CPU
+from sdyscope.process import child_wire, launch
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
-    from sdyscope.stages.processes import Group
+    from sdyscope.stages.executed.processes import Group
 
 #: How many virtual CPU devices there are unless the mesh needs more.
 VIRTUAL = 8
@@ -62,7 +62,7 @@ def environment(
         asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
         several = processes if isinstance(processes, int) else 1
         count = given or math.ceil(max(VIRTUAL, asked) / several)
-        wanted["JAX_NUM_CPU_DEVICES"] = str(min(count, MOST_CPU_DEVICES))
+        wanted["JAX_NUM_CPU_DEVICES"] = str(min(count, LARGEST_CPU))
     if platform == "cpu" or isinstance(processes, int):
         wanted["JAX_PLATFORMS"] = "cpu"
     return wanted
@@ -101,7 +101,7 @@ def _together(function: Callable[..., int]) -> Callable[..., int]:
     def command(
         *, processes: int | str | None, timeout: float | None, as_json: bool, **parameters: Any
     ) -> int:
-        from sdyscope.stages.processes import ALONE, alone, join
+        from sdyscope.stages.executed.processes import ALONE, alone, join
 
         wire = child_wire.wire()
         if wire is None:
@@ -178,7 +178,7 @@ def _nobody(what: str, done: int, total: int) -> None:
     metavar="N",
     help="How many steps to time, after a warm-up.",
 )
-@options.json
+@options.json("views.run:Run")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -199,8 +199,10 @@ def command(
 
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
-    from sdyscope.stages import devices as finding
-    from sdyscope.views import document, output, paragraphs, progress, run, run_table, table
+    from sdyscope.process import output
+    from sdyscope.stages.executed import devices as finding
+    from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.views import run, run_table
 
     def opened() -> Inspection:
         inspection = opening.open_one(
@@ -254,7 +256,7 @@ def devices_for(
 ) -> tuple[Any, ...] | None:
     """What to run on; None for a program that names its devices, and for what can't be run."""
     from sdyscope.stages import compat
-    from sdyscope.stages.devices import find_devices
+    from sdyscope.stages.executed.devices import find_devices
 
     if inspection.program is None:
         return None

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import click
 
 from sdyscope.commands import opening, options, rates
-from sdyscope.rates import parse_size
+from sdyscope.hardware.rates import parse_size
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
 
 
 def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str, ...] | None:
@@ -100,7 +100,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 @options.settings
 @opening.module
 @click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
-@options.json
+@options.json("views.search:Search")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -130,9 +130,11 @@ def command(
     The same tensor of every layer is sharded alike, and an optimizer's state and the results that
     are arguments' next values go with their parameters.
     """
-    from sdyscope.analysis.search_cost import FLOPS_PER_BYTE, Rates
-    from sdyscope.analysis.search_strategy import Budget
-    from sdyscope.views import document, output, paragraphs, progress, search, search_table, table
+    from sdyscope.analysis.search.cost import FLOPS_PER_BYTE, Rates
+    from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.views import search, search_table
 
     inspection = opening.open_under(target, None, mesh=mesh, settings=settings, module=module)
     per_byte = FLOPS_PER_BYTE if flops_per_byte is None else flops_per_byte or math.inf

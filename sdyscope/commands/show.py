@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 import click
 
 from sdyscope.commands import opening, options
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
@@ -35,7 +35,8 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
     "--all", "everything", is_flag=True, help="Of a recorded run, list JAX's own functions."
 )
 @click.option("--slices", is_flag=True, help="Say which devices hold which slice of each tensor.")
-@options.json
+@options.strict
+@options.json("analysis.show:Show")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -47,6 +48,7 @@ def command(
     written: bool,
     everything: bool,
     slices: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Show every tensor: what was requested, and what was lowered.
@@ -56,17 +58,22 @@ def command(
     directory of dumps, a row a module; of a recorded run also how often and for how long each was
     compiled. Exit status 1 if a file of it can't be read.
     """
+    from sdyscope.analysis.show import UnreadFile, show
     from sdyscope.errors import TargetError
-    from sdyscope.views import document, output, paragraphs, record_table, show, show_table, table
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal.account import account_paragraphs
+    from sdyscope.views import record_table
+    from sdyscope.views import show as view
     from sdyscope.views import slices as slices_view
 
     opened = opening.open_target(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
-    found = show.document(
+    found = show(
         opened.programs,
         target,
-        [show.UnreadFile(str(one.path), str(one.error)) for one in opened.unread],
+        [UnreadFile(str(one.path), str(one.error)) for one in opened.unread],
         opened.record,
         match=match,
         kinds=kinds,
@@ -75,7 +82,7 @@ def command(
     if match is not None and not any(program.tensors for program in found.programs):
         raise TargetError(
             f"No tensor's path or scope matches {match!r}.",
-            hint="The whole of it has to: begin and end with * to match a part.",
+            hint="The pattern must match the whole path; use '*name*' to match part of it.",
         )
     if as_json:
         output.answers().write_bytes(document.encode(found))
@@ -83,9 +90,10 @@ def command(
         for number, (program, held) in enumerate(zip(found.programs, found.slices, strict=True)):
             if number:
                 output.answers().write("")
-            table.print_text(show_table.heading(program))
+            table.print_text(view.heading(program))
             output.answers().write("")
             paragraphs.print_paragraphs(slices_view.paragraphs(held, program.hidden))
+            paragraphs.print_paragraphs(account_paragraphs(program.account))
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         table.print_table(
@@ -96,15 +104,16 @@ def command(
             record_table.overview_footer(found, opened.record, everything=everything)
         )
     elif opened.is_directory and opened.several:
-        table.print_table(show_table.overview(found, output.answers().columns))
+        table.print_table(view.overview(found, output.answers().columns))
         output.answers().write("")
-        paragraphs.print_paragraphs(show_table.overview_footer(found))
+        paragraphs.print_paragraphs(view.overview_footer(found))
     else:
         for program in found.programs:
-            made = show_table.table(program, written=written, columns=output.answers().columns)
-            table.print_text(show_table.heading(program))
+            made = view.table(program, written=written, columns=output.answers().columns)
+            table.print_text(view.heading(program))
             output.answers().write("")
             table.print_table(made)
             output.answers().write("")
-            paragraphs.print_paragraphs(show_table.footer(program, made))
-    return 1 if found.unread else 0
+            paragraphs.print_paragraphs(view.footer(program, made))
+    unknown = any(program.account for program in found.programs)
+    return 1 if found.unread or (strict and unknown) else 0

@@ -13,12 +13,12 @@ from sdyscope.errors import TargetError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.views import snapshot as views
 
-_STAGES = ("requested", "lowered", "propagated", "partitioned")
+_STAGES = ("requested", "lowered", "propagated", "compiled")
 
 
 def _read_stages(
@@ -54,7 +54,7 @@ def _read_stages(
 @options.on
 @options.settings
 @opening.module
-@options.json
+@options.json("views.snapshot:Snapshot")
 def command(
     targets: tuple[str, ...],
     file: str | None,
@@ -78,10 +78,12 @@ def command(
     where it has one that is not among the targets. --update writes only what changed. Without -o
     the snapshot is printed.
     """
+    from sdyscope.process import output
     from sdyscope.snapshots import compare, read_snapshots, write
     from sdyscope.snapshots import update as updated
     from sdyscope.snapshots.read import is_snapshot, read_file
-    from sdyscope.views import document, output, paragraphs, snapshot, snapshot_text
+    from sdyscope.terminal import document, paragraphs
+    from sdyscope.views import snapshot, snapshot_text
 
     _check_options(file, check, update, remove_unused)
     path = Path(file) if file is not None else None

@@ -3,6 +3,7 @@
 from sdyscope.graph.bindings import build as build
 from sdyscope.graph.locations import Location as Location
 from sdyscope.graph.model import ARGUMENT as ARGUMENT
+from sdyscope.graph.model import RESULT as RESULT
 from sdyscope.graph.model import Argument as Argument
 from sdyscope.graph.model import Edge as Edge
 from sdyscope.graph.model import EdgeKind as EdgeKind

@@ -9,8 +9,8 @@ from typing import Any, Literal, TypeAlias
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.model import AttributeValue, NotUnderstood, Sharding
-from sdyscope.sharding import TensorSharding, TensorShardingPerValue
-from sdyscope.tiling import HloSharding, NamedHloSharding, TupleSharding
+from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 
 __all__ = [
     "Language",

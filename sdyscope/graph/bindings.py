@@ -17,7 +17,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import argument_of, result_of
+from sdyscope.graph.functions import add_results, argument_of, result_of
 from sdyscope.graph.locations import LocationReader
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -334,7 +334,7 @@ class _Builder:
         }
         name = top.attributes.get("sym_name", "")
         attributes = {key: value for key, value in top.attributes.items() if key != "sym_name"}
-        return OpGraph(
+        graph = OpGraph(
             self.ops,
             self.operand_values,
             name,
@@ -344,6 +344,8 @@ class _Builder:
             self.not_understood,
             "bindings",
         )
+        add_results(graph)
+        return graph
 
 
 def _names_of(attributes: Any) -> tuple[str, ...]:

@@ -44,90 +44,74 @@ def boundary_edges(graph: OpGraph) -> Iterator[_Keyed]:
 
     Each has a key that is unique among those between its producer and its consumer.
     """
-    terminators = _terminators(graph)
-    for op in graph.ops:
+    for op in graph.operations():
         if op.kind in YIELD_REGIONS:
-            yield from _region_edges(graph, op, terminators)
+            yield from _region_edges(graph, op)
         elif op.attributes and op.callee is not None:
-            yield from _call_edges(graph, op, terminators)
+            yield from _call_edges(graph, op)
+    for result in graph.results():
+        end = graph.terminators.get((result.parent or 0, 0))
+        yield from _leaving(graph, end, result.result, result, "return", 0)
 
 
-def _terminators(graph: OpGraph) -> dict[tuple[int, int], Op]:
-    """The last op of each region that has edges out of it, by (id of the op with it, region)."""
-    last: dict[tuple[int, int], Op] = {}
-    for op in graph.ops:
-        if op.parent is not None and op.argument < 0:
-            last[op.parent, op.region] = op
-    return last
-
-
-def _region_edges(
-    graph: OpGraph, op: Op, terminators: dict[tuple[int, int], Op]
-) -> Iterator[_Keyed]:
-    operands = graph.operands(op) if op.kind in OPERANDS_ENTER else []
+def _region_edges(graph: OpGraph, op: Op) -> Iterator[_Keyed]:
     arguments = [child for child in graph.children(op) if child.is_argument]
-    if operands:
+    if op.kind in OPERANDS_ENTER:
         for argument in arguments:
-            if argument.argument < len(operands):
-                producer, use = operands[argument.argument]
-                yield _entering(producer, argument, "region", use.result, argument.argument, op.id)
+            yield from _entering(graph, op, argument.argument, argument, "region")
     regions = YIELD_REGIONS[op.kind]
     for region in sorted({child.region for child in graph.children(op)}):
         if regions is not None and region not in regions:
             continue
-        end = terminators.get((op.id, region))
-        if end is None:
-            continue
-        returned = graph.operands(end)
-        for index in range(min(len(returned), len(op.types))):
-            yield _leaving(graph, end, returned[index], op, "yield", index, None)
-        if op.kind in LOOPS:
-            for argument in arguments:
-                if argument.argument < len(returned):
-                    one = returned[argument.argument]
-                    yield _leaving(graph, end, one, argument, "loop", argument.argument, op.id)
+        end = graph.terminators.get((op.id, region))
+        for index in range(len(op.types)):
+            yield from _leaving(graph, end, index, op, "yield", index)
+        for argument in arguments if op.kind in LOOPS else ():
+            number = argument.argument
+            yield from _leaving(graph, end, number, argument, "loop", number, op.id)
 
 
-def _call_edges(
-    graph: OpGraph, call: Op, terminators: dict[tuple[int, int], Op]
-) -> Iterator[_Keyed]:
+def _call_edges(graph: OpGraph, call: Op) -> Iterator[_Keyed]:
     function = graph.callee(call)
     if function is None:
         return
-    for argument, (producer, use) in zip(function.arguments, graph.operands(call), strict=False):
-        target = graph.ops[argument.node]
-        yield _entering(producer, target, "call", use.result, argument.index, call.id)
-    end = terminators.get((function.op, 0))
-    if end is not None:
-        returned = graph.operands(end)
-        for index in range(min(len(returned), len(call.types))):
-            yield _leaving(graph, end, returned[index], call, "return", index, None)
+    for argument in function.arguments:
+        yield from _entering(graph, call, argument.index, graph.ops[argument.node], "call")
+    end = graph.terminators.get((function.op, 0))
+    for index in range(len(call.types)):
+        yield from _leaving(graph, end, index, call, "return", index)
 
 
 def _entering(
-    producer: Op, consumer: Op, kind: EdgeKind, result: int, operand: int, via: int
-) -> _Keyed:
-    """An edge to the argument of a region or function, from the value that it is."""
-    type_, sharding = producer.types[result], producer.shardings[result]
-    edge = Edge(kind, result, operand, type_, sharding, via)
-    return producer.id, consumer.id, f"{kind}:{via}:{operand}", edge
+    graph: OpGraph, op: Op, number: int, argument: Op, kind: EdgeKind
+) -> Iterator[_Keyed]:
+    """The edge to an argument of a region or function, from an operand of the op that has it."""
+    value = graph.operand(op, number)
+    if value is not None:
+        producer, result = graph.ops[value[0]], value[1]
+        type_, sharding = producer.types[result], producer.shardings[result]
+        edge = Edge(kind, result, number, type_, sharding, op.id)
+        yield producer.id, argument.id, f"{kind}:{op.id}:{number}", edge
 
 
 def _leaving(
     graph: OpGraph,
-    end: Op,
-    returned: tuple[Op, Edge],
+    end: Op | None,
+    number: int,
     consumer: Op,
     kind: EdgeKind,
     index: int,
-    via: int | None,
-) -> _Keyed:
-    """An edge from a terminator, for one of its operands."""
-    source, use = returned
-    type_, sharding = source.types[use.result], source.shardings[use.result]
+    via: int | None = None,
+) -> Iterator[_Keyed]:
+    """The edge from an operand of a terminator to what it becomes: the consumer's value `index`."""
+    value = None if end is None else graph.operand(end, number)
+    if end is None or value is None:
+        return
+    source, result = graph.ops[value[0]], value[1]
+    type_, sharding = source.types[result], source.shardings[result]
     if graph.stage == "propagated":
         # What it becomes has a sharding of its own by then.
-        result = 0 if consumer.is_argument else index
-        sharding = consumer.shardings[result] if result < len(consumer.shardings) else None
-    key = f"{kind}:{index}" if via is None else f"{kind}:{via}:{index}"
-    return end.id, consumer.id, key, Edge(kind, index, index, type_, sharding, via)
+        becomes = 0 if consumer.is_argument else index
+        sharding = consumer.shardings[becomes] if becomes < len(consumer.shardings) else None
+    key = f"{kind}:{number}" if via is None else f"{kind}:{via}:{number}"
+    yield end.id, consumer.id, key, Edge(kind, number, index, type_, sharding, via)

@@ -1,14 +1,20 @@
-"""Entries of the table of functions."""
+"""Entries of the table of functions, and the nodes of what main returns."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from sdyscope.graph.attributes import result_shardings
-from sdyscope.graph.model import Argument, AttributeValue, Op, Result
+from sdyscope.graph.locations import UNKNOWN, Location
+from sdyscope.graph.model import RESULT, Argument, AttributeValue, Op, Result
 from sdyscope.graph.types import TensorType
 
-__all__ = ["argument_of", "result_of"]
+if TYPE_CHECKING:
+    from sdyscope.graph.op_graph import OpGraph
+
+__all__ = ["add_results", "argument_of", "result_of"]
 
 
 def argument_of(op: Op) -> Argument:
@@ -27,4 +33,32 @@ def argument_of(op: Op) -> Argument:
 def result_of(index: int, type_: TensorType, attributes: Mapping[str, AttributeValue]) -> Result:
     """An entry of the table of functions, from the attributes written on the result."""
     name = attributes.get("jax.result_info", "")
-    return Result(index, name, type_, result_shardings(attributes, 1)[0], attributes)
+    return Result(None, index, name, type_, result_shardings(attributes, 1)[0], attributes)
+
+
+def add_results(graph: OpGraph) -> None:
+    """Adds a node for each result of main, after all that the module has."""
+    main = graph.main
+    if main is None:
+        return
+    first = len(graph.ops)
+    results = tuple(replace(one, node=first + one.index) for one in main.results)
+    graph.functions[main.name] = replace(main, results=results)
+    for result in results:
+        graph.ops.append(
+            Op(
+                len(graph.ops),
+                RESULT,
+                "",
+                (result.type,),
+                (result.sharding,),
+                main.name,
+                main.op,
+                0,
+                0,
+                Location(result.name) if result.name else UNKNOWN,
+                result.attributes,
+                result=result.index,
+            )
+        )
+        graph.operand_values.append(())

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from sdyscope.source import SourceLocation, own_line
+from sdyscope.values.source import SourceLocation, own_line
 
 __all__ = ["UNKNOWN", "Location", "LocationReader", "call_site", "file_place", "fused", "named"]
 

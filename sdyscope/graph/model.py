@@ -9,13 +9,14 @@ from typing import Any, Literal, NamedTuple, TypeAlias
 
 from sdyscope.graph.locations import Location
 from sdyscope.graph.types import TensorType
-from sdyscope.sharding import TensorSharding
-from sdyscope.source import SourceLocation
-from sdyscope.tiling import HloSharding, NamedHloSharding, TupleSharding
+from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.source import SourceLocation
+from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 
 __all__ = [
     "ARGUMENT",
     "NO_ATTRIBUTES",
+    "RESULT",
     "Argument",
     "AttributeValue",
     "Edge",
@@ -38,7 +39,7 @@ producer's. The others say where values continue across a region or function bou
 `loop`: terminator of a while's body -> the block arguments of its next iteration;
 `yield`: terminator of a region -> the op that contains it, whose results they become;
 `call`: producer of an operand of a call -> argument of the called function;
-`return`: terminator of a function -> each call of it.
+`return`: terminator of a function -> each call of it; of main -> the results of main.
 """
 
 Sharding: TypeAlias = TensorSharding | HloSharding | NamedHloSharding | TupleSharding | str
@@ -52,35 +53,41 @@ NO_ATTRIBUTES: Mapping[str, AttributeValue] = MappingProxyType({})
 ARGUMENT = "argument"
 """The `kind` of a block argument, of a function or of any other region."""
 
+RESULT = "result"
+"""The `kind` of a result of the main function."""
+
 ValueId: TypeAlias = tuple[int, int]
-"""An SSA value: the id of the op that it is a result of, and which; of a block argument (id, 0)."""
+"""A value: the id of the op that it is a result of, and which; of a block argument, and of what
+main returns, (id, 0)."""
 
 
 class Op(NamedTuple):
-    """One operation, or one block argument.
+    """One operation, one block argument, or one result of the main function.
 
     A graph has one for each op, tens of thousands: a named tuple is made in a third of the time of
     a frozen dataclass.
 
     Attributes:
       id: Its number in the order in which the module is printed, from 0, which is the module
-        itself. An op comes before the arguments of its regions, and they before the ops inside.
-      kind: Name of the operation (`stablehlo.dot_general`), or `argument`.
+        itself. An op comes before the arguments of its regions, and they before the ops inside;
+        the results of main come after all others.
+      kind: Name of the operation (`stablehlo.dot_general`), `argument` or `result`.
       name: SSA name of its results as MLIR prints it (`%4`, `%cst_0`, `%arg0`), without the
-        number of a result; empty without results.
+        number of a result; empty without results, and for a result of main.
       types: Type of each result.
       shardings: Sharding of each result as written on the op; None where nothing is written.
       function: Symbol name of the function it is in (of a function: its own); empty outside.
-      parent: Id of the op whose region it is in; None for the module.
+      parent: Id of the op whose region it is in, of a result of main main's; None for the module.
       region: Which of the parent's regions.
       block: Which block of that region.
-      location: Scope path and source lines.
+      location: Scope path and source lines; of an argument or result of main its pytree path.
       attributes: Attributes that bear on sharding, calls or bookkeeping, by MLIR's name:
         every one with a dialect prefix (`sdy.sharding_rule`, `mhlo.sharding`,
         `mhlo.frontend_attributes`), and of the op's own `sharding`, `in_shardings`,
         `out_shardings`, `manual_axes`, `callee`, `call_target_name`, `backend_config`,
         `replica_groups` and the like. Shardings are parsed, strings and symbols are str.
-      argument: Which argument of its block a block argument is; -1 for an operation.
+      argument: Which argument of its block a block argument is; -1 for anything else.
+      result: Which result of main it is; -1 for anything else.
     """
 
     id: int
@@ -95,14 +102,20 @@ class Op(NamedTuple):
     location: Location
     attributes: Mapping[str, AttributeValue]
     argument: int = -1
+    result: int = -1
 
     def __hash__(self) -> int:
         return hash((self.id, self.kind, self.function))
 
     @property
     def is_argument(self) -> bool:
-        """Whether this is a block argument, not an operation."""
+        """Whether this is a block argument."""
         return self.argument >= 0
+
+    @property
+    def is_result(self) -> bool:
+        """Whether this is a result of the main function."""
+        return self.result >= 0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -150,8 +163,9 @@ class Edge:
       kind: See `EdgeKind`.
       result: Which result of the producer; for `loop`, `yield` and `return`, whose producer is a
         terminator, which of its operands.
-      operand: Which operand of the consumer; for `yield` and `return` which of its results; for
-        `region`, `loop` and `call`, whose consumer is a block argument, which argument.
+      operand: Which operand of the consumer; for `yield` and `return` which of its results (0 of a
+        result of main, which is one value); for `region`, `loop` and `call`, whose consumer is a
+        block argument, which argument.
       type: Type of the value.
       sharding: Sharding that the producer has written for it.
       via: For `region`, `loop`, `call`: id of the op with the region, or of the call.
@@ -193,6 +207,7 @@ class Result:
     """A result of a function.
 
     Attributes:
+      node: Id of its node; None for a function other than main, whose calls have its results.
       index: Its position.
       name: `jax.result_info`, the pytree path (`result[0]['w']`); empty when there is none.
       type: Its type.
@@ -200,6 +215,7 @@ class Result:
       attributes: All its attributes.
     """
 
+    node: int | None
     index: int
     name: str
     type: TensorType

@@ -20,7 +20,7 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.graph.types import TensorType
-from sdyscope.mesh import Mesh
+from sdyscope.values.mesh import Mesh
 
 if TYPE_CHECKING:
     import networkx
@@ -33,7 +33,7 @@ class OpGraph:
     """A module as a graph.
 
     Attributes:
-      ops: Every op and block argument, `ops[id].id == id`.
+      ops: Every op, block argument and result of main, `ops[id].id == id`.
       operand_values: The operands of each op, in order, by its id.
       name: Symbol name of the module.
       attributes: The module's attributes (`mhlo.num_partitions`, `mhlo.num_replicas`, ...).
@@ -68,9 +68,9 @@ class OpGraph:
     def nx(self) -> networkx.MultiDiGraph[int]:
         """The NetworkX graph, made when it is first asked for.
 
-        A node is the id of an op or block argument and has the attribute `op` (the `Op`); an edge
-        has the attribute `edge` (the `Edge`). The key of an SSA use (`data`, `capture`) is the
-        operand's number; the key of any other edge is a string.
+        A node is the id of an op, block argument or result of main and has the attribute `op` (the
+        `Op`); an edge has the attribute `edge` (the `Edge`). The key of an SSA use (`data`,
+        `capture`) is the operand's number; the key of any other edge is a string.
         """
         import networkx  # Not above: few ask for it, and it takes longer than all else here.
 
@@ -96,13 +96,50 @@ class OpGraph:
         return next(public, None)
 
     def operations(self) -> Iterator[Op]:
-        """The operations in program order, without the block arguments."""
-        return (op for op in self.ops if op.argument < 0)
+        """The operations in program order, without block arguments and results of main."""
+        return (op for op in self.ops if op.argument < 0 and op.result < 0)
+
+    def results(self) -> Sequence[Op]:
+        """The results of main, in order."""
+        return self.ops[self._inside :]
+
+    def without_results(self) -> Sequence[Op]:
+        """The operations and block arguments in program order, without the results of main."""
+        return self.ops[: self._inside]
+
+    @property
+    def _inside(self) -> int:
+        """How many nodes there are before the results of main."""
+        return len(self.ops) - (0 if self.main is None else len(self.main.results))
+
+    @cached_property
+    def terminators(self) -> Mapping[tuple[int, int], Op]:
+        """The last op of each region, by the id of the op that has it and the region's number."""
+        return {(op.parent, op.region): op for op in self.operations() if op.parent is not None}
+
+    @cached_property
+    def returned(self) -> Mapping[int, ValueId]:
+        """The SSA value that main returns as each of its results, by the result's index.
+
+        Without the results whose value the text reader did not understand.
+        """
+        end = None if self.main is None else self.terminators.get((self.main.op, 0))
+        if end is None:
+            return {}
+        return dict(zip(self._numbers(end.id), self.operand_values[end.id], strict=True))
 
     def operands(self, op: Op | int) -> list[tuple[Op, Edge]]:
         """Producer and edge of each SSA operand of `op`, in operand order."""
         node = op if isinstance(op, int) else op.id
         return [(self.ops[value[0]], edge) for _, value, edge in self._uses_by(node)]
+
+    def operand(self, op: Op | int, number: int) -> ValueId | None:
+        """The value that is operand `number` of `op`; None where there is none that was read."""
+        node = op if isinstance(op, int) else op.id
+        values, numbers = self.operand_values[node], self.operand_numbers.get(node)
+        if numbers is not None:
+            return dict(zip(numbers, values, strict=True)).get(number)
+        return values[number] if number < len(values) else None
 
     def uses(self, op: Op | int, result: int | None = None) -> list[tuple[Op, Edge]]:
         """Consumer and edge of each SSA use of `op`'s results (or of the one given)."""
@@ -132,12 +169,32 @@ class OpGraph:
         for producer, consumer, _, edge in sorted(self._boundaries, key=itemgetter(0)):
             yield producer, consumer, edge
 
+    def crossings(self) -> Iterator[tuple[EdgeKind, ValueId, ValueId]]:
+        """What values become across the boundaries of regions and functions, in program order.
+
+        The kind of the edge, the value on this side and the one on the other: an argument of a
+        region or function, a result of an op with regions or of a call, a result of main.
+        """
+        for producer, consumer, edge in self.boundaries():
+            inside = 0 if edge.kind in ("region", "call", "loop") else edge.operand
+            yield edge.kind, self.source(producer, edge), (consumer, inside)
+
+    def source(self, producer: int, edge: Edge) -> ValueId:
+        """The value that an edge of `producer` is about: of a terminator, what it passes on."""
+        passed = None
+        if edge.kind in ("loop", "yield", "return"):
+            passed = self.operand(producer, edge.result)
+        return (producer, edge.result) if passed is None else passed
+
     def entering(self, op: Op | int) -> Sequence[tuple[int, Edge]]:
         """Producer and edge of every edge across a boundary that ends at `op`."""
         return self._entering.get(op if isinstance(op, int) else op.id, ())
 
     def children(self, op: Op | int, region: int | None = None) -> list[Op]:
-        """Block arguments and ops directly inside `op`'s regions (or the one given), in order."""
+        """Block arguments and ops directly inside `op`'s regions (or the one given), in order.
+
+        The results of main are in no region.
+        """
         node = op if isinstance(op, int) else op.id
         inside = self._children.get(node, [])
         return [self.ops[i] for i in inside if region is None or self.ops[i].region == region]
@@ -220,7 +277,7 @@ class OpGraph:
     def _children(self) -> dict[int, list[int]]:
         children: dict[int, list[int]] = {}
         for op in self.ops:
-            if op.parent is not None:
+            if op.parent is not None and op.result < 0:
                 children.setdefault(op.parent, []).append(op.id)
         return children
 

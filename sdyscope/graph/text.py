@@ -19,7 +19,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import argument_of, result_of
+from sdyscope.graph.functions import add_results, argument_of, result_of
 from sdyscope.graph.model import (
     ARGUMENT,
     NO_ATTRIBUTES,
@@ -86,6 +86,7 @@ class _Assembly:
         top = graph.ops[0].attributes
         graph.name = top.get("sym_name", "")
         graph.attributes = {key: value for key, value in top.items() if key != "sym_name"}
+        add_results(graph)
         return graph
 
     def op(self, record: Record) -> Op:

@@ -13,9 +13,9 @@ from sdyscope.hlo.attributes import (
     split_attributes,
 )
 from sdyscope.hlo.shape import Shape, parse_shape
-from sdyscope.replica_groups import ReplicaGroups
-from sdyscope.source import SourceLocation
 from sdyscope.syntax.replica_groups import parse_replica_groups
+from sdyscope.values.replica_groups import ReplicaGroups
+from sdyscope.values.source import SourceLocation
 
 #: How many characters of a line are kept in a list of what is not understood.
 _KEPT = 200

@@ -7,8 +7,8 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from sdyscope.dtypes import num_bytes
 from sdyscope.errors import ConversionError, SdyscopeError
+from sdyscope.values.dtypes import num_bytes
 
 _PIECE = re.compile(
     r"\s*(?:/\*.*?\*/\s*)*(?:(?P<mark>[(),])"

@@ -16,8 +16,8 @@ from sdyscope.mesh_config.mesh_shape import (
     check_size,
     names_of,
 )
-from sdyscope.sharding import PartitionSpec
-from sdyscope.words import listed
+from sdyscope.values.sharding import PartitionSpec
+from sdyscope.words.counts import listed
 
 MappingName: TypeAlias = Literal["compute_mapping", "param_mapping"]
 """For the forward and backward pass, or for parameters and optimizer state at rest."""

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sdyscope.errors import TargetError
-from sdyscope.findings import Finding
+from sdyscope.facts.findings import Finding
 from sdyscope.mesh_config.mapped_mesh import (
     AxisMapping,
     MappedMesh,
@@ -17,7 +17,7 @@ from sdyscope.mesh_config.mapped_mesh import (
     repeated_words,
 )
 from sdyscope.mesh_config.mesh_shape import names_of
-from sdyscope.words import counted, listed
+from sdyscope.words.counts import counted, listed
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import SupportsIndex
 
 from sdyscope.errors import TargetError
-from sdyscope.mesh import IotaTile, Mesh, MeshAxis
-from sdyscope.words import counted, listed
+from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
+from sdyscope.words.counts import counted, listed
 
 #: The axes that AXLearn's language models know, from the outermost to the innermost.
 AXIS_NAMES = ("pipeline", "data", "expert", "fsdp", "seq", "track", "model")

@@ -14,7 +14,7 @@ from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.mesh_config.mapped_mesh import MappedMesh
 from sdyscope.mesh_config.mesh_rules import MeshRule, MeshRules
 from sdyscope.mesh_config.mesh_shape import MeshShape, check_name, unknown_axis
-from sdyscope.words import listed
+from sdyscope.words.counts import listed
 
 MeshConfig: TypeAlias = MeshRules | MappedMesh
 

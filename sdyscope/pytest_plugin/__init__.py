@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.pytest_plugin.session import MARKER, Finish, Tests
+from sdyscope.pytest_plugin.session import MARKER, Tests
 
 if TYPE_CHECKING:
     from sdyscope.pytest_plugin.comparing import ShardingSnapshot
@@ -57,9 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--sharding-remove-unused goes with --sharding-update.")
     # Where the plugin was loaded too late for the hook before: by pytest_plugins in a conftest.py.
     _provide_from_ini(config)
-    tests = Tests(config)
-    config.pluginmanager.register(tests, _TESTS)
-    config.pluginmanager.register(Finish(tests), "sdyscope finish")
+    config.pluginmanager.register(Tests(config), _TESTS)
 
 
 def _provide_from_ini(config: pytest.Config) -> None:

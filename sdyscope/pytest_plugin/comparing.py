@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pytest
 
 from sdyscope.errors import SdyscopeError, TargetError
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots import Comparison, Snapshot, Stage, compare, read_snapshots, update, write
 from sdyscope.snapshots.read import read_file
 
 if TYPE_CHECKING:
-    from sdyscope.hardware import Hardware
+    from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
 
 __all__ = ["Answer", "Golden", "ShardingSnapshot", "explanation", "shown"]
@@ -108,7 +108,7 @@ class Golden:
         return found
 
     def _write(self, taken: Snapshot) -> bool:
-        from sdyscope.views.output import write_atomically
+        from sdyscope.process.output import write_atomically
 
         text = read_file(self.path) if self.path.exists() else ""
         made = update(text, [taken], file=self.shown) if text else write([taken])
@@ -138,9 +138,9 @@ class ShardingSnapshot:
     Attributes:
         golden: the file.
         name: what the snapshot is called there; empty for the program's name.
-        stages: which stages to look at; by default what the file has, or all but ``partitioned``.
+        stages: which stages to look at; by default what the file has, or all but ``compiled``.
         partitioners: under which; by default what the file has, or Shardy.
-        on: what to compile for at ``partitioned``; by default what the file has, or CPUs.
+        on: what to compile for at ``compiled``; by default what the file has, or CPUs.
     """
 
     golden: Golden
@@ -205,8 +205,8 @@ def _inspection(subject: Any) -> Inspection:
     Raises:
         TargetError: it is nothing that has one.
     """
+    from sdyscope.facts.program import Program
     from sdyscope.inspection import Inspection, inspect
-    from sdyscope.program import Program
 
     if isinstance(subject, Inspection):
         return subject
@@ -246,7 +246,7 @@ def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
 
 
 def _explained(found: Answer, shown: str) -> Iterator[str]:
-    from sdyscope.views.paragraphs import lines
+    from sdyscope.terminal.paragraphs import lines
     from sdyscope.views.snapshot import comparison_document
     from sdyscope.views.snapshot_text import comparison
 

@@ -21,14 +21,14 @@ def read_count(given: object, asker: str) -> int:
     Raises:
         TargetError: it is none, or XLA can't make so many.
     """
-    from sdyscope.stages.doctor import MOST_CPU_DEVICES
+    from sdyscope.hardware.names import LARGEST_CPU
 
     text = str(given).strip()
     count = int(text) if re.fullmatch(r"\d{1,9}", text) else 0
-    if not 1 <= count <= MOST_CPU_DEVICES:
+    if not 1 <= count <= LARGEST_CPU:
         raise TargetError(
             f"{asker} is {text or 'empty'}, which is no number of devices.",
-            hint=f"Give a number from 1 to {MOST_CPU_DEVICES:,}.",
+            hint=f"Give a number from 1 to {LARGEST_CPU:,}.",
         )
     return count
 
@@ -54,7 +54,7 @@ def provide(count: int, asker: str) -> None:
     if only_cpu:
         os.environ[_PLATFORMS] = "cpu"
     if "jax" in sys.modules:
-        from sdyscope.stages import virtual_devices
+        from sdyscope.stages.executed import virtual_devices
 
         virtual_devices.ask(wanted, only_cpu=only_cpu)
 
@@ -82,6 +82,6 @@ def _started() -> int | None:
     """How many CPU devices JAX has started; None where it has not."""
     if "jax" not in sys.modules:
         return None
-    from sdyscope.stages import virtual_devices
+    from sdyscope.stages.executed import virtual_devices
 
     return virtual_devices.started()

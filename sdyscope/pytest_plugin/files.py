@@ -1,4 +1,4 @@
-"""Where the snapshots of a test are: one file a test, under ``__snapshots__`` beside its module.
+"""Where the snapshots of a test are: one file a test, under ``__shardings__`` beside its module.
 
 Names of files are made from node ids, so that they are the same on every file system: of letters
 without case, digits and a few signs, not too long, and no name that a system keeps for itself. What
@@ -14,7 +14,9 @@ from pathlib import Path
 
 __all__ = ["FOLDER", "SUFFIX", "file_name", "files_in", "folder_of"]
 
-FOLDER = "__snapshots__"
+#: Not ``__snapshots__``, where syrupy takes every file that is not its own for a leftover, and
+#: deletes it with its --snapshot-update.
+FOLDER = "__shardings__"
 SUFFIX = ".snap"
 
 #: File systems allow 255 bytes; some leave less, and a temporary file beside has a longer name.
@@ -28,7 +30,7 @@ _CLASS = re.compile(r"[A-Z][A-Za-z0-9]*")
 
 
 def folder_of(module: Path) -> Path:
-    """Where the snapshots of a module's tests are: ``__snapshots__/test_step``."""
+    """Where the snapshots of a module's tests are: ``__shardings__/test_step``."""
     return module.parent / FOLDER / module.name.removesuffix(".py")
 
 

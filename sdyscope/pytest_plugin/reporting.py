@@ -135,9 +135,9 @@ def _is_whole(outcome: TestOutcome) -> bool:
 
 
 def _without(path: Path, names: Sequence[str]) -> None:
+    from sdyscope.process.output import write_atomically
     from sdyscope.snapshots import read_snapshots, update
     from sdyscope.snapshots.read import read_file
-    from sdyscope.views.output import write_atomically
 
     text = read_file(path)
     kept = [one for one in read_snapshots(text, path) if one.name not in names]
@@ -145,7 +145,7 @@ def _without(path: Path, names: Sequence[str]) -> None:
 
 
 def _remove_empty(folder: Path) -> None:
-    """Removes the folders that a removed file leaves empty, up to ``__snapshots__``."""
+    """Removes the folders that a removed file leaves empty, up to ``__shardings__``."""
     for one in (folder, folder.parent):
         try:
             one.rmdir()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sdyscope.pytest_plugin.comparing import Golden
     from sdyscope.pytest_plugin.reporting import Outcomes
 
-__all__ = ["MARKER", "Finish", "Tests"]
+__all__ = ["MARKER", "Tests"]
 
 #: The marker and the ini setting.
 MARKER = "sdyscope_devices"
@@ -126,17 +126,28 @@ class Tests:
 
     # The end.
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Looks for what no test has: a worker tells the controller, which reports it."""
-        if self.config.getoption("collectonly"):
-            return
-        unused = [str(path) for path in self.collected.unused()]
+    # The innermost wrapper: what follows the yield comes after xdist has ended its workers, and
+    # before the summary is printed.
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
+        """Looks for what no test has; it is removed where that was asked for, else a failure.
+
+        A worker tells the controller what it found.
+        """
         output = getattr(self.config, "workeroutput", None)
-        if output is not None:
-            output[_KEY] = unused
+        if not self.config.getoption("collectonly"):
+            unused = [str(path) for path in self.collected.unused()]
+            if output is None:
+                self._keep(unused)
+            else:
+                output[_KEY] = unused
+        yield
+        if self.known is None or output is not None:
             return
-        self._keep(unused)
+        if self.config.getoption("sharding_remove_unused"):
+            self.known.remove_unused()
+        if self.known.unused and not self.updating and session.exitstatus == pytest.ExitCode.OK:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
@@ -156,27 +167,6 @@ class Tests:
             terminalreporter.section("sharding snapshots")
         for text, colour in lines:
             terminalreporter.line(text, **{colour: True})
-
-
-class Finish:
-    """What is left to do when everything is known, after xdist's workers have ended.
-
-    A plugin of its own, as this must come after hooks of the same name.
-    """
-
-    def __init__(self, tests: Tests) -> None:
-        self.tests = tests
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Removes what is unused where that was asked for; else the run has failed."""
-        found = self.tests.known
-        if found is None or hasattr(session.config, "workeroutput"):
-            return
-        if session.config.getoption("sharding_remove_unused"):
-            found.remove_unused()
-        if found.unused and not self.tests.updating and session.exitstatus == pytest.ExitCode.OK:
-            session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
 
 def _is_marked(item: pytest.Item) -> bool:

@@ -8,12 +8,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TypeAlias
 
-from sdyscope.convert import to_placement
 from sdyscope.errors import ConversionError, SyntaxTextError
-from sdyscope.mesh import Mesh
-from sdyscope.placement import Placement
-from sdyscope.program import Partitioner
-from sdyscope.sharding import NamedSharding
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.cells import texts_of
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot
@@ -21,6 +17,10 @@ from sdyscope.snapshots.words import REPLICATED
 from sdyscope.snapshots.write import template_text
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.syntax.shardy import parse_tensor_sharding
+from sdyscope.values.convert import to_placement
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import NamedSharding
 
 __all__ = ["Block", "BlockChange", "Blocks", "NamedTensors", "Total", "blocks_between"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.values import STAGES, Cell, Stage
 
 __all__ = ["ALIKE", "Texts", "cells_of", "texts_of"]

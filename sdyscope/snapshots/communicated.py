@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sdyscope.analysis.collective_totals import Collective, Part, Tally
-from sdyscope.analysis.partitioned_collectives import partitioned_collectives
-from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.partitioned import Partitioned
-from sdyscope.program import Partitioner
+from sdyscope.analysis.collectives.compiled import compiled_collectives
+from sdyscope.analysis.collectives.totals import Collective, Part, Tally
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.inside import scope_name
 from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.values.mesh import AxisRef, Mesh
 
 __all__ = ["communicated"]
 
 
 def communicated(
-    made: Mapping[Partitioner, Partitioned], meshes: Sequence[Mesh]
+    made: Mapping[Partitioner, Compiled], meshes: Sequence[Mesh]
 ) -> Iterator[tuple[Key, Item]]:
     """What a device sends in a step, by kind, axes, scope and type.
 
@@ -29,7 +29,7 @@ def communicated(
     """
     found: dict[Key, dict[Partitioner, Tally]] = {}
     for partitioner, program in made.items():
-        collectives = partitioned_collectives(program, meshes)
+        collectives = compiled_collectives(program, meshes)
         for one in collectives.collectives:
             over = _over(one, collectives.mesh)
             for part in one.parts:
@@ -38,16 +38,16 @@ def communicated(
                 found[key][partitioner] = tally.with_part(one, part, True)
         if count := collectives.not_understood_count:
             text = f"{count:,} {'line' if count == 1 else 'lines'} of the compiled program"
-            cell = Cell("partitioned", text, partitioner)
+            cell = Cell("compiled", text, partitioner)
             yield Key("not understood", "compiled program"), Item((cell,))
     for key, by_partitioner in found.items():
         texts = {one: _words(tally) for one, tally in by_partitioner.items()}
         if len(texts) == len(made) and len(set(texts.values())) == 1:
-            yield key, Item((Cell("partitioned", next(iter(texts.values()))),))
+            yield key, Item((Cell("compiled", next(iter(texts.values()))),))
             continue
         yield (
             key,
-            Item(tuple(Cell("partitioned", text, one) for one, text in texts.items())),
+            Item(tuple(Cell("compiled", text, one) for one, text in texts.items())),
         )
 
 

@@ -86,7 +86,7 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
     missing = tuple(s for s in STAGES if (s in before.stages) != (s in after.stages))
     one, two = reduced(before, shared), reduced(after, shared)
     left_out: tuple[NotCompared, ...] = missing
-    if "partitioned" in shared and _has_memory(one) != _has_memory(two):
+    if "compiled" in shared and _has_memory(one) != _has_memory(two):
         # Version 1 of the format did not have it.
         one, two = _without_memory(one), _without_memory(two)
         left_out = (*missing, "memory")

@@ -12,7 +12,7 @@ from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TypeAlias, TypeVar
 
-from sdyscope.analysis.search_paths import split
+from sdyscope.analysis.search.paths import split
 from sdyscope.snapshots.values import Key
 
 __all__ = ["MOST", "Range", "Template", "expanded", "fold"]

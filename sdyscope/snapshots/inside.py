@@ -7,16 +7,16 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from sdyscope.annotations import Annotation, split_scope
-from sdyscope.convert import to_placement
 from sdyscope.errors import ConversionError
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
-from sdyscope.mesh import Mesh
-from sdyscope.program import Partitioner
-from sdyscope.propagated import Propagated, ValueId
-from sdyscope.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.snapshots.values import Cell, Item, Key
 from sdyscope.snapshots.words import MANUAL, REPLICATED, placement_words
-from sdyscope.tiling import HloSharding
+from sdyscope.values.convert import to_placement
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.tiling import HloSharding
 
 __all__ = ["Decided", "scope_name", "type_text", "values_inside"]
 
@@ -56,7 +56,7 @@ class Decided:
         is_shardy = self.found.partitioner == "shardy"
         index = there.index or 0
         if there.kind == "result":
-            return self._result(index)
+            return self.value((self.graph.results()[index].id, 0))
         if there.kind == "shard_map input":
             return self._input(there, index) if is_shardy else self._operand(there.op, 0)
         is_many = there.kind == "shard_map output" and is_shardy
@@ -84,14 +84,6 @@ class Decided:
             except ConversionError:
                 pass  # Its axes are of a mesh that is not known: as it is written.
         return str(sharding)
-
-    def _result(self, index: int) -> str:
-        lowered, written = self.graph.main, self.found.returned(index)
-        if lowered is not None and written is not None:
-            shape = lowered.results[index].type.shape if index < len(lowered.results) else ()
-            return self._sharding(written, len(shape or ()))
-        inside = self.graph.children(lowered.op) if lowered is not None else []
-        return self._operand(inside[-1].id, index) if inside else REPLICATED
 
     def _operand(self, op: int, index: int) -> str:
         operands = self.graph.operands(op)
@@ -138,7 +130,7 @@ def values_inside(
         for value, decided in side.found.values.items():
             op = side.graph.ops[value[0]]
             type_ = op.types[value[1]]
-            if op.is_argument or not type_.shape or op.kind.endswith(".constant"):
+            if op.is_argument or op.is_result or not type_.shape or op.kind.endswith(".constant"):
                 continue
             if decided.fate in _FATES or is_row(partitioner, value):
                 continue

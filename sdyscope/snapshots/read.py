@@ -8,18 +8,18 @@ it as it is.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from sdyscope.errors import SyntaxTextError, TargetError
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.folding import MOST, Range, Template, expanded, size
 from sdyscope.snapshots.reduced import counted
 from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import EMPTY, MARK, VERSION
 
-__all__ = ["Block", "Section", "is_snapshot", "named", "read_file", "read_sections"]
+__all__ = ["OLD_WORDS", "Block", "Section", "is_snapshot", "named", "read_file", "read_sections"]
 __all__ += ["read_snapshots"]
 
 _PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
@@ -29,6 +29,10 @@ _RANGE = re.compile(r"\{(\d{1,9}(?:\.\.\d{1,9})?(?:,\d{1,9}(?:\.\.\d{1,9})?)*)\}
 _COUNT = re.compile(r"×([1-9]\d{0,17}) +")
 _LINE = re.compile(r"( +)(\S+) (.+)")
 _HEADER = ("mesh", "partitioners", "stages", "hardware")
+
+#: Stages that had another name before this version.
+_RENAMED = 3
+OLD_WORDS: Mapping[str, Stage] = {"partitioned": "compiled"}
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ class _Reader:
                     number,
                     hint="Take either side, then write it again with --update.",
                 )
-        self.version(lines[0].rstrip("\r"))
+        self.old_words = OLD_WORDS if self.version(lines[0].rstrip("\r")) < _RENAMED else {}
         found: list[Section] = []
         items: dict[Key, tuple[Item, ...]] = {}
         for piece in self.pieces():
@@ -179,7 +183,7 @@ class _Reader:
             found[-1].blocks.append(Block(says, whole, said))
         return found
 
-    def version(self, line: str) -> None:
+    def version(self, line: str) -> int:
         match = re.fullmatch(rf"{MARK} (\d+)", line)
         if match is None:
             raise self.error(
@@ -193,6 +197,7 @@ class _Reader:
                 len(MARK) + 2,
                 hint="Check it with the sdyscope that wrote it, or a later one.",
             )
+        return int(match[1])
 
     def pieces(self) -> Iterator[_Piece]:
         start, lines, raw = 0, list[str](), list[str]()
@@ -228,7 +233,7 @@ class _Reader:
             known = {"partitioners": _PARTITIONERS, "stages": STAGES}.get(match[2])
             if known is not None:
                 for word in match[3].split(", "):
-                    if word not in known:
+                    if self.old_words.get(word, word) not in known:
                         raise self.error(
                             f"there is no {match[2][:-1]} {word!r}; there is {', '.join(known)}",
                             number,
@@ -240,6 +245,7 @@ class _Reader:
             if word not in said:
                 raise self.error(f"this program has no line for {word}", first)
         partitioners, stages = said["partitioners"].split(", "), said["stages"].split(", ")
+        stages = [self.old_words.get(word, word) for word in stages]
         return Snapshot(
             name,
             said.get("mesh", ""),
@@ -297,7 +303,8 @@ class _Reader:
 
     def cell(self, line: str, number: int, start: int, snapshot: Snapshot) -> Cell:
         word, _, text = line[start:].partition(" ")
-        stage = next((one for one in snapshot.stages if one == word), None)
+        named = self.old_words.get(word, word)
+        stage = next((one for one in snapshot.stages if one == named), None)
         if stage is None or not text:
             raise self.error(
                 f"expected a stage of this snapshot: {', '.join(snapshot.stages)}",

@@ -36,5 +36,5 @@ def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
                 less.append(Item(cells_of(texts), item.count))
         if less:
             items[key] = counted(less)
-    hardware = snapshot.hardware if "partitioned" in kept else ""
+    hardware = snapshot.hardware if "compiled" in kept else ""
     return replace(snapshot, stages=kept, hardware=hardware, items=items)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from sdyscope.analysis.memory import Group, memory
-from sdyscope.partitioned import Partitioned
-from sdyscope.program import Partitioner
+from sdyscope.analysis.memory.memory import Group, memory
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.values import Cell, Item, Key
 from sdyscope.staged import Staged
 
 __all__ = ["stored"]
 
 
-def stored(staged: Staged, made: Mapping[Partitioner, Partitioned]) -> Iterator[tuple[Key, Item]]:
+def stored(staged: Staged, made: Mapping[Partitioner, Compiled]) -> Iterator[tuple[Key, Item]]:
     """Bytes a device of arguments and results, as their shardings make them.
 
     Temporaries are left out: they are another number with each version of XLA.
@@ -33,9 +33,9 @@ def stored(staged: Staged, made: Mapping[Partitioner, Partitioned]) -> Iterator[
             texts.setdefault(key, {})[partitioner] = _words(group)
     for key, by_partitioner in texts.items():
         if len(by_partitioner) == len(made) and len(set(by_partitioner.values())) == 1:
-            yield key, Item((Cell("partitioned", next(iter(by_partitioner.values()))),))
+            yield key, Item((Cell("compiled", next(iter(by_partitioner.values()))),))
         else:
-            cells = tuple(Cell("partitioned", text, one) for one, text in by_partitioner.items())
+            cells = tuple(Cell("compiled", text, one) for one, text in by_partitioner.items())
             yield key, Item(cells)
 
 

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.annotations import Annotation
-from sdyscope.convert import to_placement, unspecified_dims
 from sdyscope.errors import ConversionError, TargetError
-from sdyscope.hardware import Hardware
-from sdyscope.mesh import Mesh
-from sdyscope.program import Partitioner, RequestedTensor
-from sdyscope.sharding import TensorSharding
+from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.tensors import Tensor
+from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.cells import cells_of
 from sdyscope.snapshots.communicated import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
@@ -20,7 +18,9 @@ from sdyscope.snapshots.stored import stored
 from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.words import NOTHING, REPLICATED, mesh_words, placement_words
 from sdyscope.staged import Staged
-from sdyscope.tensors import Tensor
+from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["DEFAULT", "take"]
 
@@ -44,9 +44,9 @@ def take(
 
     Args:
         staged: the program.
-        stages: which stages to look at; by default all but ``partitioned``, for which the program
+        stages: which stages to look at; by default all but ``compiled``, for which the program
             is compiled. What was requested is not known of a module read from a file.
-        on: what to compile for, as ``Inspection.partitioned`` takes it.
+        on: what to compile for, as ``Inspection.compiled`` takes it.
         name: what to call it; by default the program's name.
 
     Raises:
@@ -72,8 +72,8 @@ def take(
     if "propagated" in chosen:
         found += values_inside([taken.decided(one) for one in partitioners], taken.is_row)
     hardware = ""
-    if "partitioned" in chosen:
-        made = {one: staged.partitioned(one, on) for one in partitioners}
+    if "compiled" in chosen:
+        made = {one: staged.compiled(one, on) for one in partitioners}
         hardware = str(next(iter(made.values())).hardware)
         found += communicated(made, taken.meshes)
         found += stored(staged, made)
@@ -138,7 +138,7 @@ class _Taken:
         """What a stage says of a tensor; None where it says nothing of such tensors."""
         if stage == "requested":
             return _requested(tensor.requested)
-        if stage == "partitioned":
+        if stage == "compiled":
             return None
         if there is None:
             return _ABSENT

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from sdyscope.snapshots.compare import compare
-from sdyscope.snapshots.read import Block, Section, read_sections
+from sdyscope.snapshots.read import OLD_WORDS, Block, Section, read_sections
 from sdyscope.snapshots.values import Item, Key, Snapshot
 from sdyscope.snapshots.write import MARK, blocks, head, version_of
 
 __all__ = ["update"]
+
+#: A stage as older versions call it, in the head of a program or before what is said of it.
+_RENAMED = re.compile(rf"^( +(?:×\d+ +|stages (?:\w+, )*)?)({'|'.join(OLD_WORDS)})\b", re.MULTILINE)
 
 
 def update(
@@ -57,6 +61,7 @@ def update(
     made_first = first.rstrip("\r")
     if int(made_first.removeprefix(MARK)) < needed:
         made_first = f"{MARK} {needed}"
+        parts = [_RENAMED.sub(lambda found: found[1] + OLD_WORDS[found[2]], part) for part in parts]
     return newline.join([made_first + newline, *parts])
 
 

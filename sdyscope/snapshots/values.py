@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Final, Literal, TypeAlias, get_args
 
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 
 __all__ = ["KINDS", "STAGES", "Cell", "Item", "Key", "Kind", "Snapshot", "Stage", "natural"]
 
-Stage: TypeAlias = Literal["requested", "lowered", "propagated", "partitioned"]
+Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled"]
 
 STAGES: Final[tuple[Stage, ...]] = get_args(Stage)
 
@@ -82,7 +82,7 @@ class Cell:
     Attributes:
         stage: which.
         text: a PartitionSpec, ``replicated``, ``nothing`` where nothing is written, or ``=`` for
-            what the stage before says; of ``partitioned`` how much is sent.
+            what the stage before says; of ``compiled`` how much is sent.
         partitioner: under which; empty where all say the same.
     """
 
@@ -113,7 +113,7 @@ class Snapshot:
         mesh: its meshes, ``data=4, model=2``; empty without any.
         partitioners: under which.
         stages: which stages were looked at.
-        hardware: what ``partitioned`` was compiled for; empty where it was not.
+        hardware: what ``compiled`` was compiled for; empty where it was not.
         items: all there is, by key; sorted, several under a key where they differ.
     """
 

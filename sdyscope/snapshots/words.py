@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from sdyscope.convert import in_words, to_named_sharding, to_tensor_sharding
 from sdyscope.errors import ConversionError
-from sdyscope.mesh import IotaTile, Mesh
-from sdyscope.placement import Placement, Written
+from sdyscope.values.convert import to_named_sharding, to_tensor_sharding
+from sdyscope.values.mesh import IotaTile, Mesh
+from sdyscope.values.placement import Placement, Written
+from sdyscope.words.sharding import placement_text
 
 __all__ = ["MANUAL", "NOTHING", "REPLICATED", "mesh_words", "placement_words"]
 
@@ -39,7 +40,7 @@ def _words(written: Written, rank: int, mesh: Mesh | None, open_dims: tuple[int,
         shardy = to_tensor_sharding(replace(place, manual=()), rank, mesh, open_dims=open_dims)
     except ConversionError:
         left = f"; dims {', '.join(map(str, open_dims))} open" if open_dims else ""
-        return in_words(place, mesh) + left
+        return placement_text(place, mesh) + left
     try:
         return str(to_named_sharding(shardy, rank, mesh).spec)
     except ConversionError:

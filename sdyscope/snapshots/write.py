@@ -7,16 +7,17 @@ from typing import Final
 
 from sdyscope.graph.collection import no_collection
 from sdyscope.snapshots.folding import Range, Template, fold
-from sdyscope.snapshots.values import Cell, Item, Key, Kind, Snapshot
+from sdyscope.snapshots.values import Cell, Item, Key, Kind, Snapshot, Stage
 
 __all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_text"]
 __all__ += ["version_of", "write"]
 
 #: The latest version of the format. A file is written in the first that can say what is in it.
-VERSION: Final = 2
+VERSION: Final = 3
 
-#: Kinds of blocks that came later than the first version.
+#: Kinds of blocks and stages that came later than the first version.
 _SINCE: Mapping[Kind, int] = {"memory": 2}
+_STAGE_SINCE: Mapping[Stage, int] = {"compiled": 3}
 
 #: What every file begins with; the version follows.
 MARK: Final = "sdyscope snapshot"
@@ -39,7 +40,12 @@ def write(snapshots: Iterable[Snapshot]) -> str:
 
 def version_of(snapshots: Iterable[Snapshot]) -> int:
     """The first version of the format that can say what is in some snapshots."""
-    return max((_SINCE.get(key.kind, 1) for one in snapshots for key in one.items), default=1)
+    listed = list(snapshots)
+    return max(
+        [_SINCE.get(key.kind, 1) for one in listed for key in one.items]
+        + [_STAGE_SINCE.get(stage, 1) for one in listed for stage in one.stages],
+        default=1,
+    )
 
 
 def head(snapshot: Snapshot) -> str:

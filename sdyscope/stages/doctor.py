@@ -14,14 +14,12 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import Any, Literal, TypeAlias
 
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import LARGEST_CPU
 
 Area: TypeAlias = Literal["versions", "partitioners", "bindings", "devices", "optional"]
 
 State: TypeAlias = Literal["ok", "warning", "missing"]
-
-#: XLA runs a program on at most so many virtual CPU devices (seen with JAX 0.7.2 to 0.12).
-MOST_CPU_DEVICES = 2048
 
 #: Distribution, what it is needed for, and how it is installed.
 _OPTIONAL = (
@@ -130,8 +128,8 @@ def _lower_one_line(partitioner: Partitioner) -> str:
     import jax
     import numpy as np
 
-    from sdyscope.mesh import Mesh, MeshAxis
     from sdyscope.stages import compat
+    from sdyscope.values.mesh import Mesh, MeshAxis
 
     mesh = compat.abstract_mesh(Mesh((MeshAxis("data", 2),)))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data"))
@@ -195,7 +193,7 @@ def _devices() -> Iterator[Capability]:
             "Other devices are not looked for while it is set.",
         )
     yield Capability(
-        "devices", "virtual CPU devices", "ok", False, f"up to {MOST_CPU_DEVICES:,} in one process"
+        "devices", "virtual CPU devices", "ok", False, f"up to {LARGEST_CPU:,} in one process"
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from lark import Token, Transformer
 
 from sdyscope.errors import ConversionError
-from sdyscope.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, MeshAxis, SubAxisInfo
 
 #: How errors call the terminals of ``hlo_mesh.lark``.
 TERMINAL_NAMES = {

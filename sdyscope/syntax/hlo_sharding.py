@@ -16,11 +16,11 @@ from typing import Any
 from lark import Token
 
 from sdyscope.errors import ConversionError
-from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.sharding import DimSharding, ReductionKind
 from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, items, named_axes
 from sdyscope.syntax._parser import Language
-from sdyscope.tiling import (
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import DimSharding, ReductionKind
+from sdyscope.values.tiling import (
     AnyHloSharding,
     HloSharding,
     HloShardingType,

@@ -15,8 +15,8 @@ from typing import Any
 from lark import Token, Transformer
 
 from sdyscope.errors import ConversionError
-from sdyscope.sharding import UNCONSTRAINED, PartitionSpec, SpecEntry, Unconstrained
 from sdyscope.syntax._parser import Language
+from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, SpecEntry, Unconstrained
 
 #: How many texts are remembered.
 REMEMBERED = 1 << 14

@@ -9,15 +9,15 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Any
 
-from sdyscope.mesh import AxisRef, IotaTile, Mesh
-from sdyscope.replica_groups import (
+from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, items, named_axes
+from sdyscope.syntax._parser import Language
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
+from sdyscope.values.replica_groups import (
     CollectiveDeviceList,
     IotaReplicaGroupList,
     MeshAxesReplicaGroupList,
     ReplicaGroups,
 )
-from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, items, named_axes
-from sdyscope.syntax._parser import Language
 
 #: How many texts are remembered.
 REMEMBERED = 1 << 14

@@ -11,13 +11,13 @@ from typing import Any
 
 from lark import Token, Transformer
 
-from sdyscope.custom_partitioning_rule import (
+from sdyscope.syntax._parser import Language
+from sdyscope.values.custom_partitioning_rule import (
     BATCHING,
     ArrayMapping,
     CompoundFactor,
     SdyShardingRule,
 )
-from sdyscope.syntax._parser import Language
 
 #: How many texts are remembered.
 REMEMBERED = 1 << 10

@@ -18,10 +18,16 @@ from typing import Any
 
 from lark import Token, Transformer
 
-from sdyscope.collectives import AllToAllParam, AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.errors import ConversionError
-from sdyscope.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
-from sdyscope.propagation import (
+from sdyscope.syntax._parser import Language
+from sdyscope.values.explicit_collectives import (
+    AllToAllParam,
+    AllToAllParamList,
+    AxisRefList,
+    ListOfAxisRefLists,
+)
+from sdyscope.values.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
+from sdyscope.values.propagation_edges import (
     AxisToPropagationDetails,
     EdgeValueRef,
     OriginSharding,
@@ -30,21 +36,20 @@ from sdyscope.propagation import (
     ShardingOrigins,
     ShardingOriginsPerValue,
 )
-from sdyscope.sharding import (
+from sdyscope.values.sharding import (
     DimSharding,
     ManualAxes,
     MeshOp,
     TensorSharding,
     TensorShardingPerValue,
 )
-from sdyscope.sharding_rule import (
+from sdyscope.values.sharding_rule import (
     DimMapping,
     OpShardingRule,
     TensorMapping,
     factor_index,
     factor_symbol,
 )
-from sdyscope.syntax._parser import Language
 
 #: How many texts of each kind are remembered.
 REMEMBERED = 1 << 14

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from sdyscope.analysis.collective_bytes import KINDS
+from sdyscope.analysis.collectives.bytes import KINDS
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.rates import parse_size
 from sdyscope.inspection import Inspection
-from sdyscope.program import Partitioner
-from sdyscope.rates import parse_size
+from sdyscope.terminal.table import size
 from sdyscope.views.comms_origins import because, origin_document
-from sdyscope.views.shardings import source_text
-from sdyscope.views.table import size
+from sdyscope.words.places import source_text
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.collective_totals import Collective, Collectives
-    from sdyscope.analysis.memory import Held, Memory
-    from sdyscope.hardware import Hardware
+    from sdyscope.analysis.collectives.totals import Collective, Collectives
+    from sdyscope.analysis.memory.memory import Held, Memory
+    from sdyscope.hardware.names import Hardware
 
 __all__ = ["assert_max_bytes", "assert_no_collectives"]
 
@@ -208,7 +208,7 @@ def _held(memory: Memory, limits: dict[str, int]) -> Iterator[str]:
             yield _over(word, found, limits[word], what)
             yield from _largest(by_kind[kind], count)
     if "temporaries" in limits:
-        said = memory.partitioned.memory
+        said = memory.compiled.memory
         if said is None:
             raise TargetError("The compiler for this hardware does not say what temporaries take.")
         if said.temporaries > limits["temporaries"]:

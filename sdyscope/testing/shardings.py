@@ -6,22 +6,22 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, overload
 
-from sdyscope.analysis.explain import Explanation
-from sdyscope.analysis.values import NamedValue, resolve_value
+from sdyscope.analysis.naming.resolve import NamedValue, resolve_value
+from sdyscope.analysis.propagation.explain import Explanation
 from sdyscope.annotations import Annotation
-from sdyscope.convert import to_placement, unspecified_dims
 from sdyscope.errors import ConversionError, TargetError
+from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import Mesh
-from sdyscope.placement import Placement
-from sdyscope.program import Partitioner, RequestedTensor
-from sdyscope.sharding import NamedSharding, PartitionSpec
 from sdyscope.snapshots.inside import Decided
 from sdyscope.snapshots.words import MANUAL, placement_words
-from sdyscope.source import SourceLocation
 from sdyscope.syntax.partition_spec import parse_partition_spec
-from sdyscope.tensors import Tensor
-from sdyscope.views.shardings import shortened, shown_name, source_text
+from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import NamedSharding, PartitionSpec
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.places import shortened, shown_name, source_text
 
 __all__ = ["At", "assert_sharding"]
 
@@ -96,7 +96,7 @@ def assert_sharding(
 
 
 def _of_array(array: Any, expected: Any, mesh: Any) -> str:
-    from sdyscope.stages.arrays import difference, is_array
+    from sdyscope.stages.executed.arrays import difference, is_array
 
     if not is_array(array):
         raise TargetError(
@@ -173,7 +173,7 @@ def _wanted(expected: Any, rank: int, mesh: Mesh | None) -> NamedSharding:
     elif isinstance(expected, PartitionSpec):
         spec = expected
     else:
-        from sdyscope.stages.arrays import as_spec
+        from sdyscope.stages.executed.arrays import as_spec
 
         spec = as_spec(expected, rank)
     if len(spec.entries) > rank:
@@ -228,13 +228,10 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
         if not rank and len(every) > 1:
             continue  # Of a scope the arrays are meant.
         place, sharding = value.placement, value.sharding
-        written = None if named.result is None else found.returned(named.result)
-        if written is not None:
-            place, sharding = to_placement(written, rank, mesh), written
         if place is None and sharding is None:
             place = Placement(mesh.size if mesh is not None else 1, ((),) * rank)
         text = str(sharding) if place is None else placement_words(place, rank, mesh)
-        if named.result is None and decided.value(named.id) == MANUAL:
+        if named.kind != "result" and decided.value(named.id) == MANUAL:
             place, text = None, MANUAL  # What a device has of it, the body of a shard_map decides.
         yield _Found(named.name, named.type, rank, place, text, (), named.source, named)
     if every and gone == len(every):

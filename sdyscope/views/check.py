@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.analysis.check import Check as Checked
-from sdyscope.findings import Finding, Severity
+from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
-from sdyscope.program import Partitioner
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.shardings import SourceDocument, shown_name, source_document, source_text
-from sdyscope.views.table import Tone
-from sdyscope.words import counted
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Tone
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import counted
+from sdyscope.words.places import shown_name, source_text
 
 _TONES: Mapping[Severity, Tone] = {"error": "bad", "warning": "warning", "note": "muted"}
 _ORDER: tuple[Severity, ...] = ("error", "warning", "note")
@@ -43,7 +44,7 @@ class FindingDocument:
     message: str
     tensor: str
     kind: str
-    source: SourceDocument | None
+    source: SourceLocation | None
     partitioner: Partitioner | None
     expected: str
     found: str
@@ -97,7 +98,7 @@ def finding_document(finding: Finding) -> FindingDocument:
         finding.message,
         finding.tensor,
         finding.kind,
-        source_document(finding.source),
+        finding.source,
         finding.partitioner,
         finding.expected,
         finding.found,

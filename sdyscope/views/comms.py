@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis import collectives as counting
-from sdyscope.analysis.rematerializations import Rematerialization
+from sdyscope.analysis.collectives import read as counting
+from sdyscope.analysis.collectives.rematerializations import Rematerialization
 from sdyscope.errors import CompilerError
-from sdyscope.hardware import Hardware
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import Mesh
-from sdyscope.program import Partitioner
+from sdyscope.values.mesh import Mesh
 from sdyscope.views.comms_origins import (
     origin_annotation_document,
     origin_document,
@@ -30,9 +30,8 @@ from sdyscope.views.comms_parts import (
     TallyDocument,
     UnreadLine,
 )
-from sdyscope.views.meshes import MeshDocument, axes_document, mesh_document
-from sdyscope.views.shardings import source_document
-from sdyscope.views.show import Failure
+from sdyscope.views.failure import Failure
+from sdyscope.words.mesh import MeshDocument, axes_document, mesh_document
 
 __all__ = ["Comms", "CommsProgram", "document", "of_programs", "predicted", "program"]
 
@@ -126,7 +125,7 @@ def document(inspection: Inspection, on: Hardware | None = None) -> Comms:
     inspection.compile_together(on)
     for partitioner in inspection.lowered:
         try:
-            compiled = inspection.partitioned(partitioner, on)
+            compiled = inspection.compiled(partitioner, on)
         except CompilerError as error:
             refused[partitioner] = error
             continue
@@ -182,7 +181,7 @@ def program(
     remade: Sequence[Rematerialization] = (),
     notes: Sequence[str] = (),
 ) -> CommsProgram:
-    """The document of the collectives of one partitioned program."""
+    """The document of the collectives of one compiled program."""
     mesh = found.mesh
     ordered = sorted(found.collectives, key=lambda one: -one.sent)
     return CommsProgram(
@@ -250,7 +249,7 @@ def _part(part: counting.Part) -> PartDocument:
         scope=part.scope,
         primitive=part.primitive,
         phase=part.phase,
-        source=source_document(part.source),
+        source=part.source,
         origin=origin_document(part.origin),
     )
 
@@ -263,7 +262,7 @@ def _rematerialization(one: Rematerialization) -> RematerializationDocument:
         after=one.after,
         scope=one.scope,
         primitive=one.primitive,
-        source=source_document(one.source),
+        source=one.source,
         message=one.message,
         cut=one.is_cut,
     )

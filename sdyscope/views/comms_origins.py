@@ -5,20 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sdyscope.analysis.collective_origins import (
+from sdyscope.analysis.collectives.origin_values import (
     CollectiveOrigin,
     OriginAnnotation,
     OriginKind,
     OriginRole,
 )
 from sdyscope.annotations import AnnotationKind
-from sdyscope.views.shardings import (
-    SourceDocument,
-    shortened,
-    shown_name,
-    source_document,
-    source_text,
-)
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.places import shortened, shown_name, source_text
 
 __all__ = [
     "NOT_FOUND",
@@ -62,7 +57,7 @@ class OriginAnnotationDocument:
     spec: str
     axes: tuple[str, ...]
     role: OriginRole
-    source: SourceDocument | None
+    source: SourceLocation | None
     recorded: bool
 
 
@@ -83,7 +78,7 @@ class OriginDocument:
       source: that op's line; null where the module has none.
       annotations: where the axes come from.
       words: all of it in a sentence.
-      followed: whether the op was found along the value in the partitioned program, since XLA names
+      followed: whether the op was found along the value in the compiled program, since XLA names
         the collective after what makes the value, or not at all.
     """
 
@@ -94,7 +89,7 @@ class OriginDocument:
     after: str
     op: str
     scope: str
-    source: SourceDocument | None
+    source: SourceLocation | None
     annotations: tuple[OriginAnnotationDocument, ...]
     words: str
     followed: bool
@@ -112,7 +107,7 @@ def origin_document(origin: CollectiveOrigin | None) -> OriginDocument | None:
         after=origin.after,
         op=origin.op,
         scope=origin.scope,
-        source=source_document(origin.source),
+        source=origin.source,
         annotations=tuple(map(origin_annotation_document, origin.annotations)),
         words=origin.words,
         followed=origin.followed,
@@ -127,7 +122,7 @@ def origin_annotation_document(one: OriginAnnotation) -> OriginAnnotationDocumen
         one.spec,
         tuple(axis.name if axis.sub_axis_info is None else str(axis) for axis in one.axes),
         one.role,
-        source_document(one.source),
+        one.source,
         one.recorded,
     )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdyscope.analysis.collective_bytes import CollectiveKind
-from sdyscope.analysis.scopes import Phase
+from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.values.source import SourceLocation
 from sdyscope.views.comms_origins import OriginAnnotationDocument, OriginDocument
-from sdyscope.views.meshes import AxisDocument
-from sdyscope.views.shardings import SourceDocument
+from sdyscope.words.mesh import AxisDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +133,7 @@ class PartDocument:
     scope: str
     primitive: str
     phase: Phase
-    source: SourceDocument | None
+    source: SourceLocation | None
     origin: OriginDocument | None
 
 
@@ -196,7 +196,7 @@ class RematerializationDocument:
     after: str
     scope: str
     primitive: str
-    source: SourceDocument | None
+    source: SourceLocation | None
     message: str
     cut: bool
 

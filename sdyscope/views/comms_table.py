@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
+from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
 from sdyscope.views.comms import Comms, CommsProgram
 from sdyscope.views.comms_origins import NOT_FOUND, annotation_text, because
 from sdyscope.views.comms_parts import CollectiveDocument, PartDocument, TallyDocument
-from sdyscope.views.meshes import AxisDocument, over_text
-from sdyscope.views.shardings import NONE, source_text
-from sdyscope.views.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
-from sdyscope.words import counted
+from sdyscope.views.shardings import NONE
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import AxisDocument, over_text
+from sdyscope.words.places import source_text
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12

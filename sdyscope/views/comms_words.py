@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import size
 from sdyscope.views.comms import Comms, CommsProgram
 from sdyscope.views.comms_origins import OP_FOLLOWED
 from sdyscope.views.comms_parts import UnreadLine
 from sdyscope.views.comms_table import LISTED, distinct, groups
-from sdyscope.views.meshes import mesh_words
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.shardings import source_text
-from sdyscope.views.table import size
-from sdyscope.words import counted
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_words
+from sdyscope.words.places import source_text
 
 #: How many lines that could not be read are quoted.
 _QUOTED = 5

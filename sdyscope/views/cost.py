@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis import cost as costing
-from sdyscope.analysis.cost_links import Level
+from sdyscope.analysis.cost import cost as costing
+from sdyscope.analysis.cost.links import Level
 from sdyscope.errors import CompilerError
-from sdyscope.hardware import Hardware
-from sdyscope.hardware_specs import Chip
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.specs import Chip
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import Mesh
-from sdyscope.program import Partitioner
+from sdyscope.values.mesh import Mesh
 from sdyscope.views.cost_parts import (
     AxesTime,
     CollectiveTime,
@@ -29,11 +29,8 @@ from sdyscope.views.cost_parts import (
     SpanDocument,
     TimeDocument,
 )
-from sdyscope.views.meshes import MeshDocument, axes_document, mesh_document
-from sdyscope.views.shardings import (
-    source_document,
-)
-from sdyscope.views.show import Failure, failures
+from sdyscope.views.failure import Failure, failures
+from sdyscope.words.mesh import MeshDocument, axes_document, mesh_document
 
 __all__ = ["ESTIMATE", "Cost", "CostProgram", "document"]
 
@@ -152,7 +149,7 @@ def document(
 
 
 def _program(found: costing.Cost) -> CostProgram:
-    made, mesh = found.partitioned, found.mesh
+    made, mesh = found.compiled, found.mesh
     arithmetic, memory = found.arithmetic, found.memory
     roofs = tuple(_roof(roof, found) for roof in found.roofs)
     ordered = sorted(found.collectives, key=lambda one: -(one.seconds or 0.0))
@@ -252,5 +249,5 @@ def _collective(one: costing.CollectiveCost, mesh: Mesh | None) -> CollectiveTim
         each=one.each,
         seconds=one.seconds,
         scope=largest.scope,
-        source=source_document(largest.source),
+        source=largest.source,
     )

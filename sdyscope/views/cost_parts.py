@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from sdyscope.analysis.collective_bytes import CollectiveKind
-from sdyscope.analysis.cost_links import LevelName
-from sdyscope.analysis.cost_roofline import Resource
-from sdyscope.analysis.scopes import Phase
-from sdyscope.views.meshes import AxisDocument
-from sdyscope.views.shardings import SourceDocument
+from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.analysis.cost.links import LevelName
+from sdyscope.analysis.cost.roofline import Resource
+from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.mesh import AxisDocument
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +173,7 @@ class CollectiveTime:
     each: float | None
     seconds: float | None
     scope: str
-    source: SourceDocument | None
+    source: SourceLocation | None
 
 
 @dataclass(frozen=True, slots=True)

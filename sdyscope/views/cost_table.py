@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sdyscope.program import Partitioner
-from sdyscope.rates import bandwidth_text, time_text
-from sdyscope.views.alike import alike
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.rates import bandwidth_text, time_text
+from sdyscope.terminal.alike import alike
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Row, Table, number, size
 from sdyscope.views.cost import Cost, CostProgram
 from sdyscope.views.cost_parts import LevelDocument, RoofDocument, TimeDocument
-from sdyscope.views.meshes import mesh_words, over_text
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.table import Cell, Column, Row, Table, number, size
-from sdyscope.words import counted, listed
+from sdyscope.words.counts import counted, listed
+from sdyscope.words.mesh import mesh_words, over_text
 
 __all__ = ["failed", "footer", "heading", "kinds", "roofs", "scopes", "told"]
 

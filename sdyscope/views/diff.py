@@ -6,25 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.diff import Change, Side
-from sdyscope.analysis.diff import Diff as Differences
-from sdyscope.analysis.diff import Difference as TensorDiff
-from sdyscope.analysis.diff import OpDifference as OpDiff
+from sdyscope.analysis.diff.lowered import Change, Side
+from sdyscope.analysis.diff.lowered import Diff as Differences
+from sdyscope.analysis.diff.lowered import Difference as TensorDiff
+from sdyscope.analysis.diff.lowered import OpDifference as OpDiff
 from sdyscope.annotations import Annotation
-from sdyscope.mesh import Mesh
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import SourceLocation
 from sdyscope.views import snapshot_text
-from sdyscope.views.partitioned_diff import PartitionedDiff
+from sdyscope.views.compiled_diff import CompiledDiff
 from sdyscope.views.propagated_diff import PropagatedDiff
-from sdyscope.views.shardings import (
-    ShardingDocument,
-    SourceDocument,
-    mesh_of,
-    source_document,
-    written_document,
-)
+from sdyscope.views.shardings import ShardingDocument, mesh_of, written_document
 from sdyscope.views.snapshot import ComparisonDocument
 
-Stage: TypeAlias = Literal["lowered", "propagated", "partitioned", "snapshot"]
+Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
 """At which a comparison is made; ``snapshot``: at all that two snapshot files have."""
 
 
@@ -41,7 +36,7 @@ class TensorSide:
 
     shape: tuple[int, ...] | None
     dtype: str
-    source: SourceDocument | None
+    source: SourceLocation | None
     sharding: ShardingDocument
 
 
@@ -114,7 +109,7 @@ class ProgramDiff:
     notes: tuple[str, ...]
 
 
-Compared: TypeAlias = ProgramDiff | PropagatedDiff | PartitionedDiff
+Compared: TypeAlias = ProgramDiff | PropagatedDiff | CompiledDiff
 """One comparison, at one of the stages."""
 
 
@@ -129,7 +124,7 @@ class Diff:
       programs: one comparison, or one for each program that two directories both have; none where
         they were compared at a later stage.
       propagated: the same for the values after propagation.
-      partitioned: the same for what one device runs, sends and holds.
+      compiled: the same for what one device runs, sends and holds.
       snapshots: comparisons of two snapshot files, at every stage that both have.
       only_a: programs that only the first directory has.
       only_b: programs that only the second directory has.
@@ -137,12 +132,12 @@ class Diff:
       notes: sentences on programs that were left out.
     """
 
-    schema: Literal["sdyscope.diff/1"] = "sdyscope.diff/1"
+    schema: Literal["sdyscope.diff/2"] = "sdyscope.diff/2"
     at: Stage = "lowered"
     same: bool
     programs: tuple[ProgramDiff, ...] = ()
     propagated: tuple[PropagatedDiff, ...] = ()
-    partitioned: tuple[PartitionedDiff, ...] = ()
+    compiled: tuple[CompiledDiff, ...] = ()
     snapshots: tuple[ComparisonDocument, ...] = ()
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
@@ -191,7 +186,7 @@ def document(
     notes: Sequence[str] = (),
     *,
     propagated: Sequence[PropagatedDiff] = (),
-    partitioned: Sequence[PartitionedDiff] = (),
+    compiled: Sequence[CompiledDiff] = (),
     snapshots: Sequence[ComparisonDocument] = (),
     at: Stage | None = None,
 ) -> Diff:
@@ -204,19 +199,19 @@ def document(
       unread: sentences on files that could not be read.
       notes: sentences on programs that were left out.
       propagated: comparisons after propagation.
-      partitioned: comparisons of what was compiled.
+      compiled: comparisons of what was compiled.
       snapshots: comparisons of snapshot files.
       at: the stage; by default that of the comparisons.
     """
-    every: list[Compared] = [*programs, *propagated, *partitioned]
+    every: list[Compared] = [*programs, *propagated, *compiled]
     return Diff(
-        at=at or ("propagated" if propagated else "partitioned" if partitioned else "lowered"),
+        at=at or ("propagated" if propagated else "compiled" if compiled else "lowered"),
         same=all(one.same for one in every)
         and all(map(snapshot_text.is_same, snapshots))
         and not (only_a or only_b or unread),
         programs=tuple(programs),
         propagated=tuple(propagated),
-        partitioned=tuple(partitioned),
+        compiled=tuple(compiled),
         snapshots=tuple(snapshots),
         only_a=tuple(only_a),
         only_b=tuple(only_b),
@@ -242,7 +237,7 @@ def _side(annotation: Annotation | None, side: Side, mesh: Mesh | None) -> Tenso
     return TensorSide(
         annotation.shape,
         annotation.dtype,
-        source_document(annotation.source),
+        annotation.source,
         written_document(annotation, mesh_of(annotation, side.graph, mesh)),
     )
 

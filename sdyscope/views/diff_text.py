@@ -6,7 +6,15 @@ import re
 from collections.abc import Iterator
 
 from sdyscope.inspection import PARTITIONERS
-from sdyscope.views import partitioned_diff_text, propagated_diff_text, snapshot_text
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, shape
+from sdyscope.views import (
+    compiled_diff_text as compiled_diff_text,
+)
+from sdyscope.views import (
+    propagated_diff_text,
+    snapshot_text,
+)
 from sdyscope.views.diff import (
     Compared,
     Diff,
@@ -15,10 +23,9 @@ from sdyscope.views.diff import (
     TensorDifference,
     TensorSide,
 )
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.shardings import ShardingDocument, shown_name, source_text
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, shape
-from sdyscope.words import counted, listed
+from sdyscope.views.shardings import ShardingDocument
+from sdyscope.words.counts import counted, listed
+from sdyscope.words.places import shown_name, source_text
 
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20
@@ -26,14 +33,14 @@ LISTED_OPS = 20
 
 def summary(diff: Diff) -> Iterator[Paragraph]:
     """The total, first of all."""
-    every: tuple[Compared, ...] = (*diff.programs, *diff.propagated, *diff.partitioned)
+    every: tuple[Compared, ...] = (*diff.programs, *diff.propagated, *diff.compiled)
     yield from snapshot_text.comparisons(diff.snapshots, snapshot_text.OF_TWO)
     if diff.snapshots:
         pass  # Each is told in whole.
     elif len(every) == 1 and not (diff.only_a or diff.only_b):
         yield from map(_total, diff.programs)
         yield from map(propagated_diff_text.total, diff.propagated)
-        yield from map(partitioned_diff_text.total, diff.partitioned)
+        yield from map(compiled_diff_text.total, diff.compiled)
     else:
         differ = sum(not one.same for one in every)
         text = f"{counted(len(every), 'program')} in both"
@@ -67,14 +74,14 @@ def _total(one: ProgramDiff) -> Paragraph:
 
 def details(diff: Diff, *, everything: bool = False) -> Iterator[Paragraph | Table]:
     """What differs, program by program, with an empty line between the parts."""
-    count = len(diff.programs) + len(diff.propagated) + len(diff.partitioned)
+    count = len(diff.programs) + len(diff.propagated) + len(diff.compiled)
     several = count > 1 or bool(diff.only_a or diff.only_b)
-    for made in diff.partitioned:
+    for made in diff.compiled:
         if several and not made.same:
             yield Paragraph("")
-            yield partitioned_diff_text.total(made)
+            yield compiled_diff_text.total(made)
         if not (several and made.same):
-            yield from partitioned_diff_text.details(made, everything=everything)
+            yield from compiled_diff_text.details(made, everything=everything)
     for found in diff.propagated:
         if several and not found.same:
             yield Paragraph("")

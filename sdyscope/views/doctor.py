@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.stages.doctor import Capability, State
-from sdyscope.views.table import Cell, Column, Table, Tone
+from sdyscope.terminal.table import Cell, Column, Table, Tone
 
 _TONES: dict[State, Tone] = {"ok": "good", "warning": "warning", "missing": "bad"}
 

@@ -7,34 +7,28 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.chain import Beginning, Chain, Direction
-from sdyscope.analysis.explain import Explanation
-from sdyscope.analysis.obstacles import Absence, Reason
-from sdyscope.analysis.value_pairs import value_pairs
-from sdyscope.analysis.values import resolve_value
+from sdyscope.analysis.naming.pairs import value_pairs
+from sdyscope.analysis.naming.resolve import resolve_value
+from sdyscope.analysis.propagation.chain import Beginning, Chain, Direction
+from sdyscope.analysis.propagation.explain import Explanation
+from sdyscope.analysis.propagation.obstacles import Absence, Reason
 from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Partitioner
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
-from sdyscope.program import Partitioner
-from sdyscope.views.meshes import MeshDocument, mesh_documents
-from sdyscope.views.propagate_rows import Side, returned
+from sdyscope.values.source import SourceLocation
+from sdyscope.views.failure import Failure, failures
+from sdyscope.views.propagate_rows import Side
 from sdyscope.views.propagated import (
     PropagatedDocument,
     PropagationDocument,
-    axis_text,
     describer,
-    file_text,
-    op_text,
     propagation_document,
-    scope_of,
     static_shape,
 )
-from sdyscope.views.shardings import (
-    SourceDocument,
-    byte_count,
-    source_document,
-)
-from sdyscope.views.show import Failure, failures
+from sdyscope.views.shardings import byte_count
+from sdyscope.words.mesh import MeshDocument, axis_text, mesh_documents
+from sdyscope.words.places import file_text, op_text, scope_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +43,7 @@ class Place:
 
     op: str
     name: str
-    source: SourceDocument | None
+    source: SourceLocation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +65,7 @@ class Annotated:
     words: str
     dimension: int | None
     priority: int | None
-    source: SourceDocument | None
+    source: SourceLocation | None
     origin: str
 
 
@@ -163,7 +157,7 @@ class ExplainedValue:
     shape: tuple[int, ...] | None
     dtype: str
     bytes: int | None
-    source: SourceDocument | None
+    source: SourceLocation | None
     propagated: dict[Partitioner, PropagatedDocument]
     before: dict[Partitioner, PropagatedDocument]
     why: tuple[Why, ...]
@@ -248,7 +242,7 @@ def _side(inspection: Inspection, partitioner: Partitioner, conservative: bool) 
         partitioner, conservative=conservative and partitioner == "shardy"
     )
     graph = inspection.graph(partitioner)
-    return Side(found, graph, describer(inspection, found), returned(graph))
+    return Side(found, graph, describer(inspection, found))
 
 
 class _Values:
@@ -281,9 +275,8 @@ class _Values:
         type_ = op.types[result]
         scope, primitive = scope_of(op)
         name, kind = f"{scope}/{primitive or op_text(op.kind)}".lstrip("/"), op.kind
-        if op.is_argument or found.value.result is not None:
+        if op.is_argument or op.is_result:
             name = found.value.name
-            kind = "argument" if found.value.result is None else "result"
         elif not op.scope:
             name = op_text(op.kind)
         dims = static_shape(type_)
@@ -294,7 +287,7 @@ class _Values:
             dims,
             type_.dtype,
             byte_count(dims, type_.dtype),
-            source_document(op.source),
+            op.source,
             self.decided(found, self.sides),
             self.decided(found, self.earlier),
             tuple(map(self.why, found.chains)),
@@ -309,7 +302,7 @@ class _Values:
         for partitioner, side in sides.items():
             pairs = self.pairs.get(partitioner)
             value = found.value.id if pairs is None else pairs.get(found.value.id)
-            described = None if value is None else side.described(value, found.value.result)
+            described = None if value is None else side.described(value)
             if described is not None:
                 documents[partitioner] = described.document
         return documents
@@ -353,7 +346,7 @@ def place(op: Op) -> Place:
     """What an op is called."""
     scope, primitive = scope_of(op)
     name = f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
-    return Place(op.kind, name if op.scope else op_text(op.kind), source_document(op.source))
+    return Place(op.kind, name if op.scope else op_text(op.kind), op.source)
 
 
 def annotated(found: Beginning | None) -> Annotated | None:
@@ -366,7 +359,7 @@ def annotated(found: Beginning | None) -> Annotated | None:
         plain(found.words),
         found.dimension,
         found.priority,
-        source_document(found.source),
+        found.source,
         "" if found.origin is None else str(found.origin),
     )
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.chain import Direction
+from sdyscope.analysis.propagation.chain import Direction
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import shape
 from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Why, WhyNot
-from sdyscope.views.meshes import mesh_words
-from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.propagate_table import provenance
-from sdyscope.views.propagated import MANUAL, REPLICATED, PropagatedDocument, line_text
-from sdyscope.views.shardings import shown_name
-from sdyscope.views.table import shape
+from sdyscope.views.propagated import MANUAL, REPLICATED, PropagatedDocument
+from sdyscope.words.mesh import mesh_words
+from sdyscope.words.places import shown_name, source_text
 
 #: How many values are explained unless all are asked for.
 LISTED = 8
@@ -46,7 +46,7 @@ def details(found: Explain, *, everything: bool = False) -> Iterator[Paragraph]:
 
 def _value(value: ExplainedValue, everything: bool) -> Iterator[Paragraph]:
     type_ = value.dtype if value.shape is None else shape(value.shape, value.dtype)
-    place = line_text(value.source)
+    place = source_text(value.source)
     parts = [value.name, type_, f"({value.ssa})", f"at {place}" if place else ""]
     yield Paragraph(" ".join(part for part in parts if part), "heading", hang=2)
     for partitioner, one in value.propagated.items():
@@ -109,13 +109,13 @@ _WAYS: dict[Direction, str] = {
 def _annotation(one: Annotated) -> str:
     # The words say already what it is on.
     words = one.words.replace(one.name, shown_name(one.name, "op")) if one.name else one.words
-    line = line_text(one.source)
+    line = source_text(one.source)
     priority = f", priority {one.priority}" if one.priority is not None else ""
     return f"{words}{priority}" + (f" at {line}" if line else "")
 
 
 def _at(place: Place) -> str:
-    line = line_text(place.source)
+    line = source_text(place.source)
     return f"{place.name} at {line}" if line else place.name
 
 

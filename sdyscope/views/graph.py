@@ -7,8 +7,9 @@ from collections import Counter
 from typing import Literal, TypeAlias
 
 from sdyscope.graph import OpGraph
-from sdyscope.views import document, graph_graphml, graph_json, graph_model_explorer
-from sdyscope.words import counted
+from sdyscope.terminal import document
+from sdyscope.views import graph_graphml, graph_json, graph_model_explorer
+from sdyscope.words.counts import counted
 
 Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 
@@ -34,8 +35,10 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     """How large the graph is and how it was read, in a line."""
     kinds = Counter(op.kind for op in graph.operations())
     edges = sum(edge.kind in ("data", "capture") for _, _, edge in graph.nx.edges(data="edge"))
-    shardings = sum(sharding is not None for op in graph.ops for sharding in op.shardings)
-    shardings += sum(r.sharding is not None for f in graph.functions.values() for r in f.results)
+    written = [sharding for op in graph.ops for sharding in op.shardings]
+    for function in graph.functions.values():
+        written += [result.sharding for result in function.results if result.node is None]
+    shardings = sum(sharding is not None for sharding in written)
     parts = [
         f"{kinds.total():,} ops of {len(kinds)} kinds",
         f"{edges:,} uses of values",

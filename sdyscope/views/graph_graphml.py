@@ -35,6 +35,7 @@ _NODE_KEYS = {
     "region": "long",
     "block": "long",
     "argument": "long",
+    "result": "long",
     "scope": "string",
     "source": "string",
     "stack": "string",
@@ -124,7 +125,7 @@ def edge_values(edge: Edge) -> Scalars:
 
 
 def node_values(op: Op) -> Scalars:
-    """What the document says of an op or block argument."""
+    """What the document says of an op, block argument or result of main."""
     values: dict[str, str | int] = {
         "kind": op.kind,
         "name": op.name,
@@ -134,6 +135,7 @@ def node_values(op: Op) -> Scalars:
         "region": op.region,
         "block": op.block,
         "argument": op.argument,
+        "result": op.result,
         "scope": op.scope,
         "source": "" if op.source is None else frame_text(op.source),
         "stack": "; ".join(map(frame_text, op.location.frames)),

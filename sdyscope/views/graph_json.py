@@ -12,7 +12,7 @@ from typing import Literal
 
 from sdyscope.graph import Argument, OpGraph, Result
 from sdyscope.graph.model import EdgeKind
-from sdyscope.source import SourceLocation
+from sdyscope.values.source import SourceLocation
 from sdyscope.views.graph_values import attribute_texts, sharding_texts
 
 __all__ = ["Graph", "document"]
@@ -20,22 +20,23 @@ __all__ = ["Graph", "document"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """An op or block argument; the fields are those of `sdyscope.graph.Op`.
+    """An op, block argument or result of main; the fields are those of `sdyscope.graph.Op`.
 
     Attributes:
       id: its number in program order.
-      kind: name of the operation, or `argument`.
-      name: SSA name as printed, empty without results.
+      kind: name of the operation, or `argument` or `result`.
+      name: SSA name as printed, empty without results, and for a result of main.
       types: MLIR type of each result.
       shapes: size of each dimension (null: dynamic) of each result; null for what is no tensor.
       dtypes: MLIR element type of each result.
       shardings: sharding of each result, in Shardy's or HLO's syntax; null without one.
       function: symbol name of the function it is in.
-      parent: id of the op whose region it is in; null for the module.
+      parent: id of the op whose region it is in, of a result of main main's; null for the module.
       region: which region of the parent.
       block: which block of the region.
-      argument: which argument of the block; -1 for an operation.
-      scope: scope path.
+      argument: which argument of the block; -1 for anything else.
+      result: which result of main; -1 for anything else.
+      scope: scope path; of an argument or result of main its pytree path.
       stack: index in the document's `stacks` of the call stack that it comes from.
       attributes: attributes as texts, by name.
     """
@@ -52,6 +53,7 @@ class Node:
     region: int
     block: int
     argument: int
+    result: int
     scope: str
     stack: int
     attributes: dict[str, str]
@@ -98,8 +100,12 @@ class FunctionArgument:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionResult:
-    """A result of a function: its index, pytree path, type, sharding, attributes."""
+    """A result of a function: its index, pytree path, type, sharding, attributes.
 
+    Its node is null except in main.
+    """
+
+    node: int | None
     index: int
     name: str
     type: str
@@ -146,11 +152,11 @@ class Graph:
       directed: always true (NetworkX).
       multigraph: always true (NetworkX).
       graph: always empty (NetworkX).
-      nodes: ops and block arguments.
+      nodes: ops and block arguments in program order, then the results of main.
       edges: where values go.
     """
 
-    schema: Literal["sdyscope.graph/1"] = "sdyscope.graph/1"
+    schema: Literal["sdyscope.graph/2"] = "sdyscope.graph/2"
     module: str
     at: Literal["lowered", "propagated"]
     reader: Literal["bindings", "text"]
@@ -183,6 +189,7 @@ def document(graph: OpGraph) -> Graph:
             region=op.region,
             block=op.block,
             argument=op.argument,
+            result=op.result,
             scope=op.scope,
             stack=stacks.setdefault(op.location.frames, len(stacks)),
             attributes=attribute_texts(op.attributes),
@@ -249,6 +256,7 @@ def _argument(argument: Argument) -> FunctionArgument:
 
 def _result(result: Result) -> FunctionResult:
     return FunctionResult(
+        node=result.node,
         index=result.index,
         name=result.name,
         type=result.type.text,

@@ -20,7 +20,8 @@ from sdyscope.views.graph_values import (
 
 __all__ = ["graph_collection"]
 
-#: Edges drawn as inputs. Those of loops are an overlay, as the layout wants no cycles.
+#: Edges drawn as inputs, inside a function. Those of loops are an overlay, as the layout wants no
+#: cycles.
 _INPUTS = frozenset({"data", "capture", "region", "yield"})
 
 
@@ -37,6 +38,7 @@ def graph_collection(graph: OpGraph) -> dict[str, Any]:
 def _graph(graph: OpGraph, function: Function, groups: _Groups) -> dict[str, Any]:
     inside = [op for op in graph.ops if op.function == function.name and op.id != function.op]
     names = {argument.node: argument.name for argument in function.arguments}
+    names |= {result.node: result.name for result in function.results if result.node is not None}
     results = {
         f"result {result.index} {result.name}".rstrip(): (
             f"{type_text(result.type)} {result.sharding or ''}".rstrip()
@@ -69,7 +71,7 @@ def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
     incoming = [
         (producer, edge, _input_id(edge, graph.ops[producer]))
         for producer, _, edge in graph.nx.in_edges(op.id, data="edge")
-        if edge.kind in _INPUTS
+        if edge.kind in _INPUTS or op.is_result
     ]
     incoming.sort(key=lambda item: (item[1].kind, item[1].operand))
     attributes = {
@@ -156,7 +158,7 @@ class _Groups:
 
     def _find(self, op: Op) -> str:
         outer = None if op.parent is None else self._graph.ops[op.parent]
-        groups = [] if op.is_argument else op.scope.split("/")[:-1]
+        groups = [] if op.is_argument or op.is_result else op.scope.split("/")[:-1]
         if outer is None or outer.kind in ("func.func", "builtin.module"):
             return "/".join(groups)
         above = outer.scope.split("/")

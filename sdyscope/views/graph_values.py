@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from sdyscope.graph import Op, TensorType
 from sdyscope.graph.model import AttributeValue
-from sdyscope.source import SourceLocation
+from sdyscope.values.source import SourceLocation
 
 __all__ = ["attribute_text", "attribute_texts", "frame_text", "sharding_texts", "type_text"]
 

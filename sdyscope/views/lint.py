@@ -7,14 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sdyscope.analysis.lint import Lint as Linted
-from sdyscope.analysis.lint import Rule
-from sdyscope.analysis.lint.rule import Needs
-from sdyscope.findings import Severity
-from sdyscope.program import Partitioner
+from sdyscope.facts.findings import Severity
+from sdyscope.facts.program import Partitioner
+from sdyscope.lint import Lint as Linted
+from sdyscope.lint import Rule
+from sdyscope.lint.rule import Needs
+from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.views.check import FindingDocument, finding_document, finding_paragraphs
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.words import counted
+from sdyscope.words.counts import counted
 
 #: How many tensors a finding names that is alike for several.
 _NAMED = 3
@@ -116,13 +116,8 @@ def rules_document(rules: Sequence[Rule]) -> Lint:
 
 def _rule(rule: Rule, findings: int | None) -> RuleDocument:
     return RuleDocument(
-        rule.name, rule.severity, rule.needs, rule.summary, explanation(rule), findings
+        rule.name, rule.severity, rule.needs, rule.summary, rule.explanation, findings
     )
-
-
-def explanation(rule: Rule) -> str:
-    """A rule's explanation, a paragraph a line, with an empty line between two."""
-    return "\n\n".join(" ".join(part.split()) for part in rule.explanation.split("\n\n"))
 
 
 def paragraphs(lint: Lint) -> Iterator[Paragraph]:
@@ -218,6 +213,6 @@ def explained(rule: Rule) -> Iterator[Paragraph]:
     yield Paragraph(f"{rule.severity}, looks at {_STAGES[rule.needs]}", "muted")
     yield Paragraph("")
     yield Paragraph(rule.summary)
-    for part in explanation(rule).split("\n\n"):
+    for part in rule.explanation.split("\n\n"):
         yield Paragraph("")
         yield Paragraph(part)

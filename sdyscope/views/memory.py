@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.memory import Group, Held, HeldKind, Option, Origin
-from sdyscope.analysis.memory import Memory as Found
-from sdyscope.analysis.memory_text import TextMemory
+from sdyscope.analysis.memory.memory import Group, Held, HeldKind, Option, Origin
+from sdyscope.analysis.memory.memory import Memory as Found
+from sdyscope.analysis.memory.text import TextMemory
 from sdyscope.errors import CompilerError
-from sdyscope.hardware import Hardware
+from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
-from sdyscope.partitioned import MemoryAnalysis
-from sdyscope.program import Partitioner
 from sdyscope.views.check import FindingDocument, finding_document
-from sdyscope.views.meshes import MeshDocument, mesh_documents
-from sdyscope.views.show import Failure, failures
+from sdyscope.views.failure import Failure, failures
+from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +163,7 @@ def document(inspection: Inspection, on: Hardware | None = None) -> Memory:
 
 
 def _compiled(found: Found) -> CompiledMemory:
-    made = found.partitioned
+    made = found.compiled
     return CompiledMemory(
         partitioner=made.partitioner,
         hardware=str(made.hardware),

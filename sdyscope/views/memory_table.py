@@ -6,16 +6,16 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.memory import Group
-from sdyscope.program import Partitioner
-from sdyscope.views.alike import alike
+from sdyscope.analysis.memory.memory import Group
+from sdyscope.facts.program import Partitioner
+from sdyscope.terminal.alike import alike
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape, size
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.memory import CompiledMemory, HeldTensor, Memory
-from sdyscope.views.meshes import mesh_words
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.show_table import COPIES
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, fitted, number, shape, size
-from sdyscope.words import counted
+from sdyscope.views.show import REPLICAS
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_words
 
 _INDEX = re.compile(r"\[\d+\]")
 _EVERY = "[*]"
@@ -166,7 +166,7 @@ def _savings_table(compiled: CompiledMemory, top: int, *, brief: bool) -> Table:
             Column("held more than once"),
             *types,
             Column("as"),
-            number(COPIES),
+            number(REPLICAS),
             Column("could be"),
             number("saves"),
         ),

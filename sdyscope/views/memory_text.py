@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
-from sdyscope.analysis.memory_text import TextMemory
+from sdyscope.analysis.memory.text import TextMemory
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number, shape, size
 from sdyscope.views.memory import Memory
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, number, shape, size
 
 
 def document(name: str, file: str, found: TextMemory) -> Memory:

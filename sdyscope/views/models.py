@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sdyscope.settings import Setting as TargetSetting
+from sdyscope.facts.settings import Setting as TargetSetting
 from sdyscope.targets import ReferenceModel
-from sdyscope.views.meshes import mesh_text
-from sdyscope.views.table import Cell, Column, Table
+from sdyscope.terminal.table import Cell, Column, Table
+from sdyscope.words.mesh import mesh_text
 
 Value: TypeAlias = bool | int | float | str | None
 

@@ -6,24 +6,23 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sdyscope.analysis.replay import Replay
+from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
-from sdyscope.program import Partitioner
 from sdyscope.views import propagated_diff
-from sdyscope.views.meshes import MeshDocument, mesh_documents
+from sdyscope.views.failure import Failure, failures
 from sdyscope.views.propagate_rows import (
     Side,
     Step,
     Value,
     matches,
-    returned,
     step_rows,
     value_rows,
 )
 from sdyscope.views.propagated import PropagationDocument, describer, propagation_document
 from sdyscope.views.propagated_diff import PropagatedDiff
-from sdyscope.views.show import Failure, failures
+from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,7 @@ def _sides(
             failed[partitioner] = error
             continue
         graph = inspection.graph(partitioner)
-        sides[partitioner] = Side(found, graph, describer(inspection, found), returned(graph))
+        sides[partitioner] = Side(found, graph, describer(inspection, found))
     if not sides:
         raise next(iter(failed.values()))
     return sides, list(failures(failed))

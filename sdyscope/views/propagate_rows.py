@@ -6,35 +6,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
-from sdyscope.analysis.globs import glob
-from sdyscope.analysis.replay import Replay
-from sdyscope.analysis.value_pairs import value_pairs
+from sdyscope.analysis.naming.globs import glob
+from sdyscope.analysis.naming.pairs import value_pairs
+from sdyscope.analysis.naming.resolve import ssa_name
+from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.annotations import Annotation
-from sdyscope.convert import to_placement, unspecified_dims
+from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import OpGraph
-from sdyscope.placement import Placement
-from sdyscope.program import Partitioner, RequestedTensor
-from sdyscope.propagated import Propagated, ValueId
-from sdyscope.sharding import TensorSharding, TensorShardingPerValue
-from sdyscope.tensors import Tensor, TensorTable
-from sdyscope.tiling import HloSharding
+from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.source import SourceLocation
 from sdyscope.views.propagated import (
     Describer,
     PropagatedDocument,
-    axis_text,
-    line_text,
-    op_text,
-    scope_of,
     static_shape,
 )
-from sdyscope.views.shardings import (
-    ShardingDocument,
-    SourceDocument,
-    byte_count,
-    requested_document,
-    shown_name,
-    source_document,
-)
+from sdyscope.views.shardings import ShardingDocument, byte_count, requested_document
+from sdyscope.words.mesh import axis_text
+from sdyscope.words.places import op_text, scope_of, shown_name, source_text
 
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
 """``constraint``: constraints and shard_map boundaries; ``inside``: any value inside."""
@@ -69,7 +61,7 @@ class Value:
     shape: tuple[int, ...] | None
     dtype: str
     bytes: int | None
-    source: SourceDocument | None
+    source: SourceLocation | None
     written: bool
     requested: ShardingDocument | None
     propagated: dict[Partitioner, PropagatedDocument]
@@ -100,7 +92,7 @@ class Step:
     scope: str
     primitive: str
     ssa: str
-    source: SourceDocument | None
+    source: SourceLocation | None
     from_: str
     to: tuple[str, ...]
     priority: int
@@ -114,38 +106,32 @@ class Side:
       found: it.
       graph: op graph of the lowered module.
       describer: what makes documents of its values.
-      returned: the values that the main function returns.
       at: how each value was sharded after some step; None for the end.
     """
 
     found: Propagated
     graph: OpGraph
     describer: Describer
-    returned: tuple[ValueId, ...]
     at: Mapping[ValueId, TensorSharding | None] | None = None
 
     def described(
         self,
         value: ValueId,
-        result: int | None = None,
         boundary: TensorSharding | None = None,
     ) -> _Described | None:
         """What was decided for a value.
 
         Args:
           value: which.
-          result: the result of main that it is returned as, where that is meant.
           boundary: its sharding as an input of a `shard_map`, where that is meant.
         """
         found = self.found.values.get(value)
         if found is None:
             return None
         type_ = self.graph.ops[value[0]].types[value[1]]
-        sharding: TensorSharding | HloSharding | None = boundary
+        sharding = boundary
         if boundary is None and self.at is not None:
             sharding = self.at.get(value)
-        elif result is not None:
-            sharding = self.found.returned(result)
         place = self.describer.placement(found, type_, sharding)
         return _Described(self.describer.value(found, type_, sharding), place)
 
@@ -169,7 +155,6 @@ class _Meant(NamedTuple):
     """A value of a lowered module, and as what it is meant; see `Side.described`."""
 
     value: ValueId
-    result: int | None = None
     boundary: TensorSharding | None = None
 
 
@@ -177,7 +162,7 @@ class _Meant(NamedTuple):
 _Ids: TypeAlias = dict[Partitioner, _Meant]
 
 #: Tensors that are one with a value, which has no other row.
-_OWN_ROW = ("argument", "constraint", "shard_map output")
+_OWN_ROW = ("argument", "result", "constraint", "shard_map output")
 
 
 def value_rows(table: TensorTable, sides: Mapping[Partitioner, Side]) -> Iterator[Value]:
@@ -221,9 +206,8 @@ def _value_of(tensor: Tensor, partitioner: Partitioner, side: Side) -> _Meant | 
         return None
     match there.kind:
         case "result":
-            if there.index is None or there.index >= len(side.returned):
-                return None
-            return _Meant(side.returned[there.index], there.index)
+            results = side.graph.results()
+            return None if there.index is None else _Meant((results[there.index].id, 0))
         case "shard_map input":
             operands = side.graph.operands(there.op)
             # GSPMD has an op for each input, Shardy one for all.
@@ -232,7 +216,7 @@ def _value_of(tensor: Tensor, partitioner: Partitioner, side: Side) -> _Meant | 
                 return None
             producer, edge = operands[index]
             boundary = side.boundary(there) if partitioner == "shardy" else None
-            return _Meant((producer.id, edge.result), None, boundary)
+            return _Meant((producer.id, edge.result), boundary)
         case "shard_map output" if partitioner == "shardy":
             return _Meant((there.op, there.index or 0))
     return _Meant((there.op, 0))
@@ -254,7 +238,7 @@ def _tensor_row(tensor: Tensor, ids: _Ids, sides: Mapping[Partitioner, Side]) ->
         tensor.shape,
         tensor.dtype,
         byte_count(tensor.shape, tensor.dtype),
-        source_document(tensor.source),
+        tensor.source,
         any(there.sharding is not None for there in tensor.lowered.values()),
         None if asked is None else requested_document(asked),
         {partitioner: one.document for partitioner, one in decided.items()},
@@ -281,7 +265,7 @@ def _inside_row(value: ValueId, ids: _Ids, sides: Mapping[Partitioner, Side]) ->
         shape,
         type_.dtype,
         byte_count(shape, type_.dtype),
-        source_document(op.source),
+        op.source,
         op.shardings[value[1]] is not None,
         None,
         {partitioner: one.document for partitioner, one in decided.items()},
@@ -317,18 +301,10 @@ def _is_as_requested(asked: RequestedTensor, place: Placement | None) -> bool:
     return all(wanted.dims[k] == place.dims[k] for k in range(rank) if k not in opened)
 
 
-def ssa_name(graph: OpGraph, value: ValueId) -> str:
-    """`%3`, or `silu:%3` outside the main function."""
-    op = graph.ops[value[0]]
-    name = op.names[value[1]]
-    inside = graph.main is None or op.function == graph.main.name
-    return name if inside else f"{op.function}:{name}"
-
-
 def matches(row: Value, match: str) -> bool:
     """Whether a glob matches the path, the scope with or without the op, or the source line."""
     pattern = glob(match)
-    names = (row.name, f"{row.name}/{row.primitive or op_text(row.kind)}", line_text(row.source))
+    names = (row.name, f"{row.name}/{row.primitive or op_text(row.kind)}", source_text(row.source))
     return any(pattern.fullmatch(name) for name in names)
 
 
@@ -338,7 +314,7 @@ def step_rows(replay: Replay, match: str | None) -> Iterator[Step]:
     for moved in replay.steps():
         scope, primitive = scope_of(moved.op)
         kind = op_text(moved.op.kind)
-        names = (scope, f"{scope}/{primitive or kind}", line_text(moved.op.source))
+        names = (scope, f"{scope}/{primitive or kind}", source_text(moved.op.source))
         if pattern is not None and not any(pattern.fullmatch(name) for name in names):
             continue
         yield Step(
@@ -348,16 +324,8 @@ def step_rows(replay: Replay, match: str | None) -> Iterator[Step]:
             scope,
             primitive,
             moved.op.name if moved.op.types else "",
-            source_document(moved.op.source),
+            moved.op.source,
             moved.source,
             moved.targets,
             moved.priority,
         )
-
-
-def returned(graph: OpGraph) -> tuple[ValueId, ...]:
-    """The values that the main function returns."""
-    inside = graph.children(graph.main.op) if graph.main is not None else []
-    if not inside or inside[-1].is_argument:
-        return ()
-    return tuple((producer.id, edge.result) for producer, edge in graph.operands(inside[-1]))

@@ -7,26 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sdyscope.program import Partitioner
-from sdyscope.views import propagated_diff_text
-from sdyscope.views.meshes import mesh_words
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.propagate import Propagate
-from sdyscope.views.propagate_rows import Section, Step, Value
-from sdyscope.views.propagated import (
-    MANUAL,
-    REPLICATED,
-    PropagatedDocument,
-    PropagationDocument,
-    line_text,
-    op_text,
-    origin_text,
-)
-from sdyscope.views.propagated_diff_text import source_words
-from sdyscope.views.shardings import NONE, PlacementDocument
-from sdyscope.views.show import Failure
-from sdyscope.views.show_table import COPIES
-from sdyscope.views.table import (
+from sdyscope.facts.program import Partitioner
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import (
     Cell,
     Column,
     Heading,
@@ -38,7 +21,23 @@ from sdyscope.views.table import (
     shape,
     size,
 )
-from sdyscope.words import counted, listed
+from sdyscope.views import propagated_diff_text
+from sdyscope.views.failure import Failure
+from sdyscope.views.propagate import Propagate
+from sdyscope.views.propagate_rows import Section, Step, Value
+from sdyscope.views.propagated import (
+    MANUAL,
+    REPLICATED,
+    PropagatedDocument,
+    PropagationDocument,
+    origin_text,
+)
+from sdyscope.views.propagated_diff_text import source_words
+from sdyscope.views.shardings import NONE, PlacementDocument
+from sdyscope.views.show import REPLICAS
+from sdyscope.words.counts import counted, listed
+from sdyscope.words.mesh import mesh_words
+from sdyscope.words.places import op_text, source_text
 
 #: How many values inside, and how many steps, are shown unless all are asked for.
 LISTED = 60
@@ -118,7 +117,7 @@ def _table(found: Propagate, everything: bool, *, brief: bool) -> Table:
     header += [Column("requested")] if requested else []
     header += [Column(partitioner) for partitioner in partitioners]
     header += [] if brief else [Column("block", fold=False)]
-    header += [number("bytes"), number(COPIES if brief else "copies")]
+    header += [number("bytes"), number(REPLICAS if brief else "copies")]
     header += [Column("from")] if origins else []
     rows: list[Row] = []
     for title, file, group in _groups(found, everything):
@@ -176,12 +175,12 @@ def _place(scope: str) -> str:
 
 
 def _common_file(group: Sequence[Value]) -> str:
-    files = {line_text(value.source).rpartition(":")[0] for value in group}
+    files = {source_text(value.source).rpartition(":")[0] for value in group}
     return files.pop() if len(files) == 1 else ""
 
 
 def _name(value: Value, file: str, *, brief: bool) -> str:
-    line = line_text(value.source)
+    line = source_text(value.source)
     line = _brief(line) if brief else line
     place = f"line {line.rpartition(':')[2]}" if file and line else line
     if value.section == "inside":
@@ -291,7 +290,7 @@ def _footer(found: Propagate, made: Table, everything: bool) -> Iterator[tuple[s
     elif asked and found.at_step is None:
         yield "what was requested is where it was requested", "muted"
     headers = [column.header for column in made.columns]
-    legend = [f"bytes: what a device holds; copies ({COPIES}): how many devices hold the same"]
+    legend = [f"bytes: what a device holds; copies ({REPLICAS}): how many devices hold the same"]
     if "from" in headers:
         legend.append("from: the annotation that an axis comes from")
     elif any(value.section == "inside" and _origins(value, "shardy") for value in found.values):
@@ -331,7 +330,7 @@ def steps_table(found: Propagate, *, everything: bool = False) -> Table:
 
 def _op(step: Step) -> str:
     name = f"{step.scope}/{step.primitive or op_text(step.op)}".lstrip("/")
-    return f"{name} {line_text(step.source)}".strip()
+    return f"{name} {source_text(step.source)}".strip()
 
 
 def steps_footer(found: Propagate, *, everything: bool = False) -> Iterator[Paragraph]:

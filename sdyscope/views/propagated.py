@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeAlias
 
-from sdyscope.analysis.places import Places
-from sdyscope.annotations import num_partitions, split_scope
-from sdyscope.convert import to_placement, to_tensor_sharding
+from sdyscope.analysis.propagation.places import Places
+from sdyscope.annotations import num_partitions
 from sdyscope.errors import ConversionError
-from sdyscope.graph import Op, Sharding, TensorType
-from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.placement import Digits, Placement, axes_digits, axes_union
-from sdyscope.program import Partitioner
-from sdyscope.propagated import Exactness, Fate, Origins, Propagated, PropagatedValue, ValueId
-from sdyscope.sharding import ManualAxes, TensorSharding
-from sdyscope.source import SourceLocation
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Exactness, Fate, Origins, Propagated, PropagatedValue, ValueId
+from sdyscope.graph import Sharding, TensorType
 from sdyscope.staged import Staged
-from sdyscope.tiling import HloSharding
-from sdyscope.views.meshes import only_mesh
-from sdyscope.views.shardings import (
-    PlacementDocument,
-    SourceDocument,
-    in_short,
-    placement_document,
-    shown_name,
-    source_document,
-    source_text,
-)
+from sdyscope.values.convert import to_placement, to_tensor_sharding
+from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
+from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union
+from sdyscope.values.sharding import ManualAxes, TensorSharding
+from sdyscope.values.source import SourceLocation
+from sdyscope.values.tiling import HloSharding
+from sdyscope.views.shardings import PlacementDocument, in_short, placement_document
+from sdyscope.words.mesh import axis_text
+from sdyscope.words.places import shown_name, source_text
 
 #: What stands for a value that every device holds whole.
 REPLICATED = "replicated"
@@ -61,7 +53,7 @@ class OriginDocument:
     origin: str
     kind: str
     name: str
-    source: SourceDocument | None
+    source: SourceLocation | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +115,7 @@ def propagation_document(found: Propagated) -> PropagationDocument:
         found.source,
         dict(found.counts),
         len({step.number for step in found.steps}),
-        found.notes,
+        (*found.doubts, *found.notes),
     )
 
 
@@ -255,11 +247,11 @@ class Describer:
             annotation = self.places.annotation(origin, value)
             documents.append(
                 OriginDocument(
-                    axis_text(str(axis)),
+                    axis_text(axis),
                     str(origin),
                     "" if annotation is None else annotation.kind,
                     "" if annotation is None else annotation.path,
-                    None if annotation is None else source_document(annotation.source),
+                    None if annotation is None else annotation.source,
                 )
             )
         return documents
@@ -310,26 +302,6 @@ def short(
         return str(sharding)
 
 
-def axis_text(axis: str) -> str:
-    """`"a":(1)2`, or a sentence with it, without the quotes."""
-    return axis.replace('"', "")
-
-
-def op_text(kind: str) -> str:
-    """`dot_general` for `stablehlo.dot_general`."""
-    return kind.rpartition(".")[2]
-
-
-def file_text(file: str) -> str:
-    """`models/mlp.py` below the working directory, `optax/_src/update.py` of a package."""
-    return _INSTALLED.sub("", file.removeprefix(os.getcwd() + os.sep))
-
-
-def line_text(source: SourceLocation | SourceDocument | None) -> str:
-    """`models/mlp.py:98`; of an installed package `optax/_src/update.py:42`."""
-    return _INSTALLED.sub("", source_text(source))
-
-
 def origin_text(origin: OriginDocument) -> str:
     """`data <- batch['x']`."""
     return f"{origin.axis} <- {_origin_name(origin)}"
@@ -338,15 +310,9 @@ def origin_text(origin: OriginDocument) -> str:
 def _origin_name(origin: OriginDocument) -> str:
     if origin.kind in ("argument", "result"):
         return origin.name
-    line = line_text(origin.source)
+    line = source_text(origin.source)
     if origin.kind == "constraint":
         return line or shown_name(origin.name, origin.kind)
     if origin.kind:
         return f"{origin.kind} {line}".strip()
     return origin.origin
-
-
-def scope_of(op: Op) -> tuple[str, str]:
-    """The scope of an op without the program's own name, and the primitive."""
-    scope, primitive = split_scope(op.scope)
-    return shown_name(scope, "op"), primitive

@@ -6,26 +6,25 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from sdyscope.analysis.propagated_diff import (
+from sdyscope.analysis.diff.propagated import (
     DifferentValue,
     Group,
     PropagatedSide,
     inputs,
     propagated_diff,
 )
-from sdyscope.analysis.value_pairs import value_pairs
+from sdyscope.analysis.naming.pairs import value_pairs
+from sdyscope.facts.propagated import ValueId
 from sdyscope.inspection import PARTITIONERS
-from sdyscope.propagated import ValueId
+from sdyscope.values.source import SourceLocation
 from sdyscope.views.propagated import (
     REPLICATED,
     Describer,
     PropagationDocument,
-    op_text,
     propagation_document,
-    scope_of,
     static_shape,
 )
-from sdyscope.views.shardings import SourceDocument, source_document
+from sdyscope.words.places import op_text, scope_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +53,7 @@ class DifferingValue:
     shape: tuple[int, ...] | None
     dtype: str
     bytes: int
-    source: SourceDocument | None
+    source: SourceLocation | None
     a: str
     b: str
     words_a: str
@@ -271,7 +270,7 @@ class Documents:
             static_shape(type_),
             type_.dtype,
             found.bytes,
-            source_document(op.source),
+            op.source,
             documents[0].short,
             documents[1].short,
             words[0],

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.propagated import REPLICATED, PropagationDocument, line_text
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Tone, shape, size
+from sdyscope.views.propagated import REPLICATED, PropagationDocument
 from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
-from sdyscope.views.table import Tone, shape, size
-from sdyscope.words import counted
+from sdyscope.words.counts import counted
+from sdyscope.words.places import source_text
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
 LISTED = 10
@@ -117,5 +118,5 @@ def _beginning(
 def title(value: DifferingValue) -> str:
     """What a value is called: its name, type and line."""
     what = shape(value.shape, value.dtype) if value.shape is not None else value.dtype
-    where = "" if value.kind == "argument" else f" at {line_text(value.source)}"
+    where = "" if value.kind == "argument" else f" at {source_text(value.source)}"
     return f"{value.name} {what}{where if value.source else ''}"

@@ -6,9 +6,9 @@ import shlex
 import signal
 from collections.abc import Iterator, Sequence
 
-from sdyscope.recorded import Record, RecordedProgram, Run
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.words import counted
+from sdyscope.facts.recorded import Record, RecordedProgram, Run
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.words.counts import counted
 
 
 def totals(record: Record) -> str:

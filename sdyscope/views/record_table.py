@@ -5,14 +5,15 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
-from sdyscope.recorded import Line, Record, RecordedProgram
-from sdyscope.views.meshes import mesh_text, mesh_words
-from sdyscope.views.paragraphs import Paragraph
+from sdyscope.analysis.show import Show, ShownProgram
+from sdyscope.facts.recorded import Line, Record, RecordedProgram
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, size
 from sdyscope.views.record import ended, totals
-from sdyscope.views.shardings import NONE, file_text
-from sdyscope.views.show import Show, ShownProgram
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, fitted, number, size
-from sdyscope.words import counted
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_texts
+from sdyscope.words.places import file_text
+from sdyscope.words.sharding import NONE
 
 #: How many types of one argument, and how many lines of a program, are listed.
 _LISTED = 6
@@ -67,9 +68,7 @@ def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> T
 def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple[Cell | str, ...]:
     first = next(iter(program.modules))
     # Each partitioner's module has the same ones.
-    meshes = dict.fromkeys(
-        mesh_text(mesh.axes) if brief and mesh.axes else mesh_words(mesh) for mesh in shown.meshes
-    )
+    meshes = dict.fromkeys(mesh_texts(shown.meshes, brief=brief))
     annotated = sum(bool(t.lowered[first].text) for t in shown.tensors if first in t.lowered)
     compiled = f"{program.compiles:,}"
     return (

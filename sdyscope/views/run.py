@@ -8,16 +8,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.numerics import Numeric
-from sdyscope.analysis.run import ExecutedTensor
-from sdyscope.analysis.run import Run as Ran
-from sdyscope.convert import in_words, to_named_sharding
+from sdyscope.analysis.run.judge import ExecutedTensor
+from sdyscope.analysis.run.judge import Run as Ran
+from sdyscope.analysis.run.numerics import Numeric
 from sdyscope.errors import ConversionError
-from sdyscope.execution import ExecutedArray, Execution, Extent, Part, Process
-from sdyscope.mesh import Mesh
-from sdyscope.placement import Placement
+from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Part, Process
+from sdyscope.values.convert import to_named_sharding
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
 from sdyscope.views.check import FindingDocument, finding_document
-from sdyscope.views.meshes import MeshDocument, mesh_document
 from sdyscope.views.run_parts import (
     Block,
     Checked,
@@ -34,6 +33,8 @@ from sdyscope.views.run_parts import (
 from sdyscope.views.shardings import (
     requested_document,
 )
+from sdyscope.words.mesh import MeshDocument, mesh_document
+from sdyscope.words.sharding import placement_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +208,7 @@ def _placed(place: Placement | None, mesh: Mesh | None) -> tuple[str, str]:
     """A placement in words, and as short as it goes."""
     if place is None:
         return "", ""
-    words = in_words(place, mesh)
+    words = placement_text(place, mesh)
     if mesh is None or mesh.size != place.num_devices:
         return words, words
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis.run import Verdict
-from sdyscope.execution import Extent
-from sdyscope.program import Partitioner
+from sdyscope.analysis.run.judge import Verdict
+from sdyscope.facts.execution import Extent
+from sdyscope.facts.program import Partitioner
 from sdyscope.views.shardings import ShardingDocument
 
 

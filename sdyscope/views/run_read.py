@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from sdyscope.errors import TargetError
-from sdyscope.tensors import TensorTable
+from sdyscope.facts.tensors import TensorTable
 from sdyscope.views.run import Run
 from sdyscope.views.shardings import requested_document
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from sdyscope.analysis.run import Verdict
+from sdyscope.analysis.run.judge import Verdict
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
 from sdyscope.views.check import finding_paragraphs
-from sdyscope.views.paragraphs import Paragraph
 from sdyscope.views.run import Run
 from sdyscope.views.run_parts import Checked, Executed, PartitionerRun, ResultError, RunTensor
 from sdyscope.views.shardings import NONE
-from sdyscope.views.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
-from sdyscope.words import counted
+from sdyscope.words.counts import counted
 
 #: What stands in a cell that is as requested.
 AGREES = "="

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from sdyscope.analysis import search_found as searching
-from sdyscope.analysis.collective_bytes import CollectiveKind
-from sdyscope.analysis.search_cost import Prediction, Rates
-from sdyscope.analysis.search_space import Decision, Kind, Part, spec_of
+from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.analysis.search import values as searching
+from sdyscope.analysis.search.cost import Prediction, Rates
+from sdyscope.analysis.search.space import Decision, Kind, Part, spec_of
 from sdyscope.inspection import Inspection
-from sdyscope.sharding import PartitionSpec
-from sdyscope.views.meshes import MeshDocument, mesh_documents
+from sdyscope.values.sharding import PartitionSpec
+from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 __all__ = ["Search", "document"]
 

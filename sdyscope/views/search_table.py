@@ -4,17 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from sdyscope.rates import bandwidth_text, time_text
-from sdyscope.views.meshes import mesh_words
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.search import (
-    CandidateDocument,
-    CompiledDocument,
-    DecisionDocument,
-    FiguresDocument,
-    Search,
-)
-from sdyscope.views.table import (
+from sdyscope.hardware.rates import bandwidth_text, time_text
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import (
     Cell,
     Column,
     Heading,
@@ -26,7 +18,15 @@ from sdyscope.views.table import (
     shape,
     size,
 )
-from sdyscope.words import counted
+from sdyscope.views.search import (
+    CandidateDocument,
+    CompiledDocument,
+    DecisionDocument,
+    FiguresDocument,
+    Search,
+)
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_words
 
 __all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
 

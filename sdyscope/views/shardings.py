@@ -2,48 +2,28 @@
 
 from __future__ import annotations
 
-import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sdyscope.annotations import Annotation
-from sdyscope.convert import (
-    in_words,
+from sdyscope.errors import ConversionError
+from sdyscope.facts.program import RequestedTensor
+from sdyscope.graph import OpGraph
+from sdyscope.values.convert import (
     to_named_sharding,
     to_placement,
     to_tensor_sharding,
     unspecified_dims,
 )
-from sdyscope.dtypes import num_bytes
-from sdyscope.errors import ConversionError
-from sdyscope.graph import OpGraph
-from sdyscope.mesh import Mesh
-from sdyscope.placement import Placement, Written
-from sdyscope.program import RequestedTensor
-from sdyscope.sharding import NamedSharding, TensorSharding, symbol
-from sdyscope.source import SourceLocation
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement, Written
+from sdyscope.values.sharding import NamedSharding, TensorSharding, symbol
+from sdyscope.words.sharding import placement_text
 
 #: What stands for a sharding that nobody wrote.
 NONE = "-"
-
-
-@dataclass(frozen=True, slots=True)
-class SourceDocument:
-    """A line of user code.
-
-    Attributes:
-      file: path of the file, as Python knows it.
-      line: line, from 1; 0 when not known.
-      column: column, from 0.
-      function: name of the function that contains the line; empty when not known.
-    """
-
-    file: str
-    line: int
-    column: int
-    function: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,37 +71,6 @@ class ShardingDocument:
 
 
 # --- in a few words -------------------------------------------------------------------------------
-
-
-def source_text(source: SourceLocation | SourceDocument | None) -> str:
-    """`models/mlp.py:98`, or the line of a module's own text."""
-    if source is None:
-        return ""
-    if source.file == "-":
-        return f"line {source.line}"  # Of the text that MLIR was given, which had no locations.
-    return f"{file_text(source.file)}:{source.line}"
-
-
-def shortened(words: str) -> str:
-    """Words in which each path is as short as ``file_text`` makes it."""
-    words = re.sub(rf"{os.sep}\S*{os.sep}site-packages{os.sep}", "", words)
-    return words.replace(os.getcwd() + os.sep, "")
-
-
-def file_text(file: str) -> str:
-    """A path as short as it is clear: from `site-packages`, or from the working directory, on."""
-    _, installed, within = file.rpartition(f"{os.sep}site-packages{os.sep}")
-    return within if installed else file.removeprefix(os.getcwd() + os.sep)
-
-
-def shown_name(name: str, kind: str) -> str:
-    """A tensor's name without the program's own, which every scope begins with.
-
-    Of a `shard_map`, whether it is one of its inputs or of its outputs.
-    """
-    first, _, rest = name.partition("/")
-    own = rest if rest and first.startswith("jit(") else name
-    return f"{own} {kind.partition(' ')[2]}" if kind.startswith("shard_map ") else own
 
 
 def short(annotation: Annotation, mesh: Mesh | None) -> str:
@@ -184,13 +133,6 @@ def mesh_of(annotation: Annotation | None, graph: OpGraph, otherwise: Mesh | Non
 # --- whole ----------------------------------------------------------------------------------------
 
 
-def source_document(source: SourceLocation | None) -> SourceDocument | None:
-    """The document of a source line."""
-    if source is None:
-        return None
-    return SourceDocument(source.file, source.line, source.column, source.function)
-
-
 def placement_document(
     place: Placement, shape: Sequence[int] | None, dtype: str, mesh: Mesh | None
 ) -> PlacementDocument:
@@ -208,7 +150,7 @@ def _placement_document(
         local, padding = place.local_shape(shape), place.padding(shape)
         size = byte_count(local, dtype)
     return PlacementDocument(
-        in_words(place, mesh), place.shards, place.replication, local, size, padding
+        placement_text(place, mesh), place.shards, place.replication, local, size, padding
     )
 
 

@@ -1,350 +1,310 @@
-"""The table of a program's tensors, as documents and as tables."""
+"""The table of a program's tensors as it is printed, and the words around it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from sdyscope.analysis.check import agrees
-from sdyscope.analysis.globs import glob
-from sdyscope.annotations import AnnotationKind
-from sdyscope.errors import CompilerError
-from sdyscope.inspection import Inspection
-from sdyscope.mesh import Mesh
-from sdyscope.program import Partitioner
-from sdyscope.recorded import Record
-from sdyscope.tensors import Tensor
-from sdyscope.views.meshes import MeshDocument, mesh_documents, only_mesh
-from sdyscope.views.shardings import (
-    PlacementDocument,
-    ShardingDocument,
-    SourceDocument,
-    byte_count,
-    mesh_of,
-    requested_document,
-    source_document,
-    written_document,
+from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, Total, sections
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded
+from sdyscope.terminal.account import account_paragraphs
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size,
 )
-from sdyscope.views.slices import ProgramSlices, program_slices
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_texts, mesh_words_of
+from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.sharding import NONE, UNKNOWN, short
 
-KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
+#: What stands in a cell that says what was requested.
+AGREES = "="
 
-#: What `--kind` takes.
-KINDS: tuple[KindFilter, ...] = ("argument", "result", "constraint", "shard_map")
+#: What stands for an UNCONSTRAINED dimension where there is no room for the word.
+OPEN = "?"
+_OPEN = "UNCONSTRAINED"
 
-
-@dataclass(frozen=True, slots=True)
-class ShownTensor:
-    """One tensor through the stages.
-
-    Attributes:
-      name: what to call it: its pytree path or its scope.
-      kind: where its sharding is named.
-      path: pytree path of an argument or result, scope of everything else.
-      index: flat index of an argument or result, number of a `shard_map`'s operand or result.
-      shape: shape of the whole tensor; null where it is dynamic.
-      dtype: MLIR element type.
-      bytes: bytes of the whole tensor; null where they are not known.
-      source: line of user code; null for arguments and results.
-      by_author: whether the program's author could name a sharding for it. What remains is JAX's.
-      requested: what was asked for; null where it was left to the compiler, or is not known.
-      lowered: what each module says; a partitioner is absent where its module has no such tensor.
-      agrees: whether that is what was requested, by partitioner.
-      dropped: whether jit dropped this argument, which the program does not use.
-      donated: whether the caller donated this argument's buffer.
-      notes: what else there is to know about the request.
-    """
-
-    name: str
-    kind: AnnotationKind
-    path: str
-    index: int | None
-    shape: tuple[int, ...] | None
-    dtype: str
-    bytes: int | None
-    source: SourceDocument | None
-    by_author: bool
-    requested: ShardingDocument | None
-    lowered: dict[Partitioner, ShardingDocument]
-    agrees: dict[Partitioner, bool]
-    dropped: bool
-    donated: bool
-    notes: tuple[str, ...]
+#: Header of the number of replicas where there is no room for the word.
+REPLICAS = "x"
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why there is no module under a partitioner.
-
-    Attributes:
-      partitioner: the partitioner.
-      reason: one sentence.
-    """
-
-    partitioner: Partitioner
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """What all arguments, or all results, take.
-
-    Attributes:
-      tensors: how many there are, without the dropped ones.
-      bytes: bytes of all that are known.
-      bytes_per_device: bytes that a device holds; a tensor that is left to the compiler counts
-        whole.
-      unplaced: how many are left to the compiler.
-      unknown: how many have no known number of bytes, and are not counted.
-    """
-
-    tensors: int
-    bytes: int
-    bytes_per_device: int
-    unplaced: int
-    unknown: int
+def heading(program: ShownProgram) -> str:
+    """The program, its meshes and the JAX that lowered it, in a line."""
+    file = f" ({program.file})" if program.file else ""
+    parts = [f"{program.name}{file}", *mesh_words_of(program.meshes)]
+    if not program.meshes:
+        parts.append("no mesh is named")
+    if program.file is None:
+        return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
+    if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
+        parts.append(f"shardings for {' and '.join(program.partitioners)}")
+    return "; ".join([*parts, f"read by JAX {program.jax_version}"])
 
 
-@dataclass(frozen=True, slots=True)
-class ShownProgram:
-    """One program, or one module read from a file.
-
-    Attributes:
-      name: the program's name, or the module's.
-      file: the file that it was read from; null for a program.
-      jax_version: version of JAX that lowered or read it.
-      meshes: the meshes that its shardings are on.
-      partitioners: whose modules were read.
-      failures: for which partitioners there is no module, and why.
-      ops: how many operations each module has.
-      arguments: totals.
-      results: totals.
-      tensors: every tensor, or those that were asked for.
-      hidden: how many tensors the filters left out.
-      unaligned: requested constraints that could not be found in a module, in sentences.
-      not_understood: how many attributes and pieces of text could not be read.
-      notes: what else there is to know.
-    """
-
-    name: str
-    file: str | None
-    jax_version: str
-    meshes: tuple[MeshDocument, ...]
-    partitioners: tuple[Partitioner, ...]
-    failures: tuple[Failure, ...]
-    ops: dict[Partitioner, int]
-    arguments: Total
-    results: Total
-    tensors: tuple[ShownTensor, ...]
-    hidden: int
-    unaligned: tuple[str, ...]
-    not_understood: int
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadFile:
-    """A file of a directory of dumps that can't be read.
-
-    Attributes:
-      file: its path.
-      error: why not, in one sentence.
-    """
-
-    file: str
-    error: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Show:
-    """The document of `sdyscope show --json`.
-
-    Attributes:
-      schema: name and version of this form.
-      target: the TARGET.
-      programs: one program, or the modules of a directory.
-      unread: files of the directory that can't be read.
-      recorded: what `sdyscope record` noted down of a directory that it made; null for any other.
-      slices: which devices hold which slice, of each program in turn; null unless asked for.
-    """
-
-    schema: Literal["sdyscope.show/1"] = "sdyscope.show/1"
-    target: str
-    programs: tuple[ShownProgram, ...]
-    unread: tuple[UnreadFile, ...] = ()
-    recorded: Record | None = None
-    slices: tuple[ProgramSlices, ...] | None = None
-
-
-def document(
-    programs: Sequence[Inspection],
-    target: str,
-    unread: Sequence[UnreadFile] = (),
-    recorded: Record | None = None,
-    *,
-    match: str | None = None,
-    kinds: Sequence[KindFilter] = (),
-    slices: bool = False,
-) -> Show:
-    """The document of what a TARGET holds.
+def table(program: ShownProgram, *, written: bool = False, columns: int | None = None) -> Table:
+    """A row a tensor, in groups.
 
     Args:
-      programs: its programs.
-      target: the word.
-      unread: its files that can't be read.
-      recorded: what was recorded of it.
-      match: a glob that the names of tensors must match; None for all.
-      kinds: which kinds of tensors; none for all.
-      slices: whether to say which devices hold which slice of each.
-
-    Raises:
-      SdyscopeError: a program can't be lowered.
+      program: the document.
+      written: whether to show shardings as they are written in each module, in place of whether
+        they are what was requested and of what a device holds.
+      columns: the width to keep to. Where the table is wider, the columns of partitioners are left
+        out that would only say that every tensor is as requested, and a file that a whole group is
+        from is only named once.
     """
-    wanted = _filter(match, kinds)
-    return Show(
-        target=target,
-        programs=tuple(shown(one, match=match, kinds=kinds) for one in programs),
-        unread=tuple(unread),
-        recorded=recorded,
-        slices=tuple(
-            program_slices(one.name, filter(wanted, one.tensors.tensors)) for one in programs
+    return fitted(lambda brief: _table(program, written, brief=brief), columns)
+
+
+def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
+    requested = any(tensor.by_author for tensor in program.tensors)
+    partitioners = program.partitioners
+    if brief and not written and _all_agree(program):
+        partitioners = ()
+    columns = [Column("tensor"), Column("type", fold=False)]
+    if requested:
+        columns.append(Column("requested"))
+    columns += [
+        Column(partitioner if requested or len(partitioners) > 1 else "sharding")
+        for partitioner in partitioners
+    ]
+    if not written:
+        columns += [
+            Column("block", fold=False),
+            number("bytes"),
+            number(REPLICAS if brief else "replicas"),
+        ]
+    rows: list[Row] = []
+    for title, group in sections(program.tensors):
+        file = _common_file(group) if brief else ""
+        rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
+        of_group: dict[tuple[Cell | str, ...], int] = {}
+        for tensor in group:
+            cells: list[Cell | str] = [_name(tensor, brief=bool(file)), _type(tensor)]
+            shardings = [_requested(tensor)] if requested else []
+            shardings += [_lowered(tensor, partitioner, written) for partitioner in partitioners]
+            if brief:
+                shardings = [replace(s, text=s.text.replace(_OPEN, OPEN)) for s in shardings]
+            cells += shardings
+            if not written:
+                cells += _held(tensor)
+            of_group[tuple(cells)] = of_group.get(tuple(cells), 0) + 1
+        for (name, *rest), alike in of_group.items():
+            rows.append((f"{name} ({alike:,} alike)" if alike > 1 else name, *rest))
+    return Table(tuple(columns), tuple(rows))
+
+
+def _all_agree(program: ShownProgram) -> bool:
+    """Whether the partitioners' columns would say no more than the request does, in every row."""
+    return bool(program.tensors) and all(
+        _as_requested(tensor, program.partitioners) for tensor in program.tensors
+    )
+
+
+def _as_requested(tensor: ShownTensor, partitioners: Sequence[Partitioner]) -> bool:
+    if tensor.dropped or not tensor.by_author or set(tensor.agrees) != set(partitioners):
+        return False
+    return all(tensor.agrees.values()) and (
+        tensor.requested is not None or not any(there.text for there in tensor.lowered.values())
+    )
+
+
+def _common_file(group: Sequence[ShownTensor]) -> str:
+    """The file that all tensors of a group are from; empty where there are several or none."""
+    files = {tensor.source and source_text(tensor.source).rpartition(":")[0] for tensor in group}
+    return (files.pop() or "") if len(files) == 1 else ""
+
+
+def _name(tensor: ShownTensor, *, brief: bool) -> str:
+    if tensor.source is None and tensor.kind in ("argument", "result"):
+        return tensor.name or f"{tensor.kind} {tensor.index}"
+    source = source_text(tensor.source)
+    place = f"line {source.rpartition(':')[2]}" if brief else source
+    return f"{shown_name(tensor.name, tensor.kind) or 'no scope,'} {place}".strip()
+
+
+def _type(tensor: ShownTensor) -> str:
+    return f"{tensor.dtype}[?]" if tensor.shape is None else shape(tensor.shape, tensor.dtype)
+
+
+def _requested(tensor: ShownTensor) -> Cell:
+    if not tensor.by_author:
+        return Cell("")
+    return Cell(NONE, "muted") if tensor.requested is None else Cell(tensor.requested.text)
+
+
+def _lowered(tensor: ShownTensor, partitioner: Partitioner, written: bool) -> Cell:
+    there = tensor.lowered.get(partitioner)
+    if there is None:
+        if tensor.dropped:
+            return Cell("dropped", "muted")
+        return Cell("missing", "bad") if tensor.by_author else Cell("")
+    if there.problem:
+        return Cell(f"{UNKNOWN} {there.text}", "bad")
+    tone: Tone = "plain" if tensor.agrees.get(partitioner, True) else "bad"
+    text = there.text if written else short(there)
+    if not written and tensor.requested is not None and tone == "plain":
+        return Cell(AGREES, "muted")
+    if not text or text == NONE:
+        return Cell(NONE, "muted" if tone == "plain" else tone)
+    return Cell(text + _open_words(there), tone)
+
+
+def _open_words(there: Sharded) -> str:
+    # Shardy's text and a PartitionSpec say it themselves; HLO's is told on the op.
+    if not there.open_dims or any(sign in short(there) for sign in ("?", "UNCONSTRAINED")):
+        return ""
+    return f" open {','.join(map(str, there.open_dims))}"
+
+
+def _held(tensor: ShownTensor) -> list[Cell | str]:
+    sharding = tensor.placement
+    if sharding is None or sharding.placement is None or sharding.local_shape is None:
+        return [Cell(UNKNOWN, "bad") if tensor.problem else Cell(NONE, "muted")] * 3
+    padded = any(sharding.padding or ())
+    local = shape(sharding.local_shape) + (" padded" if padded else "")
+    return [
+        Cell(local, "warning" if padded else "plain"),
+        size(sharding.bytes_per_device),
+        f"{sharding.placement.replication:,}",
+    ]
+
+
+def footer(program: ShownProgram, made: Table) -> Iterator[Paragraph]:
+    """The totals, what the signs stand for, and all that the table leaves out.
+
+    Args:
+      program: the document.
+      made: its table.
+    """
+    for text, tone in _footer(program, made):
+        yield Paragraph(text, tone, hang=3)
+    yield from account_paragraphs(program.account)
+
+
+def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
+    donated = sum(t.donated and t.kind == "argument" for t in program.tensors)
+    for what, total in (("arguments", program.arguments), ("results", program.results)):
+        if total.tensors:
+            extra = f"; {donated} donated" if donated and what == "arguments" else ""
+            yield _total(what, total) + extra, "plain"
+    signs = {cell.text for row in made.cells for cell in row}
+    headers = [column.header for column in made.columns]
+    if AGREES not in signs and _all_agree(program) and not set(program.partitioners) & set(headers):
+        under = " and ".join(program.partitioners)
+        yield f"every tensor is lowered as requested under {under}", "muted"
+    if "block" in headers:
+        replicas = f"{REPLICAS}: replicas," if REPLICAS in headers else "replicas:"
+        yield (
+            f"block, bytes: what a device holds; {replicas} how many devices hold the same block",
+            "muted",
         )
-        if slices
-        else None,
-    )
-
-
-def shown(
-    inspection: Inspection, *, match: str | None = None, kinds: Sequence[KindFilter] = ()
-) -> ShownProgram:
-    """One program of the document; see `document`."""
-    lowered = inspection.lowered
-    table = inspection.tensors
-    whole = only_mesh(inspection.meshes.values())
-    rows = [_tensor(inspection, row, whole) for row in table.tensors]
-    wanted = _filter(match, kinds)
-    kept = tuple(row for row in rows if wanted(row))
-    return ShownProgram(
-        name=inspection.name,
-        file=inspection.file,
-        jax_version=next(iter(lowered.values())).jax_version,
-        meshes=mesh_documents(inspection.meshes),
-        partitioners=tuple(lowered),
-        failures=failures(inspection.failures),
-        ops={p: sum(1 for _ in inspection.graph(p).operations()) for p in lowered},
-        arguments=_total(rows, "argument"),
-        results=_total(rows, "result"),
-        tensors=kept,
-        hidden=len(rows) - len(kept),
-        unaligned=tuple(f"under {p}, {sentence}" for p, sentence in table.unaligned),
-        not_understood=sum(len(inspection.graph(p).not_understood) for p in lowered),
-        notes=tuple(note for module in lowered.values() for note in module.notes),
-    )
-
-
-def failures(found: Mapping[Partitioner, CompilerError]) -> tuple[Failure, ...]:
-    """Why there is no module under some partitioners."""
-    return tuple(Failure(partitioner, str(error)) for partitioner, error in found.items())
-
-
-def _tensor(inspection: Inspection, row: Tensor, mesh: Mesh | None) -> ShownTensor:
-    asked = row.requested
-    if asked is not None and asked.sharding is not None:
-        mesh = asked.sharding.mesh
-    lowered = {
-        partitioner: written_document(
-            annotation, mesh_of(annotation, inspection.graph(partitioner), mesh)
+    if any(f"{sign}{OPEN}" in text for text in signs for sign in ("(", ", ")):
+        yield f"{OPEN}  {_OPEN}: the compiler may shard it", "muted"
+    if AGREES in signs:
+        yield f"{AGREES}  as requested, in placement and in what is left open", "muted"
+    if NONE in signs:
+        yield f"{NONE}  left to the compiler", "muted"
+    if UNKNOWN in signs:
+        yield f"{UNKNOWN}  a sharding that can't be read or can't be, so not known", "bad"
+    dropped = sum(tensor.dropped for tensor in program.tensors)
+    if dropped:
+        yield f"{counted(dropped, 'argument is', 'arguments are')} dropped by jit, unused", "muted"
+    disagree = sum(not all(tensor.agrees.values()) for tensor in program.tensors)
+    if disagree:
+        yield (
+            f"{counted(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested: "
+            "sdyscope check says how",
+            "bad",
         )
-        for partitioner, annotation in row.lowered.items()
-    }
-    return ShownTensor(
-        name=row.name,
-        kind=row.kind,
-        path=row.path,
-        index=row.index,
-        shape=row.shape,
-        dtype=row.dtype,
-        bytes=byte_count(row.shape, row.dtype),
-        source=source_document(row.source),
-        by_author=asked is not None,
-        requested=None if asked is None else requested_document(asked),
-        lowered=lowered,
-        agrees={} if asked is None else {p: agrees(row, p) for p in row.lowered},
-        dropped=asked is not None and asked.dropped,
-        donated=asked is not None and asked.donated,
-        notes=() if asked is None else asked.notes,
+    if program.hidden:
+        yield f"{counted(program.hidden, 'tensor')} left out by the filters", "muted"
+    for note in program.notes:
+        yield note, "muted"
+
+
+def _total(what: str, total: Total) -> str:
+    text = f"{what}: {size(total.bytes)}, a device holds {size(total.bytes_per_device)}"
+    apart = []
+    if total.unplaced:
+        without = counted(total.unplaced, "tensor")
+        apart.append(f"{without} without a sharding, counted as replicated")
+    if total.impossible:
+        wrong = counted(total.impossible, "tensor")
+        apart.append(f"{wrong} with a sharding that can't be, not counted")
+    if total.unknown:
+        apart.append(f"{counted(total.unknown, 'tensor')} of unknown size, not counted")
+    return f"{text} ({'; '.join(apart)})" if apart else text
+
+
+def overview(show: Show, columns: int | None = None) -> Table:
+    """A row a module of a directory of dumps.
+
+    Args:
+      show: the document.
+      columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
+        the module's, which most of them repeat.
+    """
+    return fitted(lambda brief: _overview(show, brief=brief), columns)
+
+
+def _overview(show: Show, *, brief: bool) -> Table:
+    rows: list[Row] = []
+    for program in show.programs:
+        partitioner = program.partitioners[0]
+        meshes = mesh_texts(program.meshes, brief=brief)
+        annotated = sum(bool(there.text) for t in program.tensors for there in t.lowered.values())
+        rows.append(
+            (
+                program.name,
+                _file_name(program.file, program.name if brief else ""),
+                partitioner,
+                "; ".join(meshes) or Cell(NONE, "muted"),
+                f"{program.ops[partitioner]:,}",
+                f"{annotated:,}",
+                size(program.arguments.bytes_per_device),
+            )
+        )
+    count = counted(len(show.programs), "module")
+    return Table(
+        title=f"{show.target}: {count}; --module shows one",
+        columns=(
+            Column("module"),
+            Column("file"),
+            Column("for"),
+            Column("mesh"),
+            number("ops"),
+            number("shardings"),
+            number("bytes"),
+        ),
+        rows=tuple(rows),
     )
 
 
-def placement(tensor: ShownTensor) -> PlacementDocument | None:
-    """Where a tensor is: as requested, else as the first module says that says anything."""
-    for sharding in (tensor.requested, *tensor.lowered.values()):
-        if sharding is not None and sharding.placement is not None:
-            return sharding.placement
-    return None
+def overview_footer(show: Show) -> Iterator[Paragraph]:
+    """What the overview's numbers are, and the files that could not be read."""
+    yield Paragraph(
+        "shardings: how many are written; bytes: what a device holds of the arguments", "muted"
+    )
+    if show.unread:
+        yield Paragraph("")
+        yield Paragraph(f"{counted(len(show.unread), 'file')} could not be read", "bad")
+        for unread in show.unread:
+            said = unread.error.partition("\n")[0]
+            place, _, message = said.rpartition(f"{unread.file}:")
+            yield Paragraph(f"{place}{_file_name(unread.file)}:{message}", indent=2, hang=2)
 
 
-def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
-    count = whole = local = unplaced = unknown = 0
-    for row in rows:
-        if row.kind != kind or row.dropped:
-            continue
-        count += 1
-        if row.bytes is None:
-            unknown += 1
-            continue
-        place = placement(row)
-        whole += row.bytes
-        unplaced += place is None
-        local += row.bytes if place is None else place.bytes_per_device or 0
-    return Total(count, whole, local, unplaced, unknown)
-
-
-def _filter(
-    match: str | None, kinds: Sequence[KindFilter]
-) -> Callable[[ShownTensor | Tensor], bool]:
-    pattern = None if match is None else glob(match)
-
-    def wanted(row: ShownTensor | Tensor) -> bool:
-        if kinds and not any(row.kind == kind or row.kind.startswith(f"{kind} ") for kind in kinds):
-            return False
-        return pattern is None or pattern.fullmatch(row.name) is not None
-
-    return wanted
-
-
-#: Titles of the groups, in the order in which the table shows them.
-SECTIONS = (
-    "arguments",
-    "results",
-    "constraints and shard_map boundaries",
-    "constraints that JAX wrote",
-    "arguments and results of inner functions",
-    "other ops with a sharding",
-)
-
-
-def sections(tensors: Sequence[ShownTensor]) -> Iterator[tuple[str, list[ShownTensor]]]:
-    """The tensors in groups, each with its title."""
-    # In a file, nobody knows who wrote what.
-    known = any(tensor.by_author for tensor in tensors)
-    groups: dict[str, list[ShownTensor]] = {}
-    for tensor in tensors:
-        groups.setdefault(_section(tensor, known), []).append(tensor)
-    for title in SECTIONS:
-        if title in groups:
-            yield title, groups[title]
-
-
-def _section(tensor: ShownTensor, author_known: bool) -> str:
-    match tensor.kind:
-        case "argument":
-            return SECTIONS[0]
-        case "result":
-            return SECTIONS[1]
-        case "inner argument" | "inner result":
-            return SECTIONS[4]
-        case "op":
-            return SECTIONS[5]
-    return SECTIONS[3] if author_known and not tensor.by_author else SECTIONS[2]
+def _file_name(path: str | None, module: str = "") -> str:
+    *_, folder, name = ("", "", *(path or "").split("/"))
+    shown = f"{folder}/{name}" if name == "00.input_module.mlir" else name
+    return shown.replace(module, "*", 1) if module else shown

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots import Change, Comparison, Item, Key, Stage
 from sdyscope.snapshots import Snapshot as Taken
 from sdyscope.snapshots.blocks import Block, Blocks
@@ -249,7 +249,7 @@ class Snapshot:
       written: whether the file was written.
     """
 
-    schema: Literal["sdyscope.snapshot/1"] = "sdyscope.snapshot/1"
+    schema: Literal["sdyscope.snapshot/2"] = "sdyscope.snapshot/2"
     action: Action
     file: str
     same: bool

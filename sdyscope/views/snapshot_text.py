@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.views.paragraphs import Paragraph
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import size
 from sdyscope.views.snapshot import (
     BlockChangeDocument,
     BlockDocument,
@@ -16,8 +17,7 @@ from sdyscope.views.snapshot import (
     NamedTensorsDocument,
     Snapshot,
 )
-from sdyscope.views.table import size
-from sdyscope.words import counted
+from sdyscope.words.counts import counted
 
 
 @dataclass(frozen=True)

@@ -3,11 +3,11 @@
 from functools import cache
 
 from sdyscope.annotations import read_annotations
+from sdyscope.facts.program import Program
 from sdyscope.graph import build
 from sdyscope.inspection import Inspection
-from sdyscope.program import Program
-from sdyscope.stages.propagate import propagate
-from sdyscope.stages.read import read_bytes
+from sdyscope.stages.lowered.read import read_bytes
+from sdyscope.stages.propagated.propagate import propagate
 from sdyscope.targets import resolve
 from tests.programs import AUTO, PROGRAMS
 from tests.user_programs import USER_PROGRAMS

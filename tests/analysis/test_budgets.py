@@ -10,12 +10,12 @@ from sdyscope.analysis.budgets import (
     memory_spent,
     replication_spent,
 )
-from sdyscope.analysis.collectives import collectives
-from sdyscope.analysis.memory_held import Held
-from sdyscope.entry_layout import StoredArray
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.memory.held import Held
+from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.hlo import read_hlo
-from sdyscope.mesh import Mesh
-from sdyscope.partitioned import MemoryAnalysis
+from sdyscope.values.entry_layout import StoredArray
+from sdyscope.values.mesh import Mesh
 
 MESH = Mesh.of({"a": 4, "b": 2})
 

@@ -9,25 +9,25 @@ import pytest
 
 from sdyscope.analysis.check import check
 from sdyscope.annotations import Annotation, read_annotations
-from sdyscope.convert import to_hlo_sharding
 from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Program, RequestedTensor
+from sdyscope.facts.tensors import LoweredTensors, Tensor, TensorTable, tensor_table
 from sdyscope.graph import build
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import AxisRef, Mesh
-from sdyscope.program import Program, RequestedTensor
-from sdyscope.sharding import (
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.syntax.shardy import parse_manual_axes, parse_tensor_sharding
+from sdyscope.values.convert import to_hlo_sharding
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import (
     DimSharding,
     ManualAxes,
     NamedSharding,
     PartitionSpec,
     TensorSharding,
 )
-from sdyscope.stages import compat
-from sdyscope.stages.lower import LoweredModule
-from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
-from sdyscope.syntax.shardy import parse_manual_axes, parse_tensor_sharding
-from sdyscope.tensors import LoweredTensors, Tensor, TensorTable, tensor_table
-from sdyscope.tiling import HloSharding
+from sdyscope.values.tiling import HloSharding
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
@@ -306,8 +306,8 @@ def test_both_placements_are_said_in_words():
         (
             "lowered-differs",
             "error",
-            "dim 0 in 4 over data, dim 1 whole",
-            "dim 0 whole, dim 1 in 4 over data",
+            "dim 0 split 4 ways over data, dim 1 whole",
+            "dim 0 whole, dim 1 split 4 ways over data",
         )
     ]
     assert checked(ASKED, "", "gspmd")[0][::3] == ("sharding-dropped", "left to the compiler")

@@ -7,11 +7,12 @@ from dataclasses import dataclass
 import jsonschema
 import pytest
 
-from sdyscope import __main__, child
+from sdyscope import __main__
+from sdyscope.commands import document_type
 from sdyscope.inspection import Inspection
+from sdyscope.process import child, output
 from sdyscope.targets import resolve
-from sdyscope.views import output
-from sdyscope.views.document import document_type, schema
+from sdyscope.terminal.document import schema
 
 
 @dataclass(frozen=True)

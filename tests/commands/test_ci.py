@@ -16,9 +16,10 @@ import pytest
 
 from sdyscope import __main__
 from sdyscope.ci import Outcome
-from sdyscope.stages import partition
-from sdyscope.views import output
-from sdyscope.views.document import document_type, schema
+from sdyscope.commands import document_type
+from sdyscope.process import output
+from sdyscope.stages.compiled import compiler
+from sdyscope.terminal.document import schema
 
 pytestmark = pytest.mark.compiles
 
@@ -120,7 +121,7 @@ def outcome(ci):
     """What came of a target, looked at in this process."""
 
     def run(name="step"):
-        return msgspec.json.decode(ci("--target", name, "--outcome").out, type=Outcome)
+        return msgspec.json.decode(ci("--target", name, "--outcome").out, type=Outcome).target
 
     return run
 
@@ -142,7 +143,7 @@ def test_what_changed_is_told_on_its_line_and_others_break_alone(project, ci, mo
     assert done.status == 2
     assert (folder / "golden.snap").read_text() == golden
     assert max(len(line) for line in done.out.split("\n") if not line.startswith("::")) <= 80
-    assert "3 targets: 1 failed, 2 could not be done" in done.out
+    assert "3 targets: 1 failed, 2 errored" in done.out
     # What is not configured for a target did not fail.
     (row,) = [line for line in done.out.split("\n") if line.startswith("raises ")]
     assert row.split()[1:5] == ["error", "error", "-", "-"]
@@ -161,7 +162,7 @@ def test_what_changed_is_told_on_its_line_and_others_break_alone(project, ci, mo
 
 
 def test_all_of_a_target_compiles_once_a_partitioner(project, outcome, monkeypatch):
-    stages = '["requested", "lowered", "propagated", "partitioned"]'
+    stages = '["requested", "lowered", "propagated", "compiled"]'
     project(
         STEP.replace('"golden.snap"', f'"golden.snap", stages = {stages}'),
         'partitioner = "both"\n[tool.sdyscope.targets.step.budgets]\n'
@@ -174,16 +175,16 @@ def test_all_of_a_target_compiles_once_a_partitioner(project, outcome, monkeypat
         compiled.append(partitioner)
         return made(*args, partitioner=partitioner, **options)
 
-    made = partition.partition
-    monkeypatch.setattr(partition, "partition", counted)
+    made = compiler.compile_module
+    monkeypatch.setattr(compiler, "compile_module", counted)
     found = outcome()
     assert sorted(compiled) == ["gspmd", "shardy"]
     assert [one.check for one in found.checks] == ["check", "lint", "snapshot", "budgets"]
-    assert not any(one.trouble for one in found.checks)
+    assert not any(one.error for one in found.checks)
     assert found.hardware == "cpu:8"
     # The second layer needs the whole of [4,8], of which a device has a half.
-    sent = [one for one in found.spent if one.words == "collectives over model"]
-    over = [one.finding for one in found.found if one.finding.rule == "over-communication"]
+    sent = [one for one in found.budgets if one.words == "collectives over model"]
+    over = [one.finding for one in found.findings if one.finding.rule == "over-communication"]
     assert [one.used for one in sent] == [64, 64]
     # Alike under both partitioners, and so told once.
     assert [one.partitioner for one in over] == [None]
@@ -196,7 +197,7 @@ def test_another_mesh_is_told_with_the_blocks_that_it_makes(project, ci, outcome
     project(quick)
     assert ci("--update").status == 0
     project(quick, 'mesh = "data=2,model=4"')
-    (found,) = [one.finding for one in outcome().found if one.finding.kind == "mesh"]
+    (found,) = [one.finding for one in outcome().findings if one.finding.kind == "mesh"]
     assert (found.expected, found.found) == ("data=4, model=2", "data=2, model=4")
     assert found.message.startswith("The program has another mesh than its snapshot.")
     assert "all arguments: 384 -> 384 bytes" in found.message
@@ -257,9 +258,9 @@ def test_an_axis_that_the_program_does_not_have_is_an_error(project, outcome):
         "[tool.sdyscope.targets.step.budgets]",
         'communication = [\n  { axis = "modl", bytes = 0 }\n]',
     )
-    (trouble,) = [one.trouble for one in outcome().checks if one.trouble]
-    assert trouble.text.endswith("The mesh has no axis 'modl'.\nDid you mean 'model'?")
-    assert (trouble.place.line, trouble.place.file.endswith("pyproject.toml")) == (9, True)
+    (error,) = [one.error for one in outcome().checks if one.error]
+    assert error.text.endswith("The mesh has no axis 'modl'.\nDid you mean 'model'?")
+    assert (error.line, error.file) == (9, "pyproject.toml")
 
 
 def test_the_mesh_and_the_settings_of_a_target(project, outcome):
@@ -280,7 +281,7 @@ def test_mappings_of_a_mesh_configuration_are_looked_at(project, outcome):
     )
     mapping = '[mesh]\naxes = {model = 2}\nparam_mapping = {embde = "data"}\n'
     (folder / "mesh.toml").write_text(mapping)
-    rules = {one.finding.rule: one.finding for one in outcome().found}
+    rules = {one.finding.rule: one.finding for one in outcome().findings}
     assert "'embde' of param_mapping" in rules["logical-axis-unused"].message
 
 

@@ -57,7 +57,7 @@ def program(tmp_path):
 
 @pytest.fixture
 def hlo(tmp_path):
-    path = tmp_path / "partitioned.txt"
+    path = tmp_path / "compiled.txt"
     path.write_text(HLO)
     return path
 

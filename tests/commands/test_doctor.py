@@ -10,7 +10,8 @@ import jax
 import jsonschema
 import pytest
 
-from sdyscope.views.document import document_type, schema
+from sdyscope.commands import document_type
+from sdyscope.terminal.document import schema
 
 
 def doctor(*words, **environment):
@@ -83,7 +84,7 @@ def test_without_a_gpu_nothing_is_described(tmp_path):
 @pytest.fixture
 def described(monkeypatch):
     """As if there were a GPU."""
-    from sdyscope.stages import gpu_config
+    from sdyscope.stages.compiled import gpu_config
 
     found = gpu_config.GpuConfig("NVIDIA H200 (8)", 8, 'platform_name: "CUDA"\n')
     monkeypatch.setattr(gpu_config, "gpu_config", lambda: found)

@@ -12,7 +12,8 @@ def test_a_chain_from_the_annotation_to_the_value(sdyscope):
     assert lines[0].startswith("shardy: exact, from Shardy's passes")
     assert lines[3] == "jvp(block0)/tanh f32[16,128] (%0) at models/mlp.py:98"
     assert lines[4] == (
-        "  P('data', None): dim 0 in 4 over data, dim 1 whole; 2 copies, over model"
+        "  P('data', None): dim 0 split 4 ways over data, dim 1 whole; "
+        "replicated 2 times over model"
     )
     assert lines[5] == (
         "  dim 0 on data: from the annotation {data} on dim 0 of the constraint in jvp(block0) at "

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sdyscope.analysis.lint import RULES
+from sdyscope.lint import RULES
 
 ROOT = Path(__file__).parents[2]
 INDIVISIBLE = f"{ROOT / 'docs' / 'indivisible.py'}:program"

@@ -3,7 +3,7 @@
 import pytest
 
 from sdyscope.graph import build
-from sdyscope.stages.read import read
+from sdyscope.stages.lowered.read import read
 
 
 def test_prints_both_modules(sdyscope):

@@ -114,7 +114,7 @@ def test_a_file(sdyscope, mlp_files, partitioner):
 
 
 def test_devices_that_are_not_there_are_cpus_and_a_sentence(sdyscope, monkeypatch):
-    from sdyscope.stages import present
+    from sdyscope.stages.compiled import present
 
     monkeypatch.setattr(present, "accelerators", lambda: ())
     done = sdyscope("memory", "mlp", "--on", "devices", columns=80)

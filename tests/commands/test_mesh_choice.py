@@ -10,7 +10,7 @@ from sdyscope.commands import options
 from sdyscope.commands.mesh_choice import Devices, devices_of
 from sdyscope.commands.run import environment
 from sdyscope.errors import SdyscopeError
-from sdyscope.hardware import parse_hardware
+from sdyscope.hardware.names import parse_hardware
 
 CONFIG = """
 [rules]

@@ -8,8 +8,9 @@ import sys
 import jsonschema
 import pytest
 
+from sdyscope.commands import document_type
 from sdyscope.targets import reference_models
-from sdyscope.views.document import document_type, schema
+from sdyscope.terminal.document import schema
 
 
 def sdyscope(*words, **environment):

@@ -12,7 +12,7 @@ from sdyscope.commands import options
 @options.mesh
 @options.partitioner()
 @options.settings
-@options.json
+@options.json("views.show:Show")
 def show(**parameters):
     click.echo(repr(parameters))
 

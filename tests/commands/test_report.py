@@ -5,7 +5,8 @@ import json
 import jsonschema
 import pytest
 
-from sdyscope.views.document import document_type, schema
+from sdyscope.commands import document_type
+from sdyscope.terminal.document import schema
 
 
 @pytest.fixture(scope="module")
@@ -55,10 +56,10 @@ def test_json_follows_its_schema(sdyscope, target):
         "requested",
         "lowered",
         "propagated",
-        "partitioned",
+        "compiled",
         "executed",
     ]
-    assert [one["stage"] for one in found["unavailable"]] == ["partitioned"]
+    assert [one["stage"] for one in found["unavailable"]] == ["compiled"]
     assert not found["unavailable"][0]["asked"]
 
 
@@ -104,7 +105,7 @@ def test_a_compiled_program_is_refused(sdyscope, tmp_path):
     from sdyscope.targets import resolve
 
     file = tmp_path / "after.txt"
-    file.write_text(Inspection(resolve("mlp")).partitioned("shardy").hlo)
+    file.write_text(Inspection(resolve("mlp")).compiled("shardy").hlo)
     sdyscope("report", file).said("compiled already", "sdyscope comms")
 
 
@@ -152,7 +153,7 @@ def test_one_tensor_is_one_picture(sdyscope, target, tmp_path):
         done = sdyscope("report", target, "--tensor", name, "-o", file)
         assert done.out == f"{file}: {len(file.read_bytes()):,} bytes\n"
         assert f"{said}</title>" in file.read_text()
-        assert "dim 0 in 4 over x, dim 1 in 2 over y" in file.read_text()
+        assert "dim 0 split 4 ways over x, dim 1 split 2 ways over y" in file.read_text()
     sdyscope("report", target, "--tensor", "nobody", "-o", file).said("called nobody")
     sdyscope("report", target, "--tensor", "w", "-o", tmp_path / "x.html").said("one picture")
 

@@ -8,7 +8,8 @@ import sys
 import jsonschema
 import pytest
 
-from sdyscope.views.document import document_type, schema
+from sdyscope.commands import document_type
+from sdyscope.terminal.document import schema
 
 pytestmark = pytest.mark.compiles
 

@@ -13,8 +13,9 @@ import time
 import jsonschema
 import pytest
 
-from sdyscope import launch
-from sdyscope.views.document import document_type, schema
+from sdyscope.commands import document_type
+from sdyscope.process import launch
+from sdyscope.terminal.document import schema
 
 pytestmark = pytest.mark.compiles
 

@@ -65,7 +65,7 @@ def test_a_row_a_tensor(sdyscope):
 def test_reads_well_at_every_width(sdyscope, target, columns):
     done = sdyscope("show", target, columns=columns)
     assert max(map(len, done.out.splitlines())) <= columns
-    assert "x: copies" in done.out or " copies" in done.out.splitlines()[2]
+    assert "x: replicas" in done.out or " replicas" in done.out.splitlines()[2]
 
 
 def test_a_narrow_table_leaves_out_what_every_row_would_say(sdyscope):
@@ -85,7 +85,7 @@ def test_what_is_not_plain_is_counted(sdyscope, program):
     assert open_row[:4] == ["f32[16,8]", "P('data', UNCONSTRAINED)", "=", "="]
     assert padded[4:] == ["[2] padded", "8 B", "1"]
     for sentence in (
-        "with 1 left to the compiler counted whole; 1 donated",
+        "(1 tensor without a sharding, counted as replicated); 1 donated",
         "1 argument is dropped by jit, unused",
         "=  as requested",
         "-  left to the compiler",
@@ -125,9 +125,9 @@ def test_json_has_everything(sdyscope, program):
     assert w["lowered"]["gspmd"]["short"] == "P('data', None)"
     assert w["agrees"] == {"shardy": True, "gspmd": True}
     assert w["requested"]["placement"] == {
-        "words": "dim 0 in 4 over data, dim 1 whole; 2 copies, over model",
+        "words": "dim 0 split 4 ways over data, dim 1 whole; replicated 2 times over model",
         "shards": [4, 1],
-        "copies": 2,
+        "replicas": 2,
         "local_shape": [4, 8],
         "bytes_per_device": 128,
         "padding": [0, 0],
@@ -137,7 +137,7 @@ def test_json_has_everything(sdyscope, program):
     (opened,) = [t for t in found["tensors"] if t["requested"] and t["requested"]["open_dims"]]
     assert opened["lowered"]["gspmd"]["open_dims"] == [1]
     assert opened["source"]["file"].endswith("shown_program.py")
-    (mesh,) = found["meshes"]
+    (mesh,) = found["meshes"].values()
     assert mesh["axes"] == {"data": 4, "model": 2}
     assert found["arguments"]["unplaced"] == 1
 
@@ -145,7 +145,7 @@ def test_json_has_everything(sdyscope, program):
 def test_another_mesh_and_settings(sdyscope):
     words = ("--mesh", "data=2,model=16", "--set", "hidden=512", "--match", "params*", "--json")
     (found,) = sdyscope("show", "mlp", *words).document("show")["programs"]
-    assert found["meshes"][0]["devices"] == 32
+    assert found["meshes"]["mesh"]["devices"] == 32
     assert found["tensors"][0]["requested"]["placement"]["local_shape"] == [128, 32]
 
 

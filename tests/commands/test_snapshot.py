@@ -253,12 +253,12 @@ def test_a_snapshot_and_something_else(sdyscope, golden):
 
 @pytest.mark.compiles
 def test_collectives_of_the_compiled_program(sdyscope, target, golden):
-    done = sdyscope("snapshot", target(), "--stages", "partitioned")
+    done = sdyscope("snapshot", target(), "--stages", "compiled")
     assert done.status == 0
     assert "  hardware cpu:8\n" in done.out
     assert "collective  all-gather over model=2  layer{1..2}/dot_general  f32[" in done.out
     # What was never recorded is no agreement.
-    done = sdyscope("snapshot", target(), "-o", golden, "--check", "--stages", "partitioned")
+    done = sdyscope("snapshot", target(), "-o", golden, "--check", "--stages", "compiled")
     assert done.status == 1
 
 

@@ -221,7 +221,7 @@ def test_experts_are_reached_by_all_to_all_and_tracks_do_not_talk_inside(inspect
     # Besides, the gradient of what all tracks read, and the mean of the auxiliary losses.
     assert {kind for kind, _ in over_track} == {"all-reduce"}
     assert [scope for _, scope in over_track if "vmap(layer1)" in scope] == []
-    assert inspection.partitioned("shardy").rematerializations == ()
+    assert inspection.compiled("shardy").rematerializations == ()
 
 
 def test_the_configuration_for_32768_devices():

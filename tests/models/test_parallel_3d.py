@@ -231,7 +231,7 @@ def test_every_collective_is_the_lessons(inspection, partitioner):
 @BOTH
 def test_a_stage_has_the_logits_of_its_own_microbatches(inspection, partitioner):
     """[microbatches / pp, batch / dp, sequence / tp, vocab], and of no others."""
-    text = inspection.partitioned(partitioner).hlo
+    text = inspection.compiled(partitioner).hlo
     assert "f32[2,1,2,8]" in text
     assert "f32[4,1,2,8]" not in text
     assert inspection.memory(partitioner).equal

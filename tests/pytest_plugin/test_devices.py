@@ -66,7 +66,7 @@ def test_both_partitioners_of_one_inspection(sharding_snapshot):
     done = alone.runpytest_subprocess("--sharding-update")
     done.assert_outcomes(passed=5)
     done.stdout.fnmatch_lines(["*5 written*"])
-    text = (alone.path / "__snapshots__/test_step/test_step[4-2].snap").read_text()
+    text = (alone.path / "__shardings__/test_step/test_step[4-2].snap").read_text()
     assert "argument  w  f32[16,16]\n  requested P(None, 'model')\n" in text
     # The environment can ask for as many; then nothing has to be marked.
     done = alone.runpytest_subprocess("-n", "2")
@@ -140,6 +140,7 @@ def test_tests_of_others_wait_for_nothing(tmp_path):
     assert loaded <= {
         "sdyscope",
         "sdyscope.errors",
+        "sdyscope.formatters",
         "sdyscope.pytest_plugin",
         "sdyscope.pytest_plugin.collected",
         "sdyscope.pytest_plugin.files",

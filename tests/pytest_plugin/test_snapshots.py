@@ -61,7 +61,7 @@ def run(suite, *words, ok=0):
 
 def files(suite):
     return sorted(
-        str(path.relative_to(suite.path)) for path in suite.path.rglob("__snapshots__/**/*.snap")
+        str(path.relative_to(suite.path)) for path in suite.path.rglob("__shardings__/**/*.snap")
     )
 
 
@@ -84,7 +84,7 @@ def test_missing_fails_and_says_what_to_do(suite):
     done = run(suite, ok=1)
     done.stdout.fnmatch_lines(
         [
-            "E *step: missing from __snapshots__*test_step*data*.snap",
+            "E *step: missing from __shardings__*test_step*data*.snap",
             "E *Write it with pytest --sharding-update, and review it.",
             "3 missing",
         ]
@@ -95,8 +95,8 @@ def test_missing_fails_and_says_what_to_do(suite):
 def test_written_snapshots_hold_and_are_one_file_a_test(written):
     found = files(written)
     assert len(found) == 3
-    assert "__snapshots__/test_suite/TestBoth.test_two.snap" in found
-    assert "__snapshots__/test_suite/test_step[data].snap" in found
+    assert "__shardings__/test_suite/TestBoth.test_two.snap" in found
+    assert "__shardings__/test_suite/test_step[data].snap" in found
     assert any("test_step[data-model]-" in file for file in found)
     run(written).stdout.fnmatch_lines(["4 as before", "*4 passed*"])
     before = {file: (written.path / file).read_bytes() for file in found}
@@ -116,7 +116,7 @@ def test_a_difference_is_told_as_by_check(written):
             "E *1 more below, under 'sharding snapshot'. If this is meant: pytest --shard*",
             "*Captured sharding snapshot call*",
             "  not in the snapshot: argument c f32[[]8]",
-            "If this is meant, write it with pytest --sharding-update; it is in __snapshots__*",
+            "If this is meant, write it with pytest --sharding-update; it is in __shardings__*",
             "1 changed",
         ]
     )
@@ -131,9 +131,9 @@ def test_what_no_test_has_is_reported_and_kept_until_told(written):
     change(written, 'sharding_snapshot("decode")', 'sharding_snapshot("prefill")')
     change(written, 'program(w="model")', 'program(w="data")')
     change(written, '["data", "data/model"]', '["data"]')
-    gone = written.path / "__snapshots__" / "test_gone"
+    gone = written.path / "__shardings__" / "test_gone"
     gone.mkdir()
-    other = written.path / "__snapshots__" / "test_suite" / "others.snap"
+    other = written.path / "__shardings__" / "test_suite" / "others.snap"
     other.write_text("// Jest Snapshot v1\n")
     (gone / "test_x.snap").write_text("sdyscope snapshot 1\n")
     before = files(written)
@@ -141,9 +141,9 @@ def test_what_no_test_has_is_reported_and_kept_until_told(written):
     done.stdout.fnmatch_lines(
         [
             "2 as before, 3 unused",
-            "__snapshots__/test_gone/test_x.snap: unused; no test has it",
-            "__snapshots__/test_suite/TestBoth.test_two.snap: decode: unused; its test passed *",
-            "__snapshots__/test_suite/test_step[[]data-model[]]-*.snap: unused; no test has it",
+            "__shardings__/test_gone/test_x.snap: unused; no test has it",
+            "__shardings__/test_suite/TestBoth.test_two.snap: decode: unused; its test passed *",
+            "__shardings__/test_suite/test_step[[]data-model[]]-*.snap: unused; no test has it",
             "What is unused is removed with pytest --sharding-update --sharding-remove-unused.",
         ]
     )
@@ -158,7 +158,7 @@ def test_what_no_test_has_is_reported_and_kept_until_told(written):
 
 
 def test_what_is_not_compared_is_told(written):
-    path = written.path / "__snapshots__" / "test_suite" / "test_step[data].snap"
+    path = written.path / "__shardings__" / "test_suite" / "test_step[data].snap"
     text = path.read_text().replace("stages requested", "stages requested, lowered")
     path.write_text(text)
     done = run(written)
@@ -168,7 +168,7 @@ def test_what_is_not_compared_is_told(written):
 
 
 def test_a_folder_that_can_not_be_made_is_told(suite):
-    (suite.path / "__snapshots__").write_text("in the way")
+    (suite.path / "__shardings__").write_text("in the way")
     done = run(suite, "--sharding-update", "-k", "two", ok=1)
     done.stdout.fnmatch_lines(["E *cannot make the folder of this file: *"])
 
@@ -215,7 +215,7 @@ def test_a_test_that_skips_itself_keeps_its_snapshots(written):
     ids=["future", "conflict", "by hand"],
 )
 def test_a_damaged_file_fails_in_a_sentence_and_stays(written, update, old, new, words):
-    path = written.path / "__snapshots__" / "test_suite" / "test_step[data].snap"
+    path = written.path / "__shardings__" / "test_suite" / "test_step[data].snap"
     path.write_text(path.read_text().replace(old, new))
     damaged = path.read_bytes()
     change(written, 'b="replicated"', 'b="data"')
@@ -236,6 +236,25 @@ def test_what_is_no_program_is_told(suite):
     change(suite, 'program(w=axes, b="replicated")', "len")
     done = run(suite, "-k", "step", ok=1)
     done.stdout.fnmatch_lines(["E *is of a program, and this is a builtin_function_or_method."])
+
+
+def test_syrupy_s_snapshots_and_these_leave_each_other_alone(suite, monkeypatch):
+    pytest.importorskip("syrupy")
+    monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)  # by which it takes itself for one
+    suite.makepyfile(test_other="def test_other(snapshot):\n    assert [1] == snapshot")
+
+    def both(*words):
+        done = suite.runpytest_subprocess("-p", "no:cacheprovider", *words)
+        assert done.ret == 0, done.stdout.str()
+        return done.stdout
+
+    both("--sharding-update", "--snapshot-update").fnmatch_lines(["4 written"])
+    before = files(suite)
+    # What is not its own, syrupy deletes from the folder that it shares with others.
+    both("--snapshot-update").fnmatch_lines(["4 as before", "1 snapshot passed."])
+    both("--sharding-update", "--sharding-remove-unused")
+    assert files(suite) == before
+    both().fnmatch_lines(["4 as before", "1 snapshot passed."])
 
 
 def test_workers_of_xdist_tell_the_controller(suite):

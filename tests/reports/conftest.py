@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from sdyscope.inspection import Inspection
+from sdyscope.page import document as report
+from sdyscope.page import page as report_page
 from sdyscope.targets import resolve
-from sdyscope.views import report, report_page
 
 ASSETS = Path(__file__).parent.parent / "assets"
 

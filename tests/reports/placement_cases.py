@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from sdyscope.placement import Placement
+from sdyscope.values.placement import Placement
 
 JS = Path(__file__).parent.parent.parent / "reports" / "js"
 
@@ -50,7 +50,7 @@ def in_javascript(cases: list[tuple[Placement, tuple[int, ...]]]):
         for place, shape in cases
     ]
     done = subprocess.run(
-        ["node", "--input-type=module", "-e", _SCRIPT, (JS / "placement_blocks.js").as_uri()],
+        ["node", "--input-type=module", "-e", _SCRIPT, (JS / "placement/blocks.js").as_uri()],
         input=json.dumps(sent),
         capture_output=True,
         text=True,

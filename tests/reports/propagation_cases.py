@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from sdyscope.mesh import Mesh
-from sdyscope.views import report_propagation
-from sdyscope.views.report_columns import Pool
+from sdyscope.page import propagation as report_propagation
+from sdyscope.page.columns import Pool
+from sdyscope.values.mesh import Mesh
 
 JS = Path(__file__).parent.parent.parent / "reports" / "js"
 
@@ -45,7 +45,8 @@ def in_javascript(inspection, report, steps):
     axes = max(found, key=lambda mesh: mesh.size).shape if found else {}
     sent = {"data": data, "axes": dict(axes), "shared": pool.document(), "steps": list(steps)}
     urls = [
-        (JS / name).as_uri() for name in ("propagation_data.js", "propagation_chains.js", "data.js")
+        (JS / name).as_uri()
+        for name in ("propagation/data.js", "propagation/chains.js", "base/data.js")
     ]
     done = subprocess.run(
         ["node", "--input-type=module", "-e", _SCRIPT, *urls],

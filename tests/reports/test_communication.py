@@ -4,10 +4,18 @@ import re
 
 import pytest
 
-from sdyscope.hardware import parse_hardware
+from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
+from sdyscope.page import (
+    communication as report_communication,
+)
+from sdyscope.page import (
+    document as report,
+)
+from sdyscope.page import (
+    page as report_page,
+)
 from sdyscope.targets import resolve
-from sdyscope.views import report, report_communication, report_page
 
 pytestmark = pytest.mark.compiles
 

@@ -3,11 +3,11 @@
 import pytest
 
 from sdyscope.commands import snapshot_diff
-from sdyscope.hardware import parse_hardware
+from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
+from sdyscope.page import page as report_page
 from sdyscope.snapshots import write
 from sdyscope.targets import resolve
-from sdyscope.views import report_page
 
 pytestmark = pytest.mark.compiles
 

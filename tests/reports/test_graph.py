@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 
 from sdyscope.inspection import Inspection
+from sdyscope.page.columns import Pool
+from sdyscope.page.graph import part
+from sdyscope.page.graph_groups import groups_of
+from sdyscope.page.graph_marks import marks
+from sdyscope.page.graph_nodes import nodes_of
 from sdyscope.targets import resolve
-from sdyscope.views.report_columns import Pool
-from sdyscope.views.report_graph import part
-from sdyscope.views.report_graph_groups import groups_of
-from sdyscope.views.report_graph_marks import marks
-from sdyscope.views.report_graph_nodes import nodes_of
 from tests.reports.waiting import until
 
 pytestmark = pytest.mark.compiles
@@ -204,7 +204,7 @@ def test_gathered_weights_are_marked_where_the_compiler_gathers_them():
 
 def test_a_module_without_functions_has_a_sentence(mlp, monkeypatch):
     from sdyscope.errors import TargetError
-    from sdyscope.views import report_graph
+    from sdyscope.page import graph as report_graph
 
     monkeypatch.setattr(report_graph, "nodes_of", lambda graph: type(nodes_of(graph))())
     with pytest.raises(TargetError, match="no graph"):

@@ -7,8 +7,9 @@ from dataclasses import fields, is_dataclass, replace
 
 import pytest
 
-from sdyscope.views import report_markdown, report_page
-from sdyscope.views.report_page import VIEWS
+from sdyscope.page import markdown as report_markdown
+from sdyscope.page import page as report_page
+from sdyscope.page.page import VIEWS
 
 pytestmark = pytest.mark.compiles
 

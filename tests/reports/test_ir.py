@@ -8,9 +8,10 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from sdyscope.inspection import inspect
-from sdyscope.views import report, report_ir
-from sdyscope.views.report_columns import Pool
-from sdyscope.views.report_ir_text import WIDTH, Line, broken, elided, text_part
+from sdyscope.page import document as report
+from sdyscope.page import ir as report_ir
+from sdyscope.page.columns import Pool
+from sdyscope.page.ir_text import WIDTH, Line, broken, elided, text_part
 
 pytestmark = pytest.mark.compiles
 

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sdyscope.views import report_memory, report_page
+from sdyscope.page import memory as report_memory
+from sdyscope.page import page as report_page
 
 pytestmark = pytest.mark.compiles
 

@@ -1,6 +1,8 @@
 """What a notebook shows of an inspection and of shardings, and the pictures for documents."""
 
 import re
+import subprocess
+import sys
 import xml.etree.ElementTree as ElementTree
 
 import jax
@@ -9,13 +11,13 @@ import pytest
 from sdyscope import show_sharding
 from sdyscope.errors import SdyscopeError
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import Mesh
-from sdyscope.placement import Placement
-from sdyscope.sharding import NamedSharding, PartitionSpec
+from sdyscope.page import svg as report_svg
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_tensor_sharding
 from sdyscope.targets import resolve
-from sdyscope.views import report_svg
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import NamedSharding, PartitionSpec
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -92,6 +94,20 @@ def test_a_symbol_s_mesh_is_not_known():
     assert parse_tensor_sharding('#sdy.sharding<@mesh, [{"x"}]>')._repr_html_() is None
 
 
+def test_a_value_alone_is_shown_by_the_page_which_is_loaded_only_then():
+    code = """
+import sys
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import NamedSharding, PartitionSpec
+assert not {"jinja2", "sdyscope.page", "sdyscope.views"} & sys.modules.keys()
+print(NamedSharding(Mesh.of({"x": 4}), PartitionSpec.of("x"))._repr_html_())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="/"
+    )
+    assert len(squares(done.stdout)) == 4
+
+
 @pytest.mark.compiles
 def test_bars_of_what_is_sent(mlp):
     picture = report_svg.communication_svg(mlp.report.comms)
@@ -112,7 +128,8 @@ def test_a_sharding_of_jax_is_shown_with_its_blocks():
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("data", "model"))
     shown = show_sharding(sharding, (16, 128))
     assert str(shown) == (
-        "dim 0 in 4 over data, dim 1 in 2 over model; blocks of [4, 64] of [16, 128]"
+        "dim 0 split 4 ways over data, dim 1 split 2 ways over model; "
+        "blocks of [4, 64] of [16, 128]"
     )
     assert shown._repr_html_() == shown.svg
     found = squares(shown.svg)

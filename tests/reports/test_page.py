@@ -8,8 +8,9 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from sdyscope.inspection import inspect
-from sdyscope.views import report, report_page
-from sdyscope.views.report_page import VIEWS
+from sdyscope.page import document as report
+from sdyscope.page import page as report_page
+from sdyscope.page.page import VIEWS
 
 pytestmark = pytest.mark.compiles
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sdyscope.convert import to_placement
 from sdyscope.inspection import Inspection
-from sdyscope.mesh import IotaTile, Mesh, MeshAxis
-from sdyscope.placement import Digit, Placement
-from sdyscope.stages.read import read
+from sdyscope.stages.lowered.read import read
+from sdyscope.values.convert import to_placement
+from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
+from sdyscope.values.placement import Digit, Placement
 from tests.reports.conftest import made
 from tests.reports.placement_cases import in_javascript, in_python
 from tests.reports.waiting import until

@@ -5,21 +5,23 @@ import shutil
 
 import pytest
 
-from sdyscope.analysis.replay import Replay
-from sdyscope.analysis.values import named_value
+from sdyscope.analysis.naming.resolve import named_value
+from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
-from sdyscope.program import Program
-from sdyscope.sharding import TensorSharding
+from sdyscope.page import document as report
+from sdyscope.page import propagation as report_propagation
+from sdyscope.page.columns import Pool
+from sdyscope.page.graph import part
+from sdyscope.page.tensors import rows
 from sdyscope.targets import resolve
-from sdyscope.views import explain, propagate, report, report_propagation
+from sdyscope.values.sharding import TensorSharding
+from sdyscope.views import explain, propagate
 from sdyscope.views.explain import annotated, place
 from sdyscope.views.propagate_rows import ssa_name
 from sdyscope.views.propagated import axis_text, describer
-from sdyscope.views.report_columns import Pool
-from sdyscope.views.report_graph import part
-from sdyscope.views.report_tensors import rows
-from sdyscope.views.shardings import file_text
+from sdyscope.words.places import file_text
 from tests.programs import PROGRAMS
 from tests.reports.propagation_cases import in_javascript
 from tests.reports.waiting import until

@@ -173,8 +173,10 @@ def test_paper_has_every_row_in_light_colours(open_page, mlp):
 
 def test_what_was_run_has_a_column(open_page):
     from sdyscope.inspection import Inspection
+    from sdyscope.page import document as report
+    from sdyscope.page import page as report_page
     from sdyscope.targets import resolve
-    from sdyscope.views import report, report_page, run
+    from sdyscope.views import run
 
     inspection = Inspection(resolve("mlp"))
     document = report.document(

@@ -133,7 +133,13 @@ def test_partitioners_that_differ_are_told_apart():
 
 @pytest.mark.parametrize(
     "sharding",
-    ["nothing", "not in the module", "dim 0 in 2 over a", "P('z', None)", "P('a', None, None)"],
+    [
+        "nothing",
+        "not in the module",
+        "dim 0 split 2 ways over a",
+        "P('z', None)",
+        "P('a', None, None)",
+    ],
 )
 def test_what_is_not_known_is_counted(sharding):
     lines = block("argument", "x", "f32[8,8]", sharding)

@@ -10,11 +10,12 @@ from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import inspect
 from sdyscope.snapshots import compare, read_snapshots, update, write
+from sdyscope.snapshots.reduced import reduced
 
 pytestmark = pytest.mark.compiles
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto, AxisType.Auto))
-ALL = ("requested", "lowered", "propagated", "partitioned")
+ALL = ("requested", "lowered", "propagated", "compiled")
 BOTH = ("shardy", "gspmd")
 
 
@@ -145,7 +146,7 @@ def test_a_result_is_where_it_is_returned_not_where_it_is_made(partitioner):
 
 def test_memory_is_what_the_compiler_counts(whole):
     arguments = (({"w": array((64, 32), None, "model")}), array((16, 64), "data"))
-    compiled = inspect(jax.jit(step), *arguments, partitioners=("shardy",)).partitioned("shardy")
+    compiled = inspect(jax.jit(step), *arguments, partitioners=("shardy",)).compiled("shardy")
     held = 0
     for name, items in kinds(whole, "memory").items():
         (item,) = items
@@ -156,24 +157,26 @@ def test_memory_is_what_the_compiler_counts(whole):
 
 
 def test_donation_is_in_it(whole):
-    donated = taken(step, donate=(0,), stages=("partitioned",), partitioners=("shardy",))
+    donated = taken(step, donate=(0,), stages=("compiled",), partitioners=("shardy",))
     text = write([donated])
-    assert "memory  result result[0]\n  partitioned a device holds 4,096 B" in text
+    assert "memory  result result[0]\n  compiled a device holds 4,096 B" in text
     assert "4,096 B of it in arguments' buffers" in text
     assert "arguments' buffers" not in write([whole])
 
 
 def test_a_file_from_before_memory_was_told_still_holds(whole):
     text = write([whole])
-    assert text.startswith("sdyscope snapshot 2\n")
+    assert text.startswith("sdyscope snapshot 3\n")
     old = re.sub(r"\nmemory  [^\n]*\n(?:  [^\n]*\n)+", "", text)
-    old = old.replace("sdyscope snapshot 2", "sdyscope snapshot 1")
+    old = old.replace("sdyscope snapshot 3", "sdyscope snapshot 1")
+    old = re.sub(r"(propagated, |^  )compiled\b", r"\1partitioned", old, flags=re.MULTILINE)
     assert "memory" not in old
     before = read_snapshots(old)[0]
     found = compare(before, whole)
     assert found.is_same
     assert found.not_compared == ("memory",)
     assert update(old, [whole]) == text
-    # What has no memory is written so that older readers know it.
-    assert write([before]).startswith("sdyscope snapshot 1\n")
+    # What is not compiled is written so that older readers know it.
+    lowered = reduced(before, ("requested", "lowered"))
+    assert write([lowered]).startswith("sdyscope snapshot 1\n")
     assert write([whole.at(ALL[:3])]).startswith("sdyscope snapshot 1\n")

@@ -1,6 +1,7 @@
 """Snapshots as text: what is written is read back, and what is changed is found and rewritten."""
 
 import contextlib
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from sdyscope.snapshots.folding import expanded, fold
 from sdyscope.snapshots.read import read_file, read_sections
 from sdyscope.snapshots.reduced import counted
 from sdyscope.snapshots.values import KINDS
+from sdyscope.snapshots.write import MARK
 
 V1 = Path(__file__).parent / "version_1.snap"
 
@@ -240,7 +242,16 @@ def test_version_1_is_read():
         Item((Cell("requested", "P('data',)"), Cell("lowered", "replicated", "gspmd")), 2),
         Item((Cell("requested", "nothing"),), 1),
     )
-    assert update(V1.read_text(), [one, two]) == V1.read_text()
+    now = update(V1.read_text(), [one, two])
+    assert now.startswith("sdyscope snapshot 3\n")
+    assert read_snapshots(now) == (one, two)
+    was = V1.read_text().splitlines()
+    changed = [line for line, old in zip(now.splitlines(), was, strict=True) if line != old]
+    assert changed[1:] == [
+        line.replace("partitioned", "compiled")
+        for line in was[1:]
+        if re.match(r"  (stages .*)?partitioned", line)
+    ]
 
 
 def test_version_2_is_read():
@@ -248,15 +259,25 @@ def test_version_2_is_read():
     (one,) = read_snapshots(text)
     held = {key.name: items for key, items in one.items.items() if key.kind == "memory"}
     assert held["argument params"] == (
-        Item((Cell("partitioned", "a device holds 70,656 B, 52,992 B of it copies"),)),
+        Item((Cell("compiled", "a device holds 70,656 B, 52,992 B of it copies"),)),
     )
-    assert update(text, [one]) == text == write([one])
+    now = (
+        text.replace(f"{MARK} 2\n", f"{MARK} 3\n")
+        .replace("propagated, partitioned\n", "propagated, compiled\n")
+        .replace("  partitioned a device", "  compiled a device")
+        .replace("  partitioned 1", "  compiled 1")
+    )
+    assert "partitioned" in text.replace("partitioners", "")
+    assert "partitioned" not in now
+    assert update(text, [one]) == now == write([one])
+    with pytest.raises(SyntaxTextError, match="no stage 'partitioned'"):
+        read_snapshots(now.replace("propagated, compiled\n", "propagated, partitioned\n"))
 
 
 BAD = {
     "": "this is no snapshot",
     "module {}": "this is no snapshot",
-    "sdyscope snapshot 3\n": "is of version 3, and version 2 is the latest",
+    "sdyscope snapshot 4\n": "is of version 4, and version 3 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
     file_with((0, "x"), (0, "y")): "is in the file twice",

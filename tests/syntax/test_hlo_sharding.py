@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from mangling import mangled
 
 from sdyscope.errors import SyntaxTextError
-from sdyscope.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo
-from sdyscope.sharding import DimSharding
 from sdyscope.syntax.hlo_sharding import LANGUAGE, parse_hlo_sharding, parse_unspecified_dims
-from sdyscope.tiling import (
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo
+from sdyscope.values.sharding import DimSharding
+from sdyscope.values.tiling import (
     AnyHloSharding,
     HloSharding,
     NamedHloSharding,

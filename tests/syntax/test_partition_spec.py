@@ -17,8 +17,8 @@ from jax.sharding import PartitionSpec as JaxSpec
 from mangling import mangled
 
 from sdyscope.errors import SyntaxTextError
-from sdyscope.sharding import UNCONSTRAINED, PartitionSpec
 from sdyscope.syntax.partition_spec import parse_partition_spec
+from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec
 
 #: From JAX 0.12 on.
 KINDS: Any = getattr(jax.sharding, "UnreducedKind", None)

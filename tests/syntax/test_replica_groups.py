@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from mangling import mangled
 
 from sdyscope.errors import ConversionError, SyntaxTextError
-from sdyscope.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo
-from sdyscope.replica_groups import (
+from sdyscope.syntax.replica_groups import LANGUAGE, parse_replica_groups
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo
+from sdyscope.values.replica_groups import (
     CollectiveDeviceList,
     IotaReplicaGroupList,
     MeshAxesReplicaGroupList,
     ReplicaGroups,
     same_groups,
 )
-from sdyscope.syntax.replica_groups import LANGUAGE, parse_replica_groups
 
 FORMS = (
     hlo_strategies.device_lists(),

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from jax._src import custom_partitioning_sharding_rule as theirs
 from mangling import mangled
 
-from sdyscope.custom_partitioning_rule import ArrayMapping, CompoundFactor, SdyShardingRule
 from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.syntax.sharding_rule import parse_sdy_sharding_rule
+from sdyscope.values.custom_partitioning_rule import ArrayMapping, CompoundFactor, SdyShardingRule
 
 FACTORS = st.sampled_from(["i", "j", "k", "l", "batch", "head_dim", "d_1", "é", "x2"])
 

@@ -15,11 +15,27 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.passmanager import PassManager
 from mlir_text import knows_max_and_min, reprinted
 
-from sdyscope import collectives, mesh, propagation, sharding, sharding_rule
-from sdyscope.collectives import AllToAllParam, AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.errors import SyntaxTextError
-from sdyscope.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
-from sdyscope.propagation import (
+from sdyscope.syntax import shardy
+from sdyscope.values import (
+    explicit_collectives as collectives,
+)
+from sdyscope.values import (
+    mesh,
+    sharding,
+    sharding_rule,
+)
+from sdyscope.values import (
+    propagation_edges as propagation,
+)
+from sdyscope.values.explicit_collectives import (
+    AllToAllParam,
+    AllToAllParamList,
+    AxisRefList,
+    ListOfAxisRefLists,
+)
+from sdyscope.values.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
+from sdyscope.values.propagation_edges import (
     AxisToPropagationDetails,
     EdgeValueRef,
     OriginSharding,
@@ -28,9 +44,8 @@ from sdyscope.propagation import (
     ShardingOrigins,
     ShardingOriginsPerValue,
 )
-from sdyscope.sharding import DimSharding, ManualAxes, MeshOp, TensorSharding
-from sdyscope.sharding_rule import DimMapping, OpShardingRule, TensorMapping
-from sdyscope.syntax import shardy
+from sdyscope.values.sharding import DimSharding, ManualAxes, MeshOp, TensorSharding
+from sdyscope.values.sharding_rule import DimMapping, OpShardingRule, TensorMapping
 
 odd_meshes = strategies.meshes(names=strategies.any_names)
 

@@ -44,8 +44,8 @@ def test_a_mistyped_kind_or_axis_is_no_success(mlp):
 def test_bytes(mlp):
     memory = mlp.memory("shardy")
     # The compiler's own counts are the oracle.
-    arguments = memory.partitioned.memory.arguments
-    temporaries = memory.partitioned.memory.temporaries
+    arguments = memory.compiled.memory.arguments
+    temporaries = memory.compiled.memory.temporaries
     assert_max_bytes(mlp, arguments=arguments, temporaries=temporaries, sent="1GiB")
     with pytest.raises(AssertionError) as caught:
         assert_max_bytes(mlp, arguments=arguments - 1, temporaries=temporaries - 1)

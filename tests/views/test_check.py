@@ -1,12 +1,12 @@
 """Findings in paragraphs."""
 
 from sdyscope.analysis.check import Check as Checked
-from sdyscope.findings import Finding
+from sdyscope.facts.findings import Finding
 from sdyscope.inspection import Inspection
-from sdyscope.source import SourceLocation
 from sdyscope.targets import resolve
+from sdyscope.terminal.paragraphs import Paragraph, lines
+from sdyscope.values.source import SourceLocation
 from sdyscope.views import check
-from sdyscope.views.paragraphs import Paragraph, lines
 
 ERROR = Finding(
     "lowered-differs",
@@ -16,7 +16,7 @@ ERROR = Finding(
     "constraint",
     SourceLocation("/elsewhere/model.py", 7),
     "gspmd",
-    "dim 0 in 4 over data",
+    "dim 0 split 4 ways over data",
     "replicated on every device",
     "Do this.",
 )
@@ -44,7 +44,7 @@ def test_errors_come_first_and_notes_are_quiet():
             2,
         ),
         Paragraph("The module has another sharding than was asked for.", "plain", 4),
-        Paragraph("expected: dim 0 in 4 over data", "plain", 4, 10),
+        Paragraph("expected: dim 0 split 4 ways over data", "plain", 4, 10),
         Paragraph("found:    replicated on every device", "plain", 4, 10),
         Paragraph("Do this.", "muted", 4),
         Paragraph(""),
@@ -67,10 +67,10 @@ def test_a_whole_module():
 
 
 def test_paragraphs_hang():
-    long = Paragraph("expected: dim 0 in 4 over data, dim 1 whole", indent=4, hang=10)
-    assert lines(long, None) == ["    expected: dim 0 in 4 over data, dim 1 whole"]
-    assert lines(long, 36) == [
-        "    expected: dim 0 in 4 over data,",
+    long = Paragraph("expected: dim 0 split 4 ways over data, dim 1 whole", indent=4, hang=10)
+    assert lines(long, None) == ["    expected: dim 0 split 4 ways over data, dim 1 whole"]
+    assert lines(long, 44) == [
+        "    expected: dim 0 split 4 ways over data,",
         "              dim 1 whole",
     ]
     # No indent is kept that leaves no room for words.

@@ -1,12 +1,12 @@
 """Differences as they are printed."""
 
-from sdyscope.analysis.diff import Diff as Differences
-from sdyscope.analysis.diff import OpDifference, Side
+from sdyscope.analysis.diff.lowered import Diff as Differences
+from sdyscope.analysis.diff.lowered import OpDifference, Side
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Heading, Table
 from sdyscope.views import diff, diff_text
-from sdyscope.views.paragraphs import Paragraph
-from sdyscope.views.table import Heading, Table
 
 
 def made(*, ops=(), meshes=(), same=3):

@@ -35,7 +35,7 @@ def test_what_was_not_understood_is_counted():
 
 def test_every_form_parses():
     made = read_text(TEXT)
-    assert json.loads(graph.encoded(made, "json"))["schema"] == "sdyscope.graph/1"
+    assert json.loads(graph.encoded(made, "json"))["schema"] == "sdyscope.graph/2"
     assert json.loads(graph.encoded(made, "model-explorer"))["label"] == "m"
     content = graph.encoded(made, "graphml")
     assert content.startswith(b'<?xml version="1.0" encoding="UTF-8"?>\n')

@@ -10,7 +10,7 @@ from graph_modules import CASES, lowered
 from sdyscope.graph import build, read_text
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_mesh, parse_tensor_sharding
-from sdyscope.views.document import encode, schema
+from sdyscope.terminal.document import encode, schema
 from sdyscope.views.graph_json import Graph, document
 
 
@@ -19,7 +19,7 @@ def test_networkx_reads_it_back(name, partitioner):
     graph = build(lowered(name, partitioner))
     made = json.loads(encode(document(graph)))
     jsonschema.validate(made, schema(Graph))
-    assert made["schema"] == "sdyscope.graph/1"
+    assert made["schema"] == "sdyscope.graph/2"
 
     read = networkx.node_link_graph(made, edges="edges")
     assert isinstance(read, networkx.MultiDiGraph)

@@ -63,9 +63,9 @@ def test_edges_lead_from_outputs_to_inputs_without_cycles(name, partitioner):
             for edge in node.incomingEdges:
                 links.add_edge(edge.sourceNodeId, node.id)
                 source = nodes[edge.sourceNodeId]
-                # What a terminator yields are its inputs; all else are outputs.
-                ends = source.inputsMetadata if "yield" in edge.targetNodeInputId else None
-                ends = source.outputsMetadata if ends is None else ends
+                # What a terminator passes on are its inputs; all else are outputs.
+                passed = edge.targetNodeInputId.startswith(("yield", "return"))
+                ends = source.inputsMetadata if passed else source.outputsMetadata
                 assert edge.sourceNodeOutputId in {item.id for item in ends}
         assert networkx.is_directed_acyclic_graph(links)
 

@@ -1,24 +1,11 @@
-"""Findings that are alike are told once; the page has the rules as they are."""
+"""Findings that are alike are told once."""
 
-from pathlib import Path
-
-from sdyscope.analysis.lint import RULES
 from sdyscope.views.check import FindingDocument
 from sdyscope.views.lint import folded
-from sdyscope.views.lint_page import page
-
-PAGE = Path(__file__).parents[2] / "docs" / "lint.md"
 
 
 def finding(tensor, message, found="", kind="argument"):
     return FindingDocument("r", "warning", message, tensor, kind, None, None, "", found, "")
-
-
-def test_the_page_has_the_rules_as_they_are():
-    text = PAGE.read_text(encoding="utf-8")
-    assert page(text) == text, "run python -m sdyscope.views.lint_page docs/lint.md"
-    for name in RULES:
-        assert f"### `{name}`\n" in text
 
 
 def test_what_is_said_of_several_tensors_is_said_once():

@@ -7,12 +7,12 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
-from sdyscope.program import Program
 from sdyscope.targets import resolve
+from sdyscope.terminal.table import Heading
 from sdyscope.views import propagate, propagate_table
-from sdyscope.views.show import Failure
-from sdyscope.views.table import Heading
+from sdyscope.views.failure import Failure
 
 
 @pytest.fixture(scope="module")

@@ -35,10 +35,12 @@ def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):
     lines = texts(propagated_diff_text.details(found))
     at = next(k for k, line in enumerate(lines) if "params['w1'] f32[128,256]" in line)
     assert lines[at + 1] == (
-        "before  P(None, 'model'): dim 0 whole, dim 1 in 2 over model; 4 copies, over data"
+        "before  P(None, 'model'): dim 0 whole, dim 1 split 2 ways over model; "
+        "replicated 4 times over data"
     )
     assert (
-        lines[at + 2] == "after   P('data', 'model'): dim 0 in 4 over data, dim 1 in 2 over model"
+        lines[at + 2]
+        == "after   P('data', 'model'): dim 0 split 4 ways over data, dim 1 split 2 ways over model"
     )
     assert "more values follow from it; all " in lines[at + 3]
     assert any(line.startswith("computed from what is alike: ") for line in lines)

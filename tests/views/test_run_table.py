@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from sdyscope.analysis.run import judge
-from sdyscope.execution import (
+from sdyscope.analysis.run.judge import judge
+from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
     Execution,
@@ -15,7 +15,7 @@ from sdyscope.execution import (
     Reference,
     Shard,
 )
-from sdyscope.tensors import TensorTable
+from sdyscope.facts.tensors import TensorTable
 from sdyscope.views import run, run_table
 
 CPU = Machine("cpu", "cpu", ("cpu:0", "cpu:1"), 8, True)

@@ -1,4 +1,4 @@
-from sdyscope.views.shardings import file_text
+from sdyscope.words.places import file_text
 
 
 def test_files_are_named_from_their_package_or_from_here(monkeypatch, tmp_path):

@@ -8,10 +8,10 @@ from typing import Any
 import jax
 from jax._src import core, source_info_util
 
-from sdyscope.program import Partitioner
-from sdyscope.source import SourceLocation, own_line
+from sdyscope.facts.program import Partitioner
 from sdyscope.stages.compat.versions import version_tuple
-from sdyscope.stages.signature import ShardMap
+from sdyscope.stages.lowered.signature import ShardMap
+from sdyscope.values.source import SourceLocation, own_line
 
 
 def scan_body_is_inlined() -> bool:

@@ -12,9 +12,9 @@ from jax._src import core
 from jax._src import pjit as jit_internals
 from jax._src.interpreters import pxla
 
-from sdyscope.source import SourceLocation
 from sdyscope.stages.compat.versions import version_tuple
-from sdyscope.stages.signature import Argument, LoweringArguments, Result
+from sdyscope.stages.lowered.signature import Argument, LoweringArguments, Result
+from sdyscope.values.source import SourceLocation
 
 
 class _Lowering(BaseException):

@@ -13,9 +13,9 @@ from jax.extend.mlir.dialects import sdy
 from jax.sharding import AbstractMesh, AxisType
 
 from sdyscope.errors import CompilerError
-from sdyscope.mesh import Mesh, MeshAxis
-from sdyscope.program import Partitioner
+from sdyscope.facts.program import Partitioner
 from sdyscope.stages.compat.versions import version
+from sdyscope.values.mesh import Mesh, MeshAxis
 
 
 @contextmanager

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from pathlib import Path
 
 import jax
 from jax._src import source_info_util
+
+from sdyscope.values.source import PACKAGE
 
 
 def _hide_own_frames() -> None:
@@ -14,8 +15,7 @@ def _hide_own_frames() -> None:
 
     The reference models, which stand in the package when it is installed, are user code.
     """
-    package = Path(__file__).parents[2]
-    for entry in package.iterdir():
+    for entry in PACKAGE.iterdir():
         if entry.name != "models":
             source_info_util.register_exclusion(str(entry))
     source_info_util.register_exclusion("<string>")  # python -c, as the child process is started

@@ -1,17 +1,17 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { path } from "../../../reports/js/graph_draw.js";
-import { Layout } from "../../../reports/js/graph_layout.js";
-import { GraphModel, ROOT } from "../../../reports/js/graph_model.js";
+import { path } from "../../../reports/js/graph/draw.js";
+import { Layout } from "../../../reports/js/graph/layout.js";
+import { GraphModel, ROOT } from "../../../reports/js/graph/model.js";
 import {
   lanes,
   oneLevelMore,
   openAtFirst,
   readOpen,
   writeOpen,
-} from "../../../reports/js/graph_open.js";
-import { Pan } from "../../../reports/js/graph_pan.js";
-import { StepValues } from "../../../reports/js/propagation_values.js";
+} from "../../../reports/js/graph/open.js";
+import { Pan } from "../../../reports/js/graph/pan.js";
+import { StepValues } from "../../../reports/js/propagation/values.js";
 import * as dagre from "../../../reports/vendor/dagre.js";
 
 const column = (values) => ({ values });

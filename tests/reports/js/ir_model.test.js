@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Module, marked, tokens } from "../../../reports/js/ir_model.js";
+import { Module, marked, tokens } from "../../../reports/js/ir/model.js";
 
 const TEXT = `module @jit_f {
   func.func public @main(%arg0: tensor<4xf32>,

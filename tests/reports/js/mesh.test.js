@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { moreOrLess, size } from "../../../reports/js/format.js";
-import { coordinates, deviceOrder } from "../../../reports/js/mesh.js";
+import { moreOrLess, size } from "../../../reports/js/base/format.js";
+import { coordinates, deviceOrder } from "../../../reports/js/placement/mesh.js";
 
 const devices = (order, count) => {
   const at = deviceOrder({ order });

@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Blocks, heldWords, listed } from "../../../reports/js/placement_blocks.js";
-import { blockColour } from "../../../reports/js/placement_colours.js";
-import { bins, meshLayout, tensorLayout } from "../../../reports/js/placement_layout.js";
+import { Blocks, heldWords, listed } from "../../../reports/js/placement/blocks.js";
+import { blockColour } from "../../../reports/js/placement/colours.js";
+import { bins, meshLayout, tensorLayout } from "../../../reports/js/placement/layout.js";
 
 const mesh = (axes) => ({
   axes,

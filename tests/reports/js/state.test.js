@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { format, parse, State } from "../../../reports/js/state.js";
+import { format, parse, State } from "../../../reports/js/base/state.js";
 
 test("an address says what it is given back", () => {
   const hostile = [

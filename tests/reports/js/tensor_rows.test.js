@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { Shared } from "../../../reports/js/data.js";
-import { Rows } from "../../../reports/js/tensor_rows.js";
+import { Shared } from "../../../reports/js/base/data.js";
+import { Rows } from "../../../reports/js/tensors/rows.js";
 
 const ROWS = 1000;
 const each = (value) => ({ values: Array.from({ length: ROWS }, (_, row) => value(row)) });

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { pytreePieces, scopePieces, Tree } from "../../../reports/js/tree.js";
+import { pytreePieces, scopePieces, Tree } from "../../../reports/js/tensors/tree.js";
 
 test("a pytree path is cut where it was made", () => {
   assert.deepEqual(pytreePieces("opt_state[0].mu['layers'][0]['w.q[1]']"), [

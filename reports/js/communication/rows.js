@@ -1,0 +1,192 @@
+// A collective, or several that look the same, as a row that opens.
+
+import { factList } from "../base/details_frame.js";
+import { el } from "../base/dom.js";
+import { count, size, whole } from "../base/format.js";
+import { coloured, spec } from "../base/spec.js";
+
+/** How many members of a row are shown. */
+const MEMBERS = 12;
+
+/** The row; `open` shows what there is to know of each of its collectives. */
+export function collectiveRow(row, { most, open, context }) {
+  const { state, shared } = context;
+  const source = shared.source(row.source);
+  const times = `×${whole(row.count)}${row.unknownTrips ? "+" : row.conditional ? "?" : ""}`;
+  const more = row.members[0].parts.length - 1;
+  const toggle = () => state.set({ open: open ? "" : row.key }, { push: true });
+  return el(
+    "li.collective",
+    { data: open ? { open: "" } : {} },
+    el(
+      "button.collective-line",
+      { type: "button", "aria-expanded": String(open), on: { click: toggle } },
+      el(
+        "span.collective-sent",
+        {},
+        el("span.collective-size", {}, size(row.sent)),
+        el(
+          "span.pair-track",
+          { "aria-hidden": "true", data: { side: String(row.program) } },
+          el("span", { style: { width: `${(100 * row.sent) / most}%` } }),
+        ),
+      ),
+      el(
+        "span.collective-what",
+        {},
+        el("strong", {}, row.kind),
+        row.asynchronous ? el("span.tag", {}, "async") : null,
+        " over ",
+        coloured(row.over),
+        el("span.muted", {}, ` ${times}`),
+        el("code.collective-shape", {}, shapes(row.shapes)),
+        more ? el("span.muted", {}, ` and ${more} more`) : null,
+      ),
+      el(
+        "span.collective-where",
+        {},
+        el("bdi", {}, row.scope || "no scope"),
+        source ? el("code.source", {}, el("bdi", {}, source)) : null,
+      ),
+    ),
+    row.why.length
+      ? el(
+          "p.collective-why",
+          { dir: "auto" },
+          el("span.muted", {}, "because "),
+          coloured(row.why[0]),
+          row.why.length + row.whyMore > 1
+            ? el("span.muted", {}, `; and ${row.why.length + row.whyMore - 1} more alike`)
+            : null,
+        )
+      : null,
+    open ? members(row, context) : null,
+  );
+}
+
+function shapes(found) {
+  const distinct = new Set(found);
+  return found.length > 1 && distinct.size === 1
+    ? `${found.length} × ${found[0]}`
+    : found.join(" ");
+}
+
+function members(row, context) {
+  const { state } = context;
+  const shown = row.members.slice(0, MEMBERS);
+  const left = row.of - shown.length;
+  const all = state.params.members === "1" ? row.members : shown;
+  return el(
+    "div.collective-open",
+    {},
+    all.map((one) => member(one, row, context)),
+    row.of > all.length && row.members.length > all.length
+      ? el(
+          "button.more",
+          { type: "button", on: { click: () => state.set({ members: "1" }) } },
+          `Show ${count(left, "more collective")} like these`,
+        )
+      : row.of > all.length
+        ? el("p.muted", {}, `and ${count(row.of - all.length, "more")} like these`)
+        : null,
+  );
+}
+
+function member(one, row, context) {
+  const facts = [
+    [
+      "HLO name",
+      el(
+        "code",
+        {},
+        el("bdi", {}, `%${one.name}`),
+        one.line ? el("span.muted", {}, ` line ${whole(one.line)}`) : null,
+      ),
+    ],
+    ["sent a step", `${size(one.sent)}, ×${whole(one.count)}`],
+    [
+      "replica groups",
+      one.groups ? el("code.groups", {}, el("bdi", {}, one.groups)) : "all devices",
+    ],
+    ["group size", row.groupSize === null ? null : count(row.groupSize, "device")],
+    ["runs", row.asynchronous ? "asynchronously: the device does other work meanwhile" : null],
+    ["channel", one.channel === null ? null : whole(one.channel)],
+  ];
+  return el(
+    "section.member",
+    {},
+    factList(facts),
+    el(
+      "ol.member-parts",
+      {},
+      one.parts.map((part) => partItem(part, context)),
+    ),
+  );
+}
+
+function partItem(part, context) {
+  const { shared, state } = context;
+  const source = shared.source(part.source);
+  return el(
+    "li.member-part",
+    {},
+    el(
+      "p",
+      {},
+      el("code", {}, shapes(part.shapes)),
+      el("span.muted", {}, ` ${size(part.bytes)} on a device, for `),
+      valueLink(part, state),
+      source ? el("code.source", {}, el("bdi", {}, source)) : null,
+    ),
+    part.words ? el("p.member-why", { dir: "auto" }, coloured(part.words)) : null,
+    part.annotations.length
+      ? el(
+          "ul.member-annotations",
+          {},
+          part.annotations.map((one) =>
+            el(
+              "li",
+              {},
+              one.axes.length ? [coloured(one.axes.join(", ")), " "] : null,
+              one.role === "has" ? "of what is moved: " : "needed: ",
+              annotation(one, context),
+              one.recorded ? null : el("span.muted", {}, " (followed, not recorded)"),
+            ),
+          ),
+        )
+      : null,
+  );
+}
+
+function annotation(one, { shared, state }) {
+  const source = shared.source(one.source);
+  const isPath = one.kind === "argument" || one.kind === "result";
+  return [
+    isPath ? null : `${one.kind} `,
+    isPath
+      ? link(state, "tensors", { tensor: one.name }, one.name)
+      : link(state, "tensors", { q: one.name }, one.name || source),
+    " ",
+    one.spec ? spec(one.spec) : null,
+    source ? el("code.source", {}, el("bdi", {}, source)) : null,
+  ];
+}
+
+/** The value in the view of tensors: itself where it is the only one of its name. */
+function valueLink(part, state) {
+  if (!part.name) return el("span", {}, "an op without a name");
+  if (!part.values) return el("bdi", {}, part.name);
+  const params = part.tensor ? { tensor: part.tensor } : { q: part.query };
+  return link(state, "tensors", params, part.name);
+}
+
+/** A link to a view that Back returns from. */
+export function link(state, view, params, words) {
+  if (!state.views.includes(view)) return el("bdi", {}, words);
+  const open = (event) => {
+    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
+    event.preventDefault();
+    state.go(view, params);
+  };
+  return el("a", { href: state.href(view, params), on: { click: open } }, el("bdi", {}, words));
+}

@@ -1,0 +1,336 @@
+// What a device sends: in all, by kind, axis, scope and cause, and the collectives themselves.
+
+import { el } from "../base/dom.js";
+import { count, partitionerName, size, whole } from "../base/format.js";
+import { axisColour, coloured } from "../base/spec.js";
+import { causeOf } from "./cause.js";
+import { estimates } from "./estimates.js";
+import { collectiveRow } from "./rows.js";
+
+/** How many bars, and how many collectives, are shown before the rest is asked for. */
+const BARS = 10;
+const ROWS = 20;
+
+const BY = {
+  kind: "Kind",
+  axis: "Mesh axis",
+  scope: "Scope",
+  pass: "Pass",
+  cause: "Annotation",
+};
+
+export function mount(_root, context) {
+  const { data, slots, state, shared } = context;
+  const { programs } = data;
+  const several = programs.length > 1;
+  slots.totals.append(...totals(data));
+  if (several) causeOf(slots.cause, data, context);
+  slots.estimates.append(...estimates(data.estimates));
+  slots.notes.append(...notes(data));
+  slots.notes.hidden = !slots.notes.childElementCount;
+  slots.partitioner.hidden = !several;
+  const byButtons = segments(slots.by, Object.entries(BY), (by) =>
+    state.set({ by: by === "kind" ? "" : by, all: "" }),
+  );
+  const underButtons = segments(
+    slots.partitioner,
+    programs.map((one) => [one.partitioner, partitionerName(one.partitioner), one.count]),
+    (under) => state.set({ under: under === programs[0].partitioner ? "" : under, open: "" }),
+  );
+  slots.search.addEventListener("input", () => state.set({ q: slots.search.value }));
+  slots.search.addEventListener("keydown", (event) => {
+    if (event.key !== "Escape") return;
+    state.set({ q: "" });
+    slots.search.blur();
+  });
+  const texts = data.rows.map((row) => textOf(row, shared).toLowerCase());
+
+  function update({ by = "kind", pick = "", under = "", q = "", open = "", all = "", more = "" }) {
+    const chosen = by in BY ? by : "kind";
+    press(byButtons, chosen);
+    const found = programs.findIndex((one) => one.partitioner === under);
+    const program = Math.max(found, 0);
+    press(underButtons, programs[program]?.partitioner);
+    if (slots.search.value !== q) slots.search.value = q;
+    slots.bars.replaceChildren(...barList(data, chosen, pick, all, state));
+    const words = q.toLowerCase().split(/\s+/).filter(Boolean);
+    const rows = data.rows.filter(
+      (row, at) =>
+        row.program === program &&
+        (!pick || row.labels[chosen]?.includes(pick)) &&
+        words.every((word) => texts[at].includes(word)),
+    );
+    const total = data.rows.filter((row) => row.program === program);
+    const members = (list) => list.reduce((sum, row) => sum + row.of, 0);
+    slots.count.textContent =
+      rows.length === total.length
+        ? count(members(total), "collective")
+        : `${whole(members(rows))} of ${count(members(total), "collective")}`;
+    slots.picked.hidden = !pick;
+    slots.picked.replaceChildren(...(pick ? picked(pick, state) : []));
+    const most = Math.max(...total.map((row) => row.sent), 1);
+    const at = rows.findIndex((row) => named(row, open));
+    const shown = more ? rows : rows.slice(0, Math.max(ROWS, at + 1));
+    slots.rows.replaceChildren(
+      ...shown.map((row) => collectiveRow(row, { most, open: named(row, open), context })),
+    );
+    if (!rows.length) {
+      const none = programs[program]?.count ? "No collective has all of this." : "Nothing is sent.";
+      slots.rows.append(el("li.missing", {}, none));
+    }
+    const left = rows.length - shown.length;
+    slots.more.hidden = !left;
+    slots.more.replaceChildren(
+      el(
+        "button.more",
+        { type: "button", on: { click: () => state.set({ more: "1" }) } },
+        `Show ${count(left, "more row")}`,
+      ),
+    );
+  }
+  const step = (by) => {
+    const buttons = [...slots.rows.querySelectorAll(".collective-line")];
+    const now = buttons.indexOf(document.activeElement);
+    buttons[Math.min(Math.max(now + by, 0), buttons.length - 1)]?.focus();
+  };
+  return {
+    update,
+    keys: [
+      { keys: "/", words: "Search collectives", run: () => slots.search.select() },
+      { keys: "j", words: "Next collective", run: () => step(1) },
+      { keys: "k", words: "Last collective", run: () => step(-1) },
+    ],
+  };
+}
+
+function named(row, open) {
+  return Boolean(open) && (row.key === open || row.members.some((one) => one.name === open));
+}
+
+function segments(slot, entries, choose) {
+  const buttons = entries.map(([value, words, number]) =>
+    el(
+      "button.segment",
+      { type: "button", data: { value }, on: { click: () => choose(value) } },
+      words,
+      number === undefined ? null : el("span.segment-count", {}, whole(number)),
+    ),
+  );
+  slot.append(...buttons);
+  return buttons;
+}
+
+function press(buttons, value) {
+  for (const button of buttons) {
+    button.setAttribute("aria-pressed", String(button.dataset.value === value));
+  }
+}
+
+// --- in all --------------------------------------------------------------------------------------
+
+function totals(data) {
+  const { programs } = data;
+  const [first, second] = programs;
+  const most = Math.max(...programs.map((one) => one.sent), 1);
+  let title = `A device sends ${size(first.sent)} a step.`;
+  if (second) {
+    const [less, more] = [first, second].sort((a, b) => a.sent - b.sent);
+    const names = [less, more].map((one) => partitionerName(one.partitioner));
+    if (less.sent === more.sent) title = `A device sends ${size(first.sent)} a step under both.`;
+    else if (!less.sent)
+      title = `Under ${names[1]} a device sends ${size(more.sent)} a step; under ${names[0]} nothing.`;
+    else {
+      const times = (more.sent / less.sent).toFixed(1);
+      title =
+        times === "1.0"
+          ? `A device sends ${size(more.sent)} a step under ${names[1]}, ${size(less.sent)} under ${names[0]}.`
+          : `Under ${names[1]} a device sends ${times} times the bytes: ${size(more.sent)} a step, not ${size(less.sent)}.`;
+    }
+  } else if (!first.sent) title = "A device sends nothing.";
+  return [
+    el("h2.view-title", {}, title),
+    el(
+      "div.sent-totals",
+      {},
+      programs.map((one, number) =>
+        el(
+          "div.sent-total",
+          {},
+          el("span.sent-name", {}, partitionerName(one.partitioner)),
+          el(
+            "span.sent-stack",
+            { role: "img", "aria-label": stackWords(data, number) },
+            data.bars.axis
+              ?.filter((bar) => bar.tallies[number][1])
+              .map((bar) =>
+                el("span", {
+                  title: `${bar.label}: ${size(bar.tallies[number][1])}`,
+                  style: {
+                    width: `${(100 * bar.tallies[number][1]) / most}%`,
+                    "--part": colourOf(bar.label),
+                  },
+                }),
+              ),
+          ),
+          el(
+            "span.sent-value",
+            {},
+            el("strong", {}, size(one.sent)),
+            el("span.muted", {}, ` in ${count(one.count, "collective")}`),
+          ),
+        ),
+      ),
+    ),
+    el(
+      "p.legend.axis-legend",
+      {},
+      data.bars.axis?.map((bar) =>
+        el("span.axis-key", { style: { "--part": colourOf(bar.label) } }, coloured(bar.label)),
+      ),
+    ),
+  ];
+}
+
+function stackWords(data, number) {
+  return data.bars.axis
+    ?.filter((bar) => bar.tallies[number][1])
+    .map((bar) => `${bar.label}: ${size(bar.tallies[number][1])}`)
+    .join(", ");
+}
+
+/** One axis has its colour; several together are grey. */
+function colourOf(label) {
+  const axes = label.split(" x ").map((one) => one.replace(/[:=].*$/s, ""));
+  return axes.length === 1 ? axisColour(axes[0]) : "var(--line-strong)";
+}
+
+// --- bars ----------------------------------------------------------------------------------------
+
+function barList(data, by, pick, all, state) {
+  const { programs } = data;
+  const bars = data.bars[by] ?? [];
+  if (!bars.length) return [el("p.muted", {}, "Nothing is sent.")];
+  const most = Math.max(...bars.flatMap((bar) => bar.tallies.map(([, sent]) => sent)), 1);
+  const at = bars.findIndex((bar) => bar.label === pick);
+  const shown = all ? bars : bars.slice(0, Math.max(BARS, at + 1));
+  const left = bars.length - shown.length;
+  return [
+    by === "cause"
+      ? el("p.muted.bars-note", {}, "What comes from several annotations counts with each of them.")
+      : null,
+    el(
+      "ul.pairs-of-bars",
+      {},
+      shown.map((bar) =>
+        el(
+          "li",
+          {},
+          el(
+            "button.pair-of-bars",
+            {
+              type: "button",
+              "aria-pressed": String(bar.label === pick),
+              title: "Show these collectives only",
+              on: {
+                click: () => state.set({ pick: bar.label === pick ? "" : bar.label, open: "" }),
+              },
+            },
+            el("span.pair-label", {}, barLabel(by, bar.label)),
+            el(
+              "span.pair-lines",
+              {},
+              bar.tallies.map(([number, sent], side) =>
+                el(
+                  "span.pair-line",
+                  { data: { side: String(side) } },
+                  programs.length > 1
+                    ? el("span.pair-side", {}, partitionerName(programs[side].partitioner))
+                    : null,
+                  el(
+                    "span.pair-track",
+                    { "aria-hidden": "true" },
+                    sent ? el("span", { style: { width: `${(100 * sent) / most}%` } }) : null,
+                  ),
+                  el(
+                    "span.pair-value",
+                    {},
+                    number || sent ? size(sent) : "–",
+                    number ? el("span.muted", {}, ` × ${whole(number)}`) : null,
+                  ),
+                ),
+              ),
+            ),
+          ),
+        ),
+      ),
+    ),
+    left
+      ? el(
+          "button.more",
+          { type: "button", on: { click: () => state.set({ all: "1" }) } },
+          `Show ${count(left, "more bar")}`,
+        )
+      : null,
+  ].filter(Boolean);
+}
+
+function barLabel(by, label) {
+  if (by !== "kind") return el("bdi", {}, coloured(label));
+  const [kind, over] = label.split("\n");
+  return [el("strong", {}, kind), " over ", coloured(over)];
+}
+
+function picked(pick, state) {
+  const [first, second] = pick.split("\n");
+  return [
+    "Only ",
+    el("bdi", {}, coloured(second ? `${first} over ${second}` : first)),
+    " ",
+    el("button.more", { type: "button", on: { click: () => state.set({ pick: "" }) } }, "Show all"),
+  ];
+}
+
+// --- the rest ------------------------------------------------------------------------------------
+
+function textOf(row, shared) {
+  return [
+    row.kind,
+    row.over,
+    row.scope,
+    shared.source(row.source),
+    ...row.shapes,
+    ...row.why,
+    ...row.members.flatMap((one) => [one.name, ...one.parts.map((part) => part.words)]),
+  ].join("\n");
+}
+
+function notes(data) {
+  const found = [];
+  const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
+  say(
+    "Sent: bytes that leave a device in a step, counted from the program by the ring algorithms, not measured.",
+  );
+  for (const one of data.programs) {
+    const name = partitionerName(one.partitioner);
+    if (one.unknownTrips)
+      say(`${name}: ${one.unknownTrips} are in loops of unknown trip count, which count once.`);
+    if (one.conditional)
+      say(`${name}: ${one.conditional} are in branches, which count as if always taken.`);
+    if (!one.named && one.count) say(`${name}: no mesh is known that fits, so no axes are named.`);
+    if (one.originsMissing)
+      say(`${name}: why collectives are there is not known: ${one.originsMissing}`);
+    else if (one.withoutOrigin)
+      say(
+        `${name}: of ${one.withoutOrigin} of ${count(one.tensors, "tensor")} it is not known why they are sent.`,
+      );
+    if (one.withoutSource)
+      say(`${name}: ${one.withoutSource} of ${count(one.tensors, "tensor")} have no source line.`);
+    if (one.notUnderstood)
+      say(`${name}: ${count(one.notUnderstood, "line")} of the HLO could not be read.`, "bad");
+    for (const words of one.notes) say(`${name}: ${words}`);
+  }
+  for (const [partitioner, reason] of data.failures) {
+    say(`Nothing under ${partitionerName(partitioner)}: ${reason}`, "bad");
+  }
+  return found;
+}

@@ -1,0 +1,198 @@
+// Two snapshot files: what each program says otherwise, tensor by tensor and stage by stage.
+
+import { el } from "../base/dom.js";
+import { count, whole } from "../base/format.js";
+import { colourAxes, coloured } from "../base/spec.js";
+
+/** So many changes of a program are shown before the rest is asked for. */
+const SHOWN = 200;
+
+/** Shows what `sdyscope diff` says of two snapshot files. */
+export function snapshots({ data, slots, state }) {
+  for (const slot of ["causesSection", "restSection", "loweredSection", "notes"]) {
+    slots[slot].hidden = true;
+  }
+  slots.totals.append(
+    el("h2.view-title", {}, title(data)),
+    ...only(data.onlyA, data.labels[0]),
+    ...only(data.onlyB, data.labels[1]),
+  );
+  slots.programs.hidden = false;
+  colourAxes([{ axes: axesOf(data.snapshots) }]);
+  return {
+    update({ all = "" }) {
+      slots.programs.replaceChildren(
+        ...data.snapshots.map((one) => program(one, data.labels, all, state)),
+      );
+    },
+  };
+}
+
+/** The axes that shardings name: a snapshot has no mesh but in words. */
+function axesOf(compared) {
+  const items = compared.flatMap((one) =>
+    one.changes.flatMap((change) => [...change.before, ...change.after]),
+  );
+  const texts = items.flatMap((item) => item.cells.map((cell) => cell.text));
+  const names = texts.flatMap((text) => Array.from(text.matchAll(/'([^']+)'/g), (one) => one[1]));
+  return Object.fromEntries([...new Set(names)].map((name) => [name, 0]));
+}
+
+function title({ labels, snapshots: compared, same }) {
+  const [a, b] = labels.map((label) => el("bdi", {}, label));
+  const different = compared.reduce((sum, one) => sum + one.different, 0);
+  const all = different + compared.reduce((sum, one) => sum + one.same, 0);
+  if (same) return ["The same in ", a, " and ", b, `: ${count(all, "tensor")} and collectives.`];
+  return different
+    ? [
+        `${whole(different)} of ${count(all, "tensor")} and collectives differ in `,
+        a,
+        " and ",
+        b,
+        ".",
+      ]
+    : [a, " and ", b, " differ."];
+}
+
+function only(names, label) {
+  if (!names.length) return [];
+  return [
+    el(
+      "p.note",
+      { data: { tone: "warning" } },
+      `Only in `,
+      el("bdi", {}, label),
+      ": ",
+      names.map((name, at) => [at ? ", " : "", el("bdi", {}, name)]),
+    ),
+  ];
+}
+
+function program(one, labels, all, state) {
+  const found = one.changes;
+  const shown = all ? found : found.slice(0, SHOWN);
+  const same = one.different
+    ? `${count(one.different, "difference")}, ${whole(one.same)} alike`
+    : "all alike";
+  return el(
+    "section",
+    {},
+    el(
+      "div.section-bar",
+      {},
+      el("h2.section-title", {}, el("bdi", {}, one.name)),
+      el("output.toolbar-count", {}, same),
+    ),
+    one.notCompared.length
+      ? el(
+          "p.note",
+          { data: { tone: "warning" } },
+          `Not compared: ${one.notCompared.join(" and ")}, which one side does not have.`,
+        )
+      : null,
+    one.header.map((change) =>
+      el(
+        "p",
+        {},
+        el("strong", {}, change.word),
+        ": ",
+        el("bdi", {}, coloured(change.before || "none")),
+        " → ",
+        el("bdi", {}, coloured(change.after || "none")),
+      ),
+    ),
+    shown.length ? table(shown, labels) : null,
+    found.length > shown.length
+      ? el(
+          "p",
+          {},
+          el(
+            "button.more",
+            { type: "button", on: { click: () => state.set({ all: "1" }) } },
+            `Show ${count(found.length - shown.length, "more difference")}`,
+          ),
+        )
+      : null,
+  );
+}
+
+function table(changes, labels) {
+  return el(
+    "div.compared-frame",
+    { role: "region", "aria-label": "Tensors that differ", tabindex: "0" },
+    el(
+      "table.compared.snapshots",
+      {},
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("th", { scope: "col" }, "tensor"),
+          labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        changes.map((change) => row(change, labels)),
+      ),
+    ),
+  );
+}
+
+function row(change, labels) {
+  const [before, after] = [stages(change.before), stages(change.after)];
+  const isOther = (key, text, others) => others.size && others.get(key) !== text;
+  const side = (own, others, label) =>
+    own.size
+      ? el(
+          "td",
+          { data: { side: label } },
+          el(
+            "dl.snapshot-stages",
+            {},
+            Array.from(own, ([key, text]) => [
+              el("dt", {}, key.replace(/\n\d+$/, "")),
+              el(
+                "dd",
+                { data: isOther(key, text, others) ? { tone: "warning" } : {} },
+                el("code.spec", { dir: "ltr" }, coloured(text)),
+              ),
+            ]),
+          ),
+        )
+      : el("td.muted", { data: { side: label } }, "not there");
+  const type =
+    change.typeAfter === change.typeBefore
+      ? change.typeBefore
+      : `${change.typeBefore} → ${change.typeAfter}`;
+  return el(
+    "tr",
+    {},
+    el(
+      "th",
+      { scope: "row" },
+      change.over ? [coloured(change.over), " in "] : null,
+      el("bdi", {}, change.name === "." ? "the top of the program" : change.name),
+      el("span.muted", {}, ` ${change.kind}${change.count > 1 ? ` ×${whole(change.count)}` : ""}`),
+      type ? el("div", {}, el("code.muted", {}, type)) : null,
+    ),
+    side(before, after, labels[0]),
+    side(after, before, labels[1]),
+  );
+}
+
+/** What each stage says, by its name; of several items one below the other. */
+function stages(items) {
+  const found = new Map();
+  items.forEach((item, number) => {
+    for (const { stage, partitioner, text } of item.cells) {
+      const name = partitioner ? `${stage} ${partitioner}` : stage;
+      const key = items.length > 1 ? `${name}\n${number}` : name;
+      found.set(key, item.count > 1 ? `×${item.count} ${text}` : text);
+    }
+  });
+  return found;
+}

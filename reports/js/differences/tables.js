@@ -1,0 +1,255 @@
+// Tables of what differs: totals, memory, collectives, and tensors as they are lowered.
+
+import { el } from "../base/dom.js";
+import { count, size, type, whole } from "../base/format.js";
+import { coloured, spec } from "../base/spec.js";
+import { link } from "../communication/rows.js";
+
+/** How many ops are listed of those that differ. */
+const OPS = 40;
+
+/** "+1.5 MiB", "−512 B"; "=" for nothing. */
+export function changeText(bytes) {
+  if (!bytes) return "=";
+  return `${bytes > 0 ? "+" : "−"}${size(Math.abs(bytes))}`;
+}
+
+function head(labels, first) {
+  return el(
+    "thead",
+    {},
+    el(
+      "tr",
+      {},
+      first.map((words) => el("th", { scope: "col" }, words)),
+      labels.map((words) => el("th.end", { scope: "col" }, el("bdi", {}, words))),
+      el("th.end", { scope: "col" }, "change"),
+    ),
+  );
+}
+
+/** Totals by kind and axes, then in all. */
+export function kindTable(compiled, labels) {
+  const { a, b, kinds } = compiled;
+  const cell = (tally) =>
+    el(
+      "td.end",
+      {},
+      tally.tensors
+        ? [size(tally.sent), el("span.muted.compared-times", {}, ` ×${whole(tally.count)}`)]
+        : "–",
+    );
+  const row = (name, one, two) =>
+    el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, name),
+      cell(one),
+      cell(two),
+      el("td.end", {}, changeText(two.sent - one.sent)),
+    );
+  return table(head(labels, ["sent by a device"]), [
+    ...kinds.map(([kind, over, one, two]) => row([kind, " over ", coloured(over)], one, two)),
+    row(el("strong", {}, "in all"), a.total, b.total),
+  ]);
+}
+
+/** What a device needs, where it differs. */
+export function memoryTable(compiled, labels) {
+  const rows = byPart(compiled.memory.filter(([kind, , a, b]) => a !== b || kind === "total"));
+  if (!rows.length) return null;
+  return table(
+    head(labels, ["memory of a device"]),
+    rows.map(([kind, name, a, b]) =>
+      el(
+        "tr",
+        { data: { kind } },
+        el(
+          "th",
+          { scope: "row" },
+          kind === "total" ? el("strong", {}, "in all") : el("bdi", {}, name),
+        ),
+        el("td.end", {}, size(a)),
+        el("td.end", {}, size(b)),
+        el("td.end", {}, changeText((b ?? 0) - (a ?? 0))),
+      ),
+    ),
+  );
+}
+
+/** The groups of arguments and results below what they are part of. */
+function byPart(rows) {
+  const parts = { argument: "arguments", result: "results" };
+  const groups = rows.filter(([kind]) => parts[kind]);
+  const others = rows.filter(([kind]) => !parts[kind]);
+  const named = new Set(others.map(([, name]) => name));
+  return [
+    ...groups.filter(([kind]) => !named.has(parts[kind])),
+    ...others.flatMap((row) => [row, ...groups.filter(([kind]) => parts[kind] === row[1])]),
+  ];
+}
+
+function table(thead, rows) {
+  return el(
+    "div.compared-frame",
+    { role: "region", "aria-label": "Totals", tabindex: "0" },
+    el("table.compared", {}, thead, el("tbody", {}, rows)),
+  );
+}
+
+/** Collectives that differ: what each side communicates, and for which op. */
+export function collectiveTable(collectives, { labels, shared }) {
+  const side = (one) => {
+    if (!one.tensors) return el("td.end.muted", {}, "–");
+    const [[shape, number] = ["", 0]] = one.shapes;
+    const more = one.shapes.length - 1;
+    return el(
+      "td.end",
+      { title: one.origins.join("\n") },
+      size(one.sent),
+      el(
+        "code.muted.compared-shape",
+        {},
+        ` ${number > 1 ? `${number} × ` : ""}${shape}${more > 0 ? ` +${more}` : ""}`,
+      ),
+    );
+  };
+  return el(
+    "div.compared-frame",
+    { role: "region", "aria-label": "Collectives that differ", tabindex: "0" },
+    el(
+      "table.compared",
+      {},
+      head(labels, ["collective", "for"]),
+      el(
+        "tbody",
+        {},
+        collectives.map((one) =>
+          el(
+            "tr",
+            {},
+            el("th", { scope: "row" }, one.kind, " over ", coloured(one.over)),
+            el(
+              "td.compared-for",
+              {},
+              el("bdi", {}, one.scope || one.primitive || "no scope"),
+              one.layers > 1 ? el("span.muted", {}, ` ${one.layers} layers`) : null,
+              one.sources.length
+                ? el("code.source", {}, el("bdi", {}, shared.source(one.sources[0])))
+                : null,
+            ),
+            side(one.a),
+            side(one.b),
+            el("td.end", {}, changeText(one.sent)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** What is lowered differently. */
+export function loweredPart(lowered, context) {
+  if (lowered.unavailable) return [el("p.muted", { dir: "auto" }, lowered.unavailable)];
+  const made = [];
+  for (const words of lowered.meshes) made.push(el("p", { dir: "auto" }, words));
+  if (lowered.tensors.length) made.push(tensorTable(lowered.tensors, context));
+  if (lowered.ops.length) made.push(opTable(lowered.ops, context));
+  if (!made.length) {
+    made.push(el("p.muted", {}, `${count(lowered.sameTensors, "tensor")}, all alike.`));
+  }
+  made.push(...lowered.notes.map((words) => el("p.muted", { dir: "auto" }, words)));
+  return made;
+}
+
+function tensorTable(tensors, { labels, state }) {
+  const side = (one) =>
+    el(
+      "td",
+      { title: one?.words },
+      one
+        ? [spec(one.sharding || "–"), el("code.muted", {}, ` ${type(one.dtype, one.shape)}`)]
+        : el("span.muted", {}, "not there"),
+    );
+  return el(
+    "div.compared-frame",
+    { role: "region", "aria-label": "Tensors that differ", tabindex: "0" },
+    el(
+      "table.compared",
+      {},
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("th", { scope: "col" }, "tensor"),
+          labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
+          el("th", { scope: "col" }, "what"),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        tensors.map((one) =>
+          el(
+            "tr",
+            {},
+            el(
+              "th",
+              { scope: "row" },
+              link(state, "tensors", { tensor: one.name }, one.name),
+              el("span.muted", {}, ` ${one.kind}`),
+            ),
+            side(one.a),
+            side(one.b),
+            el("td", {}, one.what.join(", ") || onlyIn(one.change, labels)),
+          ),
+        ),
+      ),
+    ),
+  );
+}
+
+/** "only in mlp" */
+function onlyIn(change, labels) {
+  if (change === "changed") return change;
+  return ["only in ", el("bdi", {}, labels[change === "only in a" ? 0 : 1])];
+}
+
+function opTable(ops, { labels }) {
+  const shown = ops.slice(0, OPS);
+  const types = (found) =>
+    Object.entries(found)
+      .map(([text, number]) => `${number} more of ${text}`)
+      .join(", ");
+  return [
+    el(
+      "div.compared-frame",
+      { role: "region", "aria-label": "Ops that differ", tabindex: "0" },
+      el(
+        "table.compared",
+        {},
+        head(labels, ["op", "scope"]),
+        el(
+          "tbody",
+          {},
+          shown.map(([scope, kind, a, b, typesA, typesB]) =>
+            el(
+              "tr",
+              {},
+              el("th", { scope: "row" }, el("code", {}, el("bdi", {}, kind))),
+              el("td.compared-for", {}, el("bdi", {}, scope)),
+              el("td.end", { title: types(typesA) }, whole(a)),
+              el("td.end", { title: types(typesB) }, whole(b)),
+              el("td.end", {}, b === a ? "other types" : `${b > a ? "+" : "−"}${Math.abs(b - a)}`),
+            ),
+          ),
+        ),
+      ),
+    ),
+    ops.length > OPS
+      ? el("p.muted", {}, `and ${count(ops.length - OPS, "more kind")} of ops`)
+      : null,
+  ].filter(Boolean);
+}

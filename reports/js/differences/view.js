@@ -1,0 +1,185 @@
+// Two partitioners, programs or kinds of hardware: what differs, by where it begins.
+
+import { el } from "../base/dom.js";
+import { count, moreOrLess, partitionerName, whole } from "../base/format.js";
+import { isSame, places, withoutPlace } from "./model.js";
+import { place } from "./places.js";
+import { snapshots } from "./snapshots.js";
+import { collectiveTable, kindTable, loweredPart, memoryTable } from "./tables.js";
+
+/** How many places are shown before the rest is asked for. */
+const SHOWN = 8;
+
+/** What stands before the name of a side. */
+const WHERE = { partitioners: "under", programs: "in", hardware: "on" };
+
+export function mount(_root, context) {
+  const { data, slots, state } = context;
+  if (data.across === "snapshots") return snapshots(context);
+  const labels = data.labels.map(partitionerName);
+  const where = WHERE[data.across];
+  const shared = { ...context, labels, where };
+  const found = places(data);
+  slots.totals.append(...totals(data, labels));
+  slots.causesSection.hidden = !found.length;
+  const rest = withoutPlace(data);
+  slots.restSection.hidden = !rest.length;
+  // Between two kinds of hardware shardings are not compared.
+  slots.restTitle.textContent =
+    data.across === "hardware"
+      ? "Collectives that differ"
+      : "Collectives that differ without a sharding that does";
+  if (rest.length) slots.rest.append(collectiveTable(rest, shared));
+  slots.loweredSection.hidden = data.across === "hardware";
+  slots.lowered.append(...loweredPart(data.lowered, shared));
+  slots.notes.append(...notes(data, labels));
+  slots.count.textContent = count(found.length, "place");
+
+  function update({ open = "1", all = "", list = "" }) {
+    const opened = Number(open) - 1;
+    const shown = all ? found : found.slice(0, Math.max(SHOWN, opened + 1));
+    slots.causes.replaceChildren(
+      ...shown.map((one, at) => place(one, at, { ...shared, open: at === opened, list })),
+    );
+    const left = found.length - shown.length;
+    slots.more.hidden = !left;
+    slots.more.replaceChildren(
+      el(
+        "button.more",
+        { type: "button", on: { click: () => state.set({ all: "1" }) } },
+        `Show ${count(left, "more place")}`,
+      ),
+    );
+  }
+  const move = (by) => {
+    const now = Number(state.params.open ?? "1");
+    const next = Math.min(Math.max(now + by, 1), found.length);
+    if (next) state.set({ open: String(next) });
+    slots.causes.children[next - 1]?.scrollIntoView({ block: "nearest" });
+  };
+  return {
+    update,
+    keys: [
+      { keys: "j", words: "Next place", run: () => move(1) },
+      { keys: "k", words: "Last place", run: () => move(-1) },
+    ],
+  };
+}
+
+// --- in all --------------------------------------------------------------------------------------
+
+function totals(data, labels) {
+  return [
+    el("h2.view-title", {}, title(data, labels)),
+    el("ol.compared-stages", {}, stageItems(data, labels)),
+    ...tables(data, labels),
+  ];
+}
+
+function title(data, labels) {
+  const where = WHERE[data.across];
+  const [a, b] = labels;
+  if (isSame(data)) return [`The same ${where} `, el("bdi", {}, a), " and ", el("bdi", {}, b), "."];
+  const words = [];
+  const { compiled, propagated } = data;
+  if (!compiled.unavailable && compiled.a.total && compiled.b.total) {
+    const [one, two] = [compiled.a.total.sent, compiled.b.total.sent];
+    if (one !== two) words.push(`sends ${moreOrLess(one, two)}`);
+    const total = compiled.memory.find(([kind]) => kind === "total");
+    if (total && total[2] !== total[3]) words.push(`needs ${moreOrLess(total[2], total[3])}`);
+  }
+  if (words.length) {
+    const than = where.charAt(0).toUpperCase() + where.slice(1);
+    return [`${than} `, el("bdi", {}, b), ` a device ${words.join(" and ")}.`];
+  }
+  if (propagated.differentValues) {
+    const all = propagated.sameValues + propagated.differentValues;
+    return [
+      `${whole(propagated.differentValues)} of ${count(all, "value")} are sharded differently ${where} `,
+      el("bdi", {}, a),
+      " and ",
+      el("bdi", {}, b),
+      ".",
+    ];
+  }
+  const isCompared = [data.lowered, propagated, compiled].some((one) => !one.unavailable);
+  const verdict = isCompared ? " differ." : " could not be compared.";
+  return [el("bdi", {}, a), " and ", el("bdi", {}, b), verdict];
+}
+
+function stageItems(data, labels) {
+  const { lowered, propagated, compiled } = data;
+  return [
+    stage("lowered", lowered, () => {
+      const all = lowered.sameTensors + lowered.tensors.length;
+      if (lowered.same) return `${count(all, "tensor")}, all alike`;
+      const parts = [
+        lowered.tensors.length &&
+          `${whole(lowered.tensors.length)} of ${count(all, "tensor")} differ`,
+        lowered.ops.length && `${count(lowered.ops.length, "kind")} of ops differ`,
+        lowered.meshes.length && "the meshes differ",
+      ];
+      return parts.filter(Boolean).join(", ");
+    }),
+    stage("propagated", propagated, () => {
+      const all = propagated.sameValues + propagated.differentValues;
+      const only = propagated.only.map((number, at) =>
+        number ? `; ${whole(number)} only in ${labels[at]}` : "",
+      );
+      return propagated.differentValues
+        ? `${whole(propagated.differentValues)} of ${count(all, "value")} differ, from ${count(propagated.beginnings.length, "place")} on${only.join("")}`
+        : `${count(all, "value")}, all alike${only.join("")}`;
+    }),
+    stage("compiled", compiled, () => {
+      const failed = [compiled.a, compiled.b].find((side) => side.failure);
+      if (failed) return `${failed.label}: ${failed.failure}`;
+      return compiled.same
+        ? "a device sends and needs the same"
+        : `${count(compiled.collectives.length, "difference")} of collectives`;
+    }),
+  ];
+}
+
+function stage(name, data, words) {
+  const tone = data.unavailable ? "muted" : data.same ? "good" : "warning";
+  const mark = { muted: "–", good: "=", warning: "≠" }[tone];
+  return el(
+    "li.compared-stage",
+    { data: { tone } },
+    el("span.compared-mark", { "aria-hidden": "true" }, mark),
+    el("strong", {}, name),
+    el("span.compared-words", { dir: "auto" }, data.unavailable ?? words()),
+  );
+}
+
+function tables(data, labels) {
+  const { compiled } = data;
+  if (compiled.unavailable || compiled.same || !compiled.a.total || !compiled.b.total) {
+    return [];
+  }
+  return [
+    el("div.compared-tables", {}, kindTable(compiled, labels), memoryTable(compiled, labels)),
+  ];
+}
+
+function notes(data, labels) {
+  const found = [];
+  const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
+  for (const [why, number] of data.propagated.notComparable ?? []) {
+    say(`${count(number, "value")} not compared: ${why}.`);
+  }
+  (data.propagated.exactness ?? []).forEach((exactness, at) => {
+    if (exactness !== "exact") say(`The propagation of ${labels[at]} is ${exactness}.`, "bad");
+  });
+  if (data.compiled.moved) {
+    say(
+      `${count(data.compiled.moved, "tensor")} are communicated alike by both, for ops of other scopes.`,
+    );
+  }
+  for (const words of data.compiled.notes ?? []) say(words);
+  const sides = [data.compiled.a, data.compiled.b].filter(Boolean);
+  for (const [at, side] of sides.entries()) {
+    for (const words of side.notes) say(`${labels[at]}: ${words}`);
+  }
+  return found;
+}

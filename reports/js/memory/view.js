@@ -1,0 +1,394 @@
+// What a device holds: in all, by group, and what other devices could hold.
+
+import { el } from "../base/dom.js";
+import { count, moreOrLess, partitionerName, size, type, whole } from "../base/format.js";
+import { spec } from "../base/spec.js";
+import { link } from "../communication/rows.js";
+
+const PARTS = [
+  ["arguments", "arguments"],
+  ["outputs", "results"],
+  ["temporaries", "temporaries"],
+  ["code", "code"],
+];
+
+/** How many suggestions are shown before the rest is asked for. */
+const SAVINGS = 12;
+
+export function mount(_root, { data, slots, state }) {
+  const { programs } = data;
+  slots.totals.append(...totals(programs));
+  const distinct = distinctPrograms(programs);
+  const buttons = distinct.map(([names, one]) =>
+    el(
+      "button.segment",
+      {
+        type: "button",
+        data: { value: one.partitioner },
+        on: {
+          click: () =>
+            state.set({
+              under: one.partitioner === programs[0].partitioner ? "" : one.partitioner,
+              all: "",
+            }),
+        },
+      },
+      names.map(partitionerName).join(" and "),
+    ),
+  );
+  slots.partitioner.append(...buttons);
+  slots.partitioner.hidden = buttons.length < 2;
+  slots.notes.append(...notes(data));
+
+  function update({ under = "", open = "", all = "" }) {
+    const [, chosen] = distinct.find(([names]) => names.includes(under)) ?? distinct[0];
+    for (const button of buttons) {
+      button.setAttribute("aria-pressed", String(button.dataset.value === chosen.partitioner));
+    }
+    slots.groups.replaceChildren(...groups(chosen, state));
+    slots.savings.replaceChildren(...savings(chosen, { open, all, state }));
+  }
+  return { update };
+}
+
+/** Partitioners whose groups and suggestions are the same are told of once. */
+function distinctPrograms(programs) {
+  const found = new Map();
+  for (const one of programs) {
+    const key = JSON.stringify([one.groups, one.savings]);
+    if (!found.has(key)) found.set(key, [[], one]);
+    found.get(key)[0].push(one.partitioner);
+  }
+  return [...found.values()];
+}
+
+// --- in all --------------------------------------------------------------------------------------
+
+function totals(programs) {
+  const known = programs.filter((one) => one.needs);
+  if (!known.length) {
+    return [el("p.missing", {}, "The compiler does not say what a device needs.")];
+  }
+  const most = Math.max(...known.map((one) => one.needs.total), 1);
+  return [
+    el("h2.view-title", {}, title(known)),
+    el(
+      "div.needs",
+      {},
+      known.map((one) => needsRow(one, most)),
+    ),
+    needsTable(known),
+  ];
+}
+
+function title(known) {
+  const [first, second] = known;
+  if (!second) return `A device needs ${size(first.needs.total)}.`;
+  const [less, more] = [first, second].sort((a, b) => a.needs.total - b.needs.total);
+  if (less.needs.total === more.needs.total) {
+    return `A device needs ${size(first.needs.total)} under both.`;
+  }
+  const names = [less, more].map((one) => partitionerName(one.partitioner));
+  const growth = PARTS.map(([name, words]) => [more.needs[name] - less.needs[name], words]);
+  growth.sort((a, b) => b[0] - a[0]);
+  const times = (more.needs.total / less.needs.total).toFixed(1);
+  const by = `${size(more.needs.total)}, not ${size(less.needs.total)}`;
+  const [name, words] = PARTS.find(([, words]) => words === growth[0][1]);
+  const most = `${words} take ${size(more.needs[name])}, not ${size(less.needs[name])}`;
+  return times === "1.0"
+    ? `Under ${names[1]} a device needs ${moreOrLess(less.needs.total, more.needs.total)}.`
+    : `Under ${names[1]} a device needs ${times} times the memory: ${by}; ${most}.`;
+}
+
+function needsRow(one, most) {
+  const { needs } = one;
+  const shown = PARTS.filter(([name]) => needs[name] > 0);
+  return el(
+    "div.sent-total",
+    {},
+    el("span.sent-name", {}, partitionerName(one.partitioner)),
+    el(
+      "span.needs-stack",
+      {
+        role: "img",
+        "aria-label": shown.map(([name, words]) => `${words}: ${size(needs[name])}`).join(", "),
+      },
+      shown.map(([name, words]) =>
+        el(
+          "span.stack-part",
+          {
+            data: { part: name },
+            title: `${words}: ${size(needs[name])}`,
+            style: { width: `${(100 * needs[name]) / most}%` },
+          },
+          needs[name] > most / 7 ? el("span", {}, size(needs[name])) : null,
+        ),
+      ),
+    ),
+    el("span.sent-value", {}, el("strong", {}, size(needs.total))),
+  );
+}
+
+function needsTable(known) {
+  const rows = [
+    ...PARTS.filter(([name]) => known.some((one) => one.needs[name])),
+    ...(known.some((one) => one.needs.aliased)
+      ? [["aliased", "results in donated buffers, counted as arguments"]]
+      : []),
+  ];
+  return el(
+    "table.mini.needs-table",
+    {},
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        el("th", { scope: "col" }, el("span.unseen", {}, "part")),
+        known.map((one) => el("th", { scope: "col" }, partitionerName(one.partitioner))),
+      ),
+    ),
+    el(
+      "tbody",
+      {},
+      rows.map(([name, words]) =>
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, el("span.legend-item", { data: { part: name } }, words)),
+          known.map((one) => el("td", {}, size(one.needs[name]))),
+        ),
+      ),
+    ),
+  );
+}
+
+// --- groups --------------------------------------------------------------------------------------
+
+function groups(one, state) {
+  const most = Math.max(...one.groups.map((group) => group.stored), 1);
+  const padded = one.groups.some((group) => group.stored !== group.device);
+  const shared = one.groups.some((group) => group.shared);
+  const heads = [
+    "group",
+    "tensors",
+    "whole",
+    "a device",
+    padded && "stored",
+    "redundant",
+    shared && "reused",
+  ];
+  const section = (kind, title) => {
+    const members = one.groups.filter((group) => group.kind === kind);
+    if (!members.length) return [];
+    return [
+      el("tr.groups-head", {}, el("th", { colspan: "8", scope: "colgroup" }, title)),
+      ...members.map((group) => groupRow(group, { most, padded, shared, state })),
+    ];
+  };
+  return [
+    el(
+      "div.groups-frame",
+      {},
+      el(
+        "table.groups-table",
+        {},
+        el(
+          "thead",
+          {},
+          el(
+            "tr",
+            {},
+            heads
+              .filter(Boolean)
+              .map((words, at) => el(at ? "th.end" : "th", { scope: "col" }, words)),
+            el("th", { scope: "col" }, el("span.unseen", {}, "bar")),
+          ),
+        ),
+        el("tbody", {}, section("argument", "arguments"), section("result", "results")),
+      ),
+    ),
+    el(
+      "p.muted.groups-words",
+      {},
+      "A device: what it holds. ",
+      el("span.redundant-key", {}),
+      "Redundant: what it would not hold if every block were held once.",
+      shared ? " Reused: donated arguments' buffers, in which results lie." : "",
+      padded ? " Stored: with the padding of the hardware's tiles." : "",
+    ),
+  ];
+}
+
+function groupRow(group, { most, padded, shared, state }) {
+  const kept = Math.max(group.stored - group.replicated, 0);
+  return el(
+    "tr",
+    {},
+    el(
+      "th",
+      { scope: "row" },
+      link(state, "tensors", { q: group.name, kind: group.kind }, group.name),
+    ),
+    el("td.end", {}, whole(group.tensors)),
+    el("td.end", {}, size(group.bytes)),
+    el("td.end", {}, el("strong", {}, size(group.device))),
+    padded ? el("td.end", {}, size(group.stored)) : null,
+    el("td.end", {}, group.replicated ? size(group.replicated) : el("span.muted", {}, "–")),
+    shared ? el("td.end", {}, group.shared ? size(group.shared) : el("span.muted", {}, "–")) : null,
+    el(
+      "td.groups-bar",
+      { "aria-hidden": "true" },
+      el(
+        "span",
+        {},
+        el("span", { style: { width: `${(100 * kept) / most}%` }, data: { part: group.kind } }),
+        el("span.redundant", {
+          style: { width: `${(100 * Math.min(group.replicated, group.stored)) / most}%` },
+        }),
+      ),
+    ),
+  );
+}
+
+// --- what could be saved -------------------------------------------------------------------------
+
+function savings(one, { open, all, state }) {
+  if (!one.savings.length) {
+    const rest = one.beyond.tensors;
+    return [
+      el(
+        "p.muted",
+        {},
+        rest && one.beyond.replicated
+          ? `${size(one.beyond.replicated)} a device are redundant, in ${count(rest, "tensor")} that no free axis divides.`
+          : "Nothing: every tensor is held once, or no free mesh axis divides it.",
+      ),
+    ];
+  }
+  const most = Math.max(...one.savings.map((row) => row.saves), 1);
+  const total = one.savings.reduce((sum, row) => sum + row.saves, 0);
+  const held = one.groups.reduce((sum, group) => sum + group.device, 0);
+  const shown = all ? one.savings : one.savings.slice(0, SAVINGS);
+  const left = one.savings.length - shown.length;
+  return [
+    el(
+      "p.savings-words",
+      {},
+      "Sharding all of these along mesh axes that they do not use yet saves ",
+      el("strong", {}, size(total)),
+      ` of the ${size(held)} of arguments and results that a device holds. It costs communication; `,
+      "sdyscope search tries it.",
+    ),
+    el(
+      "ol.savings",
+      {},
+      shown.map((row) => saving(row, { most, open: open === row.name, state })),
+    ),
+    left
+      ? el(
+          "button.more",
+          { type: "button", on: { click: () => state.set({ all: "1" }) } },
+          `Show ${count(left, "more tensor")}`,
+        )
+      : null,
+    one.beyond.replicated
+      ? el(
+          "p.muted",
+          {},
+          `${size(one.beyond.replicated)} more are redundant in ${count(one.beyond.tensors, "tensor")} that no free axis divides.`,
+        )
+      : null,
+  ].filter(Boolean);
+}
+
+function saving(row, { most, open, state }) {
+  const name =
+    row.tensors === 1
+      ? link(state, "tensors", { tensor: row.name }, row.name)
+      : el("bdi", {}, row.name);
+  const copies = row.copies === null ? "" : `${whole(row.copies)} copies`;
+  return el(
+    "li.saving",
+    {},
+    el(
+      "span.collective-sent",
+      {},
+      el("span.collective-size", {}, size(row.saves)),
+      el(
+        "span.pair-track",
+        { "aria-hidden": "true" },
+        el("span", { style: { width: `${(100 * row.saves) / most}%` } }),
+      ),
+    ),
+    el(
+      "span.saving-name",
+      {},
+      name,
+      el("code.muted.saving-type", {}, type(row.dtype, row.shape)),
+      row.tensors > 1
+        ? el(
+            "button.more",
+            {
+              type: "button",
+              "aria-expanded": String(open),
+              on: { click: () => state.set({ open: open ? "" : row.name }) },
+            },
+            count(row.tensors, "tensor"),
+          )
+        : null,
+    ),
+    el(
+      "span.saving-change",
+      {},
+      spec(row.sharding || "–"),
+      el("span.muted", {}, copies && `, ${copies}`),
+      " → ",
+      spec(row.best),
+    ),
+    open
+      ? el(
+          "ul.saving-names",
+          {},
+          row.names.map((each) => el("li", {}, link(state, "tensors", { tensor: each }, each))),
+          row.tensors > row.names.length
+            ? el("li.muted", {}, `and ${count(row.tensors - row.names.length, "more")}`)
+            : null,
+        )
+      : null,
+  );
+}
+
+function notes(data) {
+  const found = [];
+  const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
+  for (const one of data.programs) {
+    const name = partitionerName(one.partitioner);
+    const on =
+      one.deviceKind && !one.hardware.startsWith(one.deviceKind) ? ` (${one.deviceKind})` : "";
+    say(`${name}: compiled for ${one.hardware}${on}.`);
+    if (one.equal) say(`${name}: arguments and results are what the compiler counts, to the byte.`);
+    else if (one.equal === null) say(`${name}: the compiler does not say what it counts.`);
+    else say(`${name}: arguments and results are not what the compiler counts.`, "bad");
+    if (one.needs?.peak)
+      say(
+        `${name}: the most that is held at a time is ${size(one.needs.peak)}, says the compiler.`,
+      );
+    if (one.unknown)
+      say(`${name}: ${count(one.unknown, "tensor is", "tensors are")} somewhere that nobody says.`);
+    if (one.chosen)
+      say(`${name}: ${count(one.chosen, "tensor was", "tensors were")} placed by the compiler.`);
+    if (one.remade)
+      say(
+        `${name}: ${count(one.remade, "value was", "values were")} made whole on every device to be resharded (involuntary full rematerialization).`,
+      );
+    if (one.resultsTable)
+      say(`${name}: results with ${size(one.resultsTable)} for the table of their addresses.`);
+    for (const words of one.notes) say(`${name}: ${words}`);
+  }
+  for (const [partitioner, reason] of data.failures) {
+    say(`Nothing under ${partitionerName(partitioner)}: ${reason}`, "bad");
+  }
+  return found;
+}

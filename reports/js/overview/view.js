@@ -1,0 +1,325 @@
+// The overview: the mesh, the stages, the numbers, and what is most worth knowing.
+
+import { el } from "../base/dom.js";
+import { count, partitionerName, size, whole } from "../base/format.js";
+import { axisName } from "../base/spec.js";
+import { parse } from "../base/state.js";
+import { meshPicture } from "../placement/mesh.js";
+
+const STATES = { good: "✓", warning: "!", bad: "✗", unknown: "–" };
+const STATE_WORDS = {
+  good: "well",
+  warning: "worth a look",
+  bad: "not well",
+  unknown: "not known",
+};
+
+/** How many headlines are shown before the rest is asked for. */
+const HEADLINES = 4;
+
+export function mount(_root, { report, data, slots, state }) {
+  slots.facts.append(...facts(report));
+  slots.headlines.append(...headlines(report.headlines, state));
+  const meshes = report.meshes.filter((mesh) => Object.keys(mesh.axes).length);
+  for (const mesh of meshes.slice(0, 2)) {
+    slots.mesh.append(meshPicture(mesh), meshCaption(mesh));
+  }
+  slots.mesh.hidden = meshes.length === 0;
+  slots.stages.append(...report.stages.map((stage) => stageItem(stage, report)));
+  slots.cards.append(...cards(data, state).filter(Boolean));
+  slots.program.append(...program(data));
+  slots.notes.append(...notes(report, data));
+  slots.notes.hidden = !slots.notes.childElementCount;
+  return {};
+}
+
+function facts(report) {
+  const parts = [`${report.file ? "read" : "lowered"} by JAX ${report.jax}`];
+  if (report.hardware) {
+    const kind = report.deviceKind && !report.hardware.startsWith(report.deviceKind);
+    parts.push(`compiled for ${report.hardware}${kind ? ` (${report.deviceKind})` : ""}`);
+  }
+  if (report.file) parts.push(report.file);
+  return parts.map((words) => el("span", {}, el("bdi", {}, words)));
+}
+
+function headlines(found, state) {
+  const items = found.map((one) => {
+    const { params } = parse(`#${one.view}?${one.query}`);
+    const href = `#${one.view}${one.query ? `?${one.query}` : ""}`;
+    const words = one.view === "overview" ? one.words : link(href, one, params, state);
+    return el(
+      "li.headline",
+      { data: { tone: one.tone } },
+      el("span.headline-mark", { "aria-hidden": "true" }, STATES[one.tone] ?? "•"),
+      el(
+        "div",
+        {},
+        el("p.headline-words", {}, words),
+        one.detail ? el("p.headline-detail", { dir: "auto" }, one.detail) : null,
+      ),
+    );
+  });
+  return items.slice(0, HEADLINES);
+}
+
+function link(href, one, params, state) {
+  const open = (event) => {
+    event.preventDefault();
+    state.go(one.view, params);
+  };
+  return el("a", { href, on: { click: open } }, one.words);
+}
+
+function meshCaption(mesh) {
+  const name = ["", "mesh"].includes(mesh.name) ? "" : `${mesh.name}: `;
+  const axes = Object.entries(mesh.axes).flatMap(([axis, length], at) => [
+    at ? " × " : "",
+    axisName(axis),
+    `=${length}`,
+  ]);
+  const order = mesh.order ? ", in an order of their own" : "";
+  return el("figcaption", {}, name, axes, `, ${count(mesh.devices, "device")}${order}`);
+}
+
+function stageItem(stage, report) {
+  const where = {
+    requested: "by the author",
+    lowered: "by JAX",
+    propagated: `by ${report.partitioners.map(partitionerName).join(" and ")}`,
+    compiled: report.hardware ? `for ${report.hardware}` : "by XLA",
+    executed: "on devices",
+  };
+  return el(
+    "li.stage",
+    { data: { state: stage.state } },
+    el(
+      "p.stage-name",
+      {},
+      el(
+        "span.stage-mark",
+        { role: "img", "aria-label": STATE_WORDS[stage.state] },
+        STATES[stage.state],
+      ),
+      stage.name,
+      el("span.stage-by", {}, where[stage.name]),
+    ),
+    el("p.stage-verdict", {}, stage.verdict),
+    el("p.stage-words", { dir: "auto" }, stage.words),
+  );
+}
+
+function cards(data, state) {
+  return [
+    argumentsCard(data),
+    data.memory.length ? memoryCard(data) : null,
+    data.comms.length ? commsCard(data) : null,
+    findingsCard(data, state),
+  ];
+}
+
+function card(title, number, unit, ...content) {
+  return el(
+    "article.card",
+    {},
+    el("h3.card-title", {}, title),
+    number === null
+      ? null
+      : el("p.card-number", {}, number, unit ? el("span.card-unit", {}, unit) : null),
+    ...content,
+  );
+}
+
+function argumentsCard({ arguments: total, groups }) {
+  const rows = groups.map((group) => ({
+    label: el("bdi", {}, group.name),
+    value: size(group.device),
+    part: group.device,
+    hint: `${count(group.tensors, "tensor")}, ${size(group.bytes)} whole`,
+  }));
+  return card(
+    "Arguments",
+    size(total.bytes_per_device),
+    "a device",
+    el("p.card-words", {}, `${count(total.tensors, "tensor")}, ${size(total.bytes)} whole`),
+    bars(rows),
+  );
+}
+
+const MEMORY = [
+  ["arguments", "arguments"],
+  ["outputs", "results"],
+  ["temporaries", "temporaries"],
+  ["code", "code"],
+];
+
+function memoryCard({ memory }) {
+  const most = Math.max(...memory.map((one) => one.total), 1);
+  const same = (name) => memory.every((one) => one[name] === memory[0][name]);
+  return card(
+    "Memory a device",
+    size(memory[0].total),
+    memory.length > 1 ? `under ${partitionerName(memory[0].partitioner)}` : "",
+    el("p.card-words", {}, "as the compiler counts it"),
+    ...memory.map((one) =>
+      el(
+        "div.stack-row",
+        {},
+        el("span.stack-name", {}, partitionerName(one.partitioner)),
+        el(
+          "span.stack",
+          {},
+          MEMORY.filter(([name]) => one[name] > 0).map(([name, words]) =>
+            el("span.stack-part", {
+              data: { part: name },
+              title: `${words}: ${size(one[name])}`,
+              style: { width: `${(100 * one[name]) / most}%` },
+            }),
+          ),
+        ),
+        el("span.stack-value", {}, size(one.total)),
+      ),
+    ),
+    el(
+      "p.legend",
+      {},
+      MEMORY.filter(([name]) => memory.some((one) => one[name] > 0)).map(([name, words]) =>
+        el(
+          "span.legend-item",
+          { data: { part: name } },
+          same(name) ? `${words} ${size(memory[0][name])}` : words,
+        ),
+      ),
+    ),
+  );
+}
+
+function commsCard({ comms }) {
+  const kinds = [...new Set(comms.flatMap((one) => one.kinds.map(([kind]) => kind)))];
+  const number = (one, kind) => one.kinds.find(([name]) => name === kind)?.[1] ?? 0;
+  return card(
+    "Collectives a step",
+    whole(comms[0].count),
+    `${size(comms[0].sent)} sent by a device`,
+    el(
+      "table.mini",
+      {},
+      el(
+        "thead",
+        {},
+        el(
+          "tr",
+          {},
+          el("th", { scope: "col" }, el("span.unseen", {}, "kind")),
+          ...comms.map((one) => el("th", { scope: "col" }, partitionerName(one.partitioner))),
+        ),
+      ),
+      el(
+        "tbody",
+        {},
+        ...kinds.map((kind) =>
+          el(
+            "tr",
+            {},
+            el("th", { scope: "row" }, kind),
+            ...comms.map((one) => el("td", {}, whole(number(one, kind)))),
+          ),
+        ),
+        el(
+          "tr",
+          {},
+          el("th", { scope: "row" }, "sent"),
+          ...comms.map((one) => el("td", {}, size(one.sent))),
+        ),
+      ),
+    ),
+  );
+}
+
+const SEVERITIES = [
+  ["error", "errors"],
+  ["warning", "warnings"],
+  ["note", "notes"],
+];
+
+function findingsCard({ findings }, state) {
+  const total = SEVERITIES.reduce((sum, [name]) => sum + findings[name], 0);
+  const rows = SEVERITIES.map(([name, words]) => {
+    const open = (event) => {
+      event.preventDefault();
+      state.go("findings", { severity: name });
+    };
+    const href = `#findings?severity=${name}`;
+    const label = findings[name] === 1 ? name : words;
+    return el(
+      "li",
+      { data: { severity: name, none: findings[name] ? null : "" } },
+      findings[name]
+        ? el("a", { href, on: { click: open } }, `${whole(findings[name])} ${label}`)
+        : `no ${words}`,
+    );
+  });
+  return card("Findings", whole(total), "", el("ul.severities", {}, rows));
+}
+
+/** How large the program is, and how far what is said of it can be trusted. */
+function program(data) {
+  const rows = Object.entries(data.ops).map(([partitioner, number]) => [
+    `ops for ${partitionerName(partitioner)}`,
+    whole(number),
+  ]);
+  for (const one of data.propagations) {
+    rows.push([
+      `${partitionerName(one.partitioner)}'s propagation`,
+      one.steps ? `${one.exactness}, ${whole(one.steps)} steps` : one.exactness,
+    ]);
+  }
+  return rows.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)));
+}
+
+/** Rows with a bar each: what part of the largest they are. */
+export function bars(rows) {
+  const most = Math.max(...rows.map((row) => row.part), 1);
+  return el(
+    "ul.bars",
+    {},
+    rows.map((row) =>
+      el(
+        "li",
+        { title: row.hint },
+        el("span.bars-label", {}, row.label),
+        el("span.bars-value", {}, row.value),
+        el(
+          "span.bars-track",
+          { "aria-hidden": "true" },
+          el("span", { style: { width: `${(100 * row.part) / most}%` } }),
+        ),
+      ),
+    ),
+  );
+}
+
+function notes(report, data) {
+  const found = [];
+  for (const one of report.unavailable) {
+    const under = one.partitioner ? ` under ${partitionerName(one.partitioner)}` : "";
+    found.push(
+      el(
+        "p.note",
+        { data: { tone: one.asked ? "bad" : "muted" } },
+        `Not ${one.stage}${under}: ${one.reason}`,
+      ),
+    );
+  }
+  for (const words of data.account) {
+    found.push(el("p.note", { dir: "auto", data: { tone: "warning" } }, words));
+  }
+  const said = [
+    ...data.notes,
+    ...data.propagations.flatMap((one) =>
+      one.notes.map((note) => `${partitionerName(one.partitioner)}: ${note}`),
+    ),
+  ];
+  found.push(...said.map((words) => el("p.note", { dir: "auto" }, words)));
+  return found;
+}

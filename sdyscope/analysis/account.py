@@ -1,0 +1,88 @@
+"""What is not known of a program, at the stages that it was looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.annotations import unplaced
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.account import Account, Stage, Unknown
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Propagated
+from sdyscope.graph import NotUnderstood, OpGraph
+from sdyscope.staged import Staged
+
+__all__ = ["account_of"]
+
+
+def account_of(program: Staged) -> Account:
+    """What is not known of a program.
+
+    The lowered stage is always looked at; the propagated and the compiled stage as far as somebody
+    has asked for them, so that the account of a command is that of what the command looked at.
+
+    Raises:
+        CompilerError: the program can't be lowered at all.
+    """
+    return Account.of(_unknowns(program))
+
+
+def _unknowns(program: Staged) -> Iterator[Unknown]:
+    for partitioner, error in program.failures.items():
+        yield _refused("lowered", partitioner, error)
+    for partitioner in program.lowered:
+        annotations = program.annotations(partitioner)
+        yield from unplaced(annotations, partitioner)
+        told = {annotation.text for annotation in annotations if annotation.is_unreadable}
+        graph = program.graph(partitioner)
+        for item in graph.not_understood:
+            if item.text not in told:
+                yield _not_understood("lowered", partitioner, graph, item)
+    for partitioner, sentence in program.tensors.unaligned:
+        yield Unknown("not compared", "lowered", sentence, (partitioner,))
+    for partitioner, propagated in program.propagations():
+        if isinstance(propagated, SdyscopeError):
+            yield _refused("propagated", partitioner, propagated)
+        else:
+            yield from _of_propagation(program, propagated)
+    for partitioner, compiled in program.compilations():
+        if isinstance(compiled, SdyscopeError):
+            yield _refused("compiled", partitioner, compiled)
+
+
+def _of_propagation(program: Staged, propagated: Propagated) -> Iterator[Unknown]:
+    partitioners = (propagated.partitioner,)
+    for doubt in propagated.doubts:
+        yield Unknown("approximate", "propagated", doubt, partitioners)
+    if propagated.refusal:
+        yield Unknown("refused", "compiled", propagated.refusal, partitioners)
+    graph = program.graph(propagated.partitioner)
+    for node in propagated.not_aligned:
+        op = graph.ops[node]
+        reason = "its results have other types in the partitioner's module"
+        yield Unknown(
+            "left out", "propagated", reason, partitioners, op.kind, op.scope, source=op.source
+        )
+    if propagated.graph is not graph:
+        for item in propagated.graph.not_understood:
+            yield _not_understood("propagated", propagated.partitioner, propagated.graph, item)
+
+
+def _refused(stage: Stage, partitioner: Partitioner, error: SdyscopeError) -> Unknown:
+    return Unknown("refused", stage, error.message, (partitioner,))
+
+
+def _not_understood(
+    stage: Stage, partitioner: Partitioner, graph: OpGraph, item: NotUnderstood
+) -> Unknown:
+    op = None if item.op is None else graph.ops[item.op]
+    return Unknown(
+        "not understood",
+        stage,
+        item.error if item.line is None else f"line {item.line}: {item.error}",
+        (partitioner,),
+        item.attribute,
+        "" if op is None else op.scope,
+        item.text,
+        None if op is None else op.source,
+    )

@@ -1,0 +1,224 @@
+"""Which annotations of the program the axes of a value come from, under both partitioners.
+
+Shardy records it: the chains of ``explain``. GSPMD records nothing, nor does Shardy in a few
+modules; there an axis is followed along the data flow, from dimension to dimension of values that
+are sharded on it, to the nearest annotation with it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+from sdyscope.analysis.collectives.propagated_axes import AxesByDim, PropagatedAxes, spec_of
+from sdyscope.analysis.propagation.axis_parts import AxisPart
+from sdyscope.analysis.propagation.chains import Chains
+from sdyscope.annotations import Annotation, AnnotationKind
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["AnnotatedAxes", "AnnotatedAxis", "Written"]
+
+#: Ops whose operands and results are only alike through their regions or functions.
+_CROSSED = frozenset(
+    {"while", "case", "if", "call", "manual_computation", "named_computation", "func", "module"}
+)
+
+
+#: A value and one of its dimensions.
+_Dim: TypeAlias = tuple[ValueId, int]
+
+
+class AnnotatedAxis(NamedTuple):
+    """An annotation that an axis of a value comes from.
+
+    Attributes:
+        kind: what is annotated.
+        name: pytree path or scope.
+        spec: what is written there, as JAX writes it.
+        part: the axis, or as much of it as comes from there.
+        source: its line.
+        recorded: whether the partitioner says so; otherwise it was followed.
+    """
+
+    kind: AnnotationKind
+    name: str
+    spec: str
+    part: AxisPart
+    source: SourceLocation | None
+    recorded: bool
+
+
+class Written(NamedTuple):
+    """An annotation, how JAX writes it, and the axes of each dimension in it."""
+
+    annotation: Annotation
+    spec: str
+    axes: AxesByDim
+
+
+class AnnotatedAxes:
+    """Finds annotations in one propagation.
+
+    Args:
+        decided: its shardings.
+        annotations: what is written in the lowered module.
+        chains: what Shardy recorded; None under GSPMD.
+    """
+
+    def __init__(
+        self,
+        decided: PropagatedAxes,
+        annotations: tuple[Annotation, ...],
+        chains: Chains | None = None,
+    ) -> None:
+        self.decided = decided
+        self.graph = decided.graph
+        self.chains = chains
+        self._written = [Written(one, *spec_of(one, decided.mesh)) for one in annotations]
+        self._nearest: dict[AxisPart, dict[_Dim, Written]] = {}
+
+    def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
+        """Where an axis of a value comes from; nothing where none was found."""
+        recorded = tuple(self._recorded(value, part))
+        if recorded:
+            return recorded
+        nearest = self._followed(part)
+        found = {
+            id(one): one
+            for dim in self._dims(value, part)
+            if (one := nearest.get((value, dim))) is not None
+        }
+        return tuple(_annotated(one, part, recorded=False) for one in found.values())
+
+    def of_result(self, index: int) -> Written | None:
+        """The annotation of a result of the program."""
+        for one in self._written:
+            written = one.annotation
+            if written.kind == "result" and written.index == index and written.sharding is not None:
+                return one
+        return None
+
+    def of_op(self, op: int) -> Written | None:
+        """The annotation of a constraint, or that is written on any other op."""
+        for one in self._written:
+            if one.annotation.op == op and one.annotation.kind not in ("argument", "result"):
+                return one
+        return None
+
+    def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
+        kept = self.decided.propagated.values.get(value)
+        if self.chains is None or kept is None or kept.node is None:
+            return
+        ref = (kept.node, kept.result)
+        for dimension, own in self.chains.flow.parts(ref):
+            shared = own.shared(part)
+            for piece in [] if shared is None else self.chains.pieces(ref, shared):
+                start = self.chains.chain(ref, dimension, piece).beginning
+                if start is None:
+                    continue
+                if start.annotation is not None:
+                    written = Written(
+                        start.annotation, *spec_of(start.annotation, self.decided.mesh)
+                    )
+                    yield _annotated(written, piece, recorded=True)
+                else:
+                    yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
+
+    # Following.
+
+    def _followed(self, part: AxisPart) -> dict[_Dim, Written]:
+        """The nearest annotation with an axis, for each dimension that is sharded on it."""
+        if part in self._nearest:
+            return self._nearest[part]
+        found: dict[_Dim, Written] = {}
+        queue: deque[_Dim] = deque()
+        for one in self._written:
+            if not _has(one.axes, part):
+                continue
+            for value in self._annotated_values(one.annotation):
+                for dim in self._dims(value, part):
+                    if (value, dim) not in found:
+                        found[value, dim] = one
+                        queue.append((value, dim))
+        while queue:
+            value, dim = queue.popleft()
+            for other, alone in self._neighbours.get(value, ()):
+                for beside in self._dims(other, part):
+                    key = (other, beside)
+                    if key not in found and (alone or self._same_size(value, dim, *key)):
+                        found[key] = found[value, dim]
+                        queue.append(key)
+        self._nearest[part] = found
+        return found
+
+    def _dims(self, value: ValueId, part: AxisPart) -> list[int]:
+        """The dimensions of a value that are sharded on an axis."""
+        return [
+            dim
+            for dim, own in enumerate(self.decided.axes(value))
+            if any(one.shared(part) is not None for one in own)
+        ]
+
+    def _same_size(self, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
+        """Whether two dimensions of an op's tensors can be the same: they are as large."""
+        one, two = self.decided.shape(value), self.decided.shape(other)
+        return one is None or two is None or one[dim] == two[beside]
+
+    def _annotated_values(self, one: Annotation) -> Iterator[ValueId]:
+        graph, main = self.graph, self.graph.main
+        if one.kind == "argument" and main is not None and one.index is not None:
+            yield main.arguments[one.index].node, 0
+        elif one.kind == "result" and main is not None:
+            returned = None if one.index is None else graph.returned.get(one.index)
+            if returned is not None:
+                yield returned
+        elif one.kind == "shard_map input" and one.op >= 0:
+            yield from self._values_of(graph.ops[one.op], one.index)
+        elif 0 <= one.op < len(graph.ops) and graph.ops[one.op].types:
+            op = graph.ops[one.op]
+            index = one.index if one.kind == "shard_map output" else 0
+            yield op.id, index if index is not None and index < len(op.types) else 0
+
+    def _values_of(self, op: Op, index: int | None) -> Iterator[ValueId]:
+        for producer, edge in self.graph.operands(op):
+            if edge.operand == index or index is None:
+                yield producer.id, edge.result
+        if op.types and op.kind.endswith("custom_call"):
+            yield op.id, 0
+
+    @cached_property
+    def _neighbours(self) -> dict[ValueId, list[tuple[ValueId, bool]]]:
+        """The values that meet in an op, or are one across the boundary of a region or function.
+
+        And whether they are the op's only two, whose dimensions may have other sizes.
+        """
+        found: dict[ValueId, list[tuple[ValueId, bool]]] = {}
+
+        def join(values: Iterable[ValueId]) -> None:
+            distinct = list(dict.fromkeys(values))
+            alone = len(distinct) == 2
+            for one in distinct:
+                others = found.setdefault(one, [])
+                others.extend((other, alone) for other in distinct if other != one)
+
+        graph = self.graph
+        for op in graph.operations():
+            if op.types and op.kind.rpartition(".")[2] not in _CROSSED:
+                results = ((op.id, result) for result in range(len(op.types)))
+                join([*graph.operand_values[op.id], *results])
+        for _, source, target in graph.crossings():
+            join((source, target))
+        return found
+
+
+def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
+    return any(own.shared(part) is not None for dim in axes for own in dim)
+
+
+def _annotated(written: Written, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
+    one = written.annotation
+    return AnnotatedAxis(one.kind, one.path, written.spec, part, one.source, recorded)

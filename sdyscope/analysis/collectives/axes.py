@@ -1,0 +1,177 @@
+"""Mesh axes that a collective runs over, from the groups of devices that HLO names.
+
+Devices in replica groups are partitions: numbers in the order of the program's device assignment,
+which is what ``device_ids`` of a Shardy mesh are, too. A group is matched with axes by its digits
+(see ``sdyscope.values.placement``), so 32,768 devices cost what 8 do; only groups or meshes in an
+order that no iota describes are listed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from sdyscope.errors import ConversionError
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh, SubAxisInfo, device_order, merge_digits
+from sdyscope.values.placement import through_order
+from sdyscope.values.replica_groups import (
+    CollectiveDeviceList,
+    IotaReplicaGroupList,
+    MeshAxesReplicaGroupList,
+    ReplicaGroups,
+)
+
+__all__ = ["axes_of_groups", "axes_of_pairs"]
+
+_Digits = Sequence[tuple[int, int]]
+
+
+def axes_of_groups(groups: ReplicaGroups, mesh: Mesh) -> tuple[AxisRef, ...] | None:
+    """The axes or sub-axes along which these groups of partitions are the groups of a mesh.
+
+    In the order of the mesh, whatever the order in the groups is.
+
+    Args:
+        groups: which partitions work together.
+        mesh: the program's mesh.
+
+    Returns:
+        The axes; none of them where every group is one device; None where no set of axes has these
+        groups.
+    """
+    groups = _symbolic(groups)
+    if isinstance(groups, CollectiveDeviceList):
+        return _listed(groups, mesh)
+    found = groups.digits()
+    if found is None:
+        return _listed(groups, mesh)
+    digits, total = found
+    if total != mesh.size:
+        return None
+    positions = _positions(digits, mesh)
+    return _listed(groups, mesh) if positions is None else _axes(positions, mesh)
+
+
+def axes_of_pairs(pairs: Iterable[tuple[int, int]], mesh: Mesh) -> tuple[AxisRef, ...] | None:
+    """The axes along which a permutation moves data: those in which source and target differ.
+
+    Args:
+        pairs: (source, target) partitions.
+        mesh: the program's mesh.
+
+    Returns:
+        The axes in the order of the mesh; none where all stays where it is; None where a partition
+        is not in the mesh.
+    """
+    place = _place(mesh)
+    moved: set[str] = set()
+    for source, target in pairs:
+        if source not in place or target not in place:
+            return None
+        for axis in mesh.axes:
+            stride = mesh.strides[axis.name]
+            if place[source] // stride % axis.size != place[target] // stride % axis.size:
+                moved.add(axis.name)
+    return tuple(AxisRef(axis.name) for axis in mesh.axes if axis.name in moved)
+
+
+def _place(mesh: Mesh) -> dict[int, int]:
+    """The position of each device."""
+    return {device: position for position, device in enumerate(mesh.devices())}
+
+
+def _symbolic(groups: ReplicaGroups) -> ReplicaGroups:
+    """Groups that are listed, as an iota where one lists the same."""
+    if not isinstance(groups, CollectiveDeviceList) or groups.group_size is None:
+        return groups
+    try:
+        order = device_order(tuple(d for group in groups.replica_groups for d in group))
+    except ConversionError:  # a device twice, or not all of them
+        return groups
+    if isinstance(order, tuple):
+        return groups
+    return IotaReplicaGroupList(groups.num_groups, groups.group_size, order)
+
+
+def _positions(digits: _Digits, mesh: Mesh) -> _Digits | None:
+    """Digits of a device as digits of its position in the mesh; None where they are none."""
+    order = mesh.device_ids
+    if order is None:
+        return digits
+    if not isinstance(order, IotaTile):
+        return None
+    return through_order(digits, _inverse(order))
+
+
+def _inverse(order: IotaTile) -> IotaTile:
+    """The order that says where each device stands."""
+    sizes = tuple(size for size, _ in order.digits)
+    by_device = sorted(range(len(sizes)), key=lambda at: -order.digits[at][1])
+    return IotaTile(sizes, tuple(by_device))
+
+
+def _axes(digits: _Digits, mesh: Mesh) -> tuple[AxisRef, ...] | None:
+    """The axes that digits of a position are; None where they cut one unevenly."""
+    spans = merge_digits(sorted(digits, key=lambda digit: -digit[1]))
+    found: list[AxisRef] = []
+    covered = 1
+    for axis in mesh.axes:
+        low = mesh.strides[axis.name]
+        high = low * axis.size
+        parts: list[AxisRef] = []
+        for size, stride in spans:
+            start, end = max(stride, low), min(stride * size, high)
+            if start >= end:
+                continue
+            if start % low or high % end or end % start:
+                return None
+            part = end // start
+            covered *= part
+            if part == axis.size:
+                parts.append(AxisRef(axis.name))
+            else:
+                parts.append(AxisRef(axis.name, SubAxisInfo(high // end, part)))
+        found += parts
+    total = 1
+    for size, _ in spans:
+        total *= size
+    return tuple(found) if covered == total else None
+
+
+def _listed(groups: ReplicaGroups, mesh: Mesh) -> tuple[AxisRef, ...] | None:
+    """As ``axes_of_groups``, by listing every device."""
+    place = _place(mesh)
+    listed = [[place.get(device, -1) for device in group] for group in groups.groups(mesh.size)]
+    if sorted(position for group in listed for position in group) != list(range(mesh.size)):
+        return None
+    sets = {tuple(sorted(group)) for group in listed}
+    first = next(group for group in sets if group[0] == 0)
+    digits = _digits_of(first)
+    axes = None if digits is None else _axes(digits, mesh)
+    if axes is None:
+        return None
+    in_order = Mesh(mesh.axes)
+    wanted = MeshAxesReplicaGroupList(in_order, _joined(axes, mesh)).groups()
+    return axes if sets == {tuple(sorted(group)) for group in wanted} else None
+
+
+def _joined(axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Axes from minor to major, so that no two neighbours are parts of one."""
+    return tuple(sorted(axes, key=lambda axis: mesh.position_digit(axis)[1]))
+
+
+def _digits_of(numbers: Sequence[int]) -> list[tuple[int, int]] | None:
+    """The digits that say exactly these numbers, sorted and from 0; None where there are none."""
+    digits: list[tuple[int, int]] = []
+    covered = 1
+    while covered < len(numbers):
+        stride, size = numbers[covered], 1
+        while covered * size < len(numbers) and numbers[covered * size] == stride * size:
+            size += 1
+        if size < 2 or len(numbers) % (covered * size):
+            return None
+        digits.append((size, stride))
+        covered *= size
+    said = [0]
+    for size, stride in digits:
+        said = [number + step * stride for step in range(size) for number in said]
+    return digits[::-1] if said == list(numbers) else None

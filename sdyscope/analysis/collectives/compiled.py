@@ -1,0 +1,67 @@
+"""The collectives of a compiled program, with what its lowered module and propagation explain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Protocol
+
+from sdyscope.analysis.collectives.origins import with_origins
+from sdyscope.analysis.collectives.rematerializations import rematerializations
+from sdyscope.analysis.collectives.slices import collectives_of
+from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.annotations import Annotation
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Propagated
+from sdyscope.graph import OpGraph
+from sdyscope.hlo import read_hlo
+from sdyscope.values.mesh import Mesh
+
+__all__ = ["Explained", "compiled_collectives"]
+
+
+class Explained(Protocol):
+    """The module that was compiled, and what there is to know about it."""
+
+    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
+        """Its op graph."""
+
+    def propagated(self, partitioner: Partitioner | None = None) -> Propagated:
+        """Its propagation."""
+
+    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
+        """What is written in it."""
+
+
+def compiled_collectives(
+    made: Compiled, meshes: Iterable[Mesh], compiled: Explained | None = None
+) -> Collectives:
+    """The collectives of a compiled program, each with its origin.
+
+    Args:
+        made: the program.
+        meshes: meshes to name axes of.
+        compiled: the module that it was compiled from; without it no origins are looked for.
+
+    Raises:
+        SdyscopeError: the program can't be read.
+    """
+    module = read_hlo(made.hlo)
+    found = replace(
+        collectives_of(made, module, meshes),
+        rematerializations=rematerializations(made.rematerializations, module),
+    )
+    if compiled is None:
+        return replace(found, origins_missing="They were not asked for.")
+    if not found.collectives:
+        return found
+    if found.mesh is None:
+        return replace(found, origins_missing="No mesh is known whose axes could have one.")
+    try:
+        propagated = compiled.propagated(made.partitioner)
+    except SdyscopeError as error:
+        return replace(found, origins_missing=f"It can't be propagated: {error.message}")
+    graph, annotations = compiled.graph(made.partitioner), compiled.annotations(made.partitioner)
+    return with_origins(found, graph, propagated, annotations)

@@ -1,0 +1,264 @@
+"""Which ops of the program a collective was made for: those that XLA says, or that were followed.
+
+Until JAX 0.10 XLA names a collective after the op that needs it. Since 0.11 it names many that move
+a value after what makes the value, be that an argument, and others not at all. Then the value is
+followed through the compiled program to the next instructions with a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.analysis.collectives.instruction_flow import INLINE, InstructionFlow, Place, Reached
+from sdyscope.hlo import CallSites, Computation, HloModule, Instruction
+
+__all__ = ["MadeFor", "NamedAfter", "Purpose", "Tags"]
+
+Tags: TypeAlias = tuple[tuple[int, ...], ...]
+"""Ops that an instruction was made from: of each the calls that it was inlined from, and the op."""
+
+NamedAfter: TypeAlias = Literal["op", "value", "nothing"]
+"""What XLA names a collective after: the op that needs it, what makes the value, or nothing."""
+
+#: Kinds that are made where pieces of a value are, and are named after the op that makes these.
+_SUMS = ("all-reduce", "reduce-scatter")
+
+#: Kinds that XLA names after what makes the value, where it says that it generated them.
+_OF_MAKER = ("all-gather", "collective-permute")
+_GENERATED = 'is_spmd_generated="true"'
+
+#: Ops that the partitioner writes around a collective, and layouts; besides, what is fused.
+_FORMS = frozenset(
+    {
+        "bitcast",
+        "concatenate",
+        "copy",
+        "dynamic-slice",
+        "get-tuple-element",
+        "opt-barrier",
+        "pad",
+        "reshape",
+        "select",
+        "slice",
+        "transpose",
+        "tuple",
+        "all-gather",
+        "all-reduce",
+        "all-to-all",
+        "collective-broadcast",
+        "collective-permute",
+        "ragged-all-to-all",
+        *INLINE,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Purpose:
+    """What a tensor is communicated for.
+
+    Attributes:
+        said: the instructions that say it; the first is for the scope, the first with a line for
+            the line.
+        tags: the ops that it is for.
+        makers: the ops that make the value, where these are others and are known.
+        argument: the parameter of the program that the value is, if it is one.
+        result: the result of the program that it becomes, where no op is known that it is for.
+        named_after: what XLA names it after: the op that it is for, the value, or nothing. If it is
+            not the op, that was followed to.
+    """
+
+    said: tuple[Instruction, ...] = ()
+    tags: Tags = ()
+    makers: Tags = ()
+    argument: int | None = None
+    result: int | None = None
+    named_after: NamedAfter = "op"
+
+
+class MadeFor:
+    """Finds what the collectives of a module are for.
+
+    Args:
+        module: the program of one device.
+        sites: which computations its instructions run.
+        tags: by instruction, the ops that it was made from; empty where that is not known.
+    """
+
+    def __init__(self, module: HloModule, sites: CallSites, tags: Mapping[str, Tags]) -> None:
+        self.tags = tags
+        self.flow = InstructionFlow(module, sites)
+        entry = module.computations[module.entry]
+        parameters = [
+            one for one in entry.instructions.values() if one.opcode == "parameter" and one.op_name
+        ]
+        self.parameters: dict[int, Instruction] = {}
+        self.arguments: dict[str, int] = {}
+        for one in parameters:
+            if one.operand_text.isdecimal() and one.name not in tags:
+                number = int(one.operand_text)
+                self.parameters[number] = one
+                self.arguments[one.op_name] = number
+
+    def purpose(
+        self,
+        computation: Computation,
+        collective: Instruction,
+        value: Instruction,
+        kind: CollectiveKind,
+    ) -> Purpose:
+        """What one tensor of a collective is for.
+
+        Args:
+            computation: where the collective is.
+            collective: the collective.
+            value: the instruction whose result the tensor is: itself, what takes it out of its
+                tuple, or of several that are joined to one what makes it.
+            kind: its kind.
+        """
+        around = self.flow.callers.get(computation.name)
+        own = [value, collective]
+        if around is not None and around[1].opcode in INLINE:
+            own.append(around[1])
+        said = [one for one in own if self.is_named(one)]
+        if kind in _SUMS or kind in ("send", "recv"):
+            if said:
+                return Purpose(tuple(said), self.of(said[:1]))
+            return self.of_nothing(computation, collective, value, users_first=False)
+        if not said:
+            return self.of_nothing(computation, collective, value, users_first=True)
+        return self.of_name(computation, collective, value, said, kind)
+
+    def of_name(
+        self,
+        computation: Computation,
+        collective: Instruction,
+        value: Instruction,
+        said: Sequence[Instruction],
+        kind: CollectiveKind,
+    ) -> Purpose:
+        """Of a collective with a name, which is the op that needs the value or that makes it.
+
+        Where both can be it is taken for the latter; ``origin_search`` asks the shardings.
+        """
+        exactly = Purpose(tuple(said), self.of(said[:1]))
+        if kind not in _OF_MAKER or _GENERATED not in collective.rest:
+            return exactly
+        key = self.key(said[0])
+        if not self.tags and not self.is_made_by(computation, collective, value, key):
+            return exactly
+        users = self.users(computation, value, key)
+        if any(not key.isdisjoint(self.key(one)) for one in users.instructions):
+            return exactly  # it is in the middle of the op
+        result = users.boundary[0] if users.boundary else None
+        if not users.instructions and result is None:
+            return exactly
+        if users.instructions:
+            followed = tuple(users.instructions)
+            return Purpose(
+                (*followed, *said), self.of(followed), self.of(said[:1]), named_after="value"
+            )
+        return Purpose(tuple(said), (), self.of(said[:1]), result=result, named_after="value")
+
+    def of_nothing(
+        self,
+        computation: Computation,
+        collective: Instruction,
+        value: Instruction,
+        *,
+        users_first: bool,
+    ) -> Purpose:
+        """Of a collective without a name."""
+        users = self.users(computation, value, frozenset())
+        makers = self.makers(computation, collective, value, frozenset())
+        argument = self.arguments.get(collective.op_name)
+        after: NamedAfter = "nothing" if argument is None else "value"
+        if argument is None and not makers.instructions and len(makers.boundary) == 1:
+            argument = makers.boundary[0]
+        to, by = tuple(users.instructions), tuple(makers.instructions[:1])
+        if not users_first:
+            to, by = by, ()
+        said = (*to, *by)
+        if not said and argument is not None and argument in self.parameters:
+            said = (self.parameters[argument],)
+        return Purpose(
+            said,
+            self.of(to),
+            self.of(by),
+            argument,
+            users.boundary[0] if users.boundary and not to else None,
+            named_after=after,
+        )
+
+    def users(
+        self, computation: Computation, value: Instruction, key: frozenset[object]
+    ) -> Reached:
+        """What uses a value next, behind what has one of these names and is form only."""
+        # CPUs compute bf16 in f32: what was gathered is converted, under the name that it has.
+        passes = self.passing(key, {*_FORMS, "convert"})
+        return self.flow.forward(Place(computation.name, value.name), passes)
+
+    def makers(
+        self,
+        computation: Computation,
+        collective: Instruction,
+        value: Instruction,
+        key: frozenset[object],
+    ) -> Reached:
+        """What makes the value that a collective communicates; of several joined, this one."""
+        operands: Sequence[str] = collective.operands
+        if value is not collective and collective.name in value.operands[:1]:
+            index = value.attributes.get("index", "")
+            if index.isdecimal() and int(index) < len(operands):
+                operands = operands[int(index) : int(index) + 1]
+        elif value is not collective:
+            operands = (value.name,)
+        places = [Place(computation.name, name) for name in operands]
+        return self.flow.backward(places, self.passing(key, _FORMS))
+
+    def is_made_by(
+        self,
+        computation: Computation,
+        collective: Instruction,
+        value: Instruction,
+        key: frozenset[object],
+    ) -> bool:
+        """Whether the value is made by an instruction with one of these names."""
+        found = self.makers(computation, collective, value, key).instructions
+        return bool(found) and not key.isdisjoint(self.key(found[0]))
+
+    def passing(
+        self, key: frozenset[object], forms: Container[str]
+    ) -> Callable[[Instruction], bool]:
+        """Whether an instruction is gone through: one without a name, or of these and form only."""
+
+        def passes(one: Instruction) -> bool:
+            if not self.is_named(one):
+                return True
+            base = one.opcode.removesuffix("-start").removesuffix("-done")
+            is_form = one.opcode in forms or base in forms
+            return is_form and not key.isdisjoint(self.key(one))
+
+        return passes
+
+    def is_named(self, instruction: Instruction) -> bool:
+        """Whether an instruction says what op it was made from."""
+        if self.tags:
+            return instruction.name in self.tags
+        name = instruction.op_name
+        return bool(name) and name not in self.arguments
+
+    def key(self, instruction: Instruction) -> frozenset[object]:
+        """What an instruction is named after."""
+        if self.tags:
+            return frozenset(self.tags.get(instruction.name, ()))
+        return frozenset({instruction.op_name})
+
+    def of(self, instructions: Sequence[Instruction]) -> Tags:
+        """The ops that instructions were made from, each once."""
+        return tuple(
+            dict.fromkeys(path for one in instructions for path in self.tags.get(one.name, ()))
+        )

@@ -1,0 +1,271 @@
+"""Which values around an op are sharded on some axes and needed otherwise.
+
+Each is what a collective over these axes may be for. How well it fits is told by the shape of what
+the collective moves.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes
+from sdyscope.analysis.collectives.propagated_axes import (
+    AxesByDim,
+    PropagatedAxes,
+    axes_in,
+    spec_text,
+)
+from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph
+
+__all__ = ["LOOKING_UP", "NO_FIT", "PROGRAM", "REACHING", "SUMMING", "Need", "Needs", "kind_of"]
+
+#: Collectives that a program writes in a shard_map, by the names of their ops.
+PROGRAM: Final = frozenset(
+    {
+        "all_reduce",
+        "all_gather",
+        "all_to_all",
+        "reduce_scatter",
+        "collective_permute",
+        "collective_broadcast",
+        "ragged_all_to_all",
+    }
+)
+#: Ops that make one number of many, or of one device's piece a whole.
+SUMMING: Final = frozenset(
+    {"dot_general", "dot", "convolution", "reduce", "scatter", "reduce_window", "custom_call"}
+)
+#: Ops that look up a place in a dimension: each device what it has, and what they have is summed.
+LOOKING_UP: Final = frozenset({"gather", "dynamic_slice", "dynamic_update_slice"})
+#: Ops that take elements from neighbouring blocks.
+REACHING: Final = frozenset(
+    {"slice", "pad", "concatenate", "convolution", "reduce_window", "reverse", "sort", "cumsum"}
+)
+#: Ops that take tensors of the same shape and need not keep the sharding of any.
+_TOGETHER: Final = SUMMING | LOOKING_UP | REACHING
+#: Ops that give a value another form only.
+_FORMS: Final = frozenset({"reshape", "transpose", "convert", "optimization_barrier"})
+_CONSTRAINTS: Final = frozenset({"sharding_constraint", "reshard"})
+
+#: How many ops around the one that is named are looked at.
+_AROUND = 60
+#: The misfit from which on a value's move is not that of the collective.
+NO_FIT = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A value, and what needs it otherwise.
+
+    Attributes:
+        value: which value.
+        op: the op that needs it; None where the program returns it.
+        result: as which result of the program it is needed.
+    """
+
+    value: ValueId
+    op: Op | None
+    result: int | None = None
+
+
+class Needs:
+    """Looks for what needs values otherwise, in one program.
+
+    Args:
+        decided: the shardings of its values.
+        annotated: where they come from.
+    """
+
+    def __init__(self, decided: PropagatedAxes, annotated: AnnotatedAxes) -> None:
+        self.decided = decided
+        self.annotated = annotated
+        self.graph: OpGraph = decided.graph
+
+    def needs(self, op: Op, axes: tuple[AxisPart, ...]) -> Iterator[Need]:
+        """The values around an op that are sharded on the axes, and what needs them otherwise."""
+        if self.is_constraint(op):
+            # The value that it is on stands for the one that it was before.
+            given = self.operands(op)[:1]
+            users = [Need(value, op) for value in given]
+        else:
+            users = [Need(value, op) for value in self.operands(op)]
+        for result in range(len(op.types)):
+            for user, edge in self.graph.uses(op.id, result):
+                if kind_of(user) == "return" and self.is_end(user):
+                    users.append(Need((op.id, result), None, edge.operand))
+                elif user.types:
+                    users.append(Need((op.id, result), user))
+        for need in users:
+            if self.is_need(need, axes):
+                yield need
+
+    def is_need(self, need: Need, axes: tuple[AxisPart, ...]) -> bool:
+        """Whether the value, or what is wanted, is sharded on the axes, and not both alike."""
+        before = self.on(self.decided.axes(need.value), axes)
+        if need.op is None:
+            wanted = self.wanted(need.result or 0)
+            return wanted is not None and self.on(wanted[0], axes) != before
+        if self.is_constraint(need.op):
+            after = self.on(self.decided.axes((need.op.id, 0)), axes)
+            return after != before
+        if not any(before):
+            return False
+        shape = self.decided.shape(need.value)
+        results = [(need.op.id, result) for result in range(len(need.op.types))]
+        if kind_of(need.op) in _TOGETHER:
+            return True
+        if any(self.decided.shape(one) != shape for one in results):
+            return True
+        return any(self.on(self.decided.axes(one), axes) != before for one in results)
+
+    def wanted(self, index: int) -> tuple[AxesByDim, str] | None:
+        """Axes and spec of a result: as it is annotated, or as it is in the end."""
+        written = self.annotated.of_result(index)
+        if written is not None:
+            return written.axes, written.spec
+        sharding = self.decided.result(index)
+        if sharding is None:
+            return None
+        mesh = self.decided.mesh
+        return axes_in(sharding, mesh), spec_text(sharding, len(sharding.dim_shardings), mesh)
+
+    def on(self, by_dim: AxesByDim, axes: tuple[AxisPart, ...]) -> tuple[tuple[AxisPart, ...], ...]:
+        """As much of each dimension's axes as is among these; none where that is none."""
+        found = tuple(
+            tuple(shared for own in dim for axis in axes if (shared := own.shared(axis)))
+            for dim in by_dim
+        )
+        return found if any(found) else ()
+
+    def misfit(
+        self, need: Need, collective: Collective, part: Part, axes: tuple[AxisPart, ...]
+    ) -> int:
+        """How little a value's move is like the collective; 0 where its blocks are the same."""
+        shape = self.decided.shape(need.value)
+        if shape is None:
+            return 2 * NO_FIT
+        before = self.decided.axes(need.value)
+        block = _local(shape, _without(before, axes) if collective.kind == "all-gather" else before)
+        got = [size for leaf in part.shape.leaves for size in leaf.dimensions]
+        pieces = len(part.shape.leaves)
+        elements = sum(math.prod(leaf.dimensions) for leaf in part.shape.leaves)
+        if pieces == 1 and _sizes(got) == _sizes(block):
+            score = 0
+        else:
+            score = 2 if elements == math.prod(block) else NO_FIT
+        others = need.op is None or self.is_constraint(need.op) or self.conflicting(need, axes)
+        return score + (0 if others else 1)
+
+    def nearest(self, ops: Sequence[Op]) -> Iterator[Op]:
+        """The ops themselves, then those nearby."""
+        return (op for ring in self.rings(ops) for op in ring)
+
+    def rings(self, ops: Sequence[Op]) -> Iterator[list[Op]]:
+        """The ops themselves, then those next to them, and so on."""
+        seen = {op.id for op in ops}
+        ring = list(ops)
+        while ring and len(seen) < _AROUND:
+            yield ring
+            near = [
+                other
+                for op in ring
+                for other, _ in (*self.graph.operands(op), *self.graph.uses(op))
+            ]
+            ring = []
+            for other in near:
+                if other.id not in seen and not other.is_argument:
+                    seen.add(other.id)
+                    ring.append(other)
+
+    def argument(self, number: int | None) -> ValueId | None:
+        """The value of an argument of the program."""
+        main = self.graph.main
+        if main is None or number is None:
+            return None
+        arguments = [op for op in self.graph.children(main.op) if op.is_argument]
+        return (arguments[number].id, 0) if number < len(arguments) else None
+
+    def forms(self, values: Iterable[ValueId]) -> set[ValueId]:
+        """Values, and what they go on as: inside of what is called, and in other forms."""
+        found = list(dict.fromkeys(values))
+        seen = set(found)
+        for value in found:
+            users = (op for op, _ in self.graph.uses(*value) if self.is_form(op))
+            for further in (*self.passed.get(value, ()), *((op.id, 0) for op in users)):
+                if further not in seen:
+                    seen.add(further)
+                    found.append(further)
+        return seen
+
+    @cached_property
+    def passed(self) -> dict[ValueId, list[ValueId]]:
+        """By value, what it is on the other side of a boundary of a function or region."""
+        found: dict[ValueId, list[ValueId]] = {}
+        for kind, source, target in self.graph.crossings():
+            if kind != "loop" and not self.graph.ops[target[0]].is_result:
+                found.setdefault(source, []).append(target)
+        return found
+
+    def is_form(self, op: Op) -> bool:
+        """Whether an op's result is its operand, in another form at most."""
+        return kind_of(op) in _FORMS or self.is_constraint(op)
+
+    def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
+        """The other tensors of the op that are sharded on the axes."""
+        if need.op is None:
+            return []
+        results = [(need.op.id, result) for result in range(len(need.op.types))]
+        others = [*results, *self.operands(need.op)]
+        return [one for one in others if one != need.value and self.carried(one, axes)]
+
+    def operands(self, op: Op) -> list[ValueId]:
+        """The values that an op takes."""
+        return [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+
+    def is_constraint(self, op: Op) -> bool:
+        """Whether an op only says how its value is to be sharded."""
+        return kind_of(op) in _CONSTRAINTS or op.call_target == "Sharding"
+
+    def is_end(self, op: Op) -> bool:
+        """Whether an op is in the program itself, whose return ends it."""
+        main = self.graph.main
+        return main is not None and op.parent == main.op
+
+    def carried(self, value: ValueId, axes: tuple[AxisPart, ...]) -> list[AxisPart]:
+        """As much of the axes as a value is sharded on."""
+        return [
+            shared
+            for dim in self.decided.axes(value)
+            for own in dim
+            for axis in axes
+            if (shared := own.shared(axis)) is not None
+        ]
+
+
+def kind_of(op: Op) -> str:
+    """An op's name without its dialect; of a custom call, of what it calls where that is known."""
+    name = op.kind.rpartition(".")[2]
+    if name == "custom_call" and op.call_target in PROGRAM:
+        return op.call_target or name
+    return name
+
+
+def _sizes(dimensions: Sequence[int]) -> list[int]:
+    return sorted(size for size in dimensions if size != 1)
+
+
+def _without(axes: AxesByDim, others: Sequence[AxisPart]) -> AxesByDim:
+    return tuple(tuple(left for own in dim for left in own.without(others)) for dim in axes)
+
+
+def _local(shape: Sequence[int], axes: AxesByDim) -> tuple[int, ...]:
+    """Shape of the block that a device has, padding included."""
+    cut = [part_size(dim) for dim in axes] or [1] * len(shape)
+    return tuple(-(-size // blocks) for size, blocks in zip(shape, cut, strict=True))

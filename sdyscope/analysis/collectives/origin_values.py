@@ -1,0 +1,103 @@
+"""Why a collective is there: the value it is about, and the annotations that made it necessary."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from sdyscope.annotations import AnnotationKind
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["CollectiveOrigin", "OriginAnnotation", "OriginKind", "OriginRole"]
+
+OriginKind: TypeAlias = Literal["reduction", "resharding", "exchange", "program", "unknown"]
+"""``reduction``: an op sums over a dimension that is in pieces; ``resharding``: a value has one
+sharding and is needed with another; ``exchange``: an op reaches into the neighbouring blocks of a
+dimension that is in pieces (shifts, sorts, look-ups); ``program``: the program itself says so, in a
+``shard_map``; ``unknown``: none of these was found."""
+
+OriginRole: TypeAlias = Literal["has", "needed"]
+"""``has``: the sharding of the value that is moved or summed; ``needed``: the one it is needed
+with, or that another tensor of the same op has on these axes."""
+
+
+@dataclass(frozen=True, slots=True)
+class OriginAnnotation:
+    """An annotation of the program that axes of a collective come from.
+
+    Attributes:
+        kind: what is annotated.
+        name: pytree path of an argument or result, scope of anything else.
+        spec: the annotation, as JAX or else as the module writes it.
+        axes: those of the collective's axes that it is about.
+        role: whose sharding it explains.
+        source: its line, where one is known.
+        recorded: whether the partitioner recorded that the axes come from there (Shardy does);
+            otherwise they were followed along the data flow to the nearest annotation with them.
+    """
+
+    kind: AnnotationKind
+    name: str
+    spec: str
+    axes: tuple[AxisRef, ...]
+    role: OriginRole
+    source: SourceLocation | None
+    recorded: bool
+
+    @property
+    def key(self) -> tuple[object, ...]:
+        """Alike for what is written in one place: a line that runs once a layer is one place."""
+        named = self.source is None or self.kind in ("argument", "result")
+        place = self.name if named or self.source is None else str(self.source)
+        return self.kind, place, self.spec
+
+    def written(self) -> OriginAnnotation:
+        """The annotation alone, alike for whatever comes from it."""
+        return replace(self, axes=(), role="has", recorded=True)
+
+    @property
+    def words(self) -> str:
+        """``params['w1'] P('fsdp', 'model')``; a constraint by its line."""
+        name = self.name
+        if self.kind not in ("argument", "result"):
+            where = f" in {self.name}" if self.name else ""
+            name = self.kind + (where if self.source is None else f" at {self.source}")
+        return f"{name} {self.spec}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveOrigin:
+    """Why one tensor of a collective is communicated.
+
+    Attributes:
+        kind: what makes it necessary.
+        value: the value that is moved, or of a reduction the one whose pieces are summed: pytree
+            path of an argument or result, else the scope of the op that makes it; empty where it
+            was not found.
+        before: sharding that the value has, as JAX writes it; empty where it is not known.
+        after: sharding that it is needed with; empty likewise, and of a reduction.
+        op: the op that needs it, by JAX's primitive or else by its name in StableHLO.
+        scope: that op's scope.
+        source: that op's line.
+        annotations: where the axes come from: first those of the value, then those of the need.
+        words: all of it in a sentence.
+        followed: whether the op was found along the value in the compiled program, since XLA
+            names the collective after what makes the value, or not at all.
+    """
+
+    kind: OriginKind
+    value: str
+    before: str
+    after: str
+    op: str
+    scope: str
+    source: SourceLocation | None
+    annotations: tuple[OriginAnnotation, ...]
+    words: str
+    followed: bool = False
+
+    @property
+    def is_known(self) -> bool:
+        """Whether it leads to an annotation, or to a line of the program that says it itself."""
+        return self.kind == "program" or (self.kind != "unknown" and bool(self.annotations))

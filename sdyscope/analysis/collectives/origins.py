@@ -1,0 +1,314 @@
+"""Finds why each collective is there, from the ops it was made for and the shardings around them.
+
+A collective over some axes, made for an op, is one of these: the op sums over a dimension that is
+in pieces along the axes; a value that the op takes or makes is sharded on them and is needed
+otherwise; the op reaches across blocks; or the op is itself a collective of the program. Where the
+op does not touch the axes (compilers move names about), the ops around it are looked at, nearest
+first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, Written
+from sdyscope.analysis.collectives.origin_needs import (
+    LOOKING_UP,
+    NO_FIT,
+    PROGRAM,
+    REACHING,
+    SUMMING,
+    Need,
+    Needs,
+    kind_of,
+)
+from sdyscope.analysis.collectives.origin_values import (
+    CollectiveOrigin,
+    OriginAnnotation,
+    OriginRole,
+)
+from sdyscope.analysis.collectives.origin_words import OriginWords
+from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.analysis.naming.scopes import scope_of
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.analysis.propagation.chains import Chains
+from sdyscope.analysis.propagation.flow import Flow
+from sdyscope.annotations import Annotation
+from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.graph import Op, OpGraph
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["with_origins"]
+
+_REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
+
+
+def with_origins(
+    found: Collectives,
+    graph: OpGraph,
+    propagated: Propagated,
+    annotations: tuple[Annotation, ...],
+) -> Collectives:
+    """The same collectives, each of their tensors with its origin and with a source line.
+
+    Args:
+        found: those of a program that was compiled with tags.
+        graph: op graph of the lowered module that was compiled.
+        propagated: its propagation, under the partitioner that it was compiled with.
+        annotations: what is written in it.
+    """
+    if found.mesh is None:
+        return found
+    decided = PropagatedAxes(graph, propagated, found.mesh)
+    recorded = propagated.partitioner == "shardy" and propagated.steps
+    chains = Chains(Flow(propagated, graph), annotations) if recorded else None
+    search = _Search(decided, AnnotatedAxes(decided, annotations, chains))
+    return replace(
+        found,
+        collectives=tuple(
+            replace(one, parts=tuple(search.with_origin(one, part) for part in one.parts))
+            for one in found.collectives
+        ),
+    )
+
+
+class _Search:
+    """Finds the origins of one program."""
+
+    def __init__(self, decided: PropagatedAxes, annotated: AnnotatedAxes) -> None:
+        self.decided = decided
+        self.annotated = annotated
+        self.graph: OpGraph = decided.graph
+        self.names = ValueNames(decided.graph)
+        self.words = OriginWords(decided.mesh)
+        self.around = Needs(decided, annotated)
+
+    def with_origin(self, collective: Collective, part: Part) -> Part:
+        """A tensor with its origin; its line is the op's where the compiler kept none."""
+        axes = self.parts_of(collective)
+        values = self.values(part)
+        if part.named_after == "value" and not self.leads(part, axes, values):
+            # The op makes its own result as it is needed.
+            part = self.named_after_op(part)
+        ops, makers = self.ops(part.tags), self.ops(part.makers)
+        origin = self.origin(collective, part, axes, values)
+        if part.named_after != "op" and origin.kind != "unknown":
+            origin = self.words.followed(origin)
+        lines = [part.source, *(op.source for op in ops), origin.source]
+        lines += [op.source for op in makers] + [one.source for one in origin.annotations]
+        source = next((line for line in lines if line is not None), None)
+        return replace(part, source=source, origin=origin)
+
+    def ops(self, tags: Sequence[tuple[int, ...]]) -> list[Op]:
+        """The ops that tags name."""
+        return [self.graph.ops[path[-1]] for path in tags if path[-1] < len(self.graph.ops)]
+
+    def values(self, part: Part) -> set[ValueId]:
+        """The values that a tensor may be; empty where that is not known."""
+        found = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        argument = self.around.argument(part.argument)
+        found += [] if argument is None else [argument]
+        return self.around.forms(found)
+
+    def leads(self, part: Part, axes: tuple[AxisPart, ...], values: Container[ValueId]) -> bool:
+        """Whether it is what was followed to, not what XLA names, that it is for."""
+        if not part.makers:
+            return True
+        if part.result is not None:
+            value = self.graph.returned.get(part.result)
+            return value is None or self.around.is_need(Need(value, None, part.result), axes)
+        if any(need.value in values for need in self.needs(part.tags, axes)):
+            return True
+        return not any(self.needs(part.makers, axes))
+
+    def needs(self, tags: Sequence[tuple[int, ...]], axes: tuple[AxisPart, ...]) -> Iterator[Need]:
+        """What is needed otherwise around the ops that tags name."""
+        return (need for op in self.ops(tags) for need in self.around.needs(op, axes))
+
+    def named_after_op(self, part: Part) -> Part:
+        """A tensor that is for the op that makes it."""
+        path = part.makers[0]
+        name = "/".join(filter(None, (self.graph.ops[node].scope for node in path)))
+        scope, primitive = scope_of(name)
+        return replace(
+            part,
+            scope=scope,
+            primitive=primitive,
+            source=self.graph.ops[path[-1]].source or part.source,
+            tags=part.makers,
+            makers=(),
+            result=None,
+            named_after="op",
+        )
+
+    def origin(
+        self,
+        collective: Collective,
+        part: Part,
+        axes: tuple[AxisPart, ...],
+        values: Container[ValueId],
+    ) -> CollectiveOrigin:
+        """Why a tensor is communicated."""
+        ops, makers = self.ops(part.tags), self.ops(part.makers)
+        for op in ops:
+            if kind_of(op) in PROGRAM and part.named_after == "op":
+                return self.words.program(part, op)
+        if axes:
+            if part.result is not None and (made := self.returned(part, axes)) is not None:
+                return made
+            argument = self.around.argument(part.argument)
+            if not ops and argument is not None:
+                ops = [op for op, _ in self.graph.uses(*argument)]
+            for near in filter(None, (ops, makers)):
+                finding = [self.resharding, self.reduction]
+                for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
+                    if (made := find(near, axes, collective, part, values)) is not None:
+                        return made
+        return self.words.unknown(part, ops or makers, axes)
+
+    def parts_of(self, collective: Collective) -> tuple[AxisPart, ...]:
+        return tuple(part_of(axis, self.decided.mesh) for axis in collective.axes or ())
+
+    # Reductions.
+
+    def reduction(
+        self,
+        ops: list[Op],
+        axes: tuple[AxisPart, ...],
+        collective: Collective,
+        part: Part,
+        values: Container[ValueId],
+    ) -> CollectiveOrigin | None:
+        for op in self.around.nearest(ops):
+            kind = kind_of(op)
+            if kind not in SUMMING and kind not in LOOKING_UP:
+                continue
+            sharded = [
+                value for value in self.around.operands(op) if self.around.carried(value, axes)
+            ]
+            if not sharded or (kind == "custom_call" and self.around.is_constraint(op)):
+                continue
+            if kind in LOOKING_UP:
+                sharded = sharded[:1]
+            largest = max(sharded, key=lambda value: math.prod(self.decided.shape(value) or ()))
+            annotations = self.annotations(sharded, axes, "has")
+            return self.words.reduction(
+                op,
+                [self.names.name(value) for value in sharded],
+                self.names.name(largest),
+                self.decided.spec(largest),
+                annotations,
+                looks_up=kind in LOOKING_UP,
+            )
+        return None
+
+    # Reshardings.
+
+    def returned(self, part: Part, axes: tuple[AxisPart, ...]) -> CollectiveOrigin | None:
+        """A value that the program returns with another sharding than it has."""
+        assert part.result is not None
+        value = self.graph.returned.get(part.result)
+        if value is None:
+            return None
+        return self.made(Need(value, None, part.result), axes, part, "")
+
+    def resharding(
+        self,
+        ops: list[Op],
+        axes: tuple[AxisPart, ...],
+        collective: Collective,
+        part: Part,
+        values: Container[ValueId],
+    ) -> CollectiveOrigin | None:
+        for ring in self.around.rings(ops):
+            needs = [need for op in ring for need in self.around.needs(op, axes)]
+            if needs:
+                fits = [
+                    (self.around.misfit(need, collective, part, axes), need.value not in values)
+                    for need in needs
+                ]
+                best = min(range(len(needs)), key=fits.__getitem__)
+                kind = collective.kind if fits[best][0] < NO_FIT else ""
+                return self.made(needs[best], axes, part, kind)
+        return None
+
+    def made(
+        self, need: Need, axes: tuple[AxisPart, ...], part: Part, kind: str
+    ) -> CollectiveOrigin | None:
+        value, op = need.value, need.op
+        has = self.annotations([value], axes, "has")
+        needed: list[OriginAnnotation] = []
+        after = ""
+        if op is None:
+            written = self.annotated.of_result(need.result or 0)
+            if written is not None:
+                needed.append(self.needed(written, axes))
+            wanted = self.around.wanted(need.result or 0)
+            after = wanted[1] if wanted is not None else ""
+        elif self.around.is_constraint(op):
+            written = self.annotated.of_op(op.id)
+            if written is not None:
+                needed.append(self.needed(written, axes))
+            after = self.decided.spec((op.id, 0))
+        else:
+            conflicts = self.around.conflicting(need, axes)
+            needed = self.annotations(conflicts, axes, "needed")
+            if kind == "all-gather":
+                after = self.decided.spec_without(value, axes)
+        reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
+        if not has and not needed:
+            return None
+        return self.words.resharding(
+            op=op,
+            value=self.names.name(value),
+            before=self.decided.spec(value),
+            after=after,
+            annotations=(*has, *needed),
+            result=self.result_name(need.result) if op is None else "",
+            reaches=reaches,
+            against=[self.names.name(one) for one in self.around.conflicting(need, axes)],
+        )
+
+    def result_name(self, index: int | None) -> str:
+        main = self.graph.main
+        if main is None or index is None or index >= len(main.results):
+            return ""
+        return main.results[index].name or f"result {index}"
+
+    def annotations(
+        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
+    ) -> list[OriginAnnotation]:
+        """The annotations that the axes of values come from, each once."""
+        found: dict[tuple[str, str, str, SourceLocation | None], list[AnnotatedAxis]] = {}
+        for value in values:
+            for part in self.around.carried(value, axes):
+                for one in self.annotated.of_value(value, part):
+                    key = (one.kind, one.name, one.spec, one.source)
+                    found.setdefault(key, []).append(one)
+        return [self.joined(each, role) for each in found.values()]
+
+    def joined(self, found: Sequence[AnnotatedAxis], role: OriginRole) -> OriginAnnotation:
+        first = found[0]
+        axes = dict.fromkeys(one.part.axis(self.decided.mesh) for one in found)
+        return OriginAnnotation(
+            first.kind,
+            first.name,
+            first.spec,
+            tuple(axes),
+            role,
+            first.source,
+            all(one.recorded for one in found),
+        )
+
+    def needed(self, wanted: Written, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+        """The annotation of a constraint or result that a value is needed for."""
+        one, mesh = wanted.annotation, self.decided.mesh
+        named = tuple(axis.axis(mesh) for axis in axes)
+        return OriginAnnotation(
+            one.kind, one.path, wanted.spec, named, "needed", one.source, recorded=True
+        )

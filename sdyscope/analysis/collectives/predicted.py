@@ -1,0 +1,381 @@
+"""The collectives of a program as Shardy's reshards predict them, without compiling.
+
+What XLA sends is decided by its own partitioner, which sees the same shardings. So kinds, axes and
+bytes are mostly the same, and differ where XLA knows another way: see ``docs/comms.md``, which has
+the figures of ``benchmarks/predictions.py``. Everything made here is labelled as predicted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
+from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.errors import SdyscopeError
+from sdyscope.graph import OpGraph
+from sdyscope.hlo import NotUnderstood, Shape
+from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
+from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
+from sdyscope.values.replica_groups import CollectiveDeviceList
+from sdyscope.values.sharding import TensorSharding
+
+if TYPE_CHECKING:
+    from sdyscope.stages.compiled.explicit_collectives import (
+        ExplicitCollective,
+        ExplicitCollectives,
+        Value,
+    )
+    from sdyscope.stages.lowered.lower import LoweredModule
+    from sdyscope.stages.propagated.annotate import Change
+
+__all__ = ["Prediction", "Predictor"]
+
+_KINDS: dict[str, CollectiveKind] = {
+    "sdy.all_gather": "all-gather",
+    "sdy.all_reduce": "all-reduce",
+    "sdy.all_to_all": "all-to-all",
+    "sdy.collective_permute": "collective-permute",
+    "sdy.reduce_scatter": "reduce-scatter",
+    "stablehlo.all_gather": "all-gather",
+    "stablehlo.all_reduce": "all-reduce",
+    "stablehlo.all_to_all": "all-to-all",
+    "stablehlo.collective_broadcast": "collective-broadcast",
+    "stablehlo.collective_permute": "collective-permute",
+    "stablehlo.recv": "recv",
+    "stablehlo.reduce_scatter": "reduce-scatter",
+    "stablehlo.send": "send",
+}
+
+_NAMES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+
+#: What every device has already: nothing is sent.
+_FREE = "sdy.all_slice"
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What a program would send and hold.
+
+    Attributes:
+        collectives: its collectives, ``predicted``; slices, which send nothing, are left out.
+        argument_bytes: bytes on one device of all arguments, as they are sharded after
+            propagation.
+        result_bytes: of all results.
+        notes: what is not certain, one sentence each.
+        flops: floating-point operations of a device in matmuls.
+    """
+
+    collectives: Collectives
+    argument_bytes: int
+    result_bytes: int
+    notes: tuple[str, ...]
+    flops: int = 0
+
+
+class Predictor:
+    """Predicts the collectives of a program, also if its tensors were annotated otherwise.
+
+    Args:
+        lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
+        graph: its op graph.
+
+    Raises:
+        CompilerError: the module is not for Shardy.
+    """
+
+    def __init__(self, lowered: LoweredModule, graph: OpGraph) -> None:
+        from sdyscope.stages.compiled.reshards import Resharder
+
+        self._resharder = Resharder(lowered, graph)
+        self._differentiated = any("transpose(" in op.scope for op in graph.ops)
+        self._num_devices = lowered.num_devices
+
+    def predict(self, changes: Sequence[Change] = (), *, on_cpu: bool = False) -> Prediction:
+        """What the program would send and hold with these changes.
+
+        Args:
+            changes: what to write instead on arguments, results and constraints. Those of arguments
+                and results take no import of the program, only Shardy's passes.
+            on_cpu: whether as XLA has it on CPUs, where a reduce-scatter is an all-reduce, there is
+                one for each reduced dimension, and bf16 is sent as f32. Otherwise as on TPUs and
+                GPUs, where one all-reduce does for a sum of several.
+
+        Raises:
+            CompilerError: a pass of Shardy failed; with the compiler's message.
+            TargetError: a change that the module can't carry; says which and why.
+        """
+        found = self._resharder.collectives(changes)
+        mesh = _main_mesh(found)
+        devices = self._num_devices or (1 if mesh is None else mesh.size)
+        reader = _Reader(found.meshes, mesh, self._differentiated, on_cpu)
+        made = [reader.collectives(*numbered) for numbered in enumerate(found.collectives)]
+        unread = (*found.not_understood, *reader.not_understood)
+        collectives = Collectives(
+            tuple(one for each in made for one in each),
+            devices,
+            mesh,
+            self._differentiated,
+            tuple(NotUnderstood.of(0, text) for text in unread),
+            len(unread),
+            predicted=True,
+        )
+        return Prediction(
+            collectives,
+            reader.bytes(found.arguments),
+            reader.bytes(found.results),
+            (*self._resharder.doubts, *_without_rule(found.without_rule), *reader.notes()),
+            found.flops,
+        )
+
+
+def _main_mesh(found: ExplicitCollectives) -> Mesh | None:
+    """The mesh that most tensors are sharded on; None where there is none with axes."""
+    named = {name: mesh for name, mesh in found.meshes.items() if mesh.axes}
+    values = [value for one in found.collectives for value in one.results]
+    used: dict[str, int] = dict.fromkeys(named, 0)
+    for value in (*found.arguments, *values):
+        name = None if value.sharding is None else value.sharding.mesh
+        if isinstance(name, str) and name in used:
+            used[name] += 1
+    best = max(used, key=lambda name: used[name], default=None)
+    return None if best is None else named[best]
+
+
+def _without_rule(counts: Mapping[str, int]) -> tuple[str, ...]:
+    if not counts:
+        return ()
+    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))
+    return (f"Shardy does not know what these need, and no collective is predicted: {listed}.",)
+
+
+class _Reader:
+    """Turns Shardy's collectives into those of a device's program."""
+
+    def __init__(
+        self, meshes: Mapping[str, Mesh], main: Mesh | None, differentiated: bool, on_cpu: bool
+    ) -> None:
+        self.meshes = meshes
+        self.on_cpu = on_cpu
+        self.main = main
+        self.differentiated = differentiated
+        self.not_understood: list[str] = []
+        self._local: dict[Value, Shape] = {}
+        self._unsized: set[str] = set()
+
+    def notes(self) -> tuple[str, ...]:
+        if not self._unsized:
+            return ()
+        return (f"Values of these types count no bytes: {', '.join(sorted(self._unsized))}.",)
+
+    def bytes(self, values: Sequence[Value]) -> int:
+        """Bytes of several values on one device."""
+        return sum(self.local(value).bytes for value in values)
+
+    def local(self, value: Value) -> Shape:
+        """Shape of the block of a value that a device holds."""
+        found = self._local.get(value)
+        if found is None:
+            found = self._local[value] = self._block(value)
+        return found
+
+    def _block(self, value: Value) -> Shape:
+        shape, sharding = value.type.shape, value.sharding
+        if shape is None or None in shape:
+            self._unsized.add(str(value.type))
+            return Shape("token")
+        sizes = [size or 0 for size in shape]
+        if sharding is not None and sharding.dim_shardings:
+            mesh = self.mesh_of(sharding)
+            for at, dim in enumerate(sharding.dim_shardings):
+                sizes[at] = -(-sizes[at] // math.prod(map(mesh.axis_size, dim.axes)))
+        return Shape(_hlo_dtype(value.type.dtype), tuple(sizes))
+
+    def mesh_of(self, sharding: TensorSharding | None) -> Mesh:
+        mesh = None if sharding is None else sharding.mesh
+        if isinstance(mesh, str):
+            mesh = self.meshes.get(mesh)
+        mesh = mesh or self.main
+        if mesh is None:
+            raise SdyscopeError("its mesh is not in the module")
+        return mesh
+
+    def collectives(self, number: int, one: ExplicitCollective) -> tuple[Collective, ...]:
+        """The collectives of one op; none of what sends nothing or can't be understood."""
+        if one.op == _FREE or (one.summed and not self.on_cpu):
+            return ()
+        name = f"{one.op.rpartition('.')[2]}.{number}"
+        kind = _KINDS[one.op]
+        if self.on_cpu and one.op == "sdy.reduce_scatter":
+            kind = "all-reduce"
+        try:
+            if self.on_cpu and one.dimensions:
+                mesh = self.mesh_of(one.results[0].sharding)
+                each = [_in_order(axes, mesh) for axes in one.dimensions]
+                return tuple(self._made(name, kind, one, axes, mesh) for axes in each)
+            if one.groups is None:
+                mesh = self.mesh_of(one.results[0].sharding)
+                return (self._made(name, kind, one, _axes(one, mesh), mesh),)
+            axes, size = _axes_of_written(one, self.mesh_of(None))
+            return (self._collective(name, kind, one, axes, size),)
+        except SdyscopeError as error:
+            self.not_understood.append(f"{one.op} in {one.location.scope}: {error.message}.")
+            return ()
+
+    def _made(
+        self,
+        name: str,
+        kind: CollectiveKind,
+        one: ExplicitCollective,
+        axes: tuple[AxisRef, ...],
+        mesh: Mesh,
+    ) -> Collective:
+        size = math.prod(map(mesh.axis_size, axes))
+        return self._collective(name, kind, one, axes, size)
+
+    def _collective(
+        self,
+        name: str,
+        kind: CollectiveKind,
+        one: ExplicitCollective,
+        axes: tuple[AxisRef, ...] | None,
+        size: int,
+    ) -> Collective:
+        values = one.results
+        if kind in ("send", "recv"):
+            values = (*one.operands, *one.results)
+        parts = [
+            self.part(kind, value, one, size) for value in values if value.type.shape is not None
+        ]
+        return Collective(
+            name=name,
+            kind=kind,
+            axes=axes,
+            group_size=size,
+            count=one.times,
+            unknown_trips=one.unknown_trips,
+            conditional=one.conditional,
+            asynchronous=False,
+            channel_id=None,
+            groups=one.written,
+            parts=tuple(parts),
+            line=0,
+        )
+
+    def before_scatter(self, one: ExplicitCollective, result: Value) -> Shape:
+        """What a device has before a reduce-scatter, from what it has after it."""
+        after, sharding = self.local(result), result.sharding
+        sizes = list(after.dimensions)
+        whole = [size or 0 for size in result.type.shape or ()]
+        if isinstance(one.axes, ListOfAxisRefLists):
+            mesh = self.mesh_of(sharding)
+            for at, scattered in enumerate(one.axes.lists):
+                by = math.prod(map(mesh.axis_size, scattered.axes))
+                of = () if sharding is None else sharding.dim_shardings[at].axes
+                left = math.prod(map(mesh.axis_size, of)) // by
+                sizes[at] = -(-whole[at] // left)
+        else:
+            before = one.operands[one.results.index(result)].type.shape or ()
+            for at, (size, own) in enumerate(zip(before, whole, strict=True)):
+                sizes[at] *= (size or 1) // (own or 1)
+        return Shape(after.dtype, tuple(sizes))
+
+    def part(self, kind: CollectiveKind, value: Value, one: ExplicitCollective, size: int) -> Part:
+        """One tensor: what a device has after an all-gather, and before anything else."""
+        shape = self.local(value)
+        if one.op.endswith("reduce_scatter"):
+            shape = self.before_scatter(one, value)
+        if self.on_cpu and shape.dtype == "bf16":
+            shape = Shape("f32", shape.dimensions)
+        sent, received = wire_bytes(kind, shape.bytes, size)
+        op_name = one.location.scope
+        scope, primitive = scope_of(op_name)
+        return Part(
+            shape=shape,
+            bytes=shape.bytes,
+            sent=sent,
+            received=received,
+            scope=scope,
+            primitive=primitive,
+            phase=phase_of(op_name, self.differentiated),
+            source=one.location.source,
+        )
+
+
+def _axes(one: ExplicitCollective, mesh: Mesh) -> tuple[AxisRef, ...]:
+    """The axes of one of Shardy's collectives, in the order of the mesh."""
+    written = one.axes
+    if isinstance(written, AxisRefList):
+        return _in_order(written.axes, mesh)
+    if isinstance(written, ListOfAxisRefLists):
+        return _in_order([axis for each in written.lists for axis in each.axes], mesh)
+    if isinstance(written, AllToAllParamList):
+        return _in_order([axis for each in written.params for axis in each.axes], mesh)
+    return _in_order(_moved(one.operands[0].sharding, one.results[0].sharding, mesh), mesh)
+
+
+def _moved(
+    before: TensorSharding | None, after: TensorSharding | None, mesh: Mesh
+) -> list[AxisRef]:
+    """The axes that say of another digit of a block's number after a permutation than before."""
+    digits = _digits(before, mesh) ^ _digits(after, mesh)
+    return list({axis: None for _, _, axis in sorted(digits, key=str)})
+
+
+def _digits(sharding: TensorSharding | None, mesh: Mesh) -> set[tuple[int, int, AxisRef]]:
+    """(dimension, stride in its blocks, axis) of each axis of a sharding."""
+    found = set()
+    for number, dim in enumerate(() if sharding is None else sharding.dim_shardings):
+        stride = 1
+        for axis in reversed(dim.axes):
+            found.add((number, stride, axis))
+            stride *= mesh.axis_size(axis)
+    return found
+
+
+def _in_order(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
+    """Axes in the order of the mesh, each once; parts that follow one another are one."""
+    spans: dict[str, list[tuple[int, int]]] = {}
+    for axis in axes:
+        info = axis.sub_axis_info
+        start = 1 if info is None else info.pre_size
+        spans.setdefault(axis.name, []).append((start, start * mesh.axis_size(axis)))
+    found: list[AxisRef] = []
+    for whole in mesh.axes:
+        merged: list[tuple[int, int]] = []
+        for start, end in sorted(set(spans.get(whole.name, ()))):
+            if merged and start <= merged[-1][1]:
+                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
+            else:
+                merged.append((start, end))
+        for start, end in merged:
+            part = None if end // start == whole.size else SubAxisInfo(start, end // start)
+            found.append(AxisRef(whole.name, part))
+    return tuple(found)
+
+
+def _axes_of_written(one: ExplicitCollective, mesh: Mesh) -> tuple[tuple[AxisRef, ...] | None, int]:
+    """The axes of the groups or pairs that a program wrote itself, and how many work together."""
+    groups = one.groups or ()
+    if one.pairs:
+        axes = axes_of_pairs([(pair[0], pair[1]) for pair in groups], mesh)
+        moving = 2 if any(pair[0] != pair[1] for pair in groups) else 1
+        return axes, moving if axes is None else math.prod(map(mesh.axis_size, axes))
+    listed = CollectiveDeviceList(groups)
+    size = listed.group_size or max(map(len, groups), default=mesh.size)
+    return axes_of_groups(listed, mesh), size
+
+
+def _hlo_dtype(name: str) -> str:
+    """HLO's name of an element type of MLIR: ``i1`` -> ``pred``, ``i32`` -> ``s32``."""
+    if name in _NAMES:
+        return _NAMES[name]
+    if name.startswith("ui"):
+        return f"u{name[2:]}"
+    if name.startswith("i") and name[1:].isdecimal():
+        return f"s{name[1:]}"
+    return name.lower()

@@ -1,0 +1,139 @@
+"""The axes that each value of the lowered module is sharded on, alike for both partitioners."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.annotations import Annotation
+from sdyscope.errors import ConversionError
+from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.graph import OpGraph, Sharding
+from sdyscope.values.convert import to_named_sharding, to_tensor_sharding
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import TensorSharding, symbol
+
+__all__ = ["AxesByDim", "PropagatedAxes", "axes_in", "spec_of", "spec_text"]
+
+AxesByDim: TypeAlias = tuple[tuple[AxisPart, ...], ...]
+"""Of each dimension the axes that it is sharded on, major to minor."""
+
+
+class PropagatedAxes:
+    """Shardings of the values of one propagation.
+
+    Args:
+        graph: op graph of the lowered module.
+        propagated: its propagation.
+        mesh: the program's mesh.
+    """
+
+    def __init__(self, graph: OpGraph, propagated: Propagated, mesh: Mesh) -> None:
+        self.graph = graph
+        self.propagated = propagated
+        self.mesh = mesh
+        self._known: dict[ValueId, TensorSharding | None] = {}
+
+    def sharding(self, value: ValueId) -> TensorSharding | None:
+        """Shardy's form of what was decided; None where nothing was, or it follows no axes."""
+        if value not in self._known:
+            found = self.propagated.values.get(value)
+            self._known[value] = (
+                None
+                if found is None
+                else _shardy_form(found.sharding, found.placement, self.rank(value), self.mesh)
+            )
+        return self._known[value]
+
+    def result(self, index: int) -> TensorSharding | None:
+        """Shardy's form of what a result of the program has in the end; None where nothing says."""
+        results = self.graph.results()
+        return self.sharding((results[index].id, 0)) if index < len(results) else None
+
+    def axes(self, value: ValueId) -> AxesByDim:
+        """The axes of each dimension; none where it is replicated, or nothing was decided."""
+        return axes_in(self.sharding(value), self.mesh)
+
+    def spec(self, value: ValueId) -> str:
+        """The sharding as JAX writes it; empty where nothing was decided."""
+        return spec_text(self.sharding(value), self.rank(value), self.mesh)
+
+    def spec_without(self, value: ValueId, axes: Sequence[AxisPart]) -> str:
+        """As ``spec``, once the value is gathered over some axes."""
+        sharding = self.sharding(value)
+        if sharding is None:
+            return ""
+        dims = tuple(
+            replace(
+                dim,
+                axes=tuple(
+                    left.axis(self.mesh)
+                    for axis in dim.axes
+                    for left in part_of(axis, self.mesh).without(axes)
+                ),
+            )
+            for dim in sharding.dim_shardings
+        )
+        return spec_text(replace(sharding, dim_shardings=dims), self.rank(value), self.mesh)
+
+    def rank(self, value: ValueId) -> int:
+        """How many dimensions a value has."""
+        return len(self.shape(value) or ())
+
+    def shape(self, value: ValueId) -> tuple[int, ...] | None:
+        """Its whole shape; None where that is dynamic, or it is no tensor."""
+        op = self.graph.ops[value[0]]
+        shape = op.types[value[1]].shape if value[1] < len(op.types) else None
+        if shape is None or any(size is None for size in shape):
+            return None
+        return tuple(size for size in shape if size is not None)
+
+
+def axes_in(sharding: TensorSharding | None, mesh: Mesh) -> AxesByDim:
+    """The axes of each dimension of a sharding; none without one."""
+    if sharding is None:
+        return ()
+    return tuple(tuple(part_of(axis, mesh) for axis in dim.axes) for dim in sharding.dim_shardings)
+
+
+def spec_of(annotation: Annotation, mesh: Mesh) -> tuple[str, AxesByDim]:
+    """A written sharding as JAX writes it, and its axes; its own text where it follows none."""
+    rank = len(annotation.shape or ())
+    sharding = _shardy_form(
+        annotation.sharding, annotation.placement, rank, mesh, annotation.open_dims
+    )
+    if sharding is None:
+        return annotation.text, ()
+    return spec_text(sharding, rank, mesh), axes_in(sharding, mesh)
+
+
+def spec_text(sharding: TensorSharding | None, rank: int, mesh: Mesh) -> str:
+    """`P('data', None)`; what only Shardy can say as `[{"a":(1)2}]`; empty without a sharding."""
+    if sharding is None:
+        return ""
+    try:
+        return str(to_named_sharding(sharding, rank, mesh).spec)
+    except ConversionError:
+        if isinstance(sharding.mesh, Mesh):
+            return str(sharding)
+        return str(sharding)[1:-1].removeprefix(f"{symbol(sharding.mesh)}, ")
+
+
+def _shardy_form(
+    sharding: Sharding | None,
+    placement: Placement | None,
+    rank: int,
+    mesh: Mesh,
+    open_dims: tuple[int, ...] = (),
+) -> TensorSharding | None:
+    if isinstance(sharding, TensorSharding):
+        return sharding
+    if placement is None or placement.device is not None:
+        return None
+    try:
+        return to_tensor_sharding(replace(placement, manual=()), rank, mesh, open_dims=open_dims)
+    except ConversionError:
+        return None

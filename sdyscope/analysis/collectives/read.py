@@ -1,0 +1,359 @@
+"""Every collective that one step executes, read from the compiled program.
+
+How often, over which mesh axes, with how many bytes, from which line. Nothing is counted twice: a
+``-start`` and its ``-done`` are one, a fusion that goes on with a collective that another one began
+is none, and a computation counts as often as it runs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
+from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.made_for import MadeFor, Tags
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.errors import SdyscopeError
+from sdyscope.hlo import (
+    Computation,
+    Execution,
+    HloModule,
+    Instruction,
+    NotUnderstood,
+    Shape,
+    call_sites,
+    executions,
+)
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.replica_groups import CollectiveDeviceList, ReplicaGroups
+from sdyscope.values.source import own_line
+
+__all__ = ["Collective", "Collectives", "Part", "Tags", "Tally", "collectives"]
+
+_START = "-start"
+_DONE = re.compile(r"-(done|update)$")
+_SYNCHRONOUS = '"is_sync":true'
+_PAIR = re.compile(r"\{\s*(\d+)\s*,\s*(\d+)\s*\}")
+
+#: Kinds whose tuple is one tensor in pieces, not several tensors.
+_IN_PIECES = ("all-to-all", "ragged-all-to-all")
+
+#: Kinds with ``use_global_device_ids``; without it they take whole replicas.
+_GLOBAL_IDS = ("all-gather", "all-reduce", "reduce-scatter")
+
+
+def collectives(
+    module: HloModule, meshes: Iterable[Mesh] = (), tags: Mapping[str, Tags] | None = None
+) -> Collectives:
+    """Every collective that one run of a module executes.
+
+    Args:
+        module: the program of one device.
+        meshes: meshes of the program. Of those with as many devices as the module is for, the axes
+            of the first are named in which most groups are axes, and fewest are parts of one.
+        tags: by instruction, the ops of the lowered module that it was made from
+            (``Compiled.tags``).
+
+    Raises:
+        SdyscopeError: the text is cut off or a computation calls itself.
+    """
+    reader = _Reader(module, tags or {})
+    found, unread = reader.all()
+    total = module.num_partitions * module.replica_count
+    best = Collectives(found, total, None, reader.differentiated)
+    least: tuple[int, int] | None = None
+    for mesh in meshes:
+        if mesh.size != total or mesh.is_maximal:
+            continue
+        placed = tuple(_placed(collective, reader, mesh) for collective in found)
+        left = sum(collective.axes is None for collective in placed)
+        cut = sum(axis.sub_axis_info is not None for one in placed for axis in one.axes or ())
+        if least is None or (left, cut) < least:
+            least, best = (left, cut), replace(best, collectives=placed, mesh=mesh)
+    return replace(
+        best,
+        not_understood=(*module.not_understood, *unread),
+        not_understood_count=module.not_understood_count + len(unread),
+    )
+
+
+def _placed(collective: Collective, reader: _Reader, mesh: Mesh) -> Collective:
+    """A collective with the axes of a mesh that it runs over."""
+    pairs = reader.pairs.get(collective.name)
+    if pairs is not None:
+        axes = axes_of_pairs(pairs, mesh)
+        size = None if axes is None else _along(axes, mesh)
+        return replace(collective, axes=axes, group_size=size)
+    groups = reader.groups.get(collective.name)
+    return collective if groups is None else replace(collective, axes=axes_of_groups(groups, mesh))
+
+
+def _along(axes: Sequence[AxisRef], mesh: Mesh) -> int:
+    size = 1
+    for axis in axes:
+        size *= mesh.axis_size(axis)
+    return size
+
+
+class _Reader:
+    """Finds the collectives of one module.
+
+    Attributes:
+        groups: replica groups by instruction, in global device numbers.
+        pairs: source-target pairs by instruction.
+        differentiated: whether the program has a backward pass.
+    """
+
+    def __init__(self, module: HloModule, tags: Mapping[str, Tags]) -> None:
+        self.module = module
+        self.devices = module.num_partitions * module.replica_count
+        self.groups: dict[str, ReplicaGroups] = {}
+        self.pairs: dict[str, tuple[tuple[int, int], ...]] = {}
+        self.differentiated = any(
+            "transpose(" in instruction.rest for instruction in module.instructions()
+        )
+        self.sites = call_sites(module)
+        self.made_for = MadeFor(module, self.sites, tags)
+        self.fused_by: dict[str, Instruction] = {}
+        for sites in self.sites.values():
+            for instruction, called in sites:
+                if instruction.opcode in ("fusion", "fusion-start", "async-start", "call-start"):
+                    self.fused_by.setdefault(called, instruction)
+
+    def all(self) -> tuple[tuple[Collective, ...], list[NotUnderstood]]:
+        """The collectives without axes, and what should be one and can't be read."""
+        found: list[Collective] = []
+        unread: list[NotUnderstood] = []
+        continued: dict[tuple[str, int], int] = {}
+        for name, execution in executions(self.module, self.sites).items():
+            computation = self.module.computations[name]
+            for instruction in computation.instructions.values():
+                kind = _kind(instruction.opcode)
+                if kind is None or execution.times == 0:
+                    continue
+                try:
+                    one = self.collective(computation, instruction, kind, execution)
+                except SdyscopeError as error:
+                    text = f"%{instruction.name}: {error.message}"
+                    unread.append(NotUnderstood.of(instruction.line, text))
+                    continue
+                if execution.fused and one.channel_id is not None:
+                    # TPU: one collective goes on in fusion after fusion, on the same channel.
+                    known = continued.setdefault((kind, one.channel_id), len(found))
+                    if known < len(found):
+                        again = max(found[known].count, one.count)
+                        found[known] = replace(found[known], count=again, asynchronous=True)
+                        continue
+                found.append(one)
+        found.sort(key=lambda collective: collective.line)
+        return tuple(found), unread
+
+    def collective(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        kind: CollectiveKind,
+        execution: Execution,
+    ) -> Collective:
+        attributes = instruction.attributes
+        if kind == "all-reduce" and execution.fused and _is_sliced(computation, instruction):
+            kind = "reduce-scatter"
+        pairs_text = attributes.get("source_target_pairs")
+        if pairs_text is not None:
+            pairs = tuple((int(a), int(b)) for a, b in _PAIR.findall(pairs_text))
+            self.pairs[instruction.name] = pairs
+            size: int | None = None
+            moving = 2 if any(source != target for source, target in pairs) else 1
+        elif kind in ("send", "recv"):
+            size, moving = None, 2
+        else:
+            groups = self.global_groups(instruction, kind, attributes)
+            self.groups[instruction.name] = groups
+            size = groups.group_size
+            moving = size or max((len(group) for group in groups.groups(self.devices)), default=1)
+            if size is None and isinstance(groups, CollectiveDeviceList) and not str(groups)[1:-1]:
+                size = self.devices
+        return Collective(
+            name=instruction.name,
+            kind=kind,
+            axes=None,
+            group_size=size,
+            count=execution.times,
+            unknown_trips=execution.unknown_trips,
+            conditional=execution.conditional,
+            asynchronous=self.is_asynchronous(computation, instruction, execution),
+            channel_id=instruction.channel_id,
+            groups=pairs_text or attributes.get("replica_groups", ""),
+            parts=self.parts(computation, instruction, kind, moving),
+            line=instruction.line,
+        )
+
+    def is_asynchronous(
+        self, computation: Computation, instruction: Instruction, execution: Execution
+    ) -> bool:
+        """Whether other work goes on meanwhile; GPUs write all as if, and say where it does not."""
+        starter = self.fused_by.get(computation.name) if execution.asynchronous else None
+        if any(_SYNCHRONOUS in one.rest for one in (instruction, starter) if one is not None):
+            return False
+        is_start = instruction.opcode.endswith(_START) or instruction.opcode in ("send", "recv")
+        return execution.asynchronous or is_start
+
+    def global_groups(
+        self, instruction: Instruction, kind: CollectiveKind, attributes: Mapping[str, str]
+    ) -> ReplicaGroups:
+        """Groups of devices, numbered replica by replica, as ``use_global_device_ids`` does.
+
+        See ``CollectiveOpGroupMode`` in ``xla/service/collective_ops_utils.h``.
+        """
+        groups = instruction.replica_groups or CollectiveDeviceList()
+        if kind not in _GLOBAL_IDS or attributes.get("use_global_device_ids") == "true":
+            return groups
+        partitions = self.module.num_partitions
+        replicas = groups.groups(self.module.replica_count)
+        if instruction.channel_id is None:
+            return CollectiveDeviceList(
+                tuple(
+                    tuple(replica * partitions + partition for replica in group)
+                    for group in replicas
+                    for partition in range(partitions)
+                )
+            )
+        return CollectiveDeviceList(
+            tuple(
+                tuple(r * partitions + partition for r in group for partition in range(partitions))
+                for group in replicas
+            )
+        )
+
+    def parts(
+        self,
+        computation: Computation,
+        instruction: Instruction,
+        kind: CollectiveKind,
+        group_size: int,
+    ) -> tuple[Part, ...]:
+        """The tensors of a collective."""
+        shapes = self.shapes(computation, instruction, kind)
+        if kind in _IN_PIECES and len(shapes) > 1:
+            shapes = (Shape("tuple", elements=shapes),)
+        named = [instruction] * len(shapes)
+        if len(shapes) > 1:
+            named = _users(computation, instruction, len(shapes))
+        elif kind == "all-reduce" and not instruction.op_name:
+            joined = self.joined(computation, instruction)
+            if sum(one.shape.bytes for one in joined) == shapes[0].bytes:
+                shapes, named = tuple(one.shape for one in joined), joined
+        made = []
+        for shape, value in zip(shapes, named, strict=True):
+            purpose = self.made_for.purpose(computation, instruction, value, kind)
+            op_name = purpose.said[0].op_name if purpose.said else ""
+            scope, primitive = scope_of(op_name)
+            sent, received = wire_bytes(kind, shape.bytes, group_size)
+            stacks = [self.module.stack(one) for one in purpose.said]
+            made.append(
+                Part(
+                    shape=shape,
+                    bytes=shape.bytes,
+                    sent=sent,
+                    received=received,
+                    scope=scope,
+                    primitive=primitive,
+                    phase=phase_of(op_name, self.differentiated),
+                    source=next((own_line(stack) for stack in stacks if stack), None),
+                    tags=purpose.tags,
+                    makers=purpose.makers,
+                    argument=purpose.argument,
+                    result=purpose.result,
+                    named_after=purpose.named_after,
+                )
+            )
+        return tuple(made)
+
+    def joined(self, computation: Computation, instruction: Instruction) -> list[Instruction]:
+        """The values that an operand without a name is a concatenation of: GPUs join so."""
+        operand = computation.instructions.get(next(iter(instruction.operands), ""))
+        if operand is None:
+            return []
+        if operand.opcode == "fusion":
+            fused = [self.module.computations.get(name) for name in operand.called("calls")]
+            roots = [one.root for one in fused if one is not None]
+            if not all(root and root.opcode == "concatenate" for root in roots):
+                return []
+        elif operand.opcode != "concatenate":
+            return []
+        found = [_unflattened(computation, name) for name in operand.operands]
+        return [one for one in found if one is not None]
+
+    def shapes(
+        self, computation: Computation, instruction: Instruction, kind: CollectiveKind
+    ) -> tuple[Shape, ...]:
+        """What a device has after an all-gather, or before anything else."""
+        own = instruction.shape
+        if kind in ("send", "recv"):
+            # (data, context, token)
+            return own.leaves[:1]
+        if kind in ("all-gather", "collective-broadcast"):
+            is_pair = instruction.opcode.endswith(_START) and len(own.elements) > 1
+            return own.elements[1].leaves if is_pair else own.leaves
+        operands = [computation.instructions.get(name) for name in instruction.operands]
+        if kind == "ragged-all-to-all":
+            # (data, room for the result, four vectors of offsets and sizes)
+            operands = operands[:1]
+        known = [operand.shape for operand in operands if operand is not None]
+        if known and len(known) == len(operands):
+            return tuple(leaf for shape in known for leaf in shape.leaves)
+        raise SdyscopeError("its operands are not in its computation", line=instruction.line)
+
+
+def _kind(opcode: str) -> CollectiveKind | None:
+    """The kind of an opcode; None for what is no collective or was counted at its start."""
+    base = opcode.removesuffix(_START)
+    if _DONE.search(opcode) is not None or base not in KINDS:
+        return None
+    return next(kind for kind in KINDS if kind == base)
+
+
+def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
+    """Whether a fusion keeps only slices of what it reduces, which makes it a reduce-scatter."""
+    root = computation.root
+    if root is None:
+        return False
+    kept: list[Instruction | None] = [root]
+    if root.opcode == "tuple":
+        kept = [computation.instructions.get(name) for name in root.operands]
+    whole = {instruction.name}
+    for one in computation.instructions.values():
+        if one.opcode == "get-tuple-element" and one.operands[:1] == (instruction.name,):
+            whole.add(one.name)
+    return bool(kept) and all(
+        one is not None and one.opcode == "dynamic-slice" and whole.issuperset(one.operands[:1])
+        for one in kept
+    )
+
+
+def _users(computation: Computation, instruction: Instruction, count: int) -> list[Instruction]:
+    """What takes each element out of the tuple that an instruction makes, or itself."""
+    found = [instruction] * count
+    makers = {instruction.name}
+    for user in computation.instructions.values():
+        if user.opcode == "get-tuple-element":
+            index = user.attributes.get("index", "")
+            if user.operands[:1] and user.operands[0] in makers and index.isdecimal():
+                found[min(int(index), count - 1)] = user
+        elif user.opcode.endswith("-done") and user.operands[:1] == (instruction.name,):
+            makers.add(user.name)
+    return found
+
+
+def _unflattened(computation: Computation, name: str) -> Instruction | None:
+    """The instruction of a name, before it was only given another shape."""
+    one = computation.instructions.get(name)
+    while one is not None and one.opcode in ("bitcast", "reshape"):
+        before = computation.instructions.get(next(iter(one.operands), ""))
+        if before is None:
+            break
+        one = before
+    return one

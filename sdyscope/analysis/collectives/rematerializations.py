@@ -1,0 +1,112 @@
+"""Reshardings that XLA's partitioner itself calls inefficient, from what it logs.
+
+It writes "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding A to B
+efficiently for HLO operation ..." (``xla/service/spmd/spmd_partitioner.cc``): the tensor is then
+made whole on every device. Newer versions name the source line by a number in the stack-frame
+tables of the module.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sdyscope.analysis.naming.scopes import scope_of
+from sdyscope.errors import SdyscopeError
+from sdyscope.hlo import HloModule, Instruction, Shape
+from sdyscope.values.source import SourceLocation, own_line
+
+__all__ = ["Rematerialization", "rematerializations"]
+
+_FROM_TO = re.compile(r"go from sharding (\{.*?\}) to (\{.*?\}) (?:without|efficiently|in)\b")
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[(){}\[\]]')
+_OPERATION = re.compile(r"HLO operation:? %?([^\s=]+) = (\S.*?) ([a-z][a-z0-9\-]*)\((.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Rematerialization:
+    """One tensor that had to be made whole on every device to be sharded otherwise.
+
+    Attributes:
+        operation: name of the HLO instruction, without ``%``; empty where the log names none.
+        opcode: its opcode.
+        shape: the block of it that a device has before; None where it can't be read.
+        before: the sharding that it had, as XLA writes it.
+        after: the one that was wanted.
+        scope: scope of the op, without the program and the primitive.
+        primitive: JAX's primitive.
+        source: the innermost line of user code; None where the log does not lead to one.
+        message: the whole line of the log.
+        is_cut: whether XLA cut the line short, or names no op in it: what follows is missing here.
+    """
+
+    operation: str
+    opcode: str
+    shape: Shape | None
+    before: str
+    after: str
+    scope: str
+    primitive: str
+    source: SourceLocation | None
+    message: str
+    is_cut: bool = False
+
+
+def rematerializations(messages: Iterable[str], module: HloModule) -> tuple[Rematerialization, ...]:
+    """What the log says, each op and its line of source once.
+
+    Args:
+        messages: lines of the compiler's log that warn of a rematerialization.
+        module: the program that was compiled, for its tables of source lines.
+    """
+    found: dict[tuple[str, str, str], Rematerialization] = {}
+    for message in messages:
+        one = _read(message, module)
+        found.setdefault((one.operation or message, one.before, one.after), one)
+    return tuple(found.values())
+
+
+def _read(message: str, module: HloModule) -> Rematerialization:
+    shardings, operation = _FROM_TO.search(message), _OPERATION.search(message)
+    before, after = (shardings[1], shardings[2]) if shardings else ("", "")
+    if operation is None:
+        return Rematerialization("", "", None, before, after, "", "", None, message, is_cut=True)
+    name, shape_text, opcode, rest = operation.groups()
+    instruction = Instruction(name, opcode, shape_text, rest, is_root=False, line=0)
+    shape: Shape | None
+    try:
+        shape = instruction.shape
+    except SdyscopeError:
+        shape = None
+    try:
+        scope, primitive = scope_of(instruction.op_name)
+        stack = module.stack(instruction)
+    except SdyscopeError:  # XLA cuts long lines
+        scope, primitive, stack = "", "", ()
+    return Rematerialization(
+        operation=name,
+        opcode=opcode,
+        shape=shape,
+        before=before,
+        after=after,
+        scope=scope,
+        primitive=primitive,
+        source=own_line(stack),
+        message=message,
+        is_cut=_is_cut(rest),
+    )
+
+
+def _is_cut(text: str) -> bool:
+    """Whether what stands behind an op's first bracket ends too early.
+
+    The message goes on with another sentence.
+    """
+    depth = 1
+    for match in _TOKEN.finditer(text):
+        token = match[0]
+        depth += (token in "([{") - (token in ")]}")
+        if depth == 0 and text.startswith(". ", match.end()):
+            return False
+    return True

@@ -1,0 +1,166 @@
+"""Collectives of a program for several TPU slices, whose HLO is that of one slice.
+
+libtpu compiles one module for the devices of a slice. What crosses slices is in it as pairs of
+``send`` and ``recv`` to the host, with the attributes of its multi-slice runtime (MegaScale): which
+collective they are, ``_xla_megascale_transfer_type="ALL_REDUCE"``, and between what,
+``_xla_megascale_target="{1,2}x{0:15}"``, slices times devices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.facts.compiled import Compiled
+from sdyscope.hlo import HloModule, Instruction
+from sdyscope.values.mesh import AxisRef, Mesh, MeshAxis, SubAxisInfo
+
+__all__ = ["collectives_of"]
+
+_TYPE = re.compile(r'_xla_megascale_transfer_type="(\w+)"')
+_TARGET = re.compile(r'_xla_megascale_target="\{([^}]*)\}x')
+_MEETING = re.compile(r'_xla_host_transfer_rendezvous="([^"]*)"')
+
+_KINDS: Mapping[str, CollectiveKind] = {
+    "ALL_GATHER": "all-gather",
+    "ALL_REDUCE": "all-reduce",
+    "REDUCE_SCATTER": "reduce-scatter",
+    "ALL_TO_ALL": "all-to-all",
+    # Its pairs are ids of devices, which tell no place in the mesh.
+    "ONE_TO_ONE": "collective-permute",
+}
+
+
+def collectives_of(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]) -> Collectives:
+    """Every collective of a compiled program, those between slices included.
+
+    Args:
+        compiled: the program, for how many slices it was compiled.
+        module: its HLO.
+        meshes: its meshes, as ``collectives`` takes them.
+
+    Raises:
+        SdyscopeError: as ``collectives``.
+    """
+    topology = compiled.topology
+    slices = 1 if topology is None else topology.size("slice")
+    inside = module.num_partitions * module.replica_count
+    if slices == 1 or inside == compiled.devices:
+        return collectives(module, meshes, compiled.tags)
+    cuts = [
+        cut
+        for mesh in meshes
+        if mesh.size == compiled.devices and (cut := _cut(mesh, slices)) is not None
+    ]
+    found = collectives(module, [cut.inside for cut in cuts], compiled.tags)
+    cut = next((cut for cut in cuts if cut.inside is found.mesh), None)
+    messages = {
+        one.name: one
+        for one in module.instructions()
+        if one.opcode in ("send", "recv") and _TYPE.search(one.rest) is not None
+    }
+    arrivals = {_first(_MEETING, one): one for one in messages.values() if one.opcode == "recv"}
+    made = [
+        _between(one, messages[one.name], arrivals, slices, cut)
+        if one.name in messages
+        else _within(one, cut)
+        for one in found.collectives
+        # What arrives is the other end of what is sent.
+        if one.name not in messages or one.kind != "recv"
+    ]
+    return replace(
+        found,
+        collectives=tuple(made),
+        num_devices=compiled.devices,
+        mesh=None if cut is None else cut.whole,
+    )
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """A mesh whose most significant positions are slices.
+
+    Attributes:
+        whole: the mesh.
+        inside: the mesh of one slice, with the same axes.
+        across: the axes, and the part of one, along which slices are.
+    """
+
+    whole: Mesh
+    inside: Mesh
+    across: tuple[AxisRef, ...]
+
+    def outside(self, ref: AxisRef) -> AxisRef:
+        """An axis of the mesh of one slice, or a part of it, as one of the whole mesh."""
+        before = self.whole.shape[ref.name] // self.inside.shape[ref.name]
+        info = ref.sub_axis_info
+        if before == 1:
+            return ref
+        if info is None:
+            return AxisRef(ref.name, SubAxisInfo(before, self.inside.shape[ref.name]))
+        return AxisRef(ref.name, SubAxisInfo(before * info.pre_size, info.size))
+
+
+def _cut(mesh: Mesh, slices: int) -> _Cut | None:
+    """None where slices are no digits of a position, or devices in an order of their own."""
+    if mesh.device_ids is not None:
+        return None
+    left = slices
+    inside: list[MeshAxis] = []
+    across: list[AxisRef] = []
+    for axis in mesh.axes:
+        if left > 1 and left % axis.size == 0:
+            inside.append(MeshAxis(axis.name, 1))
+            across.append(AxisRef(axis.name))
+            left //= axis.size
+        elif axis.size % left == 0:
+            inside.append(MeshAxis(axis.name, axis.size // left))
+            if left > 1:
+                across.append(AxisRef(axis.name, SubAxisInfo(1, left)))
+            left = 1
+        else:
+            return None
+    kept = tuple(ref for ref in across if mesh.axis_size(ref) > 1)
+    return _Cut(mesh, Mesh(tuple(inside)), kept) if left == 1 else None
+
+
+def _within(one: Collective, cut: _Cut | None) -> Collective:
+    if cut is None or one.axes is None:
+        return one
+    return replace(one, axes=tuple(map(cut.outside, one.axes)))
+
+
+def _between(
+    one: Collective,
+    sent: Instruction,
+    arrivals: Mapping[str, Instruction],
+    slices: int,
+    cut: _Cut | None,
+) -> Collective:
+    """What is sent to other slices, as the collective that it is."""
+    kind = _KINDS.get(_first(_TYPE, sent))
+    if kind is None:
+        return one
+    size = len([word for word in _first(_TARGET, sent).split(",") if word.strip()])
+    axes = cut.across if cut is not None and size == slices else None
+    arrival = arrivals.get(_first(_MEETING, sent))
+    parts = tuple(_part(part, kind, size or 2, arrival) for part in one.parts)
+    return replace(one, kind=kind, axes=axes, group_size=size or None, parts=parts)
+
+
+def _part(part: Part, kind: CollectiveKind, size: int, arrival: Instruction | None) -> Part:
+    shape = part.shape
+    if kind == "all-gather" and arrival is not None and arrival.shape.leaves:
+        # (data, context, token): a device has all slices' shards afterwards.
+        shape = arrival.shape.leaves[0]
+    sent, received = wire_bytes(kind, shape.bytes, size)
+    return replace(part, shape=shape, bytes=shape.bytes, sent=sent, received=received)
+
+
+def _first(pattern: re.Pattern[str], instruction: Instruction) -> str:
+    found = pattern.search(instruction.rest)
+    return "" if found is None else found[1]

@@ -1,0 +1,1 @@
+"""What limits a step, estimated."""

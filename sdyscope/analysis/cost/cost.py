@@ -1,0 +1,345 @@
+"""What a step costs at least: the time of every collective, of arithmetic and of memory.
+
+An estimate from documented models and figures (``docs/cost.md``), never a measurement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
+from sdyscope.analysis.collectives.slices import collectives_of
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
+from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
+from sdyscope.analysis.cost.time import collective_seconds
+from sdyscope.analysis.cost.work import WorkCount, count_work
+from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.errors import TargetError
+from sdyscope.facts.compiled import Compiled
+from sdyscope.hardware.rates import parse_bandwidth, parse_latency
+from sdyscope.hardware.specs import Chip, chip_of
+from sdyscope.hlo import read_hlo
+from sdyscope.values.mesh import AxisRef, Mesh
+
+__all__ = [
+    "CollectiveCost",
+    "Cost",
+    "Given",
+    "Roof",
+    "TimeTally",
+    "check_given",
+    "cost",
+    "read_given",
+]
+
+_Key = TypeVar("_Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What the user says about mesh axes, in place of the table of hardware.
+
+    Attributes:
+        bandwidths: bytes a second that a device sends over an axis, by axis.
+        latencies: seconds a hop, by axis.
+    """
+
+    bandwidths: Mapping[str, float] = field(default_factory=dict)
+    latencies: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveCost:
+    """A collective and its time.
+
+    Attributes:
+        collective: the collective.
+        levels: what its group is connected by, from the inside out; None where it is not known.
+        each: seconds of one run; None where a bandwidth is not known.
+    """
+
+    collective: Collective
+    levels: tuple[Level, ...] | None
+    each: float | None
+
+    @property
+    def seconds(self) -> float | None:
+        """Seconds in a step."""
+        return None if self.each is None else self.each * self.collective.count
+
+    def of_part(self, part: Part) -> float | None:
+        """Seconds in a step for one of its tensors, by its share of the bytes."""
+        if self.seconds is None:
+            return None
+        whole = self.collective.bytes
+        return self.seconds * (part.bytes / whole if whole else 1 / len(self.collective.parts))
+
+
+@dataclass(frozen=True, slots=True)
+class TimeTally:
+    """Some collectives taken together.
+
+    Attributes:
+        count: how many a step runs.
+        tensors: of how many tensors.
+        sent: bytes that a device sends for them in a step.
+        seconds: of those whose time is known.
+        unknown: how many of the tensors have no known time.
+    """
+
+    count: int = 0
+    tensors: int = 0
+    sent: int = 0
+    seconds: float = 0.0
+    unknown: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a step costs.
+
+    Attributes:
+        compiled: the program.
+        chip: what the table of hardware knows of the device; None where it does not have it.
+        mesh: the mesh whose axes are named; None where none fits.
+        given: what the user said.
+        collectives: each of them with its time.
+        counted: the collectives as they were read.
+        work: what a device computes and moves, counted from the program.
+        arithmetic: the time of computing.
+        memory: the time of reading and writing.
+        axes: for each mesh axis what its devices are connected by; None where it is not known.
+    """
+
+    compiled: Compiled
+    chip: Chip | None
+    mesh: Mesh | None
+    given: Given
+    collectives: tuple[CollectiveCost, ...]
+    counted: Collectives
+    work: WorkCount
+    arithmetic: Arithmetic
+    memory: Memory
+    axes: Mapping[str, tuple[Level, ...] | None]
+
+    @property
+    def communication(self) -> TimeTally:
+        """All collectives, one after the other."""
+        return self.tallied(lambda *_: None).get(None, TimeTally())
+
+    @property
+    def by_kind(self) -> dict[CollectiveKind, TimeTally]:
+        """By kind, in the order of ``KINDS``."""
+        found = self.tallied(lambda one, _: one.kind)
+        return {kind: found[kind] for kind in KINDS if kind in found}
+
+    @property
+    def by_axes(self) -> dict[tuple[AxisRef, ...] | None, TimeTally]:
+        """By the axes that they run over, longest first."""
+        return _longest_first(self.tallied(lambda one, _: one.axes))
+
+    @property
+    def by_kind_and_axes(
+        self,
+    ) -> dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], TimeTally]:
+        """By kind and axes, longest first."""
+        return _longest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
+
+    @property
+    def by_phase(self) -> dict[Phase, TimeTally]:
+        """By pass."""
+        return self.tallied(lambda _, part: part.phase)
+
+    @property
+    def by_scope(self) -> dict[str, TimeTally]:
+        """By scope, longest first; what has none is under the empty one."""
+        return _longest_first(self.tallied(lambda _, part: part.scope))
+
+    def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, TimeTally]:
+        """Times by any key of a collective and one of its tensors."""
+        found: dict[_Key, TimeTally] = {}
+        for one in self.collectives:
+            collective = one.collective
+            for part in collective.parts:
+                name = key(collective, part)
+                before = found.get(name, TimeTally())
+                times = collective.count
+                seconds = one.of_part(part)
+                found[name] = TimeTally(
+                    before.count + times * (part is collective.largest),
+                    before.tensors + times,
+                    before.sent + times * part.sent,
+                    before.seconds + (seconds or 0.0),
+                    before.unknown + times * (seconds is None),
+                )
+        return found
+
+    @property
+    def roofs(self) -> tuple[Roof, ...]:
+        """How long each resource is busy, the longest first and the unknown last.
+
+        A mesh axis is busy with every collective that runs over it or a part of it, whatever other
+        axes this one runs over.
+        """
+        found = [
+            Roof("compute", "", self.arithmetic.seconds),
+            Roof("memory", "", self.memory.seconds),
+        ]
+        for axis in () if self.mesh is None else self.mesh.axes:
+            over = [
+                one
+                for one in self.collectives
+                if any(ref.name == axis.name for ref in one.collective.axes or ())
+            ]
+            known = [one.seconds for one in over if one.seconds is not None]
+            found.append(Roof("axis", axis.name, sum(known) if known or not over else None))
+        return tuple(sorted(found, key=lambda roof: (roof.seconds is None, -(roof.seconds or 0.0))))
+
+    @property
+    def limit(self) -> Roof | None:
+        """What is busy the longest; None where nothing is known."""
+        return next((roof for roof in self.roofs if roof.seconds is not None), None)
+
+    @property
+    def overlapped(self) -> float | None:
+        """Seconds of a step in which everything goes on at the same time."""
+        return None if self.limit is None else self.limit.seconds
+
+    @property
+    def sequential(self) -> float | None:
+        """Seconds of a step in which nothing is computed while something is sent."""
+        work = [one for one in (self.arithmetic.seconds, self.memory.seconds) if one is not None]
+        sent = self.communication
+        if not work and sent.unknown == sent.tensors:
+            return None
+        return max(work, default=0.0) + sent.seconds
+
+
+def read_given(
+    bandwidths: Mapping[str, str | float], latencies: Mapping[str, str | float]
+) -> Given:
+    """What the user says, as numbers or as text such as ``90GB/s`` and ``1us``.
+
+    Raises:
+        TargetError: a text is no bandwidth or no latency.
+    """
+    return Given(
+        {k: parse_bandwidth(v) if isinstance(v, str) else v for k, v in bandwidths.items()},
+        {k: parse_latency(v) if isinstance(v, str) else v for k, v in latencies.items()},
+    )
+
+
+def check_given(given: Given, meshes: Iterable[Mesh]) -> None:
+    """Checks that what the user says is said of axes that there are.
+
+    Raises:
+        TargetError: there is no such axis.
+    """
+    axes = list(dict.fromkeys(name for mesh in meshes for name in mesh.shape))
+    for name in (*given.bandwidths, *given.latencies):
+        if name not in axes:
+            has = f"the axes {', '.join(axes)}" if axes else "no mesh that is known"
+            raise TargetError(f"The program has {has}, so nothing can run over {name!r}.")
+
+
+def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None) -> Cost:
+    """What a step of a compiled program costs.
+
+    Args:
+        compiled: the program.
+        meshes: its meshes, of which the axes are named of one that fits.
+        given: bandwidths and latencies of mesh axes, where the user knows better.
+
+    Raises:
+        TargetError: a bandwidth is given for an axis that the mesh does not have.
+    """
+    given = given or Given()
+    chip = chip_of(compiled.device_kind)
+    topology = compiled.topology
+    module = read_hlo(compiled.hlo)
+    found = collectives_of(compiled, module, meshes)
+    mesh = found.mesh
+    check_given(given, () if mesh is None else (mesh,))
+    linker = _Linker(compiled, chip, mesh, given)
+    timed = []
+    for one in found.collectives:
+        levels = linker.levels(one.axes)
+        each = None if levels is None else collective_seconds(one.kind, one.bytes, levels)
+        timed.append(CollectiveCost(one, levels, each))
+    work = count_work(module)
+    by_xla = compiled.cost or {}
+    devices_a_chip = 1 if topology is None else topology.size("core")
+    return Cost(
+        compiled=compiled,
+        chip=chip,
+        mesh=mesh,
+        given=given,
+        collectives=tuple(timed),
+        counted=found,
+        work=work,
+        arithmetic=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip),
+        memory=memory(work, by_xla.get("bytes accessed"), chip, devices_a_chip),
+        axes={
+            axis.name: linker.levels((AxisRef(axis.name),))
+            for axis in (() if mesh is None else mesh.axes)
+        },
+    )
+
+
+class _Linker:
+    """What groups of devices along mesh axes are connected by."""
+
+    def __init__(
+        self, compiled: Compiled, chip: Chip | None, mesh: Mesh | None, given: Given
+    ) -> None:
+        self.topology, self.chip, self.mesh, self.given = compiled.topology, chip, mesh, given
+        self.known: dict[tuple[AxisRef, ...], tuple[Level, ...] | None] = {}
+
+    def levels(self, axes: tuple[AxisRef, ...] | None) -> tuple[Level, ...] | None:
+        """The levels, from the inside out; None where they are not known."""
+        if axes is None or self.mesh is None:
+            return None
+        if axes not in self.known:
+            self.known[axes] = self._levels(axes, self.mesh)
+        return self.known[axes]
+
+    def _levels(self, axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[Level, ...] | None:
+        if not any(ref.name in self.given.bandwidths for ref in axes):
+            found = self._of_hardware(axes, mesh)
+            return None if found is None else self._with_latency(found, axes)
+        # One axis after the other, the last of the mesh inside.
+        levels: list[Level] = []
+        for ref in reversed(axes):
+            latency = self.given.latencies.get(ref.name)
+            if ref.name in self.given.bandwidths:
+                bandwidth = self.given.bandwidths[ref.name]
+                levels.append(flat_level(mesh.axis_size(ref), bandwidth, latency))
+                continue
+            found = self._of_hardware((ref,), mesh)
+            if found is None:
+                return None
+            levels += self._with_latency(found, (ref,))
+        return tuple(level for level in levels if level.size > 1)
+
+    def _of_hardware(self, axes: tuple[AxisRef, ...], mesh: Mesh) -> tuple[Level, ...] | None:
+        if all(mesh.axis_size(ref) == 1 for ref in axes):
+            return ()
+        if self.topology is None or self.chip is None or self.topology.num_devices != mesh.size:
+            return None
+        return axes_levels(axes, mesh, self.topology, self.chip)
+
+    def _with_latency(
+        self, levels: tuple[Level, ...], axes: tuple[AxisRef, ...]
+    ) -> tuple[Level, ...]:
+        """With the longest latency that is given for one of the axes."""
+        told = [self.given.latencies[ref.name] for ref in axes if ref.name in self.given.latencies]
+        if not told:
+            return levels
+        return tuple(Level(level.name, level.spans, max(told)) for level in levels)
+
+
+def _longest_first(found: dict[_Key, TimeTally]) -> dict[_Key, TimeTally]:
+    return dict(sorted(found.items(), key=lambda item: -item[1].seconds))

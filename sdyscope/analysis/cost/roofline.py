@@ -1,0 +1,129 @@
+"""What limits a step: arithmetic, memory, or what is sent over one of the mesh axes.
+
+Each resource is busy for some time at least, whatever the schedule is. The longest of these times
+is what a step takes if everything else goes on meanwhile; the roofline model is that of
+S. Williams, A. Waterman and D. Patterson, "Roofline: an insightful visual performance model for
+multicore architectures" (2009), with the links of each mesh axis as further roofs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.cost.work import WorkCount
+from sdyscope.hardware.specs import Chip
+
+__all__ = ["Arithmetic", "Memory", "Resource", "Roof", "arithmetic", "memory"]
+
+Resource: TypeAlias = Literal["compute", "memory", "axis"]
+
+#: Passes in bf16 that a product of f32 takes on a TPU, from the documentation of
+#: ``jax.lax.Precision``.
+_PASSES: Mapping[str, int] = {"f32": 1, "f32 high": 3, "f32 highest": 6}
+
+
+@dataclass(frozen=True, slots=True)
+class Roof:
+    """How long one resource is busy in a step.
+
+    Attributes:
+        resource: arithmetic, memory or the links of a mesh axis.
+        axis: the mesh axis; empty for the others.
+        seconds: how long; None where it is not known.
+    """
+
+    resource: Resource
+    axis: str
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Arithmetic:
+    """What a device computes in a step.
+
+    Attributes:
+        flops: operations, loops multiplied out.
+        by_xla: what XLA's cost analysis says, which counts the body of a loop once; None without.
+        matmuls: of dots and convolutions, by what is multiplied.
+        peaks: operations a second of a device for each of these; None where it is not known, and
+            then they count at the peak of bf16.
+        seconds: at those peaks; None where none is known.
+    """
+
+    flops: float
+    by_xla: float | None
+    matmuls: Mapping[str, float]
+    peaks: Mapping[str, float | None]
+    seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a device reads and writes in a step.
+
+    Attributes:
+        bytes: bytes that instructions access, loops multiplied out.
+        by_xla: what XLA's cost analysis says, which counts the body of a loop once; None without.
+        hbm: how many of them are in HBM; the rest is in memory on the chip.
+        bandwidth: bytes a second between a device and its HBM; None where it is not known.
+        seconds: of the bytes in HBM; None where the bandwidth is not known.
+    """
+
+    bytes: float
+    by_xla: float | None
+    hbm: float
+    bandwidth: float | None
+    seconds: float | None
+
+
+def arithmetic(
+    work: WorkCount, by_xla: float | None, chip: Chip | None, devices_a_chip: int
+) -> Arithmetic:
+    """XLA's count with the loops' further trips, and the time it takes at the chip's peaks."""
+    flops = work.total.flops
+    if by_xla is not None:
+        flops = max(by_xla + flops - work.once.flops, 0.0)
+    matmuls = {kind: min(each, flops) for kind, each in work.total.matmuls.items()}
+    peaks = {kind: _peak(kind, chip, devices_a_chip) for kind in matmuls}
+    usual = _peak("bf16", chip, devices_a_chip)
+    seconds: float | None = None
+    if usual is not None:
+        seconds = max(flops - sum(matmuls.values()), 0.0) / usual
+        seconds += sum(each / (peaks[kind] or usual) for kind, each in matmuls.items())
+    return Arithmetic(flops, by_xla, matmuls, peaks, seconds)
+
+
+def memory(work: WorkCount, by_xla: float | None, chip: Chip | None, devices_a_chip: int) -> Memory:
+    """XLA's count with the loops' further trips, what of it is in HBM, and the time that takes."""
+    total = work.total.bytes
+    share = 1 - work.total.on_chip / total if total else 1.0
+    if by_xla is not None:
+        total = max(by_xla + total - work.once.bytes, 0.0)
+    bandwidth = None if chip is None else chip.value("hbm_bandwidth")
+    if bandwidth is not None:
+        bandwidth /= devices_a_chip
+    hbm = share * total
+    return Memory(total, by_xla, hbm, bandwidth, None if bandwidth is None else hbm / bandwidth)
+
+
+def _peak(kind: str, chip: Chip | None, devices_a_chip: int) -> float | None:
+    """Operations a second of a device on products of some type; None where it is not known."""
+    if chip is None:
+        return None
+    dtype, passes = kind.partition(" ")[0], 1
+    if dtype in ("bf16", "f16"):
+        name = "flops_bf16"
+    elif dtype == "f32" and chip.torus:
+        name, passes = "flops_bf16", _PASSES[kind]
+    elif kind in ("f32", "f32 high"):
+        name = "flops_tf32"
+    elif dtype.startswith("f8"):
+        name = "flops_fp8"
+    elif dtype in ("s8", "u8"):
+        name = "flops_int8"
+    else:
+        return None
+    value = chip.value(name)
+    return None if value is None else value / passes / devices_a_chip

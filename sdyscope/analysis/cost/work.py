@@ -1,0 +1,365 @@
+"""What one device computes and moves through its memory in a step, loops multiplied out.
+
+XLA's cost analysis counts the body of a loop once ("we cannot precisely compute the cost of a while
+node", ``xla/service/hlo_cost_analysis.cc``). So the work is counted here from the instructions by
+the same rules, once in XLA's way and once with the loops' trip counts: what XLA says is kept, and
+only what the further trips add to it is our own count.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+
+from sdyscope.analysis.cost.flops import elementwise_flops, matmul_flops, matmul_type
+from sdyscope.hlo import Computation, HloModule, Instruction, Shape, trip_count
+from sdyscope.values.entry_layout import stored_array
+
+__all__ = ["Work", "WorkCount", "count_work"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """Work of one device.
+
+    Attributes:
+        matmuls: floating point operations of dots and convolutions, by what is multiplied:
+            ``bf16``, ``f32``, ``f32 highest``.
+        other: those of everything else.
+        bytes: bytes that instructions read and write, fusions as a whole.
+        on_chip: how many of these are in memory on the chip (VMEM), not in HBM.
+    """
+
+    matmuls: Mapping[str, float] = field(default_factory=dict)
+    other: float = 0
+    bytes: float = 0
+    on_chip: float = 0
+
+    @property
+    def flops(self) -> float:
+        """All floating point operations."""
+        return sum(self.matmuls.values()) + self.other
+
+    def plus(self, more: Work, times: float = 1) -> Work:
+        """With as much more, several times."""
+        matmuls = dict(self.matmuls)
+        for kind, flops in more.matmuls.items():
+            matmuls[kind] = matmuls.get(kind, 0) + times * flops
+        return Work(
+            matmuls,
+            self.other + times * more.other,
+            self.bytes + times * more.bytes,
+            self.on_chip + times * more.on_chip,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class WorkCount:
+    """The work of a module.
+
+    Attributes:
+        once: with every loop's body counted once, as XLA does.
+        total: with loops as often as they run; those of unknown trip count once.
+        loops: how many loops there are.
+        unknown_trips: how many of them have a trip count that the text does not tell.
+        conditionals: how many conditionals there are; of each the dearest branch counts.
+        not_counted: how many custom calls there are whose operations are not known, by target.
+    """
+
+    once: Work
+    total: Work
+    loops: int
+    unknown_trips: int
+    conditionals: int
+    not_counted: Mapping[str, int]
+
+
+#: Ops that move nothing.
+_FREE = frozenset(
+    {
+        "parameter",
+        "constant",
+        "tuple",
+        "get-tuple-element",
+        "bitcast",
+        "after-all",
+        "partition-id",
+        "replica-id",
+        "opt-barrier",
+        "add-dependency",
+        "while",
+        "conditional",
+        "call",
+        "domain",
+    }
+)
+
+#: What was counted at its start.
+_CONTINUED = re.compile(r"-(?:done|update)$")
+
+#: Ops that read only as much as they give.
+_SLICES = frozenset({"dynamic-slice", "slice", "gather"})
+
+#: Custom calls that move data and compute nothing.
+_ONLY_MOVES = frozenset({"ZeroCrop"})
+
+#: Custom calls that are an assertion or bookkeeping of the compiler's own.
+_BOOKKEEPING = frozenset(
+    {
+        "AllocateBuffer",
+        "SliceId",
+        "ConcatBitcast",
+        "AsyncCollectiveStart",
+        "AsyncCollectiveDone",
+        "Sharding",
+        "AssumeGatherIndicesInBound",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+        "annotate_device_placement",
+        "MoveToHost",
+        "MoveToDevice",
+    }
+)
+
+
+def count_work(module: HloModule) -> WorkCount:
+    """Counts the work of one run of a module; it must not call itself (see ``executions``)."""
+    counter = _Counter(module)
+    once, total = counter.computation(module.computations[module.entry], moves=True)
+    return WorkCount(
+        once,
+        total,
+        counter.loops,
+        counter.unknown_trips,
+        counter.conditionals,
+        dict(counter.not_counted.most_common()),
+    )
+
+
+class _Counter:
+    def __init__(self, module: HloModule) -> None:
+        self.module = module
+        self.known: dict[tuple[str, bool], tuple[Work, Work]] = {}
+        self.loops = self.unknown_trips = self.conditionals = 0
+        self.not_counted: Counter[str] = Counter()
+
+    def computation(self, computation: Computation, *, moves: bool) -> tuple[Work, Work]:
+        """(once, total); ``moves`` is whether its instructions go through memory."""
+        key = (computation.name, moves)
+        if key not in self.known:
+            once, total = Work(), Work()
+            for instruction in computation.instructions.values():
+                pair = self.instruction(computation, instruction, moves)
+                if pair is not None:
+                    once, total = once.plus(pair[0]), total.plus(pair[1])
+            self.known[key] = once, total
+        return self.known[key]
+
+    def instruction(
+        self, computation: Computation, instruction: Instruction, moves: bool
+    ) -> tuple[Work, Work] | None:
+        match instruction.opcode:
+            case "while":
+                return self.loop(computation, instruction, moves)
+            case "conditional":
+                return self.branches(instruction, moves)
+            case "call" | "call-start" | "async-start":
+                inner = self.called(instruction, "to_apply", "calls", "called_computations")
+                pairs = [self.computation(one, moves=moves) for one in inner]
+                return _sum(pairs)
+            case "parameter" | "constant" | "tuple" | "get-tuple-element" | "bitcast":
+                return None
+        bytes_, on_chip = self.moved(computation, instruction) if moves else (0.0, 0.0)
+        if instruction.opcode in ("fusion", "fusion-start"):
+            inner = self.called(instruction, "calls")
+            once, total = _sum([self.computation(one, moves=False) for one in inner])
+            moved = Work(bytes=bytes_, on_chip=on_chip)
+            return once.plus(moved), total.plus(moved)
+        own = self.flops(computation, instruction)
+        if not (own.flops or bytes_):
+            return None
+        both = own.plus(Work(bytes=bytes_, on_chip=on_chip))
+        return both, both
+
+    def flops(self, computation: Computation, instruction: Instruction) -> Work:
+        matmul = matmul_flops(computation, instruction)
+        if matmul is not None:
+            return Work({matmul_type(computation, instruction): matmul})
+        if instruction.opcode in ("custom-call", "custom-call-start"):
+            target = instruction.attributes.get("custom_call_target", "").strip('"')
+            if target not in _BOOKKEEPING and target not in _ONLY_MOVES:
+                self.not_counted[target] += 1
+            return Work()
+        if instruction.opcode == "reduce":
+            return Work(other=self.reduction(computation, instruction))
+        if instruction.opcode in ("all-reduce", "all-reduce-start", "reduce-scatter"):
+            return Work(other=sum(math.prod(one.dimensions) for one in instruction.shape.leaves))
+        return Work(other=elementwise_flops(instruction))
+
+    def reduction(self, computation: Computation, instruction: Instruction) -> float:
+        """One run of the combining computation for each element that disappears."""
+        operand = computation.instructions.get(next(iter(instruction.operands), ""))
+        if operand is None:
+            return 0
+        gone = math.prod(operand.shape.dimensions)
+        gone -= math.prod(instruction.shape.leaves[0].dimensions)
+        each = _sum(
+            [self.computation(one, moves=False) for one in self.called(instruction, "to_apply")]
+        )
+        return gone * each[1].flops
+
+    def loop(
+        self, computation: Computation, instruction: Instruction, moves: bool
+    ) -> tuple[Work, Work]:
+        self.loops += 1
+        trips = trip_count(self.module, computation, instruction)
+        self.unknown_trips += trips is None
+        body = _sum(
+            [self.computation(one, moves=moves) for one in self.called(instruction, "body")]
+        )
+        test = _sum(
+            [self.computation(one, moves=moves) for one in self.called(instruction, "condition")]
+        )
+        times = 1 if trips is None else trips
+        tests = 1 if trips is None else trips + 1
+        return body[0].plus(test[0]), Work().plus(body[1], times).plus(test[1], tests)
+
+    def branches(self, instruction: Instruction, moves: bool) -> tuple[Work, Work]:
+        self.conditionals += 1
+        names = ("branch_computations", "true_computation", "false_computation")
+        pairs = [self.computation(one, moves=moves) for one in self.called(instruction, *names)]
+        dearest = max(pairs, key=lambda pair: (pair[1].flops, pair[1].bytes), default=None)
+        return dearest or (Work(), Work())
+
+    def called(self, instruction: Instruction, *names: str) -> list[Computation]:
+        found = instruction.called(*names)
+        return [self.module.computations[one] for one in found if one in self.module.computations]
+
+    def moved(self, computation: Computation, instruction: Instruction) -> tuple[float, float]:
+        """(bytes, of these on the chip) that an instruction reads and writes."""
+        if instruction.opcode in _FREE or _CONTINUED.search(instruction.opcode):
+            return 0, 0
+        operands = [computation.instructions.get(name) for name in instruction.operands]
+        shapes = [None if one is None else one.shape for one in operands]
+        result = instruction.shape
+        if instruction.opcode == "custom-call":
+            target = instruction.attributes.get("custom_call_target", "").strip('"')
+            if target in _BOOKKEEPING:
+                return 0, 0
+        if instruction.opcode in _SLICES:
+            return _weighed([(result, 1.0), (_in_space(result, shapes[0]), 1.0)])
+        if instruction.opcode == "dynamic-update-slice" and len(shapes) > 1:
+            return _weighed([(shapes[1], 1.0), (_in_space(shapes[1], result), 1.0)])
+        if instruction.opcode == "slice-start" and len(result.elements) > 1:
+            # ((operand), slice, context)
+            return _weighed(
+                [(result.elements[1], 1.0), (_in_space(result.elements[1], shapes[0]), 1.0)]
+            )
+        if instruction.opcode.endswith("-start") and len(result.elements) > 1:
+            # (operand or destination, result or source, context)
+            return _weighed([(result.elements[0], 1.0), (result.elements[1], 1.0)])
+        if instruction.opcode == "fusion":
+            inner = self.called(instruction, "calls")
+            if len(inner) == 1:
+                return _fused(inner[0], shapes, result)
+        return _weighed([(result, 1.0), *((shape, 1.0) for shape in shapes)])
+
+
+def _fused(inner: Computation, operands: list[Shape | None], result: Shape) -> tuple[float, float]:
+    """What a fusion reads and writes: of what it only slices, and only updates, just that."""
+    users: dict[str, list[Instruction]] = {}
+    numbers: dict[int, Instruction] = {}
+    for instruction in inner.instructions.values():
+        if instruction.opcode == "parameter":
+            if instruction.operand_text.isdecimal():
+                numbers[int(instruction.operand_text)] = instruction
+            continue
+        for name in instruction.operands:
+            users.setdefault(name, []).append(instruction)
+    pieces: list[tuple[Shape | None, float]] = []
+    for number, shape in enumerate(operands):
+        parameter = numbers.get(number)
+        read = None if parameter is None else _read(inner, parameter, users)
+        whole = 0 if shape is None else shape.bytes
+        share = 1.0 if read is None or not whole else min(read / whole, 1.0)
+        pieces.append((shape, share))
+    root = inner.root
+    roots = [root]
+    if root is not None and root.opcode == "tuple":
+        roots = [inner.instructions.get(name) for name in root.operands]
+    leaves = result.elements if result.is_tuple else (result,)
+    for made, leaf in zip(roots, leaves, strict=False):
+        written = 1.0
+        made = _through(inner, made)
+        if made is not None and made.opcode == "dynamic-update-slice" and leaf.bytes:
+            update = inner.instructions.get(made.operands[1])
+            written = 1.0 if update is None else min(update.shape.bytes / leaf.bytes, 1.0)
+        pieces.append((leaf, written))
+    return _weighed(pieces)
+
+
+def _read(
+    inner: Computation, parameter: Instruction, users: Mapping[str, list[Instruction]]
+) -> int | None:
+    """Bytes that a fusion reads of a parameter; None for all of it."""
+    read = 0
+    waiting = [parameter]
+    while waiting:
+        value = waiting.pop()
+        for user in users.get(value.name, ()):
+            if user.opcode == "bitcast":
+                waiting.append(user)
+            elif user.opcode in _SLICES and user.operands[0] == value.name:
+                read += user.shape.bytes
+            elif user.opcode == "dynamic-update-slice" and user.operands[0] == value.name:
+                continue
+            else:
+                return None
+    return read
+
+
+def _through(inner: Computation, made: Instruction | None) -> Instruction | None:
+    while made is not None and made.opcode == "bitcast":
+        made = inner.instructions.get(made.operands[0])
+    return made
+
+
+def _in_space(shape: Shape | None, other: Shape | None) -> Shape | None:
+    """A shape in the memory that another one is in."""
+    if shape is None or other is None or shape.is_tuple or other.is_tuple:
+        return shape
+    return Shape(shape.dtype, shape.dimensions, (), other.layout)
+
+
+def _weighed(pieces: list[tuple[Shape | None, float]]) -> tuple[float, float]:
+    total = on_chip = 0.0
+    for shape, share in pieces:
+        if shape is None:
+            continue
+        for leaf in shape.leaves:
+            stored, is_on_chip = _stored(leaf)
+            total += share * stored
+            on_chip += share * stored * is_on_chip
+    return total, on_chip
+
+
+@lru_cache(1 << 14)
+def _stored(leaf: Shape) -> tuple[int, bool]:
+    """Bytes of an array with the padding of its tiles, and whether it is in memory on the chip."""
+    if not leaf.bytes:
+        return 0, False
+    array = stored_array(f"{leaf}{leaf.layout}")
+    return array.bytes, array.memory_space > 0
+
+
+def _sum(pairs: list[tuple[Work, Work]]) -> tuple[Work, Work]:
+    once, total = Work(), Work()
+    for one, all_ in pairs:
+        once, total = once.plus(one), total.plus(all_)
+    return once, total

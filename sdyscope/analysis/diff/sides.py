@@ -1,0 +1,267 @@
+"""Two programs, or one under two partitioners, side by side at a stage."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdyscope.analysis.collectives.origins import with_origins
+from sdyscope.analysis.collectives.slices import collectives_of
+from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
+from sdyscope.analysis.diff.lowered import Diff, Side, diff
+from sdyscope.analysis.diff.propagated import PropagatedSide
+from sdyscope.analysis.memory.memory import memory
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.program import Partitioner, Program
+from sdyscope.hardware.names import Hardware
+from sdyscope.hlo import read_hlo
+from sdyscope.staged import Staged, compile_together
+
+__all__ = [
+    "CompiledEnd",
+    "compared",
+    "compile_ends",
+    "compiled",
+    "compiled_ends",
+    "compiled_side",
+    "lowered_as",
+    "propagated_side",
+    "propagated_sides",
+]
+
+
+def compared(a: Staged, b: Staged | None = None) -> tuple[Diff, tuple[Side, Side]]:
+    """Two lowered modules: what differs, and the two sides that were compared.
+
+    Args:
+        a: a program.
+        b: another, which is compared under the first partitioner that both have; without one,
+            ``a`` under its two partitioners.
+
+    Raises:
+        CompilerError: one of the modules can't be made.
+        TargetError: there is only one module and nothing to compare it with.
+    """
+    if b is None:
+        one, two = both_partitioners(a)
+        sides = (_side(a, one, one), _side(a, two, two))
+        return diff(*sides, across_partitioners=True), sides
+    one, two = partitioner_of_both(a, b)
+    labels = labels_of(a, b)
+    sides = (_side(a, one, labels[0]), _side(b, two, labels[1]))
+    return diff(*sides, across_partitioners=one != two), sides
+
+
+def _side(program: Staged, partitioner: Partitioner, label: str) -> Side:
+    return Side(label, program.graph(partitioner), program.annotations(partitioner))
+
+
+def propagated_sides(
+    a: Staged, b: Staged | None = None, partitioner: Partitioner | None = None
+) -> tuple[PropagatedSide, PropagatedSide]:
+    """Two propagations, to be compared.
+
+    Args:
+        a: a program.
+        b: another; without one, ``a`` under its two partitioners.
+        partitioner: for two programs, whose propagation; by default the first that both have.
+
+    Raises:
+        CompilerError: one of the two can't be propagated.
+        TargetError: there is only one module and nothing to compare it with.
+    """
+    if b is None:
+        one, two = both_partitioners(a)
+        return propagated_side(a, one, one), propagated_side(a, two, two)
+    one, two = partitioner_of_both(a, b)
+    labels = labels_of(a, b)
+    return (
+        propagated_side(a, partitioner or one, labels[0]),
+        propagated_side(b, partitioner or two, labels[1]),
+    )
+
+
+def propagated_side(
+    program: Staged, partitioner: Partitioner, label: str, *, conservative: bool = False
+) -> PropagatedSide:
+    """One propagation as it is compared with others.
+
+    Raises:
+        CompilerError: there is no such propagation.
+    """
+    found = program.propagated(partitioner, conservative=conservative)
+    return PropagatedSide(label, program.graph(partitioner), found)
+
+
+@dataclass(frozen=True)
+class CompiledEnd:
+    """What to compile for one side of a comparison.
+
+    Attributes:
+        program: the program.
+        partitioner: under which.
+        on: for what hardware; None for virtual CPU devices.
+        label: what to call this side.
+    """
+
+    program: Staged
+    partitioner: Partitioner
+    on: Hardware | str | None
+    label: str
+
+
+def compiled_ends(
+    a: Staged,
+    b: Staged | None = None,
+    partitioner: Partitioner | None = None,
+    on: Hardware | str | None = None,
+    other_on: Hardware | str | None = None,
+) -> tuple[CompiledEnd, CompiledEnd]:
+    """What to compile to compare two programs, two kinds of hardware or two partitioners.
+
+    Args:
+        a: a program.
+        b: another; without one, ``a`` on two kinds of hardware, or under its two partitioners.
+        partitioner: under which, unless two partitioners are compared; by default the first that
+            is there.
+        on: what to compile for.
+        other_on: what to compile the second side for; by default the same.
+
+    Raises:
+        CompilerError: the program can't be lowered under any partitioner.
+        TargetError: there is only one module and nothing to compare it with.
+    """
+    if b is not None:
+        one, two = partitioner_of_both(a, b)
+        labels = labels_of(a, b)
+        return (
+            CompiledEnd(a, partitioner or one, on, labels[0]),
+            CompiledEnd(b, partitioner or two, other_on or on, labels[1]),
+        )
+    if other_on is not None:
+        chosen = a.chosen(partitioner)
+        labels = str(on or "cpu"), str(other_on)
+        if labels[0] == labels[1]:
+            labels = f"{labels[0]} (a)", f"{labels[1]} (b)"
+        return (
+            CompiledEnd(a, chosen, on, labels[0]),
+            CompiledEnd(a, chosen, other_on, labels[1]),
+        )
+    one, two = both_partitioners(a)
+    return CompiledEnd(a, one, on, one), CompiledEnd(a, two, on, two)
+
+
+def compile_ends(ends: tuple[CompiledEnd, CompiledEnd]) -> None:
+    """Compiles both sides at the same time; what is refused `compiled_side` raises.
+
+    Raises:
+        TargetError: one can't be compiled for its hardware.
+    """
+    compile_together([(end.program, end.partitioner, end.on) for end in ends])
+
+
+def compiled_side(end: CompiledEnd) -> CompiledSide:
+    """Compiles one side of a comparison.
+
+    Raises:
+        CompilerError: the compiler refuses the program or aborts on it.
+        TargetError: it can't be compiled for this hardware.
+    """
+    program, partitioner = end.program, end.partitioner
+    made = program.compiled(partitioner, end.on)
+    lowered = program.lowered_for(made.hardware.platform, partitioner)
+    found = collectives_of(made, read_hlo(made.hlo), program.meshes.values())
+    notes = made.notes
+    try:
+        found = with_origins(
+            found,
+            lowered.graph(partitioner),
+            lowered.propagated(partitioner),
+            lowered.annotations(partitioner),
+        )
+    except SdyscopeError as error:
+        notes += (f"Why collectives are there is not known: {error.message}",)
+    return CompiledSide(
+        end.label,
+        found,
+        made,
+        memory(program.tensors, made, program.only_mesh(partitioner)),
+        notes=notes,
+    )
+
+
+def compiled(
+    ends: tuple[CompiledEnd, CompiledEnd], sides: tuple[CompiledSide, CompiledSide]
+) -> CompiledDiff:
+    """Compares two sides that were compiled, and finds where their differences begin.
+
+    What can't be propagated is compared without that, and says so.
+    """
+    one, two = ends
+    if one.program is two.program and one.partitioner == two.partitioner:
+        return compiled_diff(*sides)
+    a, b = lowered_as(ends, sides)
+    try:
+        propagated = (
+            propagated_side(a, one.partitioner, one.label),
+            propagated_side(b, two.partitioner, two.label),
+        )
+    except SdyscopeError as error:
+        note = f"Where differences begin is not known, as propagation failed: {error.message}"
+        return compiled_diff(*sides, notes=(note,))
+    if one.program is two.program:
+        return compiled_diff(*sides, propagated)
+    lowered = diff(
+        _side(a, one.partitioner, one.label),
+        _side(b, two.partitioner, two.label),
+        across_partitioners=one.partitioner != two.partitioner,
+    )
+    return compiled_diff(*sides, propagated, annotations=lowered.tensors, by_name=True)
+
+
+def lowered_as(
+    ends: tuple[CompiledEnd, CompiledEnd], sides: tuple[CompiledSide, CompiledSide]
+) -> tuple[Staged, Staged]:
+    """The two programs as they were lowered for the hardware that they were compiled for."""
+    one, two = (
+        end.program
+        if side.compiled is None
+        else end.program.lowered_for(side.compiled.hardware.platform, end.partitioner)
+        for end, side in zip(ends, sides, strict=True)
+    )
+    return one, two
+
+
+def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:
+    """The two that a program is looked at under.
+
+    Raises:
+        TargetError: there is only one.
+    """
+    if len(program.partitioners) < 2:
+        raise TargetError(
+            f"{program.name} is one module, so there is nothing to compare it with.",
+            hint="Name a second target, or a program with --partitioner both.",
+        )
+    return program.partitioners[0], program.partitioners[1]
+
+
+def partitioner_of_both(a: Staged, b: Staged) -> tuple[Partitioner, Partitioner]:
+    """The first that both are lowered under, or the first of each."""
+    shared = [p for p in a.lowered if p in b.lowered]
+    if shared:
+        return shared[0], shared[0]
+    return next(iter(a.lowered)), next(iter(b.lowered))
+
+
+def labels_of(a: Staged, b: Staged) -> tuple[str, str]:
+    """What to call two things: a program's name, as much of a file's path as tells them apart."""
+    paths = [
+        (source.name,) if isinstance(source, Program) or source.path is None else source.path.parts
+        for source in (a.source, b.source)
+    ]
+    one = two = ""
+    for length in range(1, max(map(len, paths)) + 1):
+        one, two = ["/".join(parts[-length:]).replace("//", "/") for parts in paths]
+        if one != two:
+            return one, two
+    return f"{one} (a)", f"{two} (b)"

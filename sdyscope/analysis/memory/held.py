@@ -1,0 +1,193 @@
+"""An argument or a result as a device holds it: where it is, who says so, and its bytes there."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.annotations import Annotation
+from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.tensors import Tensor
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.values.convert import to_named_sharding, to_placement
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.entry_layout import EntryLayout, StoredArray
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
+from sdyscope.values.tiling import TupleSharding
+
+__all__ = ["Held", "HeldKind", "Option", "Origin", "group_of", "held"]
+
+HeldKind: TypeAlias = Literal["argument", "result"]
+
+Origin: TypeAlias = Literal["requested", "lowered", "compiled", "unknown"]
+"""Who says where a tensor is: its author, the lowered module, or, where both leave it open, the
+compiler."""
+
+_ARGUMENT_GROUP = re.compile(r"[^\[.(]+")
+_RESULT_GROUP = re.compile(r"[^\[.(]*(?:\[[^\]]*\])?")
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One dimension that could be cut along one more axis.
+
+    Attributes:
+        dim: the dimension.
+        axis: the free mesh axis, whose size divides it.
+        saves: bytes a device that this alone saves.
+    """
+
+    dim: int
+    axis: str
+    saves: int
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """An argument or a result, and what a device holds of it.
+
+    Attributes:
+        name: pytree path.
+        kind: what it is.
+        group: the top-level argument or result that it belongs to.
+        number: which parameter or result of the compiled module it is.
+        shape: shape of the whole tensor.
+        dtype: MLIR element type.
+        origin: who says where it is.
+        sharding: where it is, on the program's mesh; None where no PartitionSpec can say that.
+        copies: how many devices hold the same block; None where nobody says.
+        bytes: bytes of the whole tensor.
+        bytes_per_device: bytes of the block that a device holds.
+        stored: how the compiler stores that block.
+        donated: whether the argument's buffer was donated.
+        shares: the argument or result that lies in the same buffer; empty for none.
+        options: single dimensions that could be cut further, what saves most first.
+        best: with all that can be cut along free axes; None when nothing can.
+        saves: bytes a device that `best` saves.
+    """
+
+    name: str
+    kind: HeldKind
+    group: str
+    number: int
+    shape: tuple[int, ...]
+    dtype: str
+    origin: Origin
+    sharding: NamedSharding | None
+    copies: int | None
+    bytes: int
+    bytes_per_device: int
+    stored: StoredArray
+    donated: bool = False
+    shares: str = ""
+    options: tuple[Option, ...] = ()
+    best: PartitionSpec | None = None
+    saves: int = 0
+
+    @property
+    def placed(self) -> object:
+        """Something that is equal for two tensors of one shape that are placed alike."""
+        if self.sharding is None:
+            return self.stored.shape
+        return to_placement(self.sharding, len(self.shape))
+
+    @property
+    def replicated(self) -> int:
+        """Bytes a device that it would not hold if the copies were one."""
+        return self.bytes_per_device - self.bytes_per_device // (self.copies or 1)
+
+
+def held(
+    row: Tensor,
+    kind: HeldKind,
+    number: int,
+    layout: EntryLayout,
+    compiled: Compiled,
+    mesh: Mesh | None,
+) -> Held:
+    """What a device holds of one tensor; what could be sharded further is not looked for.
+
+    Args:
+        row: the tensor.
+        kind: what it is.
+        number: its number in the compiled module.
+        layout: how that module stores its arguments and results.
+        compiled: the compiled program.
+        mesh: what shardings are named on where they do not name a mesh themselves.
+    """
+    stored = (layout.parameters if kind == "argument" else layout.results)[number]
+    annotation = row.lowered[compiled.partitioner]
+    shape = row.shape if row.shape is not None else stored.shape
+    origin, place, sharding = _placed(row, annotation, kind, number, compiled, mesh)
+    whole = _bytes(shape, row.dtype)
+    local = stored.shape if place is None else place.local_shape(shape)
+    return Held(
+        name=row.name or f"{kind} {number}",
+        kind=kind,
+        group=group_of(row.name, kind),
+        number=number,
+        shape=shape,
+        dtype=row.dtype,
+        origin=origin,
+        sharding=sharding,
+        copies=None if place is None else place.replication,
+        bytes=whole,
+        bytes_per_device=_bytes(local, row.dtype),
+        stored=stored,
+        donated=row.requested is not None and row.requested.donated,
+    )
+
+
+def _bytes(shape: Sequence[int], dtype: str) -> int:
+    return num_bytes(math.prod(shape), dtype)
+
+
+def group_of(name: str, kind: str) -> str:
+    """The top-level argument or result that a pytree path belongs to: `params`, `result[0]`."""
+    found = (_ARGUMENT_GROUP if kind == "argument" else _RESULT_GROUP).match(name)
+    return found[0] if found and found[0] else kind
+
+
+def _placed(
+    row: Tensor,
+    annotation: Annotation,
+    kind: str,
+    number: int,
+    compiled: Compiled,
+    mesh: Mesh | None,
+) -> tuple[Origin, Placement | None, NamedSharding | None]:
+    """Where a tensor is, who says so, and that as a PartitionSpec."""
+    rank = len(row.shape or ())
+    asked = row.requested.sharding if row.requested is not None else None
+    if asked is not None and UNCONSTRAINED not in asked.spec.entries:
+        return "requested", to_placement(asked, rank), asked
+    if annotation.placement is not None and not annotation.open_dims:
+        return "lowered", annotation.placement, _named(annotation.placement, rank, mesh)
+    texts = compiled.parameter_shardings if kind == "argument" else compiled.result_shardings
+    if compiled.devices == 1:
+        return "compiled", Placement(1, ((),) * rank), None
+    if number >= len(texts):
+        return "unknown", None, None
+    try:
+        parsed = parse_hlo_sharding(texts[number])
+        if isinstance(parsed, TupleSharding):
+            return "unknown", None, None
+        place = to_placement(parsed, rank, mesh, compiled.devices)
+    except (SyntaxTextError, ConversionError):  # such as {unknown}: the compiler does not say
+        return "unknown", None, None
+    return "compiled", place, _named(place, rank, mesh)
+
+
+def _named(place: Placement, rank: int, mesh: Mesh | None) -> NamedSharding | None:
+    if mesh is None:
+        return None
+    try:
+        return to_named_sharding(place, rank, mesh)
+    except ConversionError:
+        return None  # no PartitionSpec can say it

@@ -1,0 +1,84 @@
+"""What could be sharded further: free mesh axes that divide a dimension of what a device holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from sdyscope.analysis.memory.held import Held, Option
+from sdyscope.values.sharding import UNCONSTRAINED, SpecEntry, entry_axes
+
+__all__ = ["under_sharded", "with_options"]
+
+
+def with_options(held: Held) -> Held:
+    """A tensor with the dimensions that could be cut along one more axis, and the best of it."""
+    if held.sharding is None:
+        return held
+    spec, sizes = held.sharding.spec, held.sharding.mesh.shape
+    used = {*spec.axis_names(), *spec.unreduced, *spec.reduced}
+    free = sorted(
+        (axis for axis, size in sizes.items() if size > 1 and axis not in used),
+        key=lambda axis: -sizes[axis],
+    )
+    entries = [*spec.entries, *[None] * (len(held.shape) - len(spec.entries))]
+    # Only whole blocks are cut: JAX refuses an argument whose dimension does not divide.
+    blocks = [_block(size, entry, sizes) for size, entry in zip(held.shape, entries, strict=True)]
+    options = [
+        Option(dim, axis, held.bytes_per_device - held.bytes_per_device // sizes[axis])
+        for axis in free
+        for dim, block in enumerate(blocks)
+        if _divides(block, sizes[axis])
+    ]
+    factor = 1
+    for axis in free:
+        fitting = [dim for dim, block in enumerate(blocks) if _divides(block, sizes[axis])]
+        if fitting:
+            # A dimension that is whole yet, before one that is cut already; then the largest.
+            best = max(fitting, key=lambda dim: (entries[dim] is None, blocks[dim]))
+            entries[best] = (*entry_axes(entries[best]), axis)
+            blocks[best] //= sizes[axis]
+            factor *= sizes[axis]
+    if factor == 1:
+        return held
+    return replace(
+        held,
+        options=tuple(sorted(options, key=lambda option: -option.saves)),
+        best=replace(spec, entries=tuple(entries)),
+        saves=held.bytes_per_device - held.bytes_per_device // factor,
+    )
+
+
+def _block(size: int, entry: SpecEntry, sizes: Mapping[str, int]) -> int:
+    """Size of a dimension's block; 0 where it can't be cut further in whole blocks."""
+    if entry is UNCONSTRAINED:
+        return 0
+    for axis in entry_axes(entry):
+        if size % sizes[axis]:
+            return 0
+        size //= sizes[axis]
+    return size
+
+
+def _divides(block: int, size: int) -> bool:
+    return block > 0 and block % size == 0
+
+
+def under_sharded(held: Iterable[Held]) -> tuple[Held, ...]:
+    """What could be cut further, what saves most first.
+
+    A result that takes the place of an argument and is placed alike is not told again.
+    """
+    told: Counter[tuple[object, ...]] = Counter()
+    found = []
+    for one in held:
+        key = (one.shape, one.dtype, one.placed)
+        if one.kind == "argument":
+            told[key] += 1
+        elif told[key]:
+            told[key] -= 1
+            continue
+        if one.best is not None:
+            found.append(one)
+    return tuple(sorted(found, key=lambda one: -one.saves))

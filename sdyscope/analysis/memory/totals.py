@@ -1,0 +1,129 @@
+"""What a device holds, in groups, and whether it comes to what the compiler counted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from sdyscope.analysis.memory.held import Held, HeldKind
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.findings import Finding
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.entry_layout import EntryLayout, Memory, StoredArray
+
+__all__ = ["Group", "bytes_differ", "compared", "groups"]
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What belongs to one top-level argument, or to one top-level result, in one memory.
+
+    Attributes:
+        kind: what they are.
+        name: the group's name: `params`, `result[0]`.
+        memory: `device`, or `host` for what is offloaded (`memory_kind="pinned_host"`).
+        tensors: how many.
+        bytes: bytes of the whole tensors.
+        bytes_per_device: bytes of what a device holds, without the padding of tiles.
+        stored: bytes of what a device stores, with that padding.
+        replicated: bytes a device that it would not hold if every copy were one.
+        shared: bytes a device, as stored, that lie in the buffers of arguments (of results), or
+            that are given to results (of arguments).
+    """
+
+    kind: HeldKind
+    name: str
+    memory: Memory
+    tensors: int
+    bytes: int
+    bytes_per_device: int
+    stored: int
+    replicated: int
+    shared: int
+
+    @property
+    def title(self) -> str:
+        """The name, and where it is when that is not the device: `opt_state, on the host`."""
+        return self.name if self.memory == "device" else f"{self.name}, on the host"
+
+
+def groups(held: Iterable[Held]) -> tuple[Group, ...]:
+    """Sums by the top-level argument or result that tensors belong to, and by where they are."""
+    found: dict[tuple[HeldKind, str, Memory], list[Held]] = {}
+    for one in held:
+        found.setdefault((one.kind, one.group, one.stored.memory), []).append(one)
+    return tuple(
+        Group(
+            kind,
+            name,
+            memory,
+            len(members),
+            sum(one.bytes for one in members),
+            sum(one.bytes_per_device for one in members),
+            sum(one.stored.bytes for one in members),
+            sum(one.replicated for one in members),
+            sum(one.stored.bytes for one in members if one.shares),
+        )
+        for (kind, name, memory), members in found.items()
+    )
+
+
+#: A multiple of what XLA pads its tables to on TPUs.
+_ALIGNMENT = 1024
+
+
+def compared(
+    layout: EntryLayout, held: Sequence[Held], compiled: Compiled
+) -> tuple[bool | None, int]:
+    """Whether the bytes are what the compiler says, and those of the results' table."""
+    said = compiled.memory
+    if said is None:
+        return None, 0
+    # A CPU has one memory, whatever the arrays' kinds say, and counts it as the device's.
+    one_memory = compiled.hardware.platform == "cpu"
+    on_host = (_bytes(layout.parameters, "host"), _bytes(layout.results, "host"))
+    of_arguments = said.arguments - _bytes(layout.parameters, "device")
+    of_results = said.outputs - _bytes(layout.results, "device")
+    if one_memory:
+        of_arguments, of_results = of_arguments - on_host[0], of_results - on_host[1]
+    equal = (
+        all(map(_is_as_compiled, held))
+        and (one_memory or on_host == (said.host_arguments, said.host_outputs))
+        and len(held) == len(layout.parameters) + len(layout.results)
+        and _is_table(of_arguments, len(layout.parameters) * layout.parameters_are_tuple, compiled)
+        and _is_table(of_results, len(layout.results) * layout.results_are_tuple, compiled)
+    )
+    return equal, max(of_results, 0)
+
+
+def _bytes(arrays: Iterable[StoredArray], memory: Memory) -> int:
+    return sum(one.bytes for one in arrays if one.memory == memory)
+
+
+def _is_table(count: int, entries: int, compiled: Compiled) -> bool:
+    """Whether so many bytes are a table of addresses: 8 bytes each, on TPUs 4 and some padding."""
+    if compiled.hardware.platform == "tpu" and entries:
+        return 4 * entries <= count <= -(-8 * entries // _ALIGNMENT) * _ALIGNMENT
+    return count == 8 * entries
+
+
+def _is_as_compiled(one: Held) -> bool:
+    return one.bytes_per_device == num_bytes(math.prod(one.stored.shape), one.dtype)
+
+
+def bytes_differ(held: Sequence[Held], compiled: Compiled) -> Finding:
+    """The finding that they are not."""
+    said = compiled.memory
+    wrong = [one.name for one in held if not _is_as_compiled(one)]
+    ours = sum(one.stored.bytes for one in held if one.kind == "argument")
+    other = f" ({', '.join(wrong[:3])})" if wrong else ""
+    return Finding(
+        "bytes-differ",
+        "warning",
+        f"By the shardings a device holds other bytes than the compiler says{other}.",
+        partitioner=compiled.partitioner,
+        expected=f"{ours:,} bytes of arguments",
+        found=f"{0 if said is None else said.arguments:,} bytes of arguments",
+        hint="sdyscope check compares what was requested with what was lowered.",
+    )

@@ -1,0 +1,1 @@
+"""What to call values, and which value a name means."""

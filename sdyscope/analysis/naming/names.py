@@ -1,0 +1,90 @@
+"""What to call a value of the lowered module: by the argument it only gives another form."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph
+
+__all__ = ["ValueNames", "op_name"]
+
+#: Ops whose result is their first operand in another form, or a part of it.
+_FORMS: Final = frozenset(
+    {
+        "convert",
+        "reshape",
+        "transpose",
+        "broadcast_in_dim",
+        "copy",
+        "sharding_constraint",
+        "reshard",
+        "optimization_barrier",
+        "bitcast_convert",
+        "slice",
+        "dynamic_slice",
+    }
+)
+_CALLS: Final = frozenset({"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape"})
+
+#: How many ops a name is looked for through.
+_STEPS = 16
+
+
+class ValueNames:
+    """Names of the values of one module.
+
+    Args:
+        graph: its op graph.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        main = graph.main
+        arguments = main.arguments if main is not None else ()
+        self._arguments = {one.node: one.name or f"argument {one.index}" for one in arguments}
+
+    def name(self, value: ValueId) -> str:
+        """``params['w1']``, where it is that argument or a part of it; else ``OP in SCOPE``.
+
+        The op is the one that makes it, not one that gives it another form.
+        """
+        at = value
+        for _ in range(_STEPS):
+            if at[0] in self._arguments:
+                return self._arguments[at[0]]
+            before = self._before(at)
+            if before is None:
+                break
+            at = before
+        op = self.graph.ops[at[0]]
+        return op_name(self.graph.ops[value[0]] if op.is_argument else op)
+
+    def _before(self, value: ValueId) -> ValueId | None:
+        """The value that this one is another form of; None where it is none."""
+        op = self.graph.ops[value[0]]
+        if op.is_argument:
+            given = {
+                (producer, edge.result)
+                for producer, edge in self.graph.entering(op)
+                if edge.kind in ("region", "call")
+            }
+            # A function that is called several times may be given several values.
+            return given.pop() if len(given) == 1 else None
+        kind = op.kind.rpartition(".")[2]
+        if kind in _FORMS or op.call_target in _CALLS:
+            for producer, edge in self.graph.operands(op):
+                if edge.operand == value[1]:
+                    return producer.id, edge.result
+        return None
+
+
+def op_name(op: Op) -> str:
+    """``dot_general in layer0/mlp``; what JAX's transformations add to a scope stays."""
+    if op.kind.endswith(".constant"):
+        return "a constant"
+    scope, _, primitive = op.scope.rpartition("/")
+    first, _, rest = scope.partition("/")
+    own = rest if first.startswith(("jit(", "pjit(")) else scope
+    name = primitive if primitive and not primitive.endswith(")") else op.kind.rpartition(".")[2]
+    return f"{name} in {own}" if own else name

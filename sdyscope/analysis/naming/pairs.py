@@ -1,0 +1,159 @@
+"""The values of two lowered modules that are the same value of the program.
+
+Two modules of one program, for Shardy and for GSPMD, come from one jaxpr in one order, so an op is
+the one with its scope, kind and type, and where several have those, the one that comes as late.
+Arguments and results are matched by number, constraints as constraints, whatever each partitioner
+writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import TypeAlias
+from weakref import WeakKeyDictionary
+
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph
+
+__all__ = ["value_pairs"]
+
+_Key: TypeAlias = tuple[object, ...]
+
+_CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+
+
+#: What was found before: of two modules several views ask.
+_KNOWN: WeakKeyDictionary[
+    OpGraph, WeakKeyDictionary[OpGraph, dict[bool, Mapping[ValueId, ValueId]]]
+] = WeakKeyDictionary()
+
+
+def value_pairs(a: OpGraph, b: OpGraph, *, by_name: bool = False) -> Mapping[ValueId, ValueId]:
+    """For each value of ``a`` that has one, the same value of ``b``.
+
+    It is worked out once, and remembered for as long as there are the two.
+
+    Where one side has more ops with the same scope, kind and type than the other, those are the
+    same whose operands are; what then has no partner is left out.
+
+    Args:
+        a: op graph of the first lowered module.
+        b: op graph of the second.
+        by_name: the two are different programs: arguments and results are matched by pytree path,
+            not by number.
+    """
+    known = _KNOWN.setdefault(a, WeakKeyDictionary()).setdefault(b, {})
+    if by_name not in known:
+        known[by_name] = MappingProxyType(_pairs(a, b, by_name))
+    return known[by_name]
+
+
+def _pairs(a: OpGraph, b: OpGraph, by_name: bool) -> dict[ValueId, ValueId]:
+    ours, theirs = _ops(a, by_name), _ops(b, by_name)
+    pairs: dict[ValueId, ValueId] = {}
+    unsure: list[tuple[Op, list[Op]]] = []
+    for key, ops in ours.items():
+        others = theirs.get(key, [])
+        if len(ops) != len(others):
+            unsure += [(op, others) for op in ops if others]
+            continue
+        for op, other in zip(ops, others, strict=True):
+            _pair(pairs, op, other)
+    ours_mapped, theirs_mapped = _shard_maps(a), _shard_maps(b)
+    for scope, found in ours_mapped.items():
+        others_found = theirs_mapped.get(scope, [])
+        if len(found) == len(others_found):
+            for values, other_values in zip(found, others_found, strict=True):
+                pairs.update(zip(values, other_values, strict=False))
+    taken: set[int] = set()
+    for op, others in sorted(unsure, key=lambda entry: entry[0].id):
+        wanted = [pairs.get(operand) for operand in _operands(a, op)]
+        for other in others if wanted else []:
+            if other.id not in taken and wanted == _operands(b, other):
+                taken.add(other.id)
+                _pair(pairs, op, other)
+                break
+    return pairs
+
+
+def _pair(pairs: dict[ValueId, ValueId], op: Op, other: Op) -> None:
+    for result in range(len(op.types)):
+        pairs[op.id, result] = other.id, result
+
+
+def _operands(graph: OpGraph, op: Op) -> list[ValueId]:
+    return list(graph.operand_values[op.id])
+
+
+def _shard_maps(graph: OpGraph) -> dict[str, list[list[ValueId]]]:
+    """What enters and leaves each ``shard_map``, as its body and its users see it, by scope.
+
+    Shardy has one op whose region is the body; under GSPMD the body is a called function, and
+    custom calls stand for the boundary.
+    """
+    prefix = _prefix(graph)
+    found: dict[str, list[list[ValueId]]] = {}
+    for op in graph.ops:
+        if op.kind == "sdy.manual_computation":
+            values = [(child.id, 0) for child in graph.children(op) if child.is_argument]
+            values += [(op.id, result) for result in range(len(op.types))]
+        elif op.callee is not None and any(
+            producer.call_target == "SPMDFullToShardShape" for producer, _ in graph.operands(op)
+        ):
+            values = [*_operands(graph, op), *_leaving(graph, op)]
+        else:
+            continue
+        found.setdefault(op.scope.removeprefix(prefix), []).append(values)
+    return found
+
+
+def _leaving(graph: OpGraph, call: Op) -> Iterator[ValueId]:
+    """The results of a called body, as they are after the boundary, in order."""
+    for result in range(len(call.types)):
+        value = (call.id, result)
+        for local, _ in graph.uses(call, result):
+            for full, _ in graph.uses(local) if local.call_target == "Sharding" else ():
+                if full.call_target == "SPMDShardToFullShape":
+                    value = (full.id, 0)
+        yield value
+
+
+def _prefix(graph: OpGraph) -> str:
+    """The program's own name, with which every scope begins."""
+    return f"jit({graph.name.removeprefix('jit_')})"
+
+
+def _ops(graph: OpGraph, by_name: bool) -> dict[_Key, list[Op]]:
+    found: dict[_Key, list[Op]] = {}
+    for op, key in _keyed(graph, by_name):
+        found.setdefault(key, []).append(op)
+    return found
+
+
+def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
+    prefix = _prefix(graph)
+    main = graph.main
+    for op in graph.ops:
+        if not op.types:
+            continue
+        types = tuple(type_.text for type_ in op.types)
+        if op.is_result:
+            named: object = op.scope if by_name and op.scope else op.result
+            yield op, ("result", named, types)
+            continue
+        if op.is_argument and main is not None and op.parent == main.op:
+            own: object = op.scope if by_name and op.scope else op.argument
+            yield op, ("argument", own, types)
+        elif op.is_argument and op.parent is not None:
+            around = graph.ops[op.parent]
+            scope = around.scope.removeprefix(prefix) if around.scope else around.function
+            yield op, ("block argument", around.kind, scope, op.region, op.argument, types)
+        else:
+            yield op, (_kind(op), op.scope.removeprefix(prefix), types)
+
+
+def _kind(op: Op) -> str:
+    if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
+        return "constraint"
+    return f"{op.kind} @{op.call_target}" if op.call_target else op.kind

@@ -1,0 +1,248 @@
+"""What a user calls a value: a pytree path, a scope path, a source line, or an SSA name.
+
+All are of the lowered module, which is what the user's program became before any compiler touched
+it: ``params['layers'][0]['wq']``, ``result[0]``, ``layer0/attention/dot_general``, ``model.py:42``,
+``%12``, ``func:%3``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from sdyscope.errors import TargetError, one_of
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["NamedValue", "named_value", "plain_scope", "resolve_value", "ssa_name"]
+
+#: How many close matches an error names.
+CLOSE_MATCHES = 3
+
+_SSA = re.compile(r"(?:(?P<function>[^%]+):)?(?P<name>%[\w$.-]+)(?:#(?P<result>\d+))?")
+_LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
+#: What JAX's transformations wrap around a scope: ``transpose(jvp(layer0))`` is about ``layer0``.
+_WRAPPED = re.compile(r"[A-Za-z_]\w*\((?P<inside>.*)\)")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedValue:
+    """A value of the lowered module, and what to call it.
+
+    Attributes:
+        id: which value.
+        name: pytree path, or scope, or SSA name: the first of them that it has.
+        ssa: its SSA name, with the function's unless that is main: ``%3``, ``silu:%3``; of what
+            main returns, that of the value that is returned.
+        kind: ``argument``, ``result``, or the name of the operation.
+        type: its MLIR type.
+        source: innermost line of user code.
+    """
+
+    id: ValueId
+    name: str
+    ssa: str
+    kind: str
+    type: str
+    source: SourceLocation | None = None
+
+
+def named_value(graph: OpGraph, value: ValueId) -> NamedValue:
+    """A value of ``graph`` with its names."""
+    op = graph.ops[value[0]]
+    ssa, source = ssa_name(graph, value), op.source
+    if op.is_result and op.result in graph.returned:
+        source = graph.ops[graph.returned[op.result][0]].source
+    name = op.scope or (f"result {op.result}" if op.is_result else ssa)
+    return NamedValue(value, name, ssa, op.kind, op.types[value[1]].text, source)
+
+
+def ssa_name(graph: OpGraph, value: ValueId) -> str:
+    """``%3``, or ``silu:%3`` outside the main function; of what main returns, what is returned."""
+    op = graph.ops[value[0]]
+    if op.is_result:
+        returned = graph.returned.get(op.result)
+        return "" if returned is None else ssa_name(graph, returned)
+    name = op.names[value[1]]
+    inside = graph.main is not None and op.function == graph.main.name
+    return name if inside else f"{op.function}:{name}"
+
+
+def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:
+    """The values of the lowered module's ``graph`` that ``text`` names, in program order.
+
+    Args:
+        graph: op graph of the lowered module.
+        text: a pytree path of an argument or result; an SSA name (``%12``, ``%2#1``, or
+            ``func:%3`` outside main); a source line (``model.py:42``, or a longer path); a scope
+            path or its end, with or without what JAX's transformations wrap around scopes
+            (``jvp(layer0)/dot_general`` is ``layer0/dot_general``), with or without the primitive
+            at its end; parts in the middle may be left out.
+
+    Raises:
+        TargetError: nothing has this name; names what comes close.
+    """
+    wanted = text.strip()
+    for find in (_by_path, _by_ssa_name, _by_line, _by_scope):
+        if found := find(graph, wanted):
+            return tuple(found)
+    raise _unknown(graph, wanted)
+
+
+def plain_scope(scope: str) -> str:
+    """A scope path without what JAX's transformations add.
+
+    ``jit(step)/transpose(jvp(layer0))/mlp/dot_general`` is ``step/layer0/mlp/dot_general``.
+    """
+    parts = (_unwrapped(part) for part in scope.split("/"))
+    return "/".join(part for part in parts if part)
+
+
+def _unwrapped(part: str) -> str:
+    while match := _WRAPPED.fullmatch(part):
+        part = match["inside"]
+    return part
+
+
+def _by_path(graph: OpGraph, wanted: str) -> list[NamedValue]:
+    main = graph.main
+    if main is None:
+        return []
+    found = [
+        named_value(graph, (argument.node, 0))
+        for argument in main.arguments
+        if argument.name == wanted
+    ]
+    results = graph.results()
+    found += [named_value(graph, (op.id, 0)) for op in results if op.scope == wanted]
+    if not found and wanted == "result" and len(results) == 1:
+        found.append(named_value(graph, (results[0].id, 0)))
+    return found
+
+
+def _by_ssa_name(graph: OpGraph, wanted: str) -> list[NamedValue]:
+    match = _SSA.fullmatch(wanted)
+    if match is None:
+        return []
+    main = graph.main
+    function = match["function"] or (main.name if main else "")
+    found = []
+    for op in graph.ops:
+        if op.name != match["name"] or op.function != function.removeprefix("@"):
+            continue
+        chosen = match["result"]
+        results = range(len(op.types)) if chosen is None else (int(chosen),)
+        found += [named_value(graph, (op.id, r)) for r in results if r < len(op.types)]
+    return found
+
+
+def _by_line(graph: OpGraph, wanted: str) -> list[NamedValue]:
+    match = _LINE.fullmatch(wanted)
+    if match is None:
+        return []
+    file, line = match["file"].replace("\\", "/"), int(match["line"])
+
+    def is_there(place: SourceLocation | None) -> bool:
+        if place is None or place.line != line:
+            return False
+        path = place.file.replace("\\", "/")
+        return path == file or path.endswith(f"/{file}")
+
+    innermost = [op for op in graph.ops if is_there(op.source)]
+    # A line that only calls what the ops are written in is further out in their call stacks.
+    chosen = innermost or [op for op in graph.ops if any(map(is_there, op.location.frames))]
+    return _results_of(graph, chosen)
+
+
+def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
+    plain = plain_scope(wanted)
+    if not plain:
+        return []
+    named = [op for op in graph.operations() if op.types and op.scope]
+    tests: tuple[Callable[[str], bool], ...] = (
+        lambda scope: scope == wanted,
+        lambda scope: scope.endswith(f"/{wanted}"),
+        lambda scope: _ends_with(plain_scope(scope), plain),
+        lambda scope: _ends_with(plain_scope(scope.rpartition("/")[0]), plain),
+        lambda scope: _ends_in_order(plain_scope(scope).split("/"), plain.split("/")),
+    )
+    # In a function of its own an op's scope begins with the function, not with the program.
+    for scope_of in (lambda op: op.scope, lambda op: _called_scope(graph, op)):
+        scopes = [(op, scope_of(op)) for op in named]
+        for test in tests:
+            if found := _results_of(graph, [op for op, scope in scopes if test(scope)]):
+                return found
+    return []
+
+
+def _called_scope(graph: OpGraph, op: Op) -> str:
+    """The scope of an op with those of the calls around it, of each function the first one."""
+    scope, seen = op.scope, {op.function}
+    while calls := graph.callers(op.function):
+        op = calls[0]
+        scope = f"{op.scope}/{scope}"
+        if op.function in seen:
+            break
+        seen.add(op.function)
+    return scope
+
+
+def _ends_with(scope: str, end: str) -> bool:
+    return scope == end or scope.endswith(f"/{end}")
+
+
+def _ends_in_order(scope: list[str], wanted: list[str]) -> bool:
+    """Whether a scope ends as wanted and has the other parts in order, with others between them.
+
+    JAX adds parts that nobody would type: an einsum's equation, ``while/body``, ``checkpoint``.
+    """
+    if scope[-1] != wanted[-1]:
+        return False
+    parts = iter(scope[:-1])
+    return all(part in parts for part in wanted[:-1])
+
+
+def _results_of(graph: OpGraph, ops: list[Op]) -> list[NamedValue]:
+    return [named_value(graph, (op.id, result)) for op in ops for result in range(len(op.types))]
+
+
+def _unknown(graph: OpGraph, wanted: str) -> TargetError:
+    main = graph.main
+    candidates: dict[str, None] = {}
+    if main is not None:
+        names = [*(one.name for one in main.arguments), *(one.name for one in main.results)]
+        candidates = {name: None for name in names if name}
+    if "/" in wanted or not candidates:
+        for op in graph.operations():
+            if op.types and op.scope:
+                candidates[plain_scope(op.scope)] = None
+    elif _SSA.fullmatch(wanted):
+        candidates = {op.name: None for op in graph.ops if op.name}
+    elif match := _LINE.fullmatch(wanted):
+        return _no_line(graph, wanted, match["file"], int(match["line"]))
+    close = get_close_matches(wanted, candidates, CLOSE_MATCHES, 0.5)
+    hint = (
+        f"Did you mean {one_of(close)}?"
+        if close
+        else "Name a pytree path (params['w']), a scope (layer0/dot_general), a source line "
+        "(model.py:42) or an SSA name (%12)."
+    )
+    return TargetError(f"No value of {graph.name or 'the module'} is called {wanted}.", hint=hint)
+
+
+def _no_line(graph: OpGraph, wanted: str, file: str, line: int) -> TargetError:
+    lines = {
+        frame.line
+        for op in graph.ops
+        for frame in op.location.frames
+        if frame.file.replace("\\", "/").endswith(file.replace("\\", "/"))
+    }
+    if lines:
+        near = sorted(lines, key=lambda other: abs(other - line))[:CLOSE_MATCHES]
+        hint = f"Lines of {file} with values: {', '.join(map(str, sorted(near)))}, ..."
+    else:
+        hint = f"No value comes from a file that ends with {file}."
+    return TargetError(f"No value comes from {wanted}.", hint=hint)

@@ -1,0 +1,1 @@
+"""Why a value is sharded as it is after propagation."""

@@ -1,0 +1,390 @@
+"""How shardings travelled through a propagated module: an index of its steps, value by value.
+
+Values of the propagated graph are (node, result). Where Shardy gives several of them one sharding
+(the results of a ``while`` and the arguments of its body, which a *data flow edge* stands for),
+they are one value here, called by the first of them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeAlias
+
+from sdyscope.analysis.propagation.axis_parts import AxisPart, axes_of, part_of
+from sdyscope.facts.propagated import Propagated, PropagationStep, ValueId
+from sdyscope.graph import Op, OpGraph, Sharding
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.propagation_edges import EdgeNodeType
+from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+
+__all__ = ["Arrival", "Flow", "Ref", "Slot"]
+
+Ref: TypeAlias = tuple[int, int]
+"""(node in the propagated graph, which of its results)."""
+
+Slot: TypeAlias = tuple[EdgeNodeType, int]
+"""An operand or result of an op, and which."""
+
+LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
+REGIONS = frozenset({"sdy.manual_computation", "sdy.named_computation"})
+BARRIERS = frozenset({"stablehlo.optimization_barrier", "mhlo.optimization_barrier"})
+EDGE = "sdy.data_flow_edge"
+CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
+TERMINATORS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """An axis that came to a value in a step.
+
+    Attributes:
+        step: the step.
+        part: the axis, or the part of one.
+        source: the value it came from.
+        slot: where on the step's op the value is that it came to.
+    """
+
+    step: PropagationStep
+    part: AxisPart
+    source: Ref
+    slot: Slot
+
+
+class Flow:
+    """A propagation, indexed by value.
+
+    Args:
+        propagated: the propagation, under Shardy.
+        lowered: op graph of the lowered module, for what the propagated one no longer has
+            (sharding groups).
+    """
+
+    def __init__(self, propagated: Propagated, lowered: OpGraph | None = None) -> None:
+        self.propagated = propagated
+        self.graph = propagated.graph
+        self.lowered = lowered
+        self._roots: dict[Ref, Ref] = {}
+        self._sources: dict[Ref, list[Ref]] = {}
+        self._merge_data_flow()
+        self._arrivals: dict[Ref, list[Arrival]] = {}
+        self._parts: dict[Ref, list[tuple[int, AxisPart]]] = {}
+        # By identity: equal shardings are mostly one object, which is kept with its parts.
+        self._parts_in: dict[int, tuple[Sharding, list[tuple[int, AxisPart]]]] = {}
+
+    # Values.
+
+    def root(self, ref: Ref) -> Ref:
+        """The value that stands for all that share its sharding."""
+        path = []
+        while (parent := self._roots.get(ref)) is not None:
+            path.append(ref)
+            ref = parent
+        for one in path:
+            self._roots[one] = ref
+        return ref
+
+    @cached_property
+    def members(self) -> dict[Ref, tuple[Ref, ...]]:
+        """All values that share a sharding, by the one that stands for them."""
+        found: dict[Ref, list[Ref]] = {}
+        for ref in list(self._roots):
+            found.setdefault(self.root(ref), []).append(ref)
+        return {root: (root, *sorted(others)) for root, others in found.items()}
+
+    def same(self, ref: Ref) -> tuple[Ref, ...]:
+        """Every value that has the sharding of ``ref`` by construction, itself included."""
+        root = self.root(ref)
+        return self.members.get(root, (root,))
+
+    @cached_property
+    def mesh(self) -> Mesh | None:
+        """The mesh whose axes everything is about: the one that has any."""
+        meshes = [m for m in self.graph.meshes.values() if isinstance(m, Mesh) and m.axes]
+        return meshes[0] if meshes else None
+
+    def mesh_of(self, sharding: TensorSharding) -> Mesh | None:
+        """The mesh that a sharding is on."""
+        if isinstance(sharding.mesh, Mesh):
+            return sharding.mesh
+        found = self.graph.meshes.get(sharding.mesh)
+        return found if isinstance(found, Mesh) else None
+
+    def sharding(self, ref: Ref) -> TensorSharding | None:
+        """The sharding of a value; None when it has none."""
+        for node, result in self.same(ref):
+            op = self.graph.ops[node]
+            written = op.shardings[result] if result < len(op.shardings) else None
+            found = written if written is not None else self._at_boundary(op, result)
+            if isinstance(found, TensorSharding):
+                return found
+        return None
+
+    def parts(self, ref: Ref) -> list[tuple[int, AxisPart]]:
+        """(dimension, part of an axis) of everything that a value is sharded on."""
+        root = self.root(ref)
+        found = self._parts.get(root)
+        if found is None:
+            found = self._parts[root] = self.parts_in(self.sharding(root))
+        return found
+
+    def parts_in(self, sharding: Sharding | None) -> list[tuple[int, AxisPart]]:
+        """(dimension, part of an axis) of everything that a sharding shards."""
+        if not isinstance(sharding, TensorSharding):
+            return []
+        found = self._parts_in.get(id(sharding))
+        if found is None:
+            mesh = self.mesh_of(sharding)
+            parts = [(dimension, part_of(axis, mesh)) for dimension, axis in axes_of(sharding)]
+            found = self._parts_in[id(sharding)] = sharding, parts
+        return found[1]
+
+    def dimension_of(self, ref: Ref, part: AxisPart) -> int | None:
+        """The dimension of a value that is sharded on (some of) ``part``; None when none is."""
+        return next((dim for dim, own in self.parts(ref) if own.shared(part)), None)
+
+    # Ops.
+
+    def at(self, op: int, slot: Slot) -> Ref | None:
+        """The value that is an op's operand or result; None when there is none."""
+        kind, index = slot
+        node = self.graph.ops[op]
+        if kind == "result":
+            return self._result_at(node, index)
+        if node.kind == EDGE:
+            sources = self.sources((op, 0))
+            return sources[index] if index < len(sources) else None
+        operands = self.operands(op)
+        return operands[index] if index < len(operands) else None
+
+    def _result_at(self, op: Op, index: int) -> Ref | None:
+        """What a step means by a result: for ops at the edge of a region, what flows over it."""
+        if op.kind == EDGE:
+            return self.root((op.id, 0))
+        if op.kind in REGIONS:
+            # Its results are its terminator's; its own "results" are its body's arguments.
+            inside = self.graph.children(op)
+            found = (child for child in inside if child.argument == index)
+            return next((self.root((child.id, 0)) for child in found), None)
+        if op.kind in TERMINATORS and op.parent is not None:
+            around = self.graph.ops[op.parent]
+            return self.root((around.id, index)) if index < len(around.types) else None
+        return self.root((op.id, index)) if index < len(op.types) else None
+
+    def operands(self, op: int) -> list[Ref]:
+        """The values of an op's operands, in order."""
+        if op not in self._operands:
+            self._operands[op] = [self.root(value) for value in self.graph.operand_values[op]]
+        return self._operands[op]
+
+    @cached_property
+    def _operands(self) -> dict[int, list[Ref]]:
+        return {}
+
+    def uses(self, ref: Ref) -> Iterator[tuple[Op, int]]:
+        """Each op that has a value as an operand, and as which."""
+        for member in self.same(ref):
+            for node, operand in self.graph.users(member):
+                op = self.graph.ops[node]
+                if op.kind != EDGE:
+                    yield op, operand
+
+    def around(self, ref: Ref) -> Op:
+        """The op that a value is a result of, or whose region it is an argument of."""
+        op = self.graph.ops[ref[0]]
+        if op.is_argument and op.parent is not None:
+            return self.graph.ops[op.parent]
+        return op
+
+    def lowered_ops(self, op: Op) -> list[Op]:
+        """The ops of the lowered module that an op came from; those that its tags name come last.
+
+        An op in a function that is called several times is aligned with one of the calls alone,
+        and known by its tag at the others.
+        """
+        if self.lowered is None:
+            return []
+        found: dict[int, None] = {}
+        for result in range(len(op.types)):
+            for node, _ in self.lowered_ids.get((op.id, result), ()):
+                found[node] = None
+        for name in op.location.names:
+            for number in _TAG.findall(name)[::-1]:
+                if int(number) < len(self.lowered.ops):
+                    found[int(number)] = None
+        return [self.lowered.ops[node] for node in found]
+
+    def scope(self, op: Op) -> str:
+        """An op's scope in the program, without tags."""
+        found = self.lowered_ops(op)
+        if found:
+            return found[0].scope
+        return "" if _TAGS.fullmatch(op.scope) else op.scope
+
+    # Data flow: where a value continues across the boundary of a region or function.
+
+    def sources(self, ref: Ref) -> list[Ref]:
+        """The values that become this one: what a loop starts and goes on with, what is yielded."""
+        root = self.root(ref)
+        found: dict[Ref, None] = {}
+        for member in self.same(ref):
+            for source in self._sources.get(member, []):
+                if self.root(source) != root:
+                    found[self.root(source)] = None
+        return list(found)
+
+    @cached_property
+    def _targets(self) -> dict[Ref, list[Ref]]:
+        targets: dict[Ref, dict[Ref, None]] = {}
+        for target, sources in self._sources.items():
+            for source in sources:
+                targets.setdefault(self.root(source), {})[self.root(target)] = None
+        return {source: list(found) for source, found in targets.items()}
+
+    def targets(self, ref: Ref) -> list[Ref]:
+        """The values that this one becomes."""
+        root = self.root(ref)
+        return [target for target in self._targets.get(root, []) if target != root]
+
+    @cached_property
+    def crossing(self) -> frozenset[Ref]:
+        """The values that are the same on both sides of some boundary."""
+        return frozenset(map(self.root, self._sources)) | frozenset(self._targets)
+
+    @cached_property
+    def groups(self) -> dict[Ref, tuple[Ref, ...]]:
+        """The values of one sharding group, by each of them."""
+        by_id: dict[object, list[Ref]] = {}
+        for op in self.graph.ops:
+            if op.kind == "sdy.sharding_group":
+                by_id.setdefault(op.attributes.get("group_id"), []).extend(self.operands(op.id))
+        if not by_id and self.lowered is not None:
+            for op in self.lowered.ops:
+                if op.kind == "sdy.sharding_group":
+                    found = by_id.setdefault(op.attributes.get("group_id"), [])
+                    for producer, edge in self.lowered.operands(op):
+                        kept = self.propagated.values.get((producer.id, edge.result))
+                        if kept is not None and kept.node is not None:
+                            found.append(self.root((kept.node, kept.result)))
+        return {ref: tuple(found) for found in by_id.values() for ref in found}
+
+    # Steps.
+
+    def arrivals(self, ref: Ref) -> list[Arrival]:
+        """The axes that came to a value, called by the one that stands for it, step by step."""
+        found = self._arrivals.get(ref)
+        if found is None:
+            found = self._arrivals[ref] = list(self._arriving(ref))
+        return found
+
+    def _arriving(self, ref: Ref) -> Iterator[Arrival]:
+        for step in self.propagated.steps.through(self._beside(ref)):
+            slots = [slot for slot in step.targets if self.at(step.op, slot) == ref]
+            source = self.at(step.op, step.source) if slots else None
+            # From a result of the program, where a chain begins anyway, there is no source.
+            if source is None or source == ref:
+                continue
+            part = part_of(step.axis, self.mesh)
+            for slot in slots:
+                yield Arrival(step, part, source, slot)
+
+    def _beside(self, ref: Ref) -> Iterator[int]:
+        """The ops that a step to a value can go through."""
+        graph = self.graph
+        for node, result in self.same(ref):
+            op = graph.ops[node]
+            around = op.parent if op.is_argument else node
+            if around is not None:
+                yield around
+            if not op.is_argument:
+                yield from (end.id for end in graph.children(op) if end.kind in TERMINATORS)
+            yield from (user for user, _ in graph.users((node, result)))
+        for target in self.targets(ref):
+            yield from (node for node, _ in self.same(target) if graph.ops[node].kind == EDGE)
+
+    # Results of the main function.
+
+    @cached_property
+    def returned(self) -> dict[Ref, list[int]]:
+        """Which results of the main function a value is returned as."""
+        found: dict[Ref, list[int]] = {}
+        for index, value in self.graph.returned.items():
+            found.setdefault(self.root(value), []).append(index)
+        return found
+
+    @cached_property
+    def lowered_ids(self) -> dict[Ref, tuple[ValueId, ...]]:
+        """The values of the lowered module that became a value of the propagated one."""
+        found: dict[Ref, list[ValueId]] = {}
+        for value in self.propagated.values.values():
+            if value.node is not None:
+                found.setdefault((value.node, value.result), []).append(value.id)
+        return {ref: tuple(ids) for ref, ids in found.items()}
+
+    # Building.
+
+    def _merge_data_flow(self) -> None:
+        graph = self.graph
+        for op in graph.ops:
+            if op.kind in LOOPS:
+                for child in graph.children(op):
+                    if child.is_argument:
+                        self._join((child.id, 0), (op.id, child.argument))
+            elif op.kind == EDGE:
+                self._join((op.id, 0), graph.operand_values[op.id][0])
+            elif op.kind in BARRIERS:
+                for producer, edge in graph.operands(op):
+                    self._sources[op.id, edge.operand] = [(producer.id, edge.result)]
+        passed: list[tuple[Ref, Ref]] = []
+        for kind, source, target in graph.crossings():
+            if kind != "loop" and not graph.ops[target[0]].is_result:
+                passed.append((target, source))
+        # What a loop starts with comes before what its body yields, as Shardy counts them.
+        passed.sort(key=lambda pair: self.graph.ops[pair[0][0]].is_argument is False)
+        for target, source in passed:
+            found = self._sources.setdefault(self.root(target), [])
+            if source not in found:
+                found.append(source)
+
+    def _join(self, ref: Ref, other: Ref) -> None:
+        one, two = self.root(ref), self.root(other)
+        if one != two:
+            self._roots[one] = two
+            self._sources.setdefault(two, []).extend(self._sources.pop(one, []))
+
+    def _at_boundary(self, op: Op, result: int) -> Sharding | None:
+        """The sharding that a manual or named computation writes for an argument or result."""
+        if op.is_argument and op.parent is not None:
+            around, name = self.graph.ops[op.parent], "in_shardings"
+            index = op.argument
+        else:
+            around, name, index = op, "out_shardings", result
+        if around.kind not in REGIONS:
+            return None
+        written = around.attributes.get(name)
+        if not isinstance(written, TensorShardingPerValue) or index >= len(written.shardings):
+            return None
+        sharding = written.shardings[index]
+        axes = around.attributes.get("manual_axes")
+        if name == "out_shardings" or not isinstance(axes, ManualAxes):
+            return sharding
+        return _without(sharding, axes)
+
+
+#: How ``stages.align.tags`` names an op by its number in the lowered module.
+_TAG = re.compile(r"(?<![A-Za-z0-9_])sid(\d+)(?![A-Za-z0-9_])")
+#: A name that says nothing else.
+_TAGS = re.compile(r"sid\d+(?:[;/]sid\d+)*")
+
+
+def _without(sharding: TensorSharding, manual: ManualAxes) -> TensorSharding:
+    """What is left of the sharding of an operand inside a manual computation."""
+    return replace(
+        sharding,
+        dim_shardings=tuple(
+            replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in manual.axes))
+            for dim in sharding.dim_shardings
+        ),
+    )

@@ -1,0 +1,236 @@
+"""Why a value is not sharded on an axis, although a tensor beside it is.
+
+Beside a value are the operands of the op that makes it, the results and other operands of the ops
+that use it, and what it becomes across regions and as a result of the program. Propagation runs
+until nothing moves any more, so what is still different in the end was stopped by something that
+can be seen in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sdyscope.analysis.propagation import rule_words
+from sdyscope.analysis.propagation.axis_parts import AxisPart
+from sdyscope.analysis.propagation.chain import Chain
+from sdyscope.analysis.propagation.chains import Chains
+from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors
+from sdyscope.analysis.propagation.flow import (
+    BARRIERS,
+    CONSTRAINTS,
+    EDGE,
+    LOOPS,
+    REGIONS,
+    Flow,
+    Ref,
+    Slot,
+)
+from sdyscope.analysis.propagation.openness import Openness
+from sdyscope.analysis.propagation.stops import Beside, Case, Reason, Stops
+from sdyscope.annotations import Annotation
+from sdyscope.graph import Op
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.propagation_edges import EdgeNodeType
+from sdyscope.values.sharding import ManualAxes
+from sdyscope.values.sharding_rule import OpShardingRule, factor_symbol
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["Absence", "Obstacles", "Reason"]
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """An axis that a value does not have although a tensor beside it has.
+
+    Attributes:
+        axis: the axis, or the part of it that is missing.
+        dimension: the dimension that could have had it; None when the op's rule has none for it.
+        op: node in the propagated graph of the op between the two.
+        kind: that op's kind.
+        scope: that op's scope.
+        source: that op's source line.
+        neighbour: the tensor that has the axis, in words: ``dim 1 of the left operand``.
+        value: that tensor in the propagated graph; None for a result of the program.
+        reason: what stopped it.
+        words: the same in one sentence.
+        rival: the chain of what is in the way, where something is.
+        repeated: how many more tensors beside the value have it and were stopped alike.
+    """
+
+    axis: AxisRef
+    dimension: int | None
+    op: int
+    kind: str
+    scope: str
+    source: SourceLocation | None
+    neighbour: str
+    value: Ref | None
+    reason: Reason
+    words: str
+    rival: Chain | None = None
+    repeated: int = 0
+
+
+_WITHOUT_RULES: Final = frozenset({"func.return", "stablehlo.return", "sdy.return", "mhlo.return"})
+
+
+class Obstacles:
+    """Finds what stopped axes in one propagation.
+
+    Args:
+        flow: its index.
+        chains: finds where what is in the way comes from.
+        annotations: what is written in the lowered module.
+    """
+
+    def __init__(
+        self, flow: Flow, chains: Chains, annotations: tuple[Annotation, ...] = ()
+    ) -> None:
+        self.flow = flow
+        self.chains = chains
+        self.stops = Stops(flow, chains, Openness(flow, annotations))
+
+    def absences(self, value: Ref) -> tuple[Absence, ...]:
+        """The axes that a value of the propagated graph does not have, each reason once."""
+        found: dict[tuple[object, ...], Absence] = {}
+        ref = self.flow.root(value)
+        for beside in self._beside(ref):
+            for absence in self._absences(ref, beside):
+                key = (absence.dimension, absence.axis, absence.reason)
+                before = found.get(key)
+                found[key] = (
+                    absence if before is None else replace(before, repeated=before.repeated + 1)
+                )
+        return tuple(found.values())
+
+    # What is beside a value.
+
+    def _beside(self, ref: Ref) -> Iterator[Beside]:
+        flow = self.flow
+        for node, result in flow.same(ref):
+            op = flow.graph.ops[node]
+            if not op.is_argument and op.kind != EDGE:
+                yield from self._around(op, ("result", result), producer=True)
+        for op, operand in flow.uses(ref):
+            if op.kind not in _WITHOUT_RULES:
+                yield from self._around(op, ("operand", operand), producer=False)
+        for source in flow.sources(ref):
+            yield from self._flowing(flow.around(ref), ref, source, ("operand", 0))
+        for target in flow.targets(ref):
+            yield from self._flowing(flow.around(target), ref, target, ("result", 0))
+
+    def _around(self, op: Op, own: Slot, *, producer: bool) -> Iterator[Beside]:
+        flow = self.flow
+        rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
+        if rule is None and op.kind in _IDENTITIES:
+            rule = identity_rule(len(op.types[0].shape or ()))
+        if rule is None and (not producer or op.kind in _DATA_FLOW or op.callee is not None):
+            return
+        operands: list[tuple[Slot, Ref]] = [
+            (("operand", index), ref) for index, ref in enumerate(flow.operands(op.id))
+        ]
+        results: list[tuple[Slot, Ref]] = [
+            (("result", index), flow.root((op.id, index))) for index in range(len(op.types))
+        ]
+        own_value = flow.at(op.id, own)
+        for slot, value in operands if producer else [*results, *operands]:
+            if value == own_value:
+                continue
+            for dimension, part in flow.parts(value):
+                yield Beside(op, own, slot, value, dimension, part, rule)
+
+    def _flowing(self, op: Op, ref: Ref, other: Ref, slot: Slot) -> Iterator[Beside]:
+        kind: EdgeNodeType = "result" if slot[0] == "operand" else "operand"
+        rank = len(self.flow.graph.ops[ref[0]].types[ref[1]].shape or ())
+        axes = op.attributes.get("manual_axes")
+        manual = axes.axes if isinstance(axes, ManualAxes) else ()
+        for dimension, part in self.flow.parts(other):
+            if part.name in manual:
+                continue  # the program itself decides about it inside, and a boundary outside
+            words = "the value that becomes it" if kind == "result" else "the value it becomes"
+            yield Beside(op, (kind, 0), slot, other, dimension, part, identity_rule(rank), words)
+
+    # What stopped it.
+
+    def _absences(self, ref: Ref, beside: Beside) -> Iterator[Absence]:
+        rule = beside.rule
+        if rule is None:
+            if beside.op.types and self.flow.graph.ops[ref[0]].types[ref[1]].shape:
+                yield self._made(
+                    beside,
+                    beside.part,
+                    None,
+                    "no rule",
+                    f"{rule_words.op_words(beside.op)} has no sharding rule, so nothing propagates "
+                    "through it",
+                )
+            return
+        own, other = rule_words.mapping(rule, beside.own), rule_words.mapping(rule, beside.slot)
+        if own is None or other is None or beside.dimension >= len(other.dim_mappings):
+            return
+        dims = [part for dim, part in self.flow.parts(beside.value) if dim == beside.dimension]
+        for factor, part in on_factors(rule, other.dim_mappings[beside.dimension], dims):
+            shared = part.shared(beside.part)
+            if shared is None:
+                continue
+            dimension = dimension_with(own, factor)
+            if dimension is None:
+                if beside.own[0] == "result":
+                    yield self._no_factor(beside, rule, factor, shared)
+                continue
+            held = [p for dim, p in self.flow.parts(ref) if dim == dimension]
+            for missing in shared.without(held):
+                case = Case(ref, beside, rule, factor, dimension, missing)
+                yield self._made(beside, missing, dimension, *self.stops.why(case))
+
+    def _no_factor(
+        self, beside: Beside, rule: OpShardingRule, factor: int, part: AxisPart
+    ) -> Absence:
+        what = rule_words.factor_words(rule, factor)
+        return self._made(
+            beside,
+            part,
+            None,
+            "no factor",
+            f"it is {what}, and no dimension of {rule_words.slot_words(beside.op, beside.own)} "
+            f"has factor {factor_symbol(factor)}",
+        )
+
+    def _made(
+        self,
+        beside: Beside,
+        part: AxisPart,
+        dimension: int | None,
+        reason: Reason,
+        words: str,
+        rival: Chain | None = None,
+    ) -> Absence:
+        op = beside.op
+        axis = part.axis(self.flow.mesh)
+        tensor = rule_words.slot_words(op, beside.slot, beside.rule)
+        neighbour = f"dim {beside.dimension} of {beside.flowing or tensor}"
+        between = "over the boundary of" if beside.flowing else "of"
+        could = "" if dimension is None else f", which could be on dim {dimension}"
+        sentence = f"{neighbour} {between} {rule_words.op_words(op)} has {axis}{could}: {words}."
+        return Absence(
+            axis,
+            dimension,
+            op.id,
+            op.kind,
+            self.flow.scope(op),
+            op.source,
+            neighbour,
+            beside.value,
+            reason,
+            sentence,
+            rival,
+        )
+
+
+_IDENTITIES = CONSTRAINTS | {"sdy.propagation_barrier"}
+
+
+#: Ops whose results are values from inside their regions, or operands that pass through.
+_DATA_FLOW = LOOPS | REGIONS | BARRIERS | {"stablehlo.case", "stablehlo.if"}

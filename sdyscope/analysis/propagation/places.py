@@ -1,0 +1,114 @@
+"""What ops and annotations of a propagated module are in the program: scopes, lines, names.
+
+On its way through the compiler an op loses its name; what it was in the lowered module, where names
+are, is known from its values.
+"""
+
+from __future__ import annotations
+
+import re
+
+from sdyscope.annotations import Annotation
+from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.graph import Op, OpGraph
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.propagation_edges import OriginSharding
+from sdyscope.values.sharding import TensorSharding
+
+__all__ = ["Places"]
+
+#: What an op is tagged with before it is compiled: its node in the lowered graph.
+_TAG = re.compile(r"\bsid(\d+)\b")
+_CONSTRAINT = "sdy.sharding_origin_name"
+
+
+class Places:
+    """Finds ops of the lowered module, and the annotations that axes come from.
+
+    Args:
+        propagated: the propagation.
+        graph: op graph of the lowered module.
+        annotations: what is written in it.
+    """
+
+    def __init__(
+        self, propagated: Propagated, graph: OpGraph, annotations: tuple[Annotation, ...] = ()
+    ) -> None:
+        self.propagated = propagated
+        self.graph = graph
+        self._lowered: dict[int, int] = {}
+        for value in propagated.values.values():
+            if value.node is not None:
+                self._lowered.setdefault(value.node, value.id[0])
+        self._written: dict[tuple[str, int | None], Annotation] = {}
+        self._at: dict[tuple[int, str, int | None], Annotation] = {}
+        for annotation in annotations:
+            if annotation.kind in ("argument", "result"):
+                self._written[annotation.kind, annotation.index] = annotation
+            index = None if annotation.kind == "constraint" else annotation.index
+            self._at[annotation.op, annotation.kind, index] = annotation
+        self._named = {
+            op.attributes[_CONSTRAINT]: op.id
+            for op in propagated.graph.ops
+            if op.attributes and _CONSTRAINT in op.attributes
+        }
+
+    def op(self, node: int) -> Op:
+        """What a node of the propagated graph is in the lowered one; else the node itself."""
+        after = self.propagated.graph.ops[node]
+        found = self._lowered.get(node)
+        if found is None:
+            tags = [int(tag) for tag in _TAG.findall(after.scope)]
+            found = next((tag for tag in tags if tag < len(self.graph.ops)), None)
+        return after if found is None else self.graph.ops[found]
+
+    def annotation(self, origin: OriginSharding, value: ValueId) -> Annotation | None:
+        """What is written in the lowered module where an origin says that an axis comes from.
+
+        Args:
+            origin: the origin.
+            value: the value that has the axis, which is meant by ``self``.
+        """
+        match origin.type:
+            case "input":
+                return self._written.get(("argument", origin.index))
+            case "output":
+                return self._written.get(("result", origin.index))
+            case "constraint":
+                return self._of_op(f"constraint_{origin.source_id}", "constraint", None)
+            case "mc_input" | "mc_output":
+                kind = "shard_map input" if origin.type == "mc_input" else "shard_map output"
+                return self._of_op(f"mc_{origin.source_id}", kind, origin.index)
+            case "self":
+                # The annotation may be on what the value became one with: what a call passes on.
+                node = self.propagated.values[value].node
+                return self._on(value) or (
+                    None if node is None else self._on((self.op(node).id, 0))
+                )
+        return None
+
+    def _of_op(self, name: str, kind: str, index: int | None) -> Annotation | None:
+        node = self._named.get(name)
+        return None if node is None else self._at.get((self.op(node).id, kind, index))
+
+    def _on(self, value: ValueId) -> Annotation | None:
+        op, result = value
+        for key in (
+            (op, "constraint", None),
+            (op, "argument", self.graph.ops[op].argument),
+            (op, "op", result),
+            (op, "shard_map output", result),
+        ):
+            if key in self._at:
+                return self._at[key]
+        return None
+
+    def priority(self, axis: AxisRef, origin: OriginSharding, value: ValueId) -> int:
+        """The user's priority of the dimension that an axis comes from; 0 where none is written."""
+        annotation = self.annotation(origin, value)
+        sharding = None if annotation is None else annotation.sharding
+        if isinstance(sharding, TensorSharding):
+            for dim in sharding.dim_shardings:
+                if any(one.name == axis.name for one in dim.axes):
+                    return dim.priority or 0
+        return 0

@@ -1,0 +1,169 @@
+"""Propagation, replayed: what each step moved, and how everything was sharded after it.
+
+Shardy numbers its steps and only ever adds axes to a dimension, at its end. So what a value had
+after step n is what it has at the end, less what later steps brought.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.analysis.propagation.flow import EDGE, Flow, Ref, Slot
+from sdyscope.analysis.propagation.places import Places
+from sdyscope.analysis.propagation.rule_words import slot_words
+from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
+from sdyscope.graph import Op
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.sharding import DimSharding, TensorSharding
+from sdyscope.values.sharding_rule import OpShardingRule
+
+__all__ = ["Moved", "Replay"]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """One move of one axis.
+
+    Attributes:
+        number: Shardy's number of the step.
+        axis: the axis that moved.
+        op: the op that it moved through, of the lowered module where it is known.
+        source: where it came from: ``dim 1 of the left operand``.
+        targets: where it went.
+        priority: the user priority that was being propagated; 0 is the first, and all where the
+            user gave none.
+    """
+
+    number: int
+    axis: AxisRef
+    op: Op
+    source: str
+    targets: tuple[str, ...]
+    priority: int
+
+
+class Replay:
+    """The steps of one propagation under Shardy.
+
+    Args:
+        flow: its index.
+        places: what its ops are in the program.
+    """
+
+    def __init__(self, flow: Flow, places: Places) -> None:
+        self.flow = flow
+        self.places = places
+        self.propagated = flow.propagated
+        self._firsts: dict[Ref, list[tuple[int, AxisPart]]] = {}
+
+    @property
+    def last(self) -> int | None:
+        """The number of the last step; None where there are none."""
+        return max((step.number for step in self.propagated.steps), default=None)
+
+    @property
+    def has_priorities(self) -> bool:
+        """Whether the user ordered the propagation."""
+        graph = self.places.graph
+        written = [s for op in graph.ops for s in (*op.shardings, op.attributes.get("sharding"))]
+        written += [result.sharding for result in graph.main.results] if graph.main else []
+        return any(
+            dim.priority
+            for sharding in written
+            if isinstance(sharding, TensorSharding)
+            for dim in sharding.dim_shardings
+        )
+
+    def steps(self) -> Iterator[Moved]:
+        """Every move, in order."""
+        with_priorities = self.has_priorities
+        priority = 0
+        for step in self.propagated.steps:
+            if with_priorities:
+                # Priorities are propagated one after the other.
+                priority = max(priority, self._priority(step))
+            yield Moved(
+                step.number,
+                step.axis,
+                self.places.op(step.op),
+                self.words(step, step.source),
+                tuple(self.words(step, target) for target in step.targets),
+                priority,
+            )
+
+    def at(self, number: int) -> Mapping[ValueId, TensorSharding | None]:
+        """How each value was sharded after step ``number``; before all steps with -1.
+
+        A value without Shardy's sharding is left out.
+        """
+        found: dict[ValueId, TensorSharding | None] = {}
+        for value in self.propagated.values.values():
+            if isinstance(value.sharding, TensorSharding) and value.node is not None:
+                found[value.id] = self._at(value, value.sharding, number)
+        return found
+
+    def _at(
+        self, value: PropagatedValue, sharding: TensorSharding, number: int
+    ) -> TensorSharding | None:
+        assert value.node is not None
+        ref, own = (value.node, value.result), None
+        op = self.flow.graph.ops[value.node]
+        if op.is_result:
+            # It has what is written on it from the beginning, and all else with what is returned.
+            own = self.places.graph.ops[value.id[0]].shardings[0]
+            ref = self.flow.graph.returned.get(op.result, ref)
+        later = [part for first, part in self._brought(ref) if first > number]
+        if not later or isinstance(own, TensorSharding):
+            return sharding
+        mesh = self.flow.mesh_of(sharding)
+        dims = []
+        for dim in sharding.dim_shardings:
+            kept = [
+                left.axis(mesh) for axis in dim.axes for left in part_of(axis, mesh).without(later)
+            ]
+            dims.append(DimSharding(tuple(kept), dim.is_closed, dim.priority))
+        return replace(sharding, dim_shardings=tuple(dims))
+
+    def _brought(self, ref: Ref) -> list[tuple[int, AxisPart]]:
+        """(the step that first brought it, part of an axis) of all that came to a value."""
+        root = self.flow.root(ref)
+        if root not in self._firsts:
+            seen: list[AxisPart] = []
+            found: list[tuple[int, AxisPart]] = []
+            arrivals = self.flow.arrivals(root)
+            for arrival in sorted(arrivals, key=lambda one: one.step.number):
+                fresh = arrival.part.without(seen)
+                found += [(arrival.step.number, part) for part in fresh]
+                seen += fresh
+            self._firsts[root] = found
+        return self._firsts[root]
+
+    def _priority(self, step: PropagationStep) -> int:
+        found = 0
+        for slot in step.targets:
+            ref = self.flow.at(step.op, slot)
+            for value in self.flow.lowered_ids.get(ref, ()) if ref is not None else ():
+                for axis, origin in self.propagated.values[value].origins:
+                    if axis.name == step.axis.name:
+                        found = max(found, self.places.priority(axis, origin, value))
+        return found
+
+    def words(self, step: PropagationStep, slot: Slot) -> str:
+        """What a step means by an operand or result of its op: ``dim 1 of the left operand``."""
+        op = self.flow.graph.ops[step.op]
+        rule = op.sharding_rule
+        ref = self.flow.at(step.op, slot)
+        words = slot_words(op, slot, rule if isinstance(rule, OpShardingRule) else None)
+        main = self.places.graph.main
+        if op.kind == "func.return" and main is not None and op.function == main.name:
+            words = "the returned value"
+            if slot[0] == "result" and slot[1] < len(main.results):
+                words = main.results[slot[1]].name or f"result {slot[1]}"
+        if op.kind == EDGE:
+            words = "what goes on" if slot[0] == "result" else f"source {slot[1]}"
+        if ref is None:
+            return words
+        dim = self.flow.dimension_of(ref, part_of(step.axis, self.flow.mesh))
+        return words if dim is None else f"dim {dim} of {words}"

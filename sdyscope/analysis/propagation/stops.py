@@ -1,0 +1,246 @@
+"""What stops an axis: why a dimension does not have it although the op's rule has a place for it.
+
+Propagation runs until nothing moves any more, so what is still different in the end was stopped by
+something that can be seen in the end: the reasons are tried in the order in which Shardy would meet
+them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.propagation import rule_words
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
+from sdyscope.analysis.propagation.chain import Chain
+from sdyscope.analysis.propagation.chains import Chains
+from sdyscope.analysis.propagation.factors import dimension_with, on_factors
+from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
+from sdyscope.analysis.propagation.openness import Openness
+from sdyscope.graph import Op
+from sdyscope.values.sharding_rule import OpShardingRule
+
+__all__ = ["Beside", "Case", "Found", "Reason", "Stops"]
+
+Reason: TypeAlias = Literal[
+    "conflict",
+    "priority",
+    "closed",
+    "replicated",
+    "not divisible",
+    "no factor",
+    "blocked",
+    "no rule",
+    "barrier",
+    "unknown",
+]
+"""What stopped an axis. ``conflict``: the value or the op already uses it, or others in its place;
+``priority``: so, and those had a higher priority; ``closed``: an annotation lets the dimension take
+no more axes; ``replicated``: an annotation keeps the axis from every dimension; ``not divisible``:
+the size does not divide; ``no factor``: the op's rule has no dimension for it; ``blocked``: the
+rule has one and nothing propagates along it; ``no rule``: the op has no rule; ``barrier``: a
+propagation barrier; ``unknown``: nothing in the final shardings shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """A dimension of a tensor beside a value, sharded on an axis.
+
+    ``flowing``: what the tensor is to the value, where no op but a boundary is between the two.
+    """
+
+    op: Op
+    own: Slot
+    slot: Slot
+    value: Ref
+    dimension: int
+    part: AxisPart
+    rule: OpShardingRule | None
+    flowing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """An axis that a dimension of a value could have: the op's rule has a factor for it."""
+
+    ref: Ref
+    beside: Beside
+    rule: OpShardingRule
+    factor: int
+    dimension: int
+    part: AxisPart
+
+
+Found: TypeAlias = tuple[Reason, str, Chain | None]
+"""A reason, the same in words, and the chain of what is in the way."""
+
+
+class Stops:
+    """Finds what stopped axes in one propagation.
+
+    Args:
+        flow: its index.
+        chains: finds where what is in the way comes from.
+        openness: knows what the user closed.
+    """
+
+    def __init__(self, flow: Flow, chains: Chains, openness: Openness) -> None:
+        self.flow = flow
+        self.chains = chains
+        self.openness = openness
+
+    def why(self, case: Case) -> Found:
+        """What stopped an axis."""
+        for test in (
+            self._barrier,
+            self._blocked,
+            self._used_by_value,
+            self._set_aside,
+            self._closed,
+            self._in_its_place,
+            self._not_divisible,
+            self._by_way_of_result,
+            self._used_by_op,
+        ):
+            found = test(case)
+            if found is not None:
+                return found
+        return "unknown", "nothing in the final shardings shows what stopped it", None
+
+    def _barrier(self, case: Case) -> Found | None:
+        if case.beside.op.kind == "sdy.propagation_barrier":
+            return "barrier", "a propagation barrier stands between the two", None
+        return None
+
+    def _blocked(self, case: Case) -> Found | None:
+        if case.factor not in case.rule.blocked_propagation_factors:
+            return None
+        words = f"nothing propagates along {rule_words.factor_words(case.rule, case.factor)}"
+        return "blocked", f"{words}, by the rule of {rule_words.op_words(case.beside.op)}", None
+
+    def _used_by_value(self, case: Case) -> Found | None:
+        """The value has the axis on another dimension."""
+        for other, own in self.flow.parts(case.ref):
+            shared = own.shared(case.part)
+            if other != case.dimension and shared is not None:
+                axis = shared.axis(self.flow.mesh)
+                where = f"dim {other} of the value already has {axis}"
+                return self._against(where, case.ref, other, shared, case.beside, case.part)
+        return None
+
+    def _set_aside(self, case: Case) -> Found | None:
+        by = self.openness.set_aside_by(case.ref, case.part)
+        return None if by is None else ("replicated", f"the value is {by}", None)
+
+    def _closed(self, case: Case) -> Found | None:
+        by = self.openness.closed_by(case.ref, case.dimension)
+        return None if by is None else ("closed", f"dim {case.dimension} is closed by {by}", None)
+
+    def _in_its_place(self, case: Case) -> Found | None:
+        """The dimension is sharded on other axes where the other tensor has this one."""
+        mesh = self.flow.mesh
+        held = self._on_factor(case, case.beside.own, case.ref, case.dimension)
+        theirs = self._on_factor(case, case.beside.slot, case.beside.value, case.beside.dimension)
+        for own, other in zip(held, theirs, strict=False):
+            if own != other and not (own is held[-1] and own == other.shared(own)):
+                where = (
+                    f"dim {case.dimension} has {own.axis(mesh)} where {other.axis(mesh)} would go"
+                )
+                return self._against(where, case.ref, case.dimension, own, case.beside, case.part)
+        if len(held) > len(theirs):
+            own = held[len(theirs)]
+            where = (
+                f"dim {case.dimension} has {own.axis(mesh)} where {case.part.axis(mesh)} would go"
+            )
+            return self._against(where, case.ref, case.dimension, own, case.beside, case.part)
+        return None
+
+    def _not_divisible(self, case: Case) -> Found | None:
+        held = part_size(self._on_factor(case, case.beside.own, case.ref, case.dimension))
+        size = case.rule.factor_sizes[case.factor]
+        left = size // math.gcd(size, held)
+        if left % case.part.size == 0:
+            return None
+        pieces = f"{case.part.size}" if held == 1 else f"{held} x {case.part.size}"
+        factor = rule_words.factor_words(case.rule, case.factor)
+        return "not divisible", f"{factor} does not divide into {pieces} blocks", None
+
+    def _on_factor(self, case: Case, slot: Slot, value: Ref, dimension: int) -> list[AxisPart]:
+        """What a dimension of a tensor is sharded on, as far as that is about the case's factor."""
+        parts = [part for dim, part in self.flow.parts(value) if dim == dimension]
+        tensor = rule_words.mapping(case.rule, slot)
+        if tensor is None or dimension >= len(tensor.dim_mappings):
+            return parts
+        laid_out = on_factors(case.rule, tensor.dim_mappings[dimension], parts)
+        return [part for factor, part in laid_out if factor == case.factor]
+
+    def _by_way_of_result(self, case: Case) -> Found | None:
+        """From operand to operand an axis goes only where a result of that factor takes it, too."""
+        beside = case.beside
+        if beside.own[0] != "operand" or beside.slot[0] != "operand":
+            return None
+        for index, tensor in enumerate(case.rule.result_mappings):
+            dimension = dimension_with(tensor, case.factor)
+            result = self.flow.root((beside.op.id, index))
+            held = [part for dim, part in self.flow.parts(result) if dim == dimension]
+            if dimension is None or not case.part.without(held):
+                continue
+            slot: Slot = ("result", index)
+            why, words, rival = self.why(
+                replace(case, ref=result, dimension=dimension, beside=replace(beside, own=slot))
+            )
+            name = rule_words.slot_words(beside.op, slot)
+            return why, f"operands follow {name}, which can't have it: {words}", rival
+        return None
+
+    def _used_by_op(self, case: Case) -> Found | None:
+        """Another tensor of the op has the axis for another factor, or others for this one."""
+        mesh = self.flow.mesh
+        for slot, value in self._tensors(case.beside.op):
+            tensor = rule_words.mapping(case.rule, slot)
+            if tensor is None or value == case.ref:
+                continue
+            parts = self.flow.parts(value)
+            for dim, tensor_dim in enumerate(tensor.dim_mappings):
+                on_dim = [p for d, p in parts if d == dim]
+                for other, own in on_factors(case.rule, tensor_dim, on_dim):
+                    words = f"dim {dim} of {rule_words.slot_words(case.beside.op, slot, case.rule)}"
+                    if other != case.factor and own.shared(case.part) is not None:
+                        where = f"{words} has {own.axis(mesh)}, for another factor of the op"
+                        return self._against(where, value, dim, own, case.beside, case.part)
+                    if (
+                        other == case.factor
+                        and own.name != case.part.name
+                        and value != case.beside.value
+                    ):
+                        where = f"{words}, the same factor, has {own.axis(mesh)}"
+                        return self._against(where, value, dim, own, case.beside, case.part)
+        return None
+
+    def _tensors(self, op: Op) -> Iterator[tuple[Slot, Ref]]:
+        for index, ref in enumerate(self.flow.operands(op.id)):
+            yield ("operand", index), ref
+        for index in range(len(op.types)):
+            yield ("result", index), self.flow.root((op.id, index))
+
+    def _against(
+        self, where: str, value: Ref, dimension: int, own: AxisPart, beside: Beside, part: AxisPart
+    ) -> Found | None:
+        """A conflict with what is in the way, and where that comes from."""
+        rival = self.chains.chain(value, dimension, own)
+        words = where
+        if rival.beginning is not None:
+            words += f", from {rival.beginning.words}"
+        if rival.moves and rival.moves[-1].number is not None:
+            words += f", since step {rival.moves[-1].number}"
+        theirs = self.chains.chain(beside.value, beside.dimension, part)
+        first, second = _priority(rival), _priority(theirs)
+        if first < second:
+            return "priority", f"{words}, and has priority {first} before {second}", rival
+        return "conflict", words, rival
+
+
+def _priority(chain: Chain) -> int:
+    return (chain.beginning.priority or 0) if chain.beginning is not None else 0

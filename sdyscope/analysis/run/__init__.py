@@ -1,0 +1,1 @@
+"""What the devices held and computed, judged."""

@@ -1,0 +1,219 @@
+"""Results against the same step on one device, within a tolerance that the dtypes justify.
+
+The error of a result is the norm of the difference over the norm of the result: the root of the sum
+of squares. Element by element would blame a few without cause: what cancels in a sum leaves the
+rounding of its terms, and Adam's first step makes of such a gradient, whatever its size, a whole
+step up or down. What is summed wrongly, or lies on the wrong device, is wrong in many elements.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sdyscope.facts.execution import BlockDifference, Extent, HostBlock
+
+#: Largest relative error of rounding to a dtype, the unit roundoff: 2**-p with p bits of precision.
+ROUNDOFF: Mapping[str, float] = {
+    "f64": 2.0**-53,
+    "f32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "f16": 2.0**-11,
+    "bf16": 2.0**-8,
+    "f8E3M4": 2.0**-5,
+    "f8E4M3": 2.0**-4,
+    "f8E4M3FN": 2.0**-4,
+    "f8E4M3FNUZ": 2.0**-4,
+    "f8E4M3B11FNUZ": 2.0**-4,
+    "f8E5M2": 2.0**-3,
+    "f8E5M2FNUZ": 2.0**-3,
+}
+
+#: Sharding changes the order of sums: n terms, added in two orders, differ by about sqrt(n)
+#: roundings, and a million terms is what the sums of a step come to.
+ROUNDINGS_OF_A_SUM = 1024
+
+#: Narrower dtypes are summed in f32, and rounded again between ops: a chain of about so many.
+ROUNDINGS_OF_A_CHAIN = 32
+
+#: What is wrong by half is wrong in any dtype.
+LARGEST = 0.5
+
+#: Elements that are compared at once.
+_BLOCK = 1 << 22
+
+
+@dataclass(frozen=True, slots=True)
+class Numeric:
+    """One result under one partitioner against the same result on one device.
+
+    Attributes:
+      path: The result's pytree path.
+      index: Its flat index.
+      dtype: MLIR element type.
+      coarsest: The floating point dtype whose rounding the tolerance allows for; the result's own,
+        or a narrower one that the step computes in; empty where results must be the same.
+      error: Norm of the difference over the norm of the result on one device; infinite where just
+        one of the two is not finite, and where all of the result should be zero and is not.
+      tolerance: Largest error allowed; 0 for the very same.
+      max_abs: Largest absolute difference of an element; infinite where just one is not finite.
+      where: Position of that element; None when there is no difference.
+      device: Position of the first device that holds it; None where that is not known.
+      pair: The element as it is there, and on one device; empty when there is no difference.
+      wrong: Positions of the devices whose own blocks exceed the tolerance; empty where the result
+        was compared in one piece.
+      right: Those whose blocks do not.
+    """
+
+    path: str
+    index: int
+    dtype: str
+    coarsest: str
+    error: float
+    tolerance: float
+    max_abs: float
+    where: tuple[int, ...] | None
+    device: int | None = None
+    pair: tuple[str, ...] = ()
+    wrong: tuple[int, ...] = ()
+    right: tuple[int, ...] = ()
+
+    @property
+    def within(self) -> bool:
+        """Whether the error is one that rounding explains."""
+        return self.error <= self.tolerance
+
+
+def element_dtype(dtype: str) -> str:
+    """The floating point dtype in a dtype: `f32` of `complex<f32>`; empty for integers."""
+    inner = dtype.removeprefix("complex<").removesuffix(">")
+    return inner if inner in ROUNDOFF else ""
+
+
+def coarsest(dtype: str, computed_in: Iterable[str]) -> str:
+    """The dtype whose rounding shows in results of `dtype`.
+
+    Args:
+      dtype: MLIR element type of the result.
+      computed_in: element types that the step computes in.
+
+    Returns:
+      Empty for integers and booleans, which must be the same.
+    """
+    own = element_dtype(dtype)
+    if not own:
+        return ""
+    return max({own, *filter(None, map(element_dtype, computed_in))}, key=ROUNDOFF.__getitem__)
+
+
+def tolerance(dtype: str) -> float:
+    """Largest error allowed; 0 for what is no float."""
+    if not dtype:
+        return 0.0
+    roundings = ROUNDINGS_OF_A_SUM if dtype in ("f32", "f64") else ROUNDINGS_OF_A_CHAIN
+    return min(roundings * ROUNDOFF[dtype], LARGEST)
+
+
+def numeric(
+    path: str,
+    index: int,
+    dtype: str,
+    computed_in: Iterable[str],
+    differences: Sequence[BlockDifference],
+) -> Numeric:
+    """One result, of which every block was compared; of copies of a block the worst counts."""
+    blocks: dict[tuple[Extent, ...], BlockDifference] = {}
+    for found in differences:
+        before = blocks.get(found.index)
+        if before is None or (found.distance, found.largest) > (before.distance, before.largest):
+            blocks[found.index] = found
+    distance = math.hypot(*(block.distance for block in blocks.values()))
+    norm = math.hypot(*(block.norm for block in blocks.values()))
+    worst = max(blocks.values(), key=lambda block: block.largest)
+    differs = distance > 0 or worst.where is not None
+    error = (distance / norm if norm else math.inf) if differs else 0.0
+    rounded = coarsest(dtype, computed_in)
+    wrong = [found.distance > tolerance(rounded) * found.norm for found in differences]
+    held = [
+        (found.device, is_wrong)
+        for found, is_wrong in zip(differences, wrong, strict=True)
+        if found.device is not None
+    ]
+    return Numeric(
+        path,
+        index,
+        dtype,
+        rounded,
+        error,
+        tolerance(rounded),
+        worst.largest,
+        worst.where,
+        worst.device,
+        worst.pair,
+        tuple(device for device, is_wrong in held if is_wrong),
+        tuple(device for device, is_wrong in held if not is_wrong),
+    )
+
+
+def difference(actual: HostBlock, expected: Any) -> BlockDifference:
+    """A block against the whole result on one device, a numpy array; NaNs agree with NaNs."""
+    import numpy as np
+
+    block = expected[tuple(slice(*extent) for extent in actual.index)]
+    if actual.values.shape != block.shape:
+        return BlockDifference(actual.index, math.inf, 0.0, math.inf, None, actual.device)
+    flat_actual, flat_expected = actual.values.reshape(-1), block.reshape(-1)
+    norm, distance, largest, where = 0.0, 0.0, 0.0, None
+    for start in range(0, flat_actual.size, _BLOCK):
+        one, two = (_wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected))
+        with np.errstate(invalid="ignore", over="ignore"):
+            magnitude = np.abs(two)
+            apart = np.abs(one - two)
+        same = (one == two) | (np.isnan(one) & np.isnan(two))
+        apart = np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
+        # hypot and a scaled norm: squares of large numbers are not numbers any more.
+        norm = math.hypot(norm, _norm(np.where(np.isfinite(magnitude), magnitude, 0.0)))
+        distance = math.hypot(distance, _norm(apart))
+        at = int(np.argmax(apart))
+        if apart[at] > largest:
+            largest, where = float(apart[at]), start + at
+    position: tuple[int, ...] | None = None
+    pair: tuple[str, ...] = ()
+    if where is not None:
+        pair = (_shown(flat_actual[where]), _shown(flat_expected[where]))
+        local = np.unravel_index(where, block.shape)
+        starts = (start for start, _ in actual.index)
+        position = tuple(start + int(i) for start, i in zip(starts, local, strict=True))
+    return BlockDifference(actual.index, distance, norm, largest, position, actual.device, pair)
+
+
+def _shown(element: Any) -> str:
+    """`0.333333`, `-7`, `nan`."""
+    import numpy as np
+
+    if np.iscomplexobj(element):
+        return f"{complex(element):.6g}"
+    return str(element) if element.dtype.kind in "iub" else f"{float(element):.6g}"
+
+
+def _norm(values: Any) -> float:
+    """Root of the sum of squares."""
+    import numpy as np
+
+    largest = float(np.max(values, initial=0.0))
+    if largest == 0 or math.isinf(largest):
+        return largest
+    return largest * math.sqrt(float(np.sum(np.square(values / largest))))
+
+
+def _wide(part: Any) -> Any:
+    """As the widest dtype that tells every value apart."""
+    import numpy as np
+
+    if np.iscomplexobj(part):
+        return part.astype(np.complex128)
+    # Large integers are not all float64s; extended precision has 64 bits where there is any.
+    integer = np.issubdtype(part.dtype, np.integer) and part.dtype.itemsize == 8
+    return part.astype(np.longdouble if integer else np.float64)

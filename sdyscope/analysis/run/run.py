@@ -1,0 +1,55 @@
+"""Runs a program on real devices, and judges what they hold."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sdyscope.analysis.run.blocks import compared
+from sdyscope.analysis.run.judge import Run, judge
+from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
+from sdyscope.errors import TargetError
+from sdyscope.staged import Staged
+
+if TYPE_CHECKING:
+    from sdyscope.stages.executed.processes import Group
+
+__all__ = ["ran"]
+
+
+def ran(
+    lowered: Staged,
+    *,
+    steps: int = 10,
+    devices: Sequence[Any] | None = None,
+    notify: Callable[[str, int, int], None] | None = None,
+    group: Group | None = None,
+) -> Run:
+    """See ``Inspection.run``."""
+    from sdyscope.stages.executed.execute import Runner
+    from sdyscope.stages.executed.processes import ALONE
+
+    if lowered.program is None:
+        raise TargetError(
+            f"{lowered.name} is a module without values to run it on.",
+            hint="Name the program that it was lowered from.",
+        )
+    group, program = group or ALONE, lowered.program
+    runner = group.together(
+        lambda: Runner(program, lowered.traced, lowered.lowered, devices, steps, notify, group),
+        "made its inputs",
+    )
+    runner.check_same()
+    executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
+    reference = runner.reference()
+    mine = [compared(execution, reference) for execution in executions]
+    told = group.all_of((mine, replace(reference, outputs=())), "compared its results")
+    return judge(
+        lowered.name,
+        runner.machine,
+        runner.inputs,
+        lowered.tensors,
+        [execution_of_all(parts) for parts in zip(*(one for one, _ in told), strict=True)],
+        reference_of_all([one for _, one in told]),
+    )

@@ -1,0 +1,1 @@
+"""Other shardings of a program that cost less."""

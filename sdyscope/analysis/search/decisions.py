@@ -1,0 +1,257 @@
+"""From a program's tensors to the decisions of a search."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import get_close_matches
+
+from sdyscope.analysis.naming.globs import glob
+from sdyscope.analysis.search.paths import Leaf, followed, mirrored, pattern
+from sdyscope.analysis.search.space import (
+    Decision,
+    Kind,
+    Member,
+    Option,
+    Part,
+    as_option,
+    kept,
+    options,
+)
+from sdyscope.errors import ConversionError, TargetError, one_of
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.values.convert import to_named_sharding, to_placement
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.sharding import PartitionSpec
+
+__all__ = ["Space", "space"]
+
+
+@dataclass(frozen=True)
+class Space:
+    """What is searched.
+
+    Attributes:
+        mesh: the mesh of the program.
+        axes: the axes that may be placed, in the order of the mesh.
+        decisions: what is decided, the largest first.
+        notes: what else there is to know, one sentence each.
+    """
+
+    mesh: Mesh
+    axes: tuple[str, ...]
+    decisions: tuple[Decision, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def size(self) -> int:
+        """How many candidates there are."""
+        return math.prod(len(decision.options) for decision in self.decisions)
+
+
+def space(
+    table: TensorTable,
+    partitioner: Partitioner,
+    mesh: Mesh,
+    patterns: Sequence[str] = (),
+    axes: Sequence[str] | None = None,
+    *,
+    tied: bool = True,
+) -> Space:
+    """The decisions of a search.
+
+    Args:
+        table: the program's tensors.
+        partitioner: in whose module they are numbered.
+        mesh: the mesh whose axes are placed.
+        patterns: globs of the arguments to search. Without any, those whose next value the program
+            returns: the parameters of a train step, and what an optimizer keeps of them.
+        axes: the axes to place; by default all that have more than one device.
+        tied: whether the same tensor of every layer is one decision.
+
+    Raises:
+        TargetError: a pattern matches no argument, the mesh has no such axis, or there is nothing
+            that could be sharded otherwise.
+    """
+    chosen = _axes(mesh, axes)
+    rows = [row for row in table.tensors if row.kind == "argument" and partitioner in row.lowered]
+    leaves = [_leaf(row) for row in rows]
+    outputs = [row for row in table.tensors if row.kind == "result" and partitioner in row.lowered]
+    mirrors = mirrored([_leaf(row) for row in outputs], leaves)
+    wanted = _wanted(rows, patterns, set(mirrors.values()))
+    leads = _leads(wanted, leaves)
+    notes: list[str] = []
+    groups: dict[tuple[object, ...], list[int]] = {}
+    for number in wanted:
+        if number in leads:
+            continue
+        leaf = leaves[number]
+        same = pattern(leaf.path) if tied else number
+        groups.setdefault((same, leaf.shape, leaf.dtype), []).append(number)
+    followers: dict[int, list[int]] = {}
+    for number, leader in leads.items():
+        followers.setdefault(leader, []).append(number)
+    returned: dict[int, list[int]] = {}
+    for result, argument in mirrors.items():
+        returned.setdefault(argument, []).append(result)
+    sizes = {axis: mesh.shape[axis] for axis in chosen}
+    decisions, alone = [], 0
+    for numbers in groups.values():
+        members: list[Member] = []
+        for number in numbers:
+            members.append(_member(rows[number], partitioner, mesh, "searched"))
+            for other in followers.get(number, ()):
+                members.append(_member(rows[other], partitioner, mesh, "follows"))
+        for number in numbers:
+            for argument in (number, *followers.get(number, ())):
+                members += [
+                    _member(outputs[result], partitioner, mesh, "result")
+                    for result in returned.get(argument, ())
+                ]
+        made = _decision(leaves[numbers[0]], len(numbers), members, mesh, sizes)
+        if len(made.options) > 1:
+            decisions.append(made)
+        else:
+            alone += made.tensors
+    if not decisions:
+        raise TargetError(
+            f"No axis of {', '.join(chosen)} divides a dimension of what is searched.",
+            hint="Name other --axes, or other arguments with --argument.",
+        )
+    if alone:
+        notes.append(
+            f"{alone} of the arguments can only be as they are: no axis divides them."
+            if alone > 1
+            else "1 of the arguments can only be as it is: no axis divides it."
+        )
+    decisions.sort(key=lambda decision: -decision.bytes)
+    return Space(mesh, chosen, tuple(decisions), tuple(notes))
+
+
+def _axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
+    sizes = mesh.shape
+    for axis in axes or ():
+        if axis not in sizes:
+            raise TargetError(
+                f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(sizes) or 'none'}."
+            )
+    found = tuple(
+        axis for axis, size in sizes.items() if size > 1 and (axes is None or axis in axes)
+    )
+    if not found:
+        raise TargetError(
+            "There is no axis to place: each has one device only.",
+            hint="Give another mesh with --mesh.",
+        )
+    return found
+
+
+def _leaf(row: Tensor) -> Leaf:
+    return Leaf(row.name, row.shape or (), row.dtype)
+
+
+def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int]) -> list[int]:
+    """Numbers of the arguments that are asked for, in order."""
+    names = [row.name for row in rows]
+    if not patterns:
+        if not returned:
+            raise TargetError(
+                "No argument's next value is among the results, so it is not clear what the "
+                "parameters are.",
+                hint="Name them: --argument 'params*'.",
+            )
+        return [number for number, row in enumerate(rows) if number in returned and row.shape]
+    found: set[int] = set()
+    for text in patterns:
+        matching = [n for n, name in enumerate(names) if glob(text).fullmatch(name)]
+        if not matching:
+            close = get_close_matches(text.rstrip("*"), names, 3, 0.4)
+            raise TargetError(
+                f"No argument's path matches {text!r}.",
+                hint=f"The whole of it has to. Did you mean {one_of(close)}?"
+                if close
+                else "The whole of it has to: end with * to match a beginning.",
+            )
+        found.update(matching)
+    return [number for number in sorted(found) if rows[number].shape]
+
+
+def _leads(wanted: Sequence[int], leaves: Sequence[Leaf]) -> dict[int, int]:
+    """Argument number -> the searched argument that it belongs to, itself no follower."""
+    found: dict[int, int] = {}
+    by_end: dict[tuple[str, tuple[int, ...]], list[int]] = {}
+    for number in wanted:
+        leaf = leaves[number]
+        by_end.setdefault((leaf.keys[-1], leaf.shape), []).append(number)
+    for number, leaf in enumerate(leaves):
+        # A follower ends as its leader does, which spares comparing all with all. What is deeper in
+        # a tree belongs to what is not, whichever the program takes first.
+        depth = len(leaf.keys), number
+        near = [
+            other
+            for other in by_end.get((leaf.keys[-1], leaf.shape), ())
+            if (len(leaves[other].keys), other) < depth
+        ]
+        leader = followed(leaf, [leaves[other] for other in near])
+        if leader is not None:
+            found[number] = near[leader]
+    for number in found:
+        while found[number] in found:
+            found[number] = found[found[number]]
+    return found
+
+
+def _member(row: Tensor, partitioner: Partitioner, mesh: Mesh, part: Part) -> Member:
+    there = row.lowered[partitioner]
+    assert there.index is not None
+    kind: Kind = "result" if row.kind == "result" else "argument"
+    donated = row.requested is not None and row.requested.donated
+    return Member(kind, row.name, there.index, _spec(row, partitioner, mesh), part, donated)
+
+
+def _spec(row: Tensor, partitioner: Partitioner, mesh: Mesh) -> PartitionSpec | None:
+    """How a tensor is sharded in the program; None where that is open or has no such form."""
+    there, rank = row.lowered[partitioner], len(row.shape or ())
+    asked = None if row.requested is None else row.requested.sharding
+    if asked is not None and asked.mesh != mesh:
+        return None  # it stays there unless it gets a sharding on this mesh
+    # The module may say otherwise than was asked for: it is what is searched.
+    if asked is not None and (there.open_dims or there.placement == to_placement(asked, rank)):
+        return asked.spec
+    if there.placement is None or there.open_dims:
+        return None
+    try:
+        return to_named_sharding(there.placement, rank, mesh).spec
+    except ConversionError:
+        return None
+
+
+def _decision(
+    leaf: Leaf, count: int, members: Sequence[Member], mesh: Mesh, sizes: Mapping[str, int]
+) -> Decision:
+    rank = len(leaf.shape)
+    starts = {as_option(m.spec, rank) for m in members if m.part != "result" or m.spec is not None}
+    start = starts.pop() if len(starts) == 1 else None
+    fixed: Option | None = None
+    shape = leaf.shape
+    if start is not None:
+        fixed = kept(start, sizes)
+        shape = tuple(
+            size // math.prod(mesh.shape[axis] for axis in part)
+            for size, part in zip(leaf.shape, fixed, strict=True)
+        )
+    found, limited = options(shape, sizes, fixed)
+    name = pattern(leaf.path) if count > 1 else leaf.path
+    total = sum(member.kind == "argument" for member in members)
+    return Decision(
+        name,
+        leaf.shape,
+        leaf.dtype,
+        tuple(members),
+        (start, *(option for option in found if option != start)),
+        total * num_bytes(math.prod(leaf.shape), leaf.dtype),
+        limited,
+    )

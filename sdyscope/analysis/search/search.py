@@ -1,0 +1,302 @@
+"""search: which other shardings of a program's arguments would cost less.
+
+Candidates are predicted, with Shardy's own passes; the best are partitioned by XLA, and the best of
+those is compiled. Only what both confirm is called better.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from sdyscope.analysis.search.cost import Prediction, Rates, Traffic, front
+from sdyscope.analysis.search.decisions import Space
+from sdyscope.analysis.search.refine import refine
+from sdyscope.analysis.search.space import Member, Option, block_bytes, spec_of
+from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
+from sdyscope.analysis.search.values import Candidate, Change, Compiled, Search, Trial
+from sdyscope.errors import CompilerError
+from sdyscope.values.sharding import PartitionSpec
+
+__all__ = ["Search", "Setting", "search", "settings", "shared_bytes"]
+
+Setting: TypeAlias = tuple[Member, PartitionSpec]
+"""What to write on one argument or result from now on."""
+
+Predict: TypeAlias = Callable[[Sequence[Setting]], Prediction]
+Partition: TypeAlias = Callable[[Sequence[Setting]], tuple[Traffic, ...]]
+Compile: TypeAlias = Callable[[Sequence[Setting]], Compiled]
+
+
+@dataclass
+class _Predictions:
+    """Predicts assignments, and counts what can't be."""
+
+    space: Space
+    predict: Predict
+    refused: int = 0
+    refusal: str = ""
+    count: int = 0
+    seconds: float = 0.0
+
+    def __call__(self, assignment: Assignment) -> Prediction | None:
+        began = time.perf_counter()
+        self.count += 1
+        try:
+            return self.certain(assignment, settings(self.space, assignment))
+        except CompilerError as error:
+            self.refused += 1
+            self.refusal = self.refusal or error.message
+            return None
+        finally:
+            self.seconds += time.perf_counter() - began
+
+    def certain(self, assignment: Assignment, found: Sequence[Setting]) -> Prediction:
+        return replace(self.predict(found), shared=shared_bytes(self.space, assignment))
+
+
+def search(
+    space: Space,
+    predict: Predict,
+    partition: Partition | None = None,
+    compile_: Compile | None = None,
+    *,
+    rates: Rates = Rates(),  # noqa: B008 (frozen)
+    limit: int | None = None,
+    budget: Budget = Budget(),  # noqa: B008
+    seed: int = 0,
+    checks: int = 24,
+    compiles: int = 3,
+    notify: Callable[[str, float], None] | None = None,
+) -> Search:
+    """Searches, and has what is best confirmed.
+
+    Args:
+        space: what to search.
+        predict: what the program sends, computes and holds with some settings; raises
+            ``CompilerError`` where it can't be sharded so.
+        partition: what XLA's partitioner makes it send; None to leave that out.
+        compile_: what the compiler makes of it; None to leave that out.
+        rates: how bytes and FLOPs are weighed.
+        limit: bytes that a device may hold; None for any number.
+        budget: how long to predict.
+        seed: of the random numbers.
+        checks: how many candidates to have partitioned, the program itself included.
+        compiles: how many candidates to compile at most, until one is confirmed.
+        notify: told what is being done, and how much of it is done, from 0 to 1.
+
+    Raises:
+        CompilerError: the program as it is can't be propagated.
+    """
+    told = notify or (lambda _, __: None)
+    predictions = _Predictions(space, predict)
+    nothing = (0,) * len(space.decisions)
+    start = Candidate(nothing, predictions.certain(nothing, ()), 0.0, ())
+    start = replace(start, predicted_cost=rates.cost(start.prediction))
+    goal = Goal(rates.cost, limit)
+    strategy = Strategy(
+        space.decisions,
+        space.axes,
+        predictions,
+        goal,
+        budget,
+        seed,
+        lambda part, _: told("searching", part),
+    )
+    chosen = strategy.run()
+    predicted = strategy.found
+    traffics: dict[Assignment, Prediction] = {}
+    refused, refusal = 0, ""
+    began = time.perf_counter()
+    notes = list(space.notes)
+    if partition is not None and checks > 1:
+        try:
+            refined = refine(
+                space.decisions,
+                predicted,
+                predictions,
+                lambda at: partition(settings(space, at)),
+                goal,
+                checks,
+                lambda part: told("partitioning the best", part),
+            )
+            traffics = {one.assignment: one.partitioned for one in refined.checked}
+            chosen, refused, refusal = refined.best.assignment, refined.refused, refined.refusal
+        except CompilerError as error:
+            notes.append(f"XLA does not partition the program as it is: {error.message}")
+    check_seconds = time.perf_counter() - began
+    made = [
+        _candidate(space, assignment, prediction, traffics.get(assignment), rates)
+        for assignment, prediction in predicted.items()
+        if prediction is not None and (not traffics or assignment in traffics)
+    ]
+    start = _as_written(start, made, settings(space, nothing))
+    best = next((one for one in made if one.assignment == chosen), start)
+    if not goal.better(best.known, start.known):
+        best = start
+    found = Search(
+        space=space,
+        rates=rates,
+        limit=limit,
+        seed=seed,
+        start=start,
+        best=best,
+        front=tuple(front([best, *made], lambda one: (one.cost, one.known.held))),
+        partitioned=tuple(made) if traffics else (),
+        tried=predictions.count,
+        refused=predictions.refused + refused,
+        refusal=predictions.refusal or refusal,
+        seconds=predictions.seconds,
+        check_seconds=check_seconds,
+        notes=tuple(notes),
+    )
+    if compile_ is None or compiles == 0 or best is start:
+        return found
+    told("compiling the program as it is", 0.0)
+    try:
+        before = compile_(())
+    except CompilerError as error:
+        why = f"The program as it is can't be compiled: {error.message}"
+        return replace(found, notes=(*found.notes, why))
+    trials: list[Trial] = []
+    for candidate in _in_turn(space, best, made, goal, start.known):
+        if len(trials) == compiles or (trials and trials[-1].better):
+            break
+        told(f"compiling candidate {len(trials) + 1}", 0.0)
+        trials.append(_trial(found, candidate, before, compile_))
+    return replace(found, compiled_start=before, trials=tuple(trials))
+
+
+def _as_written(
+    start: Candidate, made: Sequence[Candidate], pinned: Sequence[Setting]
+) -> Candidate:
+    """The program as it is, with what XLA makes of it where that was asked.
+
+    Where results were left open, what was partitioned has them as the arguments they come from,
+    and is all that others can be compared with.
+    """
+    same = next((one for one in made if one.assignment == start.assignment), None)
+    if same is None:
+        return start
+    return same if not pinned or same.partitioned is not None else start
+
+
+def settings(space: Space, assignment: Assignment) -> tuple[Setting, ...]:
+    """What has to be written on the program for an assignment.
+
+    A result whose argument has a sharding gets the same, if it was left open.
+    """
+    found: list[Setting] = []
+    for decision, number in zip(space.decisions, assignment, strict=True):
+        option = decision.options[number]
+        if option is None:
+            continue
+        spec = spec_of(option)
+        found += [
+            (member, spec)
+            for member in decision.members
+            if member.option(len(decision.shape)) != option
+        ]
+    return tuple(found)
+
+
+def shared_bytes(space: Space, assignment: Assignment) -> int:
+    """Bytes a device of results that lie in the buffers of donated arguments."""
+    sizes: Mapping[str, int] = space.mesh.shape
+    total = 0
+    for decision, number in zip(space.decisions, assignment, strict=True):
+        option = decision.options[number]
+        if option is not None:
+            block = block_bytes(decision.shape, decision.dtype, option, sizes)
+            results = sum(member.kind == "result" for member in decision.members)
+            total += block * min(sum(member.donated for member in decision.members), results)
+    return total
+
+
+def _candidate(
+    space: Space,
+    assignment: Assignment,
+    prediction: Prediction,
+    partitioned: Prediction | None,
+    rates: Rates,
+) -> Candidate:
+    changes = []
+    for decision, number in zip(space.decisions, assignment, strict=True):
+        after, before = decision.options[number], decision.options[0]
+        if number and after is not None:
+            changes.append(Change(decision, _spec_or_none(before), spec_of(after)))
+    return Candidate(
+        assignment,
+        prediction,
+        rates.cost(prediction),
+        tuple(changes),
+        partitioned,
+        None if partitioned is None else rates.cost(partitioned),
+    )
+
+
+def _spec_or_none(option: Option | None) -> PartitionSpec | None:
+    return None if option is None else spec_of(option)
+
+
+def _in_turn(
+    space: Space, best: Candidate, made: Sequence[Candidate], goal: Goal, start: Prediction
+) -> Iterator[Candidate]:
+    """The best, then the next that differ from those before in cost or memory."""
+    told: list[Prediction] = []
+    ordered = sorted(
+        made, key=lambda one: goal.key(one.known, effort(space.decisions, one.assignment))
+    )
+    for one in (best, *ordered):
+        mine = one.known
+        if any(_alike(goal, mine, other) for other in told) or not goal.better(mine, start):
+            continue
+        told.append(mine)
+        yield one
+
+
+#: Candidates that differ by a smaller part in cost and memory are taken for one.
+_ALIKE = 0.01
+
+
+def _alike(goal: Goal, one: Prediction, other: Prediction) -> bool:
+    a, b = goal.cost(one), goal.cost(other)
+    return abs(a - b) <= _ALIKE * max(a, b) and abs(one.held - other.held) <= _ALIKE * other.held
+
+
+def _trial(found: Search, candidate: Candidate, before: Compiled, compile_: Compile) -> Trial:
+    try:
+        compiled = compile_(settings(found.space, candidate.assignment))
+    except CompilerError as error:
+        return Trial(candidate, None, None, False, f"The compiler refuses it: {error.message}")
+    cost = found.rates.cost(_with_flops(compiled, candidate))
+    why = _why_not(found, candidate, compiled, cost, before)
+    return Trial(candidate, compiled, cost, not why, why)
+
+
+def _why_not(
+    found: Search, candidate: Candidate, compiled: Compiled, cost: float, before: Compiled
+) -> str:
+    """Why a compiled candidate is no better than the compiled program; empty where it is."""
+    needs = compiled.measured.held if compiled.total is None else compiled.total
+    needed = before.measured.held if before.total is None else before.total
+    if found.limit is not None:
+        if needs > found.limit:
+            return "With what the compiler needs besides, it holds more than the limit."
+        if needed > found.limit:
+            return ""  # the program as it is does not fit
+    if candidate.partitioned is not None and not compiled.comparable:
+        return ""  # it costs less by what XLA's partitioner made of it
+    start = found.rates.cost(_with_flops(before, found.start))
+    if cost < start * (1 - WORTH) or (cost <= start and needs < needed * (1 - WORTH)):
+        return ""
+    return "Compiled, it costs no less than the program as it is."
+
+
+def _with_flops(compiled: Compiled, candidate: Candidate) -> Prediction:
+    mine = compiled.measured
+    return Prediction(
+        mine.traffic, mine.arguments, mine.results, mine.shared, candidate.prediction.flops
+    )

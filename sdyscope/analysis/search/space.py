@@ -1,0 +1,215 @@
+"""What a search decides: tensors that are sharded alike, and how each of them could be."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.sharding import UNCONSTRAINED, PartitionSpec, entry_axes
+
+__all__ = [
+    "Decision",
+    "Kind",
+    "Member",
+    "Option",
+    "Part",
+    "as_option",
+    "block_bytes",
+    "distance",
+    "kept",
+    "options",
+    "spec_of",
+]
+
+Kind: TypeAlias = Literal["argument", "result"]
+
+Part: TypeAlias = Literal["searched", "follows", "result"]
+"""Why a tensor is decided on: it was asked for, it belongs to an argument (an optimizer's state to
+a parameter), or it is a result that is an argument's next value."""
+
+Option: TypeAlias = tuple[tuple[str, ...], ...]
+"""Axes of each dimension, major to minor."""
+
+#: A tensor has at most so many options; then the rarer orders of axes are left out.
+MOST_OPTIONS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """An argument or result that a decision is about.
+
+    Attributes:
+        kind: what it is.
+        name: pytree path.
+        number: which argument or result of the module's main function.
+        spec: how it is sharded in the program; None where that is left to the compiler.
+        part: why it is in the decision.
+        donated: whether it is an argument whose buffer is donated.
+    """
+
+    kind: Kind
+    name: str
+    number: int
+    spec: PartitionSpec | None
+    part: Part
+    donated: bool = False
+
+    def option(self, rank: int) -> Option | None:
+        """How it is sharded in the program, as the axes of each dimension."""
+        return as_option(self.spec, rank)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Tensors of one shape that are sharded alike, and how they could be.
+
+    Attributes:
+        name: the path of the first, with ``*`` for the numbers in which others differ.
+        shape: shape of each.
+        dtype: MLIR element type of the first.
+        members: the tensors.
+        options: how they could be sharded; the first is as the program has them, and None where
+            that is left open, or is not the same for all.
+        bytes: bytes of its arguments, whole.
+        limited: whether there are more options than are tried.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    members: tuple[Member, ...]
+    options: tuple[Option | None, ...]
+    bytes: int
+    limited: bool = False
+    _near: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    def near(self, number: int) -> tuple[int, ...]:
+        """Options that differ from one in the place of one axis, or in the order of two.
+
+        What is left open, or goes back to the program's own, is near to everything.
+        """
+        if number not in self._near:
+            here = self.options[number]
+            self._near[number] = tuple(
+                other
+                for other, option in enumerate(self.options)
+                if other != number
+                and (here is None or option is None or other == 0 or distance(here, option) == 1)
+            )
+        return self._near[number]
+
+    def effort(self, number: int) -> float:
+        """How much an option asks of who writes the program.
+
+        It is 1 for a change, and a little for each axis that shares a dimension with another.
+        """
+        option = self.options[number]
+        if number == 0 or option is None:
+            return 0
+        return 1 + 0.01 * sum(max(len(part) - 1, 0) for part in option)
+
+    @property
+    def tensors(self) -> int:
+        """How many arguments it is about."""
+        return sum(member.kind == "argument" for member in self.members)
+
+
+def options(
+    shape: Sequence[int],
+    axes: Mapping[str, int],
+    fixed: Option | None = None,
+    most: int = MOST_OPTIONS,
+) -> tuple[tuple[Option, ...], bool]:
+    """Every way to put axes on dimensions that they divide, and whether some were left out.
+
+    Args:
+        shape: shape of the tensor.
+        axes: sizes of the axes that may be placed, in the order of the mesh.
+        fixed: axes that stay where they are, in front of the others; the sizes of dimensions must
+            be given without them.
+        most: how many there may be.
+
+    Those that use fewer axes come first.
+    """
+    before = fixed or ((),) * len(shape)
+    names = list(axes)
+    found: list[Option] = []
+    # First each in the order of the mesh, then in other orders.
+    for in_order in (True, False):
+        for used in range(len(names) + 1):
+            for option in _placed(shape, axes, names, used, in_order):
+                if len(found) == most:
+                    return tuple(found), True
+                found.append(tuple(own + new for own, new in zip(before, option, strict=True)))
+    found.sort(key=lambda option: sum(map(len, option)))
+    return tuple(found), False
+
+
+def _placed(
+    shape: Sequence[int], axes: Mapping[str, int], names: Sequence[str], used: int, in_order: bool
+) -> Iterator[Option]:
+    for chosen in itertools.combinations(names, used):
+        for dims in itertools.product(range(len(shape)), repeat=used):
+            parts: list[list[str]] = [[] for _ in shape]
+            for axis, dim in zip(chosen, dims, strict=True):
+                parts[dim].append(axis)
+            if any(
+                size % math.prod(axes[axis] for axis in part)
+                for size, part in zip(shape, parts, strict=True)
+            ):
+                continue
+            if in_order:
+                yield tuple(map(tuple, parts))
+                continue
+            orders = itertools.product(*(itertools.permutations(part) for part in parts))
+            yield from itertools.islice(orders, 1, None)
+
+
+def distance(one: Option, other: Option) -> int:
+    """How many axes have to be moved to come from one to the other; 1 where only order differs."""
+    place = _places(one)
+    target = _places(other)
+    moved = sum(place.get(axis) != target.get(axis) for axis in {*place, *target})
+    return moved or int(one != other)
+
+
+def _places(option: Option) -> dict[str, int]:
+    return {axis: dim for dim, part in enumerate(option) for axis in part}
+
+
+def spec_of(option: Option) -> PartitionSpec:
+    """As JAX writes it, with an entry for each dimension; ``P()`` where nothing is sharded."""
+    if not any(option):
+        return PartitionSpec()
+    return PartitionSpec(tuple(part if part else None for part in option))
+
+
+def as_option(spec: PartitionSpec | None, rank: int) -> Option | None:
+    """The axes of each dimension; None where some are left open, reduced or unreduced."""
+    if spec is None or UNCONSTRAINED in spec.entries or spec.unreduced or spec.reduced:
+        return None
+    entries = [*map(entry_axes, spec.entries), *[()] * (rank - len(spec.entries))]
+    return tuple(entries)
+
+
+def kept(option: Option, movable: Iterable[str]) -> Option:
+    """What is left of an option without the axes that may be moved."""
+    moving = set(movable)
+    return tuple(tuple(axis for axis in part if axis not in moving) for part in option)
+
+
+def block_bytes(
+    shape: Sequence[int], dtype: str, option: Option | None, sizes: Mapping[str, int]
+) -> int:
+    """Bytes of what a device holds of a tensor; all of it where nothing is said."""
+    if option is None:
+        return num_bytes(math.prod(shape), dtype)
+    blocks = (
+        -(-size // math.prod(sizes[axis] for axis in part))
+        for size, part in zip(shape, option, strict=True)
+    )
+    return num_bytes(math.prod(blocks), dtype)

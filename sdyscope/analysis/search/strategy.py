@@ -1,0 +1,332 @@
+"""How a search goes through its candidates; each is a number for each decision, and has a cost.
+
+First simple ways to shard everything (the program's own, nothing, each axis on the largest, first
+or last dimension of everything), then from the best of them downhill: one decision at a time, or
+those of one shape at once, moving one axis. What is left of the budget goes into starting again
+from the best with some decisions thrown, and into finding what holds less memory. At last every
+change that brings nothing is taken back. The same seed and number of candidates give the same
+search.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sdyscope.analysis.search.cost import Prediction
+from sdyscope.analysis.search.space import Decision, Option
+
+__all__ = ["Assignment", "Budget", "Goal", "Strategy", "effort"]
+
+Assignment: TypeAlias = tuple[int, ...]
+"""The number of an option for each decision."""
+
+#: What is not better by this part is not better.
+WORTH = 1e-3
+
+#: Parts of the budget after which the next thing is begun.
+_DESCENTS, _AGAIN, _MEMORY = 0.6, 0.8, 0.93
+
+#: From how many beginnings to go downhill.
+_BEGINNINGS = 3
+
+#: Rounds without a candidate that was not seen yet, after which there are no more.
+_IDLE_ROUNDS = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How long to search: whichever ends first.
+
+    Attributes:
+        candidates: how many to evaluate; None for any number.
+        seconds: for how long; None for ever.
+    """
+
+    candidates: int | None = 300
+    seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Goal:
+    """What is better.
+
+    Attributes:
+        cost: what to make small.
+        limit: bytes that a device may hold; None for any number.
+    """
+
+    cost: Callable[[Prediction], float]
+    limit: int | None = None
+
+    def key(self, prediction: Prediction | None, effort: float = 0) -> tuple[float, ...]:
+        """The smaller the better: within the limit, at least cost, memory, effort."""
+        if prediction is None:
+            return (math.inf, math.inf, math.inf, math.inf)
+        over = 0 if self.limit is None else max(prediction.held - self.limit, 0)
+        return (over, self.cost(prediction), prediction.held, effort)
+
+    def better(self, one: Prediction | None, other: Prediction | None) -> bool:
+        """Whether one is better than another by more than a trifle."""
+        a, b = self.key(one), self.key(other)
+        if a[0] != b[0]:
+            return a[0] < b[0]
+        if abs(a[1] - b[1]) > WORTH * abs(b[1]):
+            return a[1] < b[1]
+        return a[2] < b[2] * (1 - WORTH) if a[1] <= b[1] else False
+
+
+class _SpentError(Exception):
+    """The budget, or the part of it that this was to take, is spent."""
+
+
+class Strategy:
+    """One search.
+
+    Args:
+        decisions: what is decided.
+        axes: the axes that are placed.
+        evaluate: what a candidate costs; None where it can't be.
+        goal: what is better.
+        budget: how long to search.
+        seed: of the random numbers.
+        notify: told how much of the budget is spent, from 0 to 1, and the best so far.
+    """
+
+    def __init__(
+        self,
+        decisions: Sequence[Decision],
+        axes: Sequence[str],
+        evaluate: Callable[[Assignment], Prediction | None],
+        goal: Goal,
+        budget: Budget = Budget(),
+        seed: int = 0,
+        notify: Callable[[float, Prediction | None], None] | None = None,
+    ) -> None:
+        self._decisions = decisions
+        self._axes = axes
+        self._evaluate = evaluate
+        self._goal = goal
+        self._budget = budget
+        self._random = random.Random(seed)
+        self._notify = notify
+        self._began = time.perf_counter()
+        self._until = 1.0
+        self._size = math.prod(len(decision.options) for decision in decisions)
+        #: Every candidate that was looked at, in order.
+        self.found: dict[Assignment, Prediction | None] = {}
+
+    # --- what it all comes to ---------------------------------------------------------------------
+
+    def run(self) -> Assignment:
+        """Searches, and returns the best; all that was looked at is in ``found``."""
+        goal = self._goal
+        with self._up_to(_DESCENTS):
+            seeds = list(dict.fromkeys(self.seeds()))
+            for one in seeds:
+                self._value(one)
+            seeds.sort(key=lambda one: goal.key(self.found[one], effort(self._decisions, one)))
+            for one in seeds[:_BEGINNINGS]:
+                self._descend(one, goal)
+        with self._up_to(_AGAIN):
+            self._throw(goal)
+        with self._up_to(_MEMORY):
+            self._less_memory()
+        with self._up_to(1.0):
+            self._simplify(self.best(goal), goal)
+            self._throw(goal)
+        return self.best(goal)
+
+    def best(self, goal: Goal) -> Assignment:
+        """The best of all that were looked at; of those that are hardly different the simplest."""
+        least = min(
+            (goal.key(prediction) for prediction in self.found.values()),
+            default=goal.key(None),
+        )
+        alike = [
+            one
+            for one, prediction in self.found.items()
+            if prediction is not None
+            and (key := goal.key(prediction))[0] == least[0]
+            and key[1] <= least[1] * (1 + WORTH)
+        ]
+        if not alike:
+            return (0,) * len(self._decisions)
+
+        # Of what costs the same, what holds much less is better than what changes less.
+        keys = {one: goal.key(self.found[one], effort(self._decisions, one)) for one in alike}
+        least_held = min(held for _, _, held, _ in keys.values())
+        alike = [one for one in alike if keys[one][2] <= least_held * (1 + WORTH)]
+        return min(alike, key=lambda one: (keys[one][3], *keys[one]))
+
+    def seeds(self) -> Iterator[Assignment]:
+        """Simple ways to shard everything, the program's own first."""
+        start = (0,) * len(self._decisions)
+        yield start
+        unplaced = self._each(start, lambda decision, _: _without(decision, self._axes))
+        yield unplaced
+        everywhere = unplaced
+        for axis in self._axes:
+            everywhere = self._each(everywhere, _on(axis, _largest))
+        yield everywhere
+        for axis in self._axes:
+            yield self._each(start, _on(axis, None))
+            for base in (start, unplaced):
+                for place in (_largest, _first, _last):
+                    yield self._each(base, _on(axis, place))
+
+    # --- moves ------------------------------------------------------------------------------------
+
+    def _descend(self, at: Assignment, goal: Goal) -> Assignment:
+        """Downhill by one decision at a time, until none gets better."""
+        while True:
+            before = at
+            for family in self._families(at):
+                at = self._best_of(at, family, goal)
+            for number in range(len(at)):
+                at = self._best_of(at, (number,), goal)
+            if at == before:
+                return at
+
+    def _best_of(self, at: Assignment, numbers: Sequence[int], goal: Goal) -> Assignment:
+        """The best of what some decisions, all with the same option, could be moved to."""
+        first = numbers[0]
+        best = at
+        for option in self._decisions[first].near(at[first]):
+            other = _with(at, dict.fromkeys(numbers, option))
+            if goal.better(self._value(other), self._value(best)):
+                best = other
+        return best
+
+    def _families(self, at: Assignment) -> list[tuple[int, ...]]:
+        """Decisions that have the same options and the same one chosen, where there are several."""
+        found: dict[object, list[int]] = {}
+        for number, decision in enumerate(self._decisions):
+            found.setdefault((decision.shape, decision.options, at[number]), []).append(number)
+        return [tuple(numbers) for numbers in found.values() if len(numbers) > 1]
+
+    def _throw(self, goal: Goal) -> None:
+        """Throws some decisions of the best and goes downhill from there, again and again."""
+        idle, at = 0, self.best(goal)
+        while idle < _IDLE_ROUNDS and len(self.found) < self._size:
+            seen = len(self.found)
+            count = self._random.choice((1, 2, 2, 3))
+            numbers = self._random.sample(range(len(at)), min(count, len(at)))
+            thrown = _with(
+                at,
+                {n: self._random.randrange(len(self._decisions[n].options)) for n in numbers},
+            )
+            if self._value(thrown) is not None:
+                for number in numbers:
+                    thrown = self._best_of(thrown, (number,), goal)
+                if goal.better(self._value(thrown), self._value(at)):
+                    self._descend(thrown, goal)
+                    at = self.best(goal)
+            idle = idle + 1 if len(self.found) == seen else 0
+
+    def _less_memory(self) -> None:
+        """Looks for what costs least with half, a quarter, ... of what the best holds."""
+        best = self.found[self.best(self._goal)]
+        held = [one.held for one in self.found.values() if one is not None]
+        if best is None or not held:
+            return
+        limit = best.held
+        while limit > min(held):
+            limit = max(limit // 2, min(held))
+            goal = Goal(self._goal.cost, limit)
+            self._descend(self.best(goal), goal)
+
+    def _simplify(self, at: Assignment, goal: Goal) -> Assignment:
+        """Takes every change back that brings nothing."""
+        for number, option in enumerate(at):
+            if option:
+                other = _with(at, {number: 0})
+                if not goal.better(self._value(at), self._value(other)):
+                    at = other
+        return at
+
+    # --- the budget -------------------------------------------------------------------------------
+
+    def _value(self, at: Assignment) -> Prediction | None:
+        if at not in self.found:
+            if self._spent() >= self._until:
+                raise _SpentError
+            self.found[at] = self._evaluate(at)
+            if self._notify is not None:
+                self._notify(min(self._spent(), 1.0), self.found[at])
+        return self.found[at]
+
+    def _spent(self) -> float:
+        parts = [0.0]
+        if self._budget.candidates is not None:
+            parts.append(len(self.found) / self._budget.candidates)
+        if self._budget.seconds is not None:
+            parts.append((time.perf_counter() - self._began) / self._budget.seconds)
+        return max(parts)
+
+    @contextmanager
+    def _up_to(self, part: float) -> Iterator[None]:
+        self._until = part
+        with suppress(_SpentError):
+            yield
+
+    # --- candidates -------------------------------------------------------------------------------
+
+    def _each(
+        self, base: Assignment, change: Callable[[Decision, Option], Option | None]
+    ) -> Assignment:
+        """A candidate with every decision changed in the same way, where it can be."""
+        made = []
+        for decision, number in zip(self._decisions, base, strict=True):
+            option = decision.options[number]
+            wanted = change(decision, option) if option is not None else None
+            made.append(decision.options.index(wanted) if wanted in decision.options else number)
+        return tuple(made)
+
+
+def effort(decisions: Sequence[Decision], at: Assignment) -> float:
+    """How much a candidate asks of who writes the program."""
+    return sum(one.effort(number) for one, number in zip(decisions, at, strict=True))
+
+
+def _with(at: Assignment, changes: dict[int, int]) -> Assignment:
+    return tuple(changes.get(number, option) for number, option in enumerate(at))
+
+
+_Place: TypeAlias = Callable[[Decision, Option], int]
+
+
+def _without(decision: Decision, axes: Sequence[str]) -> Option | None:
+    first = decision.options[0] or decision.options[-1] or ()
+    return tuple(tuple(axis for axis in part if axis not in axes) for part in first)
+
+
+def _on(axis: str, place: _Place | None) -> Callable[[Decision, Option], Option | None]:
+    """A change that puts an axis somewhere, or with no place takes it away."""
+
+    def change(decision: Decision, option: Option) -> Option | None:
+        bare = tuple(tuple(one for one in part if one != axis) for part in option)
+        if place is None:
+            return bare
+        at = place(decision, bare)
+        return tuple((*part, axis) if dim == at else part for dim, part in enumerate(bare))
+
+    return change
+
+
+def _largest(decision: Decision, option: Option) -> int:
+    """The dimension with the largest block that nothing shards yet, or else the largest."""
+    return max(range(len(option)), key=lambda dim: (not option[dim], decision.shape[dim]))
+
+
+def _first(decision: Decision, option: Option) -> int:
+    return 0
+
+
+def _last(decision: Decision, option: Option) -> int:
+    return len(option) - 1

@@ -1,0 +1,58 @@
+"""Collectives by kind and axes, as a search compares them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
+from sdyscope.analysis.collectives.totals import Collective, Collectives
+from sdyscope.analysis.search.cost import Traffic
+from sdyscope.hlo import HloModule
+
+__all__ = ["reduce_scatters", "traffic"]
+
+
+def traffic(found: Collectives) -> tuple[Traffic, ...]:
+    """Collectives by kind and axes, most bytes first; parts of axes by the names of the whole."""
+    tallies: dict[tuple[CollectiveKind, tuple[str, ...]], tuple[int, int]] = {}
+    for (kind, axes), tally in found.by_kind_and_axes.items():
+        names = tuple(dict.fromkeys(axis.name for axis in axes or ()))
+        count, sent = tallies.get((kind, names), (0, 0))
+        tallies[kind, names] = count + tally.count, sent + tally.sent
+    made = [Traffic(kind, names, *counts) for (kind, names), counts in tallies.items()]
+    return tuple(sorted(made, key=lambda one: -one.sent))
+
+
+def reduce_scatters(found: Collectives, module: HloModule) -> Collectives:
+    """All-reduces of which each device only takes its slice, as the reduce-scatters that they are.
+
+    XLA's partitioner writes it so, and on TPUs and GPUs ``reduce-scatter-creator`` joins the two.
+
+    Args:
+        found: the collectives of a module.
+        module: the module, as it is right behind partitioning.
+    """
+    reduced = {one.name: one for one in found.collectives if one.kind == "all-reduce"}
+    slices: dict[str, list[int]] = {name: [] for name in reduced}
+    for instruction in module.instructions():
+        for operand in instruction.operands:
+            if operand in slices:
+                is_slice = instruction.opcode == "dynamic-slice"
+                slices[operand].append(instruction.shape.bytes if is_slice else 0)
+    made = []
+    for one in found.collectives:
+        taken = slices.get(one.name, [])
+        size = one.group_size or 0
+        if taken and size > 1 and all(part * size == one.bytes for part in taken):
+            one = _scattered(one, size)
+        made.append(one)
+    return replace(found, collectives=tuple(made))
+
+
+def _scattered(one: Collective, size: int) -> Collective:
+    kind: CollectiveKind = "reduce-scatter"
+    parts = []
+    for part in one.parts:
+        sent, received = wire_bytes(kind, part.bytes, size)
+        parts.append(replace(part, sent=sent, received=received))
+    return replace(one, kind=kind, parts=tuple(parts))

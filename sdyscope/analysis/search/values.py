@@ -1,0 +1,153 @@
+"""What a search finds: candidates, what the compiler makes of them, and the best."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sdyscope.analysis.search.cost import Prediction, Rates
+from sdyscope.analysis.search.decisions import Space
+from sdyscope.analysis.search.space import Decision
+from sdyscope.analysis.search.strategy import Assignment
+from sdyscope.values.sharding import PartitionSpec
+
+__all__ = ["Candidate", "Change", "Compiled", "Search", "Trial"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A decision that is another than the program's.
+
+    Attributes:
+        decision: what is decided.
+        before: how it is sharded in the program; None where that is open, or not the same for all.
+        after: how it would be.
+    """
+
+    decision: Decision
+    before: PartitionSpec | None
+    after: PartitionSpec
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to shard the program.
+
+    Attributes:
+        assignment: the option of each decision.
+        prediction: what it would send, compute and hold.
+        predicted_cost: bytes that would take as long; see ``Rates``.
+        changes: what is other than in the program, the largest first.
+        partitioned: the same, with the collectives that XLA's partitioner makes; None where it was
+            not asked.
+        compiled_cost: its cost by that; None likewise.
+    """
+
+    assignment: Assignment
+    prediction: Prediction
+    predicted_cost: float
+    changes: tuple[Change, ...]
+    partitioned: Prediction | None = None
+    compiled_cost: float | None = None
+
+    @property
+    def known(self) -> Prediction:
+        """The best that is known of it."""
+        return self.partitioned or self.prediction
+
+    @property
+    def cost(self) -> float:
+        """Its cost by the best that is known of it."""
+        return self.predicted_cost if self.compiled_cost is None else self.compiled_cost
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What the compiler made of one way to shard the program.
+
+    Attributes:
+        measured: its collectives and memory; the FLOPs are the predicted ones.
+        temporaries: bytes a device that it needs besides; None where the compiler does not say.
+        total: bytes a device in all; None where the compiler does not say.
+        seconds: how long the compile took.
+        hardware: what it was compiled for.
+        comparable: whether its collectives cost what they do elsewhere. A CPU's do not: it has no
+            reduce-scatter, and computes and sends bf16 as f32.
+    """
+
+    measured: Prediction
+    temporaries: int | None
+    total: int | None
+    seconds: float
+    hardware: str
+    comparable: bool
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A candidate that was compiled.
+
+    Attributes:
+        candidate: the candidate.
+        compiled: what the compiler made of it; None where it refused.
+        cost: bytes that would take as long, by the compiled program; None likewise.
+        better: whether it is better than the program as it is, by the compiled programs.
+        why: why not, in one sentence; empty where it is.
+    """
+
+    candidate: Candidate
+    compiled: Compiled | None
+    cost: float | None
+    better: bool
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Search:
+    """What a search found.
+
+    Attributes:
+        space: what was searched.
+        rates: how bytes and FLOPs were weighed.
+        limit: bytes that a device may hold; None for any number.
+        seed: of the random numbers.
+        start: the program as it is.
+        best: what is best by the best that is known of each; ``start`` where nothing is better.
+        front: those to which no other is better in both cost and memory, the least cost first; of
+            those that XLA partitioned, where it did.
+        partitioned: all that XLA partitioned, the program itself included.
+        tried: how many candidates were predicted.
+        refused: how many of them Shardy or XLA refused.
+        refusal: why, of the first; empty for none.
+        seconds: how long predicting took.
+        check_seconds: how long partitioning took.
+        compiled_start: what the compiler makes of the program as it is; None where none was asked.
+        trials: the candidates that were compiled, in order.
+        notes: what else there is to know, one sentence each.
+    """
+
+    space: Space
+    rates: Rates
+    limit: int | None
+    seed: int
+    start: Candidate
+    best: Candidate
+    front: tuple[Candidate, ...]
+    partitioned: tuple[Candidate, ...]
+    tried: int
+    refused: int
+    refusal: str
+    seconds: float
+    check_seconds: float
+    compiled_start: Compiled | None = None
+    trials: tuple[Trial, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @property
+    def confirmed(self) -> Candidate | None:
+        """The best that is better by the compiled programs, too; None where there is none."""
+        return next((trial.candidate for trial in self.trials if trial.better), None)
+
+    @property
+    def a_minute(self) -> float:
+        """Candidates a minute."""
+        return 60 * self.tried / self.seconds if self.seconds else 0.0

@@ -1,0 +1,327 @@
+"""Every tensor of a program: what was requested, what each module says, what a device holds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.check import agrees
+from sdyscope.analysis.naming.globs import glob
+from sdyscope.analysis.slices import ProgramSlices, program_slices
+from sdyscope.annotations import AnnotationKind
+from sdyscope.facts.account import Account
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.recorded import Record
+from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding
+from sdyscope.facts.tensors import Tensor
+from sdyscope.staged import Staged
+from sdyscope.values.mesh import Mesh, only_mesh
+from sdyscope.values.source import SourceLocation
+
+KindFilter: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
+
+#: What `--kind` takes.
+KINDS: tuple[KindFilter, ...] = ("argument", "result", "constraint", "shard_map")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownTensor:
+    """One tensor through the stages.
+
+    Attributes:
+      name: what to call it: its pytree path or its scope.
+      kind: where its sharding is named.
+      path: pytree path of an argument or result, scope of everything else.
+      index: flat index of an argument or result, number of a `shard_map`'s operand or result.
+      shape: shape of the whole tensor; null where it is dynamic.
+      dtype: MLIR element type.
+      bytes: bytes of the whole tensor; null where they are not known.
+      source: line of user code; null for arguments and results.
+      by_author: whether the program's author could name a sharding for it. What remains is JAX's.
+      requested: what was asked for; null where it was left to the compiler, or is not known.
+      lowered: what each module says; a partitioner is absent where its module has no such tensor.
+      agrees: whether that is what was requested, by partitioner.
+      dropped: whether jit dropped this argument, which the program does not use.
+      donated: whether the caller donated this argument's buffer.
+      notes: what else there is to know about the request.
+    """
+
+    name: str
+    kind: AnnotationKind
+    path: str
+    index: int | None
+    shape: tuple[int, ...] | None
+    dtype: str
+    bytes: int | None
+    source: SourceLocation | None
+    by_author: bool
+    requested: Sharded | None
+    lowered: dict[Partitioner, Sharded]
+    agrees: dict[Partitioner, bool]
+    dropped: bool
+    donated: bool
+    notes: tuple[str, ...]
+
+    @property
+    def placement(self) -> Sharded | None:
+        """Where the tensor is: as requested, else as the first module says that says anything."""
+        shardings = (self.requested, *self.lowered.values())
+        return next((one for one in shardings if one is not None and one.placement), None)
+
+    @property
+    def problem(self) -> str:
+        """Why nothing that is written places it, a clause; empty where something does."""
+        if self.placement is not None:
+            return ""
+        return next((there.problem for there in self.lowered.values() if there.problem), "")
+
+
+@dataclass(frozen=True, slots=True)
+class Total:
+    """What all arguments, or all results, take.
+
+    Attributes:
+      tensors: how many there are, without the dropped ones.
+      bytes: bytes of all that are known.
+      bytes_per_device: bytes that a device holds; a tensor without a sharding counts as
+        replicated.
+      unplaced: how many have no sharding.
+      impossible: how many have a sharding that can't be read or can't be; of these a device holds
+        nobody knows how much, and they are not counted.
+      unknown: how many have no known number of bytes, and are not counted.
+    """
+
+    tensors: int
+    bytes: int
+    bytes_per_device: int
+    unplaced: int
+    impossible: int
+    unknown: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownProgram:
+    """One program, or one module read from a file.
+
+    Attributes:
+      name: the program's name, or the module's.
+      file: the file that it was read from; null for a program.
+      jax_version: version of JAX that lowered or read it.
+      meshes: the meshes that its shardings are on.
+      partitioners: whose modules were read.
+      ops: how many operations each module has.
+      arguments: totals.
+      results: totals.
+      tensors: every tensor, or those that were asked for.
+      hidden: how many tensors the filters left out.
+      account: what is not known.
+      notes: what else there is to know.
+    """
+
+    name: str
+    file: str | None
+    jax_version: str
+    meshes: dict[str, Mesh]
+    partitioners: tuple[Partitioner, ...]
+    ops: dict[Partitioner, int]
+    arguments: Total
+    results: Total
+    tensors: tuple[ShownTensor, ...]
+    hidden: int
+    account: Account
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadFile:
+    """A file of a directory of dumps that can't be read.
+
+    Attributes:
+      file: its path.
+      error: why not, in one sentence.
+    """
+
+    file: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Show:
+    """The document of `sdyscope show --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      target: the TARGET.
+      programs: one program, or the modules of a directory.
+      unread: files of the directory that can't be read.
+      recorded: what `sdyscope record` noted down of a directory that it made; null for any other.
+      slices: which devices hold which slice, of each program in turn; null unless asked for.
+    """
+
+    schema: Literal["sdyscope.show/2"] = "sdyscope.show/2"
+    target: str
+    programs: tuple[ShownProgram, ...]
+    unread: tuple[UnreadFile, ...] = ()
+    recorded: Record | None = None
+    slices: tuple[ProgramSlices, ...] | None = None
+
+
+def show(
+    programs: Sequence[Staged],
+    target: str,
+    unread: Sequence[UnreadFile] = (),
+    recorded: Record | None = None,
+    *,
+    match: str | None = None,
+    kinds: Sequence[KindFilter] = (),
+    slices: bool = False,
+) -> Show:
+    """What a TARGET holds.
+
+    Args:
+      programs: its programs.
+      target: the word.
+      unread: its files that can't be read.
+      recorded: what was recorded of it.
+      match: a glob that the names of tensors must match; None for all.
+      kinds: which kinds of tensors; none for all.
+      slices: whether to say which devices hold which slice of each.
+
+    Raises:
+      SdyscopeError: a program can't be lowered.
+    """
+    wanted = _filter(match, kinds)
+    return Show(
+        target=target,
+        programs=tuple(shown(one, match=match, kinds=kinds) for one in programs),
+        unread=tuple(unread),
+        recorded=recorded,
+        slices=tuple(
+            program_slices(one.name, filter(wanted, one.tensors.tensors)) for one in programs
+        )
+        if slices
+        else None,
+    )
+
+
+def shown(
+    program: Staged, *, match: str | None = None, kinds: Sequence[KindFilter] = ()
+) -> ShownProgram:
+    """One program of the document; see `document`."""
+    lowered = program.lowered
+    whole = only_mesh(program.meshes.values())
+    rows = [_tensor(program, row, whole) for row in program.tensors.tensors]
+    wanted = _filter(match, kinds)
+    kept = tuple(row for row in rows if wanted(row))
+    return ShownProgram(
+        name=program.name,
+        file=program.file,
+        jax_version=next(iter(lowered.values())).jax_version,
+        meshes=program.meshes,
+        partitioners=tuple(lowered),
+        ops={p: sum(1 for _ in program.graph(p).operations()) for p in lowered},
+        arguments=_total(rows, "argument"),
+        results=_total(rows, "result"),
+        tensors=kept,
+        hidden=len(rows) - len(kept),
+        account=account_of(program),
+        notes=tuple(note for module in lowered.values() for note in module.notes),
+    )
+
+
+def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
+    asked = row.requested
+    if asked is not None and asked.sharding is not None:
+        mesh = asked.sharding.mesh
+    return ShownTensor(
+        name=row.name,
+        kind=row.kind,
+        path=row.path,
+        index=row.index,
+        shape=row.shape,
+        dtype=row.dtype,
+        bytes=byte_count(row.shape, row.dtype),
+        source=row.source,
+        by_author=asked is not None,
+        requested=None if asked is None else requested_sharding(asked),
+        lowered={
+            partitioner: annotation.sharded(program.graph(partitioner).meshes, mesh)
+            for partitioner, annotation in row.lowered.items()
+        },
+        agrees={} if asked is None else {p: agrees(row, p) for p in row.lowered},
+        dropped=asked is not None and asked.dropped,
+        donated=asked is not None and asked.donated,
+        notes=() if asked is None else asked.notes,
+    )
+
+
+def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
+    count = whole = local = unplaced = impossible = unknown = 0
+    for row in rows:
+        if row.kind != kind or row.dropped:
+            continue
+        count += 1
+        if row.bytes is None:
+            unknown += 1
+            continue
+        place = row.placement
+        whole += row.bytes
+        if place is not None:
+            local += place.bytes_per_device or 0
+        elif row.problem:
+            impossible += 1
+        else:
+            unplaced += 1
+            local += row.bytes
+    return Total(count, whole, local, unplaced, impossible, unknown)
+
+
+def _filter(
+    match: str | None, kinds: Sequence[KindFilter]
+) -> Callable[[ShownTensor | Tensor], bool]:
+    pattern = None if match is None else glob(match)
+
+    def wanted(row: ShownTensor | Tensor) -> bool:
+        if kinds and not any(row.kind == kind or row.kind.startswith(f"{kind} ") for kind in kinds):
+            return False
+        return pattern is None or pattern.fullmatch(row.name) is not None
+
+    return wanted
+
+
+#: Titles of the groups, in the order in which the table shows them.
+SECTIONS = (
+    "arguments",
+    "results",
+    "constraints and shard_map boundaries",
+    "constraints that JAX wrote",
+    "arguments and results of inner functions",
+    "other ops with a sharding",
+)
+
+
+def sections(tensors: Sequence[ShownTensor]) -> Iterator[tuple[str, list[ShownTensor]]]:
+    """The tensors in groups, each with its title."""
+    # In a file, nobody knows who wrote what.
+    known = any(tensor.by_author for tensor in tensors)
+    groups: dict[str, list[ShownTensor]] = {}
+    for tensor in tensors:
+        groups.setdefault(_section(tensor, known), []).append(tensor)
+    for title in SECTIONS:
+        if title in groups:
+            yield title, groups[title]
+
+
+def _section(tensor: ShownTensor, author_known: bool) -> str:
+    match tensor.kind:
+        case "argument":
+            return SECTIONS[0]
+        case "result":
+            return SECTIONS[1]
+        case "inner argument" | "inner result":
+            return SECTIONS[4]
+        case "op":
+            return SECTIONS[5]
+    return SECTIONS[3] if author_known and not tensor.by_author else SECTIONS[2]

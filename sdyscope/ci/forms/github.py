@@ -1,0 +1,67 @@
+"""What `ci` found, as annotations of GitHub Actions.
+
+Source: GitHub's "Workflow commands for GitHub Actions", and `packages/core/src/command.ts` of its
+toolkit for what is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.ci.document import Ci, CiFinding
+from sdyscope.ci.forms.renderer import Reader
+
+__all__ = ["render"]
+
+_COMMANDS = {"error": "error", "warning": "warning", "note": "notice"}
+
+#: GitHub cuts longer titles.
+_LONGEST_TITLE = 255
+
+
+def render(found: Ci, reader: Reader) -> bytes:
+    """A line a finding that is not ignored and no note, errors first, after what was not done.
+
+    GitHub shows the first ten errors and the first ten warnings of a step.
+    """
+    lines = "".join(f"{line}\n" for line in _lines(found))
+    return lines.encode(reader.encoding, "backslashreplace")
+
+
+def _lines(found: Ci) -> Iterator[str]:
+    for target in found.targets:
+        for what, error in target.errors:
+            title = f"{target.name}: {what} could not be done"
+            yield _command("error", error.text, file=error.file, line=str(error.line), title=title)
+    shown = [one for one in found.every_finding if one.is_shown()]
+    for one in sorted(shown, key=lambda one: list(_COMMANDS).index(one.finding.severity)):
+        yield _annotation(one)
+
+
+def _annotation(one: CiFinding) -> str:
+    about = f"{one.finding.rule} {one.subject}".strip()
+    return _command(
+        _COMMANDS[one.finding.severity],
+        one.text,
+        file=one.file,
+        line="" if one.line is None else str(one.line),
+        col="" if one.column is None else str(one.column),
+        title=": ".join(word for word in (one.target, about) if word),
+    )
+
+
+def _command(name: str, message: str, **properties: str) -> str:
+    """`::error file=step.py,line=3,title=...::message`."""
+    given = {key: value for key, value in properties.items() if value}
+    if "title" in given:
+        given["title"] = given["title"][:_LONGEST_TITLE]
+    words = ",".join(f"{key}={_property(value)}" for key, value in given.items())
+    return f"::{name} {words}::{_data(message)}"
+
+
+def _data(text: str) -> str:
+    return text.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

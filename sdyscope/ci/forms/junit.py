@@ -1,0 +1,121 @@
+"""What `ci` found, as JUnit's XML: a suite a target, a test case a check.
+
+Source: junit-10.xsd of Jenkins' xUnit plugin. A check with findings has one failure that lists them
+all, as most readers show only the first.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from xml.etree import ElementTree
+
+from sdyscope.ci.document import Ci, CiCheck, CiError, CiFinding, CiTarget
+from sdyscope.ci.forms.renderer import Reader
+
+__all__ = ["render"]
+
+# What XML 1.0 has no form for, not even an escaped one.
+_NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def render(found: Ci, reader: Reader) -> bytes:
+    """The document, in UTF-8."""
+    suites = ElementTree.Element("testsuites", name="sdyscope ci", time=f"{found.seconds:.3f}")
+    made = [_suite(one) for one in found.targets]
+    if found.findings:
+        suite = ElementTree.Element("testsuite", name="configuration", file=_text(found.config))
+        case = ElementTree.SubElement(suite, "testcase", classname="sdyscope", name="configuration")
+        _findings(case, found.findings)
+        made.append(suite)
+    for suite in made:
+        _count(suite)
+        suites.append(suite)
+    for key in ("tests", "failures", "errors"):
+        suites.set(key, str(sum(int(suite.get(key, "0")) for suite in made)))
+    ElementTree.indent(suites)
+    text: bytes = ElementTree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return text + b"\n"
+
+
+def _suite(target: CiTarget) -> ElementTree.Element:
+    suite = ElementTree.Element(
+        "testsuite",
+        name=_text(target.name),
+        time=f"{target.seconds:.3f}",
+        file=_text(target.file),
+    )
+    properties = {
+        "target": target.target,
+        "mesh": target.mesh,
+        "partitioners": ", ".join(target.partitioners),
+        "hardware": target.hardware,
+    }
+    listed = ElementTree.SubElement(suite, "properties")
+    for name, value in properties.items():
+        if value:
+            ElementTree.SubElement(listed, "property", name=name, value=_text(value))
+    for check in target.checks:
+        _case(suite, target, check)
+    if target.skipped or target.error is not None:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=_text(f"sdyscope.{target.name}"), name="target"
+        )
+        if target.error is not None:
+            _error(case, target.error)
+        else:
+            ElementTree.SubElement(case, "skipped", message=_text(target.skipped))
+    return suite
+
+
+def _case(suite: ElementTree.Element, target: CiTarget, check: CiCheck) -> None:
+    case = ElementTree.SubElement(
+        suite,
+        "testcase",
+        classname=_text(f"sdyscope.{target.name}"),
+        name=check.check,
+        time=f"{check.seconds:.3f}",
+    )
+    if check.error is not None:
+        _error(case, check.error)
+    _findings(case, [one for one in target.findings if one.check == check.check])
+
+
+def _error(case: ElementTree.Element, error: CiError) -> None:
+    first, _, _ = error.text.partition("\n")
+    made = ElementTree.SubElement(case, "error", type="error", message=_text(first))
+    made.text = _text(error.text)
+
+
+def _findings(case: ElementTree.Element, findings: Sequence[CiFinding]) -> None:
+    fails = [one for one in findings if one.fails]
+    if fails:
+        first = fails[0].finding
+        more = f" (and {len(fails) - 1:,} more)" if len(fails) > 1 else ""
+        failure = ElementTree.SubElement(
+            case, "failure", type=first.rule, message=_text(first.message + more)
+        )
+        failure.text = _text("\n\n".join(map(_lines, fails)))
+    others = [one for one in findings if not one.fails]
+    if others:
+        said = ElementTree.SubElement(case, "system-out")
+        said.text = _text("\n\n".join(map(_lines, others)))
+
+
+def _lines(one: CiFinding) -> str:
+    place = ":".join(str(part) for part in (one.file, one.line, one.column) if part)
+    name = one.subject or "the module"
+    head = f"{place}: {one.finding.severity}: {name} [{one.finding.rule}]"
+    ignored = f"\nIgnored: {one.ignored}" if one.ignored else ""
+    return f"{head}\n{one.text}{ignored}"
+
+
+def _count(suite: ElementTree.Element) -> None:
+    cases = suite.findall("testcase")
+    suite.set("tests", str(len(cases)))
+    for key, kind in (("failures", "failure"), ("errors", "error"), ("skipped", "skipped")):
+        suite.set(key, str(sum(case.find(kind) is not None for case in cases)))
+
+
+def _text(text: str) -> str:
+    return _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

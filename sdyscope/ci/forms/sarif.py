@@ -1,0 +1,117 @@
+"""What `ci` found, as SARIF 2.1.0, which GitHub's code scanning and many editors read.
+
+Source: OASIS, "Static Analysis Results Interchange Format (SARIF) Version 2.1.0".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import quote
+
+from sdyscope.ci.document import Ci, CiFinding, CiTarget
+from sdyscope.ci.forms.renderer import Reader
+from sdyscope.ci.rules import rule_words
+
+__all__ = ["render"]
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0-rtm.5.json"
+
+_LEVELS = {"error": "error", "warning": "warning", "note": "note"}
+
+#: The name under which a finding is found again; its number is raised when it is made otherwise.
+_FINGERPRINT = "sdyscopeFinding/v1"
+
+
+def render(found: Ci, reader: Reader) -> bytes:
+    """The document, in UTF-8."""
+    named = list(dict.fromkeys(one.finding.rule for one in found.every_finding))
+    run = {
+        "tool": {
+            "driver": {
+                "name": "sdyscope",
+                "semanticVersion": found.version,
+                "rules": [_rule(name) for name in named],
+            }
+        },
+        "automationDetails": {"id": "sdyscope/ci/"},
+        "columnKind": "unicodeCodePoints",
+        "invocations": [_invocation(found)],
+        "results": [_result(one, named) for one in found.every_finding],
+    }
+    document = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [run]}
+    return json.dumps(document, indent=2, ensure_ascii=False).encode() + b"\n"
+
+
+def _rule(name: str) -> dict[str, Any]:
+    summary, explanation = rule_words(name)
+    made: dict[str, Any] = {
+        "id": name,
+        "name": "".join(word.capitalize() for word in name.split("-")),
+        "shortDescription": {"text": summary},
+    }
+    if explanation:
+        made |= {"fullDescription": {"text": explanation}, "help": {"text": explanation}}
+    return made
+
+
+def _result(one: CiFinding, rules: Sequence[str]) -> dict[str, Any]:
+    finding = one.finding
+    about = ": ".join(word for word in (one.target, one.subject) if word)
+    made: dict[str, Any] = {
+        "ruleId": finding.rule,
+        "ruleIndex": rules.index(finding.rule),
+        "level": _LEVELS[finding.severity],
+        "message": {"text": f"{about}\n{one.text}"},
+        "locations": [_location(one)],
+        "partialFingerprints": {_FINGERPRINT: one.fingerprint},
+    }
+    if one.ignored:
+        made["suppressions"] = [{"kind": "external", "justification": one.ignored}]
+    return made
+
+
+def _location(one: CiFinding) -> dict[str, Any]:
+    made: dict[str, Any] = {"artifactLocation": _artifact(one.file)}
+    if one.line is not None:
+        column = {} if one.column is None else {"startColumn": one.column}
+        made["region"] = {"startLine": one.line, **column}
+    location: dict[str, Any] = {"physicalLocation": made}
+    if one.finding.tensor:
+        logical = {"fullyQualifiedName": f"{one.target}: {one.finding.tensor}"}
+        location["logicalLocations"] = [logical]
+    return location
+
+
+def _artifact(file: str) -> dict[str, Any]:
+    if PurePosixPath(file).is_absolute():
+        return {"uri": f"file://{quote(file)}"}
+    return {"uri": quote(file), "uriBaseId": "%SRCROOT%"}
+
+
+def _invocation(found: Ci) -> dict[str, Any]:
+    notifications = [each for target in found.targets for each in _notifications(target)]
+    made: dict[str, Any] = {"executionSuccessful": found.exit_status != 2}
+    if notifications:
+        made["toolExecutionNotifications"] = notifications
+    return made
+
+
+def _notifications(target: CiTarget) -> list[dict[str, Any]]:
+    return [
+        {
+            "level": "error",
+            "message": {"text": f"{target.name}: {what} could not be done: {error.text}"},
+            "locations": [
+                {
+                    "physicalLocation": {
+                        "artifactLocation": _artifact(error.file),
+                        "region": {"startLine": error.line},
+                    }
+                }
+            ],
+        }
+        for what, error in target.errors
+    ]

@@ -1,0 +1,183 @@
+"""What `ci` found, on a terminal: a line a target, then what was found."""
+
+from __future__ import annotations
+
+import io
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from sdyscope.ci.config import Check, Config
+from sdyscope.ci.document import Ci, CiBudget, CiCheck, CiFinding, CiTarget, Section, Status
+from sdyscope.ci.forms.renderer import Reader
+from sdyscope.process.output import Output
+from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
+from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table, size
+from sdyscope.views.check import FindingDocument, finding_paragraphs
+from sdyscope.words.counts import counted
+
+__all__ = [
+    "CHECKS",
+    "amount",
+    "budget_words",
+    "is_over",
+    "listed",
+    "overview",
+    "render",
+    "share",
+    "summary",
+]
+
+CHECKS: tuple[Check, ...] = ("check", "lint", "snapshot", "budgets")
+
+_STATUS: dict[str, Tone] = {
+    "passed": "good",
+    "updated": "good",
+    "failed": "bad",
+    "error": "bad",
+    "skipped": "muted",
+}
+
+
+_OUTCOMES: dict[Status, str] = {
+    "passed": "passed",
+    "failed": "failed",
+    "error": "errored",
+    "skipped": "skipped",
+}
+
+
+def render(found: Ci, reader: Reader) -> bytes:
+    """The tables and sentences, as wide as the reader's terminal."""
+    raw = io.BytesIO()
+    stream = io.TextIOWrapper(raw, encoding=reader.encoding, errors="backslashreplace")
+    here = Output(stream, reader.terminal, reader.columns)
+    print_table(overview(found), here)
+    print_paragraphs(_paragraphs(found, reader.notes), here)
+    for target in (one for one in found.targets if reader.budgets and one.budgets):
+        here.write("")
+        print_table(_budgets(target), here)
+    stream.flush()
+    return raw.getvalue()
+
+
+def listed(config: Config) -> Table:
+    """The targets of a configuration, and what is done with each."""
+    columns = (Column("name"), Column("target"), Column("checks"))
+    rows = ((one.name, one.word, ", ".join(one.checks) or "none") for one in config.targets)
+    return Table(columns, tuple(rows))
+
+
+def overview(found: Ci) -> Table:
+    """A row a target."""
+    checks = (Column(check, fold=False) for check in CHECKS)
+    columns = (Column("target"), *checks, number("time"))
+    return Table(columns, tuple(map(_row, found.targets)))
+
+
+def _row(target: CiTarget) -> tuple[Cell, ...]:
+    cells = [Cell(target.name, _STATUS[target.status])]
+    by_check = {one.check: one for one in target.checks}
+    for check in CHECKS:
+        done = by_check.get(check)
+        if done is None:
+            word = "-"
+            if check in target.configured and not by_check:
+                word = {"error": "error", "skipped": "skipped"}.get(target.status, word)
+            cells.append(Cell(word, "bad" if word == "error" else "muted"))
+        else:
+            cells.append(_cell(done, target.findings))
+    return (*cells, Cell(f"{target.seconds:.1f} s" if target.seconds else "-", "muted"))
+
+
+def _cell(done: CiCheck, findings: Sequence[CiFinding]) -> Cell:
+    if done.status in ("error", "updated"):
+        return Cell(done.status, _STATUS[done.status])
+    worse = [one.finding for one in findings if one.check == done.check and one.is_shown()]
+    if not worse:
+        return Cell("ok", "good")
+    return Cell(_worst(worse), "bad" if done.status == "failed" else "warning")
+
+
+def _worst(findings: Sequence[FindingDocument]) -> str:
+    """`2 errors`: how many there are of the worst severity."""
+    severity = min((one.severity for one in findings), key=("error", "warning", "note").index)
+    return counted(sum(one.severity == severity for one in findings), severity)
+
+
+def summary(found: Ci) -> str:
+    """`3 targets: 2 passed, 1 failed; 4 findings ignored`."""
+    statuses = Counter(one.status for one in found.targets)
+    parts = [f"{statuses[key]:,} {word}" for key, word in _OUTCOMES.items() if statuses[key]]
+    ignored = sum(bool(one.ignored) for one in found.every_finding)
+    more = f"; {counted(ignored, 'finding')} ignored" if ignored else ""
+    return f"{counted(len(found.targets), 'target')}: {', '.join(parts)}{more}"
+
+
+def _paragraphs(found: Ci, notes: bool) -> Iterator[Paragraph]:
+    """The summary, and what was found of each target."""
+    yield Paragraph("")
+    yield Paragraph(summary(found), "good" if found.passed else "bad", hang=2)
+    hidden = sum(one.is_shown(True) and not one.is_shown(notes) for one in found.every_finding)
+    if hidden:
+        yield Paragraph(f"{counted(hidden, 'note')}: --notes", "muted", hang=2)
+    for file in found.updated:
+        yield Paragraph(f"{file} is written anew", "good", hang=2)
+    for section in found.sections(notes):
+        yield from _section(section)
+
+
+def _section(section: Section) -> Iterator[Paragraph]:
+    yield Paragraph("")
+    heading = " - ".join(filter(None, (section.name, section.mesh, section.hardware)))
+    yield Paragraph(heading, "heading")
+    if section.skipped:
+        yield Paragraph(section.skipped, "muted", 2)
+    for error in section.errors:
+        yield Paragraph(error, "bad", 2, 2)
+    yield from finding_paragraphs([one.finding for one in section.findings])
+    for line in section.not_run:
+        yield Paragraph(f"not run: {line}", "muted", 2, 2)
+
+
+def _budgets(target: CiTarget) -> Table:
+    """The budgets of one target: what is used, and what is allowed."""
+    columns = (
+        Column("budget"),
+        Column("under", fold=False),
+        number("used"),
+        number("allowed"),
+        number("share"),
+    )
+    rows = (
+        (
+            Cell(budget_words(one)),
+            Cell(one.partitioner, "muted"),
+            Cell("not known" if one.used is None else amount(one, one.used)),
+            Cell(amount(one, one.allowed)),
+            Cell(share(one), "bad" if is_over(one) else "plain"),
+        )
+        for one in target.budgets
+    )
+    return Table(columns, tuple(rows), f"{target.name}: budgets, for each device and step")
+
+
+def budget_words(one: CiBudget) -> str:
+    """What a budget is about: `all-gather over model, count`."""
+    return f"{one.words}, count" if one.unit == "collectives" else one.words
+
+
+def is_over(one: CiBudget) -> bool:
+    """Whether more is used than is allowed."""
+    return one.used is not None and one.used > one.allowed
+
+
+def amount(one: CiBudget, count: int) -> str:
+    """`16.0 KiB` of bytes, else a number."""
+    return size(count) if one.unit == "bytes" else f"{count:,}"
+
+
+def share(one: CiBudget) -> str:
+    """`82 %` of what is allowed."""
+    if one.used is None or not one.allowed:
+        return "-" if not one.used else "over"
+    return f"{100 * one.used / one.allowed:,.0f} %"

@@ -1,0 +1,131 @@
+"""Where what was found is to be looked at: in files of the repository, told from its root on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sdyscope.ci.config import Check, Target
+from sdyscope.ci.document import CiError, CiFinding
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.findings import Finding, Severity
+from sdyscope.values.source import SourceLocation
+from sdyscope.views.check import finding_document
+
+__all__ = ["Found", "Places"]
+
+_ORDER: tuple[Severity, ...] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A finding, and where to show it.
+
+    Attributes:
+        check: what found it.
+        finding: the finding.
+        place: the line of the program, of the golden file or of the configuration that is to be
+            looked at.
+        otherwise: the line to look at where that one is in a file of somebody else's.
+        ignored: why it is ignored; empty where it is not.
+    """
+
+    check: Check
+    finding: Finding
+    place: SourceLocation
+    otherwise: SourceLocation
+    ignored: str = ""
+
+
+class Places:
+    """The repository that a configuration is in: as GitHub has it, or from the nearest `.git` on.
+
+    Args:
+        config: the file with the configuration, in whose folder targets are looked at.
+        updating: whether golden files are written where they differ.
+    """
+
+    def __init__(self, config: Path, *, updating: bool = False) -> None:
+        self.folder = config.parent
+        self.root = _root_folder(config)
+        self.updating = updating
+
+    def path(self, file: str) -> str | None:
+        """A path from the root on; None for what is not in it, or not there."""
+        path = Path(os.path.abspath(self.folder / file))
+        for candidate in (path, path.resolve()):
+            if candidate.is_relative_to(self.root) and candidate.is_file():
+                return candidate.relative_to(self.root).as_posix()
+        return None
+
+    def text(self, words: str) -> str:
+        """Words with the paths in them from the root on."""
+        return words.replace(f"{self.root}{os.sep}", "")
+
+    def error(self, error: SdyscopeError, target: Target) -> CiError:
+        """An error at its own line, or at that of the target."""
+        file, line = None, target.place.line
+        if error.file is not None and error.line is not None:
+            file, line = self.path(error.file), error.line
+        if file is None:
+            file, line = self.path(target.place.file) or target.place.file, target.place.line
+        return CiError(self.text(str(error)), file, line)
+
+    def findings(self, found: Iterable[Found], target: Target | None) -> tuple[CiFinding, ...]:
+        """Findings of a target, or of the configuration itself, errors first."""
+        times: Counter[str] = Counter()
+        made: list[CiFinding] = []
+        for one in sorted(found, key=lambda one: _ORDER.index(one.finding.severity)):
+            key = _key(one, target)
+            times[key] += 1
+            made.append(self._finding(one, target, f"{key} {times[key]}"))
+        return tuple(made)
+
+    def _finding(self, one: Found, target: Target | None, key: str) -> CiFinding:
+        finding = one.finding
+        least = "warning" if target is None else target.fail_on
+        fails = _ORDER.index(finding.severity) <= _ORDER.index(least) and not one.ignored
+        if self.updating and one.check == "snapshot":
+            fails = False
+        place = one.place
+        file = self.path(place.file)
+        if file is None:
+            place = one.otherwise
+            file = self.path(place.file)
+        told = replace(
+            finding,
+            message=self.text(finding.message),
+            expected=self.text(finding.expected),
+            found=self.text(finding.found),
+        )
+        return CiFinding(
+            target="" if target is None else target.name,
+            check=one.check,
+            finding=finding_document(told),
+            file=file or place.file,
+            line=place.line or None,
+            # Counted from 0, and 0 where it is not known.
+            column=place.column + 1 if place.column else None,
+            ignored=one.ignored,
+            fails=fails,
+            fingerprint=hashlib.sha256(key.encode()).hexdigest(),
+        )
+
+
+def _key(one: Found, target: Target | None) -> str:
+    finding = one.finding
+    name = "" if target is None else target.name
+    return json.dumps([name, finding.rule, finding.kind, finding.tensor, finding.partitioner])
+
+
+def _root_folder(config: Path) -> Path:
+    workspace = os.environ.get("GITHUB_WORKSPACE", "")
+    if workspace and config.resolve().is_relative_to(Path(workspace).resolve()):
+        return Path(workspace).resolve()
+    folder = config.resolve().parent
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), folder)

@@ -1,0 +1,174 @@
+"""Looks at all targets, each in a process of its own, several at a time."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import click
+import msgspec
+
+from sdyscope.ci.config import Config, Target
+from sdyscope.ci.document import Ci, CiTarget, Outcome
+from sdyscope.ci.golden import golden_files
+from sdyscope.ci.judge import unjudged, unused_ignores
+from sdyscope.ci.places import Found, Places
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.process import child, children
+from sdyscope.process.output import write_atomically
+
+__all__ = ["run", "summed"]
+
+
+def run(
+    config: Config,
+    targets: Sequence[Target],
+    notify: Callable[[str, int, int], None],
+    *,
+    jobs: int | None = None,
+    verbose: bool = False,
+    updating: bool = False,
+    remove_unused: bool = False,
+) -> Ci:
+    """What came of targets; golden files are written where that is asked for.
+
+    Args:
+        config: the whole configuration.
+        targets: those to look at.
+        notify: told what is being done, how much of it is done, and of how much.
+        jobs: how many targets at a time; None for as many as there are cores.
+        verbose: whether what the compiler logs is passed on.
+        updating: whether what changed in golden files is written anew.
+        remove_unused: whether programs that are no targets are removed from them then.
+
+    Raises:
+        TargetError: no target is for the JAX that is installed.
+    """
+    start = time.perf_counter()
+    jax = version("jax")
+    running = [one for one in targets if one.is_for(jax)]
+    if not running:
+        # Green for ever, from the day on which JAX is a new one.
+        raise TargetError(
+            f"No target is for JAX {jax}, so nothing was looked at.",
+            file=config.file,
+            hint="Write the targets' jax anew, or leave it out.",
+        )
+    outcomes = _outcomes(config, running, jobs or _cores(), verbose, updating, notify)
+    general: list[Found] = []
+    if len(running) == len(config.targets):
+        general += _unused_ignores(config, outcomes)
+    files = list(golden_files(config, outcomes, updating=updating, remove_unused=remove_unused))
+    updated = [file for file in files if file.made != file.text]
+    for file in updated:
+        write_atomically(file.path, file.made)
+    general += (one for file in files for one in file.unused)
+    return summed(
+        config,
+        [
+            outcomes[one.name].target
+            if one.name in outcomes
+            else unjudged(config, one, skipped=_other_jax(one, jax))
+            for one in targets
+        ],
+        general,
+        jax=jax,
+        seconds=time.perf_counter() - start,
+        updated=[file.path for file in updated],
+    )
+
+
+def _other_jax(target: Target, jax: str) -> str:
+    return f"It is for JAX {' and '.join(target.jax)}, and this is {jax}."
+
+
+def summed(
+    config: Config,
+    targets: Sequence[CiTarget],
+    general: Sequence[Found],
+    *,
+    jax: str,
+    seconds: float,
+    updated: Sequence[Path] = (),
+) -> Ci:
+    """The document of what came of all targets.
+
+    Args:
+        config: the configuration.
+        targets: what came of each.
+        general: findings about the configuration itself.
+        jax: version of JAX.
+        seconds: how long it took.
+        updated: golden files that were written.
+    """
+    places = Places(config.file)
+    findings = places.findings(general, None)
+    is_error = any(one.status == "error" for one in targets)
+    failed = any(one.status == "failed" for one in targets) or any(one.fails for one in findings)
+    return Ci(
+        passed=not is_error and not failed,
+        exit_status=2 if is_error else 1 if failed else 0,
+        version=version("sdyscope"),
+        jax=jax,
+        config=places.path(str(config.file)) or str(config.file),
+        seconds=seconds,
+        targets=tuple(targets),
+        findings=findings,
+        updated=tuple(places.path(str(path)) or str(path) for path in updated),
+    )
+
+
+def _outcomes(
+    config: Config,
+    targets: Sequence[Target],
+    jobs: int,
+    verbose: bool,
+    updating: bool,
+    notify: Callable[[str, int, int], None],
+) -> dict[str, Outcome]:
+    """What came of each target, by name; what its process says besides goes to standard error."""
+    words = ["ci", "--outcome", "--config", str(config.file), *["--update"] * updating]
+    works = [
+        children.Work(
+            f"target {one.name!r}",
+            (*words, "--target", one.name),
+            child.LOWERING,
+            config.file.parent,
+        )
+        for one in targets
+    ]
+    notify("looking at targets", 0, len(works))
+    answers = children.run_all(
+        works, jobs, lambda done: notify("looking at targets", done, len(works))
+    )
+    found: dict[str, Outcome] = {}
+    for target, answer in zip(targets, answers, strict=True):
+        if answer.data:
+            found[target.name] = msgspec.json.decode(answer.data, type=Outcome)
+        else:
+            said = answer.messages.strip().removeprefix("error: ")
+            error = answer.error or SdyscopeError(said)
+            found[target.name] = Outcome(unjudged(config, target, error=error))
+        # What the user's program prints while it is traced, and warnings.
+        lines = answer.messages.splitlines() if answer.data or answer.error else []
+        lines += [f"compiler: {line}" for line in answer.log] if verbose else []
+        for line in lines:
+            click.echo(f"{target.name}: {line}", err=True)
+    return found
+
+
+def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator[Found]:
+    """Ignores for all targets that matched nothing, where everything could be looked at."""
+    if any(one.target.status == "error" for one in outcomes.values()):
+        return
+    used = {config.ignores[number] for one in outcomes.values() for number in one.used_ignores}
+    yield from unused_ignores(config.ignores, used)
+
+
+def _cores() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,95 @@
+"""What a compile says about the program that one device runs. Values only; free of jax."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.topology import Topology
+
+__all__ = ["Compiled", "MemoryAnalysis"]
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryAnalysis:
+    """The compiler's `memory_analysis()`, in bytes a device.
+
+    Attributes:
+        arguments: what the arguments take.
+        outputs: what the results take, those that lie in an argument's buffer included.
+        aliases: how much of the results lies in the buffers of donated arguments.
+        temporaries: what the program needs besides, at its largest.
+        generated_code: the machine code.
+        peak: the most that is held at a time, where the compiler says (JAX 0.8 and later; 0 and
+            None mean that it does not).
+        host_arguments: what arguments take in the host's memory (`memory_kind="pinned_host"`),
+            which is not in `arguments`. A CPU has only one memory.
+        host_outputs: likewise of results.
+        host_temporaries: likewise of temporaries, such as activations that are offloaded.
+    """
+
+    arguments: int
+    outputs: int
+    aliases: int
+    temporaries: int
+    generated_code: int
+    peak: int | None = None
+    host_arguments: int = 0
+    host_outputs: int = 0
+    host_temporaries: int = 0
+
+    @property
+    def host(self) -> int:
+        """What a device needs of the host's memory."""
+        return self.host_arguments + self.host_outputs + self.host_temporaries
+
+    @property
+    def total(self) -> int:
+        """What a device needs: arguments, results that are not aliased, temporaries and code."""
+        return self.arguments + self.outputs - self.aliases + self.temporaries + self.generated_code
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The SPMD program that every device runs, as the compiler of some hardware made it.
+
+    Attributes:
+        name: the program's name.
+        partitioner: whose shardings were compiled.
+        hardware: what it was compiled for.
+        devices: how many devices run it.
+        device_kind: what the compiler calls such a device: `TPU v5 lite`.
+        hlo: text of the partitioned and optimized HLO module.
+        memory: bytes a device; None where the compiler does not say.
+        cost: XLA's cost analysis of what one device runs, by property (`flops`, `bytes accessed`);
+            None where the compiler has none. `optimal_seconds` is for no real hardware.
+        parameter_shardings: HLO sharding of each parameter of the module, as text.
+        result_shardings: of each result.
+        rematerializations: what the partitioner logged on reshardings that it could only do by
+            making a whole tensor on every device ("involuntary full rematerialization").
+        compile_seconds: how long the compile took.
+        log: everything that the compiler wrote to standard error.
+        notes: what else is worth knowing, one sentence each.
+        topology: where the devices stand; None for CPUs, and where they do not tell.
+        tags: by HLO instruction, the ops that it was made from: of each the calls that it was
+            inlined from, then the op itself, as nodes in the op graph of the lowered module.
+    """
+
+    name: str
+    partitioner: Partitioner
+    hardware: Hardware
+    devices: int
+    device_kind: str
+    hlo: str
+    memory: MemoryAnalysis | None
+    cost: Mapping[str, float] | None
+    parameter_shardings: tuple[str, ...]
+    result_shardings: tuple[str, ...]
+    rematerializations: tuple[str, ...]
+    compile_seconds: float
+    log: str = ""
+    notes: tuple[str, ...] = ()
+    topology: Topology | None = None
+    tags: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, hash=False)

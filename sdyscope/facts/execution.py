@@ -1,0 +1,259 @@
+"""What came out of running a program: plain values, free of jax, one `Execution` a partitioner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from sdyscope.facts.program import Partitioner
+
+__all__ = [
+    "BlockDifference",
+    "DeviceMemory",
+    "ExecutedArray",
+    "Execution",
+    "HostBlock",
+    "Machine",
+    "Part",
+    "Process",
+    "Reference",
+    "Shard",
+    "UnequalCopy",
+]
+
+Extent: TypeAlias = tuple[int, int]
+"""First element of a dimension, and the one after the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shard:
+    """The block of one array that one device holds.
+
+    Attributes:
+      device: Position of the device among those that the program was compiled for.
+      index: Extent of the block in each dimension of the whole array.
+      shape: Shape of the buffer that is really there.
+      replica_id: Number of this copy among the devices that hold the same block.
+      bytes: Size of the buffer in the device's memory, with what pads it.
+    """
+
+    device: int
+    index: tuple[Extent, ...]
+    shape: tuple[int, ...]
+    replica_id: int
+    bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class UnequalCopy:
+    """A copy of a block that is not, bit by bit, what the first device with that block holds.
+
+    Attributes:
+      device: Position of the device.
+      first: Position of the first device that holds the block.
+      error: Norm of the difference over the norm of the block.
+    """
+
+    device: int
+    first: int
+    error: float
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutedArray:
+    """One argument or result as it was on the devices.
+
+    Attributes:
+      kind: Which of the two.
+      index: Flat index among the arguments or results.
+      shape: Global shape; of PRNG keys with the dimension of the keys' own words.
+      sharding: JAX's sharding of the array, as XLA writes it: `{devices=[4,2]<=[8]}`.
+      rank: How many dimensions `sharding` is about: all but those of the keys' words.
+      shards: Every shard that this process can see, by device; of all processes once their runs
+        are put together.
+      unequal: Of a result, the copies that are not like the first one.
+    """
+
+    kind: Literal["argument", "result"]
+    index: int
+    shape: tuple[int, ...]
+    sharding: str
+    rank: int
+    shards: tuple[Shard, ...]
+    unequal: tuple[UnequalCopy, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class HostBlock:
+    """A block of a result, on the host.
+
+    Attributes:
+      index: Extent of the block in each dimension of the whole result.
+      values: What is in it, a numpy array.
+      device: Position of the device whose copy it is; None for a result that is in one piece.
+    """
+
+    index: tuple[Extent, ...]
+    values: Any = field(repr=False, compare=False)
+    device: int | None = None
+
+    @classmethod
+    def whole(cls, values: Any) -> HostBlock:
+        """A result that is in one piece."""
+        return cls(tuple((0, size) for size in values.shape), values)
+
+
+@dataclass(frozen=True, slots=True)
+class BlockDifference:
+    """A block of a result against the same block of what one device computes.
+
+    Attributes:
+      index: Extent of the block in each dimension of the whole result.
+      distance: Norm of the difference: the root of the sum of squares.
+      norm: Norm of what one device computes, of its finite numbers.
+      largest: Largest absolute difference of an element; infinite where just one is not finite.
+      where: Position of that element in the whole result; None when there is no difference.
+      device: Position of the device whose copy it is; None for a result that is in one piece.
+      pair: The element as it is here, and on one device; empty when there is no difference.
+    """
+
+    index: tuple[Extent, ...]
+    distance: float
+    norm: float
+    largest: float
+    where: tuple[int, ...] | None
+    device: int | None = None
+    pair: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemory:
+    """Bytes on one device.
+
+    Attributes:
+      arguments: The executable's arguments, by the compiler; None when it does not tell.
+      results: Its results.
+      aliased: Results that take the place of donated arguments.
+      temporaries: The most that it needs beside them.
+      peak: Most bytes in use at once, as the backend counted on its fullest device; None when it
+        does not count.
+      peak_is_bound: `peak` was reached before this program ran, so its own is not above it.
+    """
+
+    arguments: int | None = None
+    results: int | None = None
+    aliased: int | None = None
+    temporaries: int | None = None
+    peak: int | None = None
+    peak_is_bound: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one of several processes measured of an execution.
+
+    Attributes:
+      compile_seconds: How long XLA took in it.
+      step_seconds: How long each step took, until its own devices were ready.
+      peak: Most bytes in use at once on the fullest of its devices; None when nobody counts.
+    """
+
+    compile_seconds: float | None
+    step_seconds: tuple[float, ...]
+    peak: int | None
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One program run under one partitioner.
+
+    Attributes:
+      partitioner: Whose.
+      failure: Why it could not be compiled or run; empty when it was.
+      hint: What to do about the failure.
+      refused: JAX does not lower the program under this partitioner at all.
+      arrays: The arguments that jit kept, then the results.
+      outputs: The results of the first step on the host, flat, each as the blocks that this process
+        holds, one where it holds all of it; None where one can't be fetched.
+      differences: What came of comparing `outputs` with one device, flat, block by block; None for
+        a result that was not compared.
+      compile_seconds: How long XLA took.
+      step_seconds: How long each step took after the warm-up, until all results were there.
+      memory: What it needs on one device.
+      notes: What else is worth knowing, one sentence each.
+      parts: What each process measured, in order, once their runs are put together; empty for one
+        process alone.
+    """
+
+    partitioner: Partitioner
+    failure: str = ""
+    hint: str = ""
+    refused: bool = False
+    arrays: tuple[ExecutedArray, ...] = ()
+    outputs: tuple[tuple[HostBlock, ...] | None, ...] = field(default=(), repr=False, compare=False)
+    differences: tuple[tuple[BlockDifference, ...] | None, ...] = ()
+    compile_seconds: float | None = None
+    step_seconds: tuple[float, ...] = ()
+    memory: DeviceMemory = DeviceMemory()
+    notes: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True)
+class Reference:
+    """The same step on one device.
+
+    Attributes:
+      outputs: Its results on the host, flat; empty when it could not be run.
+      failure: Why there is none; empty when there is.
+      compute_dtypes: Floating point dtypes (MLIR's names) that the step computes in on this
+        platform, `tf32` included where matrix products of f32 are rounded to it.
+      draws_random_numbers: Whether the step does.
+      threefry_partitionable: JAX's setting `jax_threefry_partitionable`, as it was.
+      step_seconds: How long one step took after a warm-up; None when it was not run.
+    """
+
+    outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    failure: str = ""
+    compute_dtypes: tuple[str, ...] = ()
+    draws_random_numbers: bool = False
+    threefry_partitionable: bool = True
+    step_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One of the processes that ran a program together.
+
+    Attributes:
+      number: JAX's index of it.
+      host: Name of the machine that it ran on.
+      pid: Its process id there.
+      devices: Positions of its devices among those that the program was compiled for.
+    """
+
+    number: int
+    host: str
+    pid: int
+    devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The devices that a program ran on.
+
+    Attributes:
+      platform: `cpu`, `gpu` or `tpu`.
+      kind: What the devices are, as the backend names them.
+      devices: How many the program was run on, each named as JAX prints it.
+      available: How many there are.
+      virtual: Whether they are threads of one CPU.
+      processes: The processes that they belong to; empty for one process alone.
+    """
+
+    platform: str
+    kind: str
+    devices: tuple[str, ...]
+    available: int
+    virtual: bool
+    processes: tuple[Process, ...] = ()

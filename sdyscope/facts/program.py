@@ -1,0 +1,97 @@
+"""A program to look at, and what its author asked for.
+
+Nothing here imports jax: a `Program` only holds what jax made, and a
+`RequestedTensor` is plain data that the later stages compare the compiler's
+answers against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from sdyscope.values.sharding import NamedSharding
+    from sdyscope.values.source import SourceLocation
+
+__all__ = ["Inputs", "Kind", "Partitioner", "Program", "RequestedTensor"]
+
+Partitioner: TypeAlias = Literal["shardy", "gspmd"]
+"""The component of XLA that propagates shardings and partitions the program."""
+
+Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map input", "shard_map output"]
+"""The places in a program where its author can name a sharding."""
+
+Inputs: TypeAlias = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
+"""Makes concrete positional and keyword arguments, structured like the abstract ones."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """A jitted function together with abstract arguments and their requested shardings.
+
+    Attributes:
+      name: What to call the program in tables and file names.
+      fun: The result of `jax.jit`, or of a library's own jit with a `.lower` method (Flax's
+        `nnx.jit`, Equinox's `filter_jit`), or a `jax.stages.Traced` that was made already
+        (then `args` and `kwargs` are unused).
+      args: Positional arguments: pytrees of `jax.ShapeDtypeStruct` (with `sharding`)
+        or of arrays; arguments that jit treats as static are given as they are.
+      kwargs: Keyword arguments, likewise.
+      mesh: The `jax.sharding.Mesh` or `AbstractMesh` that the shardings are on; None
+        to read it from the arguments.
+      inputs: Called without arguments, returns `(args, kwargs)` of concrete host values
+        (numpy, or jax arrays on one device) in the structure of `args` and `kwargs`.
+        None when the program cannot be executed as it stands.
+      settings: What the program was configured with, for display.
+    """
+
+    name: str
+    fun: Any
+    args: tuple[Any, ...] = ()
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    mesh: Any = None
+    inputs: Inputs | None = None
+    settings: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestedTensor:
+    """One tensor that the program's author could name a sharding for.
+
+    Attributes:
+      kind: Where the sharding is named.
+      path: The pytree path of an argument (`params['layers'][0]['wq']`) or a result
+        (`result[0]['w']`); the scope of a constraint or shard_map as JAX writes it
+        into the IR (`jit(step)/jvp(layer0)`).
+      shape: Global shape.
+      dtype: MLIR element type, such as `f32`, `bf16`, `i32`.
+      sharding: What was asked for; None when it was left to the compiler.
+      source: The innermost line of user code; None for arguments and results.
+      index: Flat index among the arguments or results that jit was given, before any was
+        dropped; among the operands or results of a shard_map; None for constraints.
+      ordinal: Position among all constraints and shard_maps in the order in which
+        JAX lowers them (the operands and results of one shard_map share it);
+        -1 for arguments and results.
+      dropped: jit dropped this argument, because the program does not use it.
+      donated: The caller donated this argument's buffer.
+      manual_axes: Mesh axes over which a shard_map's body is manual.
+      priorities: Shardy's user priority of each dimension of a constraint, None where there is
+        none; empty for none at all. JAX has no words for it: a primitive of one's own has.
+      notes: What else is worth knowing, one sentence each.
+    """
+
+    kind: Kind
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    sharding: NamedSharding | None = None
+    source: SourceLocation | None = None
+    index: int | None = None
+    ordinal: int = -1
+    dropped: bool = False
+    donated: bool = False
+    manual_axes: tuple[str, ...] = ()
+    priorities: tuple[int | None, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -1,0 +1,196 @@
+"""What a partitioner's propagation decided, value by value, beside the lowered module.
+
+Values are those of the lowered module's op graph: result ``result`` of node ``op``, block arguments
+and what main returns included. A value that the compiler folded or merged away on its way to the
+partitioner is listed with its fate, never left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, TypeAlias, overload
+
+from sdyscope.facts.program import Partitioner
+from sdyscope.graph import OpGraph, Sharding
+from sdyscope.graph import ValueId as ValueId
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.placement import Placement
+from sdyscope.values.propagation_edges import EdgeNodeType, OriginSharding
+
+Fate: TypeAlias = Literal["kept", "merged", "folded", "not partitioned"]
+"""``kept``: the partitioner has this value; ``merged``: it has one value for this and others;
+``folded``: it is gone, as constants and what is computed from them are; ``not partitioned``: it has
+no sharding by nature (a token, a value inside a reduction's body)."""
+
+Origins: TypeAlias = tuple[tuple[AxisRef, OriginSharding], ...]
+"""For each axis on a value, a user's annotation that it comes from."""
+
+Exactness: TypeAlias = Literal["exact", "approximate"]
+"""``exact``: by a recipe whose result a test compares with XLA's own dump, or the dump itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class PropagatedValue:
+    """One value of the lowered module after propagation.
+
+    Attributes:
+        id: which value.
+        fate: what became of it on the way to the partitioner.
+        sharding: what the partitioner decided; None where it has no such value, or left it
+            without a sharding (which is replicated).
+        placement: where that puts every block; None likewise, or where it has no placement.
+        node: the value's producer in the propagated graph; None where the value is gone.
+        result: which of its results.
+        values: all values of the lowered module that became the same one, this one among them;
+            nothing where it is gone.
+        calls: of a value of a function that is called several times, where it is at each call, in
+            order; nothing where that is the same at all of them.
+        read_origins: reads ``origins``, which is not asked of every value.
+    """
+
+    id: ValueId
+    fate: Fate
+    sharding: Sharding | None = None
+    placement: Placement | None = None
+    node: int | None = None
+    result: int = 0
+    values: tuple[ValueId, ...] = ()
+    calls: tuple[Placement | None, ...] = ()
+    read_origins: Callable[[], Origins] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def origins(self) -> Origins:
+        """For each axis, the user's annotation that it comes from (Shardy only)."""
+        return () if self.read_origins is None else self.read_origins()
+
+    @property
+    def merged_with(self) -> tuple[ValueId, ...]:
+        """Other values of the lowered module that became the same one."""
+        return tuple(value for value in self.values if value != self.id)
+
+
+@dataclass(frozen=True, slots=True)
+class PropagationStep:
+    """One move of one axis: in step ``number``, from a value to others, through an op.
+
+    Attributes:
+        number: Shardy's number of the step, from 0.
+        axis: the axis or sub-axis that moved.
+        op: node in the propagated graph that it moved through.
+        source: operand or result that it came from, and which.
+        targets: operands and results that it went to.
+    """
+
+    number: int
+    axis: AxisRef
+    op: int
+    source: tuple[EdgeNodeType, int]
+    targets: tuple[tuple[EdgeNodeType, int], ...]
+
+
+class Steps(Sequence[PropagationStep]):
+    """The steps of a propagation in their order, read from the compiler's attributes when needed.
+
+    Args:
+        ops: nodes of the ops that have steps written on them.
+        read: the steps that are written on one of them, in order.
+        others: steps that are written elsewhere, about an op or what is around it.
+    """
+
+    def __init__(
+        self,
+        ops: Collection[int] = (),
+        read: Callable[[int], Iterable[PropagationStep]] = lambda _: (),
+        others: Iterable[PropagationStep] = (),
+    ) -> None:
+        self._ops = frozenset(ops)
+        self._read = read
+        self._known: dict[int, tuple[PropagationStep, ...]] = {}
+        self._others: dict[int, list[tuple[int, PropagationStep]]] = {}
+        for position, step in enumerate(others):
+            self._others.setdefault(step.op, []).append((position, step))
+
+    def through(self, nodes: Iterable[int]) -> list[PropagationStep]:
+        """The steps through some ops: by number, and those of one number in program order."""
+        wanted = set(nodes)
+        found = [step for node in sorted(wanted & self._ops) for step in self._written(node)]
+        elsewhere = [pair for node in wanted for pair in self._others.get(node, ())]
+        found += [step for _, step in sorted(elsewhere, key=lambda pair: pair[0])]
+        return sorted(found, key=lambda step: step.number)
+
+    def _written(self, node: int) -> tuple[PropagationStep, ...]:
+        if node not in self._known:
+            self._known[node] = tuple(self._read(node))
+        return self._known[node]
+
+    @cached_property
+    def _all(self) -> list[PropagationStep]:
+        return self.through(self._ops | self._others.keys())
+
+    def __bool__(self) -> bool:
+        return bool(self._others) or any(map(self._written, self._ops))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[PropagationStep]:
+        return iter(self._all)
+
+    @overload
+    def __getitem__(self, index: int) -> PropagationStep: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[PropagationStep]: ...
+    def __getitem__(self, index: int | slice) -> PropagationStep | Sequence[PropagationStep]:
+        return self._all[index]
+
+
+@dataclass(frozen=True)
+class Propagated:
+    """The propagation of one module under one partitioner.
+
+    Attributes:
+        partitioner: whose.
+        source: what it was taken from, in words.
+        graph: op graph of the module after propagation, as the partitioner has it.
+        values: every value of the lowered module.
+        steps: what moved when (Shardy only), in order.
+        counts: how many values have each fate.
+        doubts: why XLA may decide otherwise, one sentence each; nothing where this is exact.
+        refusal: why XLA refused the module after it had propagated; empty where it did not.
+        not_aligned: ops of the lowered module whose results have other types in the partitioner's,
+            so that their values are not known to be there.
+        notes: what else is worth knowing, one sentence each.
+        read_text: writes ``text``, which is not asked of every propagation.
+    """
+
+    partitioner: Partitioner
+    source: str
+    graph: OpGraph
+    values: Mapping[ValueId, PropagatedValue]
+    steps: Steps = field(default_factory=Steps)
+    counts: Mapping[Fate, int] = field(default_factory=dict)
+    doubts: tuple[str, ...] = ()
+    refusal: str = ""
+    not_aligned: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    read_text: Callable[[], str] = field(default=str, compare=False, repr=False)
+
+    @property
+    def exactness(self) -> Exactness:
+        """Whether this is what XLA decides, proven by a test, or an approximation."""
+        return "approximate" if self.doubts else "exact"
+
+    @cached_property
+    def text(self) -> str:
+        """The module after propagation in MLIR's text form, without locations.
+
+        Its ops are those of ``graph``, with the names there. Under Shardy each has its
+        ``sdy.sharding``; steps, origins and sharding rules are left out. Under GSPMD it is the HLO
+        module, as XLA turns it into StableHLO, with ``mhlo.sharding``.
+
+        Raises:
+            CompilerError: the compiler can't write it.
+        """
+        return self.read_text()

@@ -1,0 +1,448 @@
+"""A recorded run: what every program that JAX compiled in it was, read from its folder.
+
+The truth is the lines of JSON in `processes/*.jsonl`, a file for each process, which are only ever
+added to; `stages/recorder` writes them. Merged, they are a `Record`, of which `record.json` in the
+folder is a copy for other programs. So a folder reads the same after a crash, and while processes
+still write.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from sdyscope.errors import TargetError
+from sdyscope.facts.program import Partitioner
+
+__all__ = [
+    "INDEX",
+    "MODULES",
+    "PROCESSES",
+    "SCHEMA",
+    "Line",
+    "Process",
+    "Record",
+    "RecordedProgram",
+    "Run",
+    "is_recorded",
+    "read_record",
+]
+
+SCHEMA: Literal["sdyscope.record/1"] = "sdyscope.record/1"
+
+#: What a recorded folder consists of; anything else in it is somebody else's.
+INDEX, PROCESSES, MODULES = "record.json", "processes", "modules"
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a source file.
+
+    Attributes:
+      file: its path, as Python knows it.
+      line: from 1.
+    """
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A command that was recorded.
+
+    Attributes:
+      command: its words.
+      directory: where it was started.
+      partitioner: what `--partitioner` asked for; empty for the program's own setting alone.
+      started: seconds since 1970.
+      ended: likewise; null while it runs, or when the recording itself was killed.
+      status: its exit status, negative when a signal ended it; null likewise.
+    """
+
+    command: tuple[str, ...]
+    directory: str
+    partitioner: Partitioner | Literal["both", ""]
+    started: float
+    ended: float | None = None
+    status: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """A process in which JAX lowered or compiled something.
+
+    Attributes:
+      name: host, process number and start, as its file is called.
+      host: the host's name.
+      pid: number of the process.
+      parent: number of its parent.
+      index: which of the processes of a JAX program it is; null when it compiled nothing.
+      arguments: its command line.
+      jax: version of JAX.
+      python: version of Python.
+    """
+
+    name: str
+    host: str
+    pid: int
+    parent: int
+    index: int | None
+    arguments: tuple[str, ...]
+    jax: str
+    python: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedProgram:
+    """One program: a module, however often and in however many processes it was made.
+
+    Attributes:
+      label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
+        programs have one name.
+      name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
+      module: name of the module.
+      arguments: element type and shape of each flat argument, unused ones included; null when only
+        its compilation was seen.
+      paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
+      results: element type and shape of each flat result; null likewise.
+      defined: where the function stands; null when not known.
+      by_jax: whether that is in JAX, as of `jnp.where` or of a single primitive.
+      called: the lines of the program that led to it, without those of JAX.
+      partitioner: what JAX was set to partition it with.
+      modules: file of its module, in the folder, for its own partitioner first, and under the
+        other one where that was asked for.
+      failures: why there is no module under a partitioner.
+      devices: for how many devices it was compiled; null when it was not.
+      lowerings: how often JAX lowered it.
+      compiles: how often JAX had it compiled, or found it in its cache on disk.
+      refused: what the compiler said, where it refused.
+      lowering_seconds: how long all lowerings took.
+      compile_seconds: how long all compilations took.
+      processes: names of the processes it was seen in.
+    """
+
+    label: str
+    name: str
+    module: str
+    arguments: tuple[str, ...] | None
+    paths: tuple[str, ...] | None
+    results: tuple[str, ...] | None
+    defined: Line | None
+    by_jax: bool
+    called: tuple[Line, ...]
+    partitioner: Partitioner
+    modules: dict[Partitioner, str]
+    failures: dict[Partitioner, str]
+    devices: int | None
+    lowerings: int
+    compiles: int
+    refused: tuple[str, ...]
+    lowering_seconds: float
+    compile_seconds: float
+    processes: tuple[str, ...]
+
+    @property
+    def words(self) -> str:
+        """Its label with the types of its arguments, of a few: `train_step.1 (f32[8,64], ...)`."""
+        known = self.arguments or ()
+        shown = ", ".join(known[:_SHOWN_ARGUMENTS])
+        more = f", {len(known) - _SHOWN_ARGUMENTS} more" if len(known) > _SHOWN_ARGUMENTS else ""
+        return self.label if self.arguments is None else f"{self.label} ({shown}{more})"
+
+
+_SHOWN_ARGUMENTS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The document of `sdyscope record --json`, and of `record.json` in the folder that it fills.
+
+    Attributes:
+      schema: name and version of this form.
+      runs: the commands that were recorded, one unless `--add` added others.
+      processes: the processes in which JAX compiled something, in the order in which they did.
+      programs: every program, in the order in which they were first seen.
+      problems: what could not be recorded or read, in sentences.
+    """
+
+    schema: Literal["sdyscope.record/1"] = SCHEMA
+    runs: tuple[Run, ...] = ()
+    processes: tuple[Process, ...] = ()
+    programs: tuple[RecordedProgram, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def own(self) -> tuple[RecordedProgram, ...]:
+        """The programs that are not JAX's own functions."""
+        return tuple(program for program in self.programs if not program.by_jax)
+
+    def shapes(self, program: RecordedProgram) -> int:
+        """With how many different shapes of arguments a program of this name was lowered."""
+        return len(
+            {
+                one.arguments
+                for one in self.programs
+                if (one.name, one.defined) == (program.name, program.defined)
+            }
+        )
+
+
+# --- the lines that processes write ---------------------------------------------------------------
+
+
+class _Written(msgspec.Struct, tag_field="line", kw_only=True):
+    """What every line has."""
+
+    at: float
+
+
+class _Run(_Written, tag="run"):
+    command: tuple[str, ...]
+    directory: str
+    partitioner: Partitioner | Literal["both", ""]
+    schema: str
+
+
+class _Ended(_Written, tag="ended"):
+    status: int
+
+
+class _Process(_Written, tag="process"):
+    schema: str
+    pid: int
+    parent: int
+    host: str
+    arguments: tuple[str, ...]
+    jax: str
+    python: str
+
+
+class _Lowered(_Written, tag="lowered"):
+    module: str
+    name: str
+    defined: tuple[str, int] | None
+    by_jax: bool
+    called: tuple[str, int] | None
+    partitioner: Partitioner
+    arguments: tuple[str, ...]
+    paths: tuple[str, ...]
+    results: tuple[str, ...]
+    seconds: float
+    others: dict[Partitioner, str]
+    failures: dict[Partitioner, str]
+
+
+class _Compiled(_Written, tag="compiled"):
+    module: str
+    name: str
+    partitioner: Partitioner
+    devices: int
+    index: int
+    seconds: float
+    called: tuple[str, int] | None
+    failed: str
+
+
+class _Problem(_Written, tag="problem"):
+    what: str
+
+
+_AnyLine: TypeAlias = _Run | _Ended | _Process | _Lowered | _Compiled | _Problem
+_DECODER = msgspec.json.Decoder(_AnyLine)
+
+
+class _Schema(msgspec.Struct):
+    """What is looked at before the rest of a line or document."""
+
+    schema: str = ""
+
+
+def is_recorded(folder: Path) -> bool:
+    """Whether a folder holds a recorded run."""
+    if (folder / INDEX).is_file():
+        return True
+    return any((folder / PROCESSES).glob("*.jsonl"))
+
+
+def read_record(folder: Path, *, trust_index: bool = True) -> Record:
+    """Merges what the processes wrote.
+
+    Args:
+      folder: the folder.
+      trust_index: whether an index that is not one, or is newer, is an error.
+
+    Raises:
+      TargetError: the folder can't be read, or a newer sdyscope wrote it.
+    """
+    if trust_index:
+        _check_index(folder / INDEX)
+    problems: list[str] = []
+    files = sorted((folder / PROCESSES).glob("*.jsonl"))
+    written = [(file.stem, _lines(file, problems)) for file in files]
+    runs = [run for _, lines in written for run in _runs(lines)]
+    processes = [found for name, lines in written if (found := _process(name, lines))]
+    events = [(line, name) for name, lines in written for line in lines]
+    events.sort(key=lambda pair: pair[0].at)
+    problems += [line.what for line, _ in events if isinstance(line, _Problem)]
+    order = {name: place for place, (_, name) in reversed(list(enumerate(events)))}
+    programs = _programs(folder, events, problems)
+    return Record(
+        runs=tuple(sorted(runs, key=lambda run: run.started)),
+        processes=tuple(sorted(processes, key=lambda process: order[process.name])),
+        programs=tuple(_labelled(programs)),
+        problems=tuple(dict.fromkeys(problems)),
+    )
+
+
+def _check_index(path: Path) -> None:
+    """Finds an index that is not one, or a newer one: the lines alone would hide that."""
+    if not path.exists():
+        return
+    try:
+        schema = msgspec.json.decode(path.read_bytes(), type=_Schema).schema
+    except OSError as error:
+        raise TargetError(f"It can't be read: {error.strerror}.", file=path) from error
+    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+        raise TargetError(
+            f"This is no index of a recorded run: {error}.",
+            file=path,
+            hint="Remove the file: the run is read from the files beside it.",
+        ) from error
+    _check_schema(schema, path)
+
+
+def _check_schema(schema: str, path: Path) -> None:
+    if schema == SCHEMA:
+        return
+    newer = schema.startswith("sdyscope.record/")
+    raise TargetError(
+        f"It has the form {schema!r}, and this sdyscope reads {SCHEMA!r}.",
+        file=path,
+        hint="Read it with a newer sdyscope." if newer else "Record the run again.",
+    )
+
+
+def _lines(path: Path, problems: list[str]) -> list[_AnyLine]:
+    """The lines of a process; what can't be read is counted in `problems`."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TargetError(f"It can't be read: {error.strerror}.", file=path) from error
+    found: list[_AnyLine] = []
+    bad: list[int] = []
+    # What is after the last newline was cut off when the process was killed.
+    for number, text in enumerate(data.split(b"\n")[:-1], 1):
+        try:
+            found.append(_DECODER.decode(text))
+        except (msgspec.DecodeError, msgspec.ValidationError):
+            bad.append(number)
+    for line in found:
+        if isinstance(line, _Run | _Process):
+            _check_schema(line.schema, path)
+    if bad:
+        problems.append(
+            f"{len(bad)} of the lines of {path.name} can't be read, the first of them {bad[0]}."
+        )
+    return found
+
+
+def _runs(lines: Sequence[_AnyLine]) -> list[Run]:
+    runs: list[Run] = []
+    for line in lines:
+        if isinstance(line, _Run):
+            runs.append(Run(line.command, line.directory, line.partitioner, line.at))
+        elif isinstance(line, _Ended) and runs:
+            runs[-1] = replace(runs[-1], ended=line.at, status=line.status)
+    return runs
+
+
+def _process(name: str, lines: Sequence[_AnyLine]) -> Process | None:
+    for line in lines:
+        if isinstance(line, _Process):
+            index = next((one.index for one in lines if isinstance(one, _Compiled)), None)
+            return Process(
+                name,
+                line.host,
+                line.pid,
+                line.parent,
+                index,
+                line.arguments,
+                line.jax,
+                line.python,
+            )
+    return None
+
+
+# --- the programs ---------------------------------------------------------------------------------
+
+
+def _programs(
+    folder: Path, events: Iterable[tuple[_AnyLine, str]], problems: list[str]
+) -> list[RecordedProgram]:
+    """One for each module, in the order in which they were first seen."""
+    seen: dict[tuple[str, str], list[tuple[_Lowered | _Compiled, str]]] = defaultdict(list)
+    for line, process in events:
+        if isinstance(line, _Lowered | _Compiled):
+            seen[line.module, line.name].append((line, process))
+    found = []
+    for (_, name), lines in seen.items():
+        program = _program(name, lines)
+        there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
+        for one, file in program.modules.items():
+            if one not in there:
+                problems.append(f"{program.name} has no module for {one} any more: {file} is gone.")
+        if program.partitioner in there:
+            found.append(replace(program, modules=there))
+    return found
+
+
+def _program(name: str, lines: Sequence[tuple[_Lowered | _Compiled, str]]) -> RecordedProgram:
+    lowered = [line for line, _ in lines if isinstance(line, _Lowered)]
+    compiled = [line for line, _ in lines if isinstance(line, _Compiled)]
+    first = lines[0][0]
+    files = {first.partitioner: first.module}
+    failures: dict[Partitioner, str] = {}
+    for line in lowered:
+        files |= line.others
+        failures |= line.failures
+    known = lowered[0] if lowered else None
+    called = dict.fromkeys(line.called for line, _ in lines if line.called)
+    return RecordedProgram(
+        label="",
+        name=name.removeprefix("jit_"),
+        module=name,
+        arguments=known.arguments if known else None,
+        paths=known.paths or None if known else None,
+        results=known.results if known else None,
+        defined=Line(*known.defined) if known and known.defined else None,
+        by_jax=bool(known and known.by_jax),
+        called=tuple(Line(*place) for place in called),
+        partitioner=first.partitioner,
+        modules={one: f"{MODULES}/{file}.mlir" for one, file in files.items()},
+        failures={one: why for one, why in failures.items() if one not in files},
+        devices=compiled[0].devices if compiled else None,
+        lowerings=len(lowered),
+        compiles=len(compiled),
+        refused=tuple(dict.fromkeys(line.failed for line in compiled if line.failed)),
+        lowering_seconds=round(sum(line.seconds for line in lowered), 6),
+        compile_seconds=round(sum(line.seconds for line in compiled), 6),
+        processes=tuple(dict.fromkeys(process for _, process in lines)),
+    )
+
+
+def _labelled(programs: Sequence[RecordedProgram]) -> Iterable[RecordedProgram]:
+    count = Counter(program.name for program in programs)
+    numbers: Counter[str] = Counter()
+    for program in programs:
+        numbers[program.name] += 1
+        number = f".{numbers[program.name]}" if count[program.name] > 1 else ""
+        yield replace(program, label=program.name + number)

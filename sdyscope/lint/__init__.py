@@ -1,0 +1,263 @@
+"""Lint: rules that look for what people get wrong, or are surprised by, in a program's shardings.
+
+Each rule has a stable name, a severity, an explanation, and the last stage that it needs. A rule
+that can't be run is listed with the reason, never left out.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import get_args
+
+from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.lint import (
+    arguments,
+    axes,
+    batch,
+    constraints,
+    custom_calls,
+    logical,
+    loops,
+    rematerialization,
+    requested,
+    rng,
+    slices,
+    storage,
+    unexpected,
+    unreduced,
+)
+from sdyscope.lint.logical import LogicalAxes
+from sdyscope.lint.named import named_axes
+from sdyscope.lint.rule import NotApplicable, Rule
+from sdyscope.lint.subject import NO_LOGICAL, NOT_COMPILED, Lintable, Subject
+
+__all__ = [
+    "RULES",
+    "Lint",
+    "LogicalAxes",
+    "NotRun",
+    "Rule",
+    "chosen_rules",
+    "lint",
+    "linted",
+    "named_axes",
+    "rule",
+]
+
+#: Every rule of a module of this room by its name, those about the same thing beside each other.
+RULES: Mapping[str, Rule] = {
+    one.name: one
+    for module in (
+        requested,
+        unreduced,
+        constraints,
+        axes,
+        batch,
+        arguments,
+        storage,
+        rematerialization,
+        loops,
+        slices,
+        unexpected,
+        custom_calls,
+        rng,
+        logical,
+    )
+    for one in vars(module).values()
+    if isinstance(one, Rule)
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NotRun:
+    """A rule that was not run.
+
+    Attributes:
+        rule: its name.
+        partitioner: under which.
+        reason: why not, a sentence.
+        applies: whether it could have found something: False where the program has nothing for it
+            to look at.
+    """
+
+    rule: str
+    partitioner: Partitioner
+    reason: str
+    applies: bool
+
+
+@dataclass(frozen=True)
+class Lint:
+    """What all rules found.
+
+    Attributes:
+        findings: errors first, then in the order of the rules. What has no line of its own, as
+            arguments and whole modules, has that of the program's function.
+        rules: the rules that were chosen.
+        not_run: those that could not be run.
+        partitioners: under which the program was looked at.
+    """
+
+    findings: tuple[Finding, ...]
+    rules: tuple[Rule, ...]
+    not_run: tuple[NotRun, ...]
+    partitioners: tuple[Partitioner, ...]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found that is worse than a note."""
+        return all(finding.severity == "note" for finding in self.findings)
+
+
+def rule(name: str) -> Rule:
+    """The rule of a name.
+
+    Raises:
+        TargetError: there is none.
+    """
+    if name not in RULES:
+        raise _unknown(name)
+    return RULES[name]
+
+
+def chosen_rules(select: Iterable[str] = (), ignore: Iterable[str] = ()) -> tuple[Rule, ...]:
+    """The rules whose names match a glob of ``select`` (by default all) and none of ``ignore``.
+
+    Raises:
+        TargetError: a glob matches no rule at all.
+    """
+    select, ignore = tuple(select), tuple(ignore)
+    for pattern in (*select, *ignore):
+        if not fnmatch.filter(RULES, pattern):
+            raise _unknown(pattern)
+
+    def matches(name: str, patterns: Iterable[str]) -> bool:
+        return any(fnmatch.fnmatchcase(name, pattern) for pattern in patterns)
+
+    return tuple(
+        one
+        for name, one in RULES.items()
+        if (not select or matches(name, select)) and not matches(name, ignore)
+    )
+
+
+def _unknown(name: str) -> TargetError:
+    import difflib
+
+    close = difflib.get_close_matches(name, RULES, n=3)
+    return TargetError(
+        f"There is no rule {name!r}.",
+        hint=f"Did you mean {one_of(close)}?" if close else "sdyscope lint --rules lists them.",
+    )
+
+
+def lint(
+    program: Lintable,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    compiled: bool = True,
+    on: Hardware | str | None = None,
+    logical: LogicalAxes | None = None,
+) -> tuple[Finding, ...]:
+    """What is wrong, or worth a look, in a program; see ``linted``."""
+    return linted(
+        program, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical
+    ).findings
+
+
+def linted(
+    program: Lintable,
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    compiled: bool = True,
+    on: Hardware | str | None = None,
+    logical: LogicalAxes | None = None,
+    no_logical: str = NO_LOGICAL,
+) -> Lint:
+    """Runs the rules over a program, under each partitioner that it is lowered for.
+
+    Args:
+        program: an ``Inspection``.
+        select: globs of the rules to run; by default all.
+        ignore: globs of rules to leave out.
+        compiled: whether the program may be compiled; rules that need that are otherwise not run.
+        on: what to compile for, as ``compiled`` takes it.
+        logical: the logical axes of the program's tensors, for the rules about these.
+        no_logical: why there are none, a sentence.
+
+    Raises:
+        CompilerError: the program can't be lowered at all.
+        TargetError: a glob matches no rule, or there is no such hardware.
+    """
+    rules = chosen_rules(select, ignore)
+    checked = program.check()
+    found: dict[Partitioner, dict[str, list[Finding]]] = {}
+    not_run: list[NotRun] = []
+    for partitioner in program.lowered:
+        subject = Subject(
+            program,
+            partitioner,
+            compiles=compiled,
+            on=on,
+            checked=checked,
+            logical=logical,
+            no_logical=no_logical,
+        )
+        of_rules = found[partitioner] = {}
+        for one in rules:
+            of_rules[one.name] = []
+            reason = _missing(one, subject)
+            if reason is not None:
+                not_run.append(NotRun(one.name, partitioner, reason, True))
+                continue
+            try:
+                for finding in one.findings(subject):
+                    of_rules[one.name].append(finding)
+            except NotApplicable as error:
+                not_run.append(NotRun(one.name, partitioner, error.message, False))
+            except TargetError:
+                raise
+            except SdyscopeError as error:
+                not_run.append(NotRun(one.name, partitioner, error.message, True))
+    if "partitioners-differ" in {one.name for one in rules} and len(found) < 2:
+        only = next(iter(found))
+        reason = "It compares two partitioners: --partitioner both."
+        not_run.append(NotRun("partitioners-differ", only, reason, False))
+    located = tuple(
+        replace(one, source=program.defined_at) if one.source is None else one
+        for one in _merged(found, rules)
+    )
+    return Lint(located, rules, tuple(not_run), tuple(found))
+
+
+def _missing(one: Rule, subject: Subject) -> str | None:
+    """Why a rule can't be run at all."""
+    return NOT_COMPILED if one.needs == "compiled" and not subject.compiles else None
+
+
+def _merged(
+    found: Mapping[Partitioner, Mapping[str, Sequence[Finding]]], rules: Sequence[Rule]
+) -> tuple[Finding, ...]:
+    """Every finding once; one that is there under every partitioner is about all of them."""
+    order = {severity: number for number, severity in enumerate(get_args(Severity))}
+    merged: list[Finding] = []
+    for one in rules:
+        times: dict[Finding, set[Partitioner]] = {}
+        for partitioner, of_rules in found.items():
+            for finding in of_rules[one.name]:
+                alike = replace(finding, partitioner=None)
+                about = found if finding.partitioner is None else (partitioner,)
+                times.setdefault(alike, set()).update(about)
+        for finding, under in times.items():
+            if under >= set(found):  # one that is about all of them says so itself
+                merged.append(finding)
+            else:
+                merged += [replace(finding, partitioner=each) for each in found if each in under]
+    return tuple(sorted(merged, key=lambda finding: order[finding.severity]))

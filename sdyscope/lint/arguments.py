@@ -1,0 +1,209 @@
+"""Rules about arguments and results: what is held, and where."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from sdyscope.lint.placed import Placed, axes_of, spec_words
+from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.mesh import Mesh
+from sdyscope.words.counts import counted
+
+__all__ = ["next_value_differs", "optimizer_state_differs", "under_sharded"]
+
+#: What share of a group's bytes on a device one tensor must waste to be worth a word.
+_SHARE = 0.05
+#: What share of a group's bytes must be sharded on an axis for that to be how the group is sharded.
+_MOST = 0.5
+
+
+@rule("under-sharded", "warning")
+def under_sharded(subject: Subject) -> Iterator[Message]:
+    """A large tensor is not sharded on an axis that its group is sharded on.
+
+    Most bytes of the arguments beside it (of `params`, say) are sharded on an axis, this tensor is
+    not, although a dimension divides, and that costs at least 5 % of what a device holds of the
+    group. Under FSDP this is the embedding that was forgotten (AI-Hypercomputer/maxtext#1810).
+
+    How a group is sharded is read off the group: parameters that are all whole, as under pure data
+    parallelism, or all on `model` and on nothing else, are a decision, and nothing is found.
+    `sdyscope memory` lists everything that could be sharded further, and how much that saves. Small
+    tensors (biases, scales) are below the 5 %. What an optimizer keeps of a tensor is counted with
+    it.
+    """
+    mesh = subject.mesh
+    known = subject.arguments
+    leads = subject.parameters
+    told: set[int] = set()
+    groups: dict[str, list[int]] = {}
+    for number, one in enumerate(known):
+        if one.placement is not None and one.shape:
+            groups.setdefault(one.group, []).append(number)
+    # A parameter is told before what the optimizer keeps of it, which is mostly found beside it.
+    for group, numbers in sorted(groups.items(), key=lambda item: item[1][0] in leads):
+        members = [known[number] for number in numbers]
+        if len(members) < 2:
+            continue
+        usual = _usual_axes(members, mesh)
+        held = sum(one.bytes_per_device for one in members)
+        for number in sorted(numbers, key=lambda each: each in leads):
+            one = known[number]
+            missing = _could_have(one, usual, mesh)
+            if not missing:
+                continue
+            factor = 1
+            for axis, _ in missing:
+                factor *= mesh.shape[axis]
+            saves = one.bytes_per_device - one.bytes_per_device // factor
+            if saves < _SHARE * held:
+                continue
+            told.add(number)
+            if leads.get(number) in told:
+                continue
+            followers = [other for other, lead in leads.items() if lead == number]
+            yield _under_sharded_finding(one, group, usual, missing, saves, len(followers), mesh)
+
+
+def _under_sharded_finding(
+    one: Placed,
+    group: str,
+    usual: Mapping[str, float],
+    missing: Sequence[tuple[str, int]],
+    saves: int,
+    followers: int,
+    mesh: Mesh,
+) -> Message:
+    names = " and ".join(repr(axis) for axis, _ in missing)
+    most = " and ".join(f"{usual[axis]:.0%}" for axis, _ in missing)
+    where = ", ".join(f"dimension {dim} on {axis!r}" for axis, dim in missing)
+    more = (
+        f" So it is for what the optimizer keeps of it, {counted(followers, 'tensor')}."
+        if followers
+        else ""
+    )
+    return Message(
+        f"It is not sharded on {names}, as {most} of the bytes of {group} are: a device holds "
+        f"{one.bytes_per_device:,} bytes of it, {saves:,} more than it need.{more}",
+        tensor=one.name,
+        kind=one.row.kind,
+        found=spec_words(one.known, one.shape, mesh),
+        hint=f"Shard {where}.",
+    )
+
+
+def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:
+    """The axes that most of a group's bytes are sharded on, and what share of them is."""
+    total = sum(one.bytes for one in members)
+    on: Counter[str] = Counter()
+    for one in members:
+        for axis in {axis for dim in axes_of(one.known, mesh) for axis in dim}:
+            on[axis] += one.bytes
+    shares = {axis.name: on[axis.name] / total for axis in mesh.axes if on[axis.name]}
+    return {axis: share for axis, share in shares.items() if share >= _MOST}
+
+
+def _could_have(one: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[tuple[str, int]]:
+    """Of some axes those that a tensor is not sharded on, with a dimension that each divides."""
+    by_dim = axes_of(one.known, mesh)
+    used = {axis for dim in by_dim for axis in dim}
+    blocks = list(one.known.local_shape(one.shape))
+    found = []
+    for axis in axes:
+        size = mesh.shape[axis]
+        fitting = [dim for dim, block in enumerate(blocks) if block > 1 and block % size == 0]
+        if axis in used or not fitting:
+            continue
+        best = max(fitting, key=lambda dim: (not by_dim[dim], blocks[dim]))
+        blocks[best] //= size
+        found.append((axis, best))
+    return found
+
+
+@rule("optimizer-state-differs", "warning")
+def optimizer_state_differs(subject: Subject) -> Iterator[Message]:
+    """An optimizer keeps state of a parameter and it is sharded otherwise.
+
+    Adam's moments and the like have the shape of their parameter, and are updated with its
+    gradient: sharded otherwise, each step moves one to the other. State belongs to the parameter
+    that stands at the same place of its tree, `opt_state[0].mu['w1']` to `params['w1']`.
+
+    State that is sharded on all the axes of its parameter and on more besides is ZeRO's stage 1,
+    and not found.
+    """
+    mesh = subject.mesh
+    known, leads = subject.arguments, subject.parameters
+    if not leads:
+        raise NotApplicable("No argument belongs to another, as an optimizer's state does.")
+    for number, lead in leads.items():
+        state, parameter = known[number], known[lead]
+        if state.placement is None or parameter.placement is None or not state.shape:
+            continue
+        if state.known == parameter.known or _refines(state, parameter, mesh):
+            continue
+        yield Message(
+            f"It is kept of {parameter.name}, and sharded otherwise: each update moves one of the "
+            "two.",
+            tensor=state.name,
+            kind=state.row.kind,
+            expected=f"{spec_words(parameter.known, parameter.shape, mesh)}, as {parameter.name}",
+            found=spec_words(state.known, state.shape, mesh),
+            hint="Give the optimizer's state the shardings of the parameters.",
+        )
+
+
+def _refines(state: Placed, parameter: Placed, mesh: Mesh) -> bool:
+    """Whether a state is sharded on all that its parameter is, and further: that is ZeRO."""
+    finer, coarser = axes_of(state.known, mesh), axes_of(parameter.known, mesh)
+    return all(set(more) >= set(less) for more, less in zip(finer, coarser, strict=True))
+
+
+@rule("next-value-differs", "warning")
+def next_value_differs(subject: Subject) -> Iterator[Message]:
+    """The next value of an argument comes back sharded otherwise.
+
+    A train step returns parameters that go into the next step. Where `out_shardings` leaves the
+    results to the compiler, they may come back otherwise than they went in: then the second step is
+    traced and compiled again for the new shardings, a donated buffer is of no use, and memory is
+    not what the first step's was. An argument is the next value's if its path says so
+    (`result[0]['w1']` for `params['w1']`), or if it is donated and is all of an argument. Results
+    that the program leaves open are only known when it is compiled.
+    """
+    mesh = subject.mesh
+    arguments, results = subject.arguments, subject.results
+    pairs = subject.next_values
+    # Two arrays that are all of an argument and of a result need not be the same thing.
+    pairs = {
+        number: other
+        for number, other in pairs.items()
+        if len(arguments[other].leaf.keys) > 1 or _is_donated(arguments[other])
+    }
+    if not pairs:
+        raise NotApplicable("No result is recognizably the next value of an argument.")
+    unknown = 0
+    for number, other in pairs.items():
+        after, before = results[number], arguments[other]
+        if after.placement is None or before.placement is None:
+            unknown += 1
+        elif after.known != before.known:
+            yield Message(
+                f"{after.name} is its next value, and comes back sharded otherwise: the next step "
+                "is compiled again for that, or moves it first.",
+                tensor=before.name,
+                kind=before.row.kind,
+                expected=spec_words(before.known, before.shape, mesh),
+                found=f"{after.name} is {spec_words(after.known, after.shape, mesh)}",
+                hint=f"Give {after.name} the argument's sharding in out_shardings.",
+            )
+    if unknown and not subject.compiles:
+        raise Unavailable(
+            f"The program leaves the sharding of {counted(unknown, 'next value')} to the compiler, "
+            "and --no-compile leaves that out."
+        )
+    if unknown:
+        _ = subject.compiled  # which says why there is none
+
+
+def _is_donated(one: Placed) -> bool:
+    return one.row.requested is not None and one.row.requested.donated

@@ -1,0 +1,88 @@
+"""Rules about the axes of the mesh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.errors import ConversionError
+from sdyscope.facts.program import RequestedTensor
+from sdyscope.lint.rule import Message, NotApplicable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.convert import name_axes
+from sdyscope.values.mesh import Mesh
+
+__all__ = ["size_one_axis", "unused_mesh_axis"]
+
+
+@rule("unused-mesh-axis", "warning")
+def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
+    """No sharding of the program names a mesh axis of more than one device.
+
+    All devices along the axis hold the same blocks and do the same work, so they are of no use: no
+    argument, result, constraint or `shard_map` of the program names it. Axes of size 1 are not
+    found.
+
+    An axis that the program does not name, such as one over replicas that another program averages,
+    is not a fault; ignore the rule for that program.
+    """
+    mesh = subject.mesh
+    used = _used(subject, mesh)
+    if not used:
+        raise NotApplicable("No sharding of the program names an axis of its mesh.")
+    for axis in mesh.axes:
+        if axis.size > 1 and axis.name not in used:
+            yield Message(
+                f"No sharding names the mesh axis {axis.name!r}: the {axis.size} devices along it "
+                "hold the same and compute the same.",
+                hint=f"Shard a dimension over {axis.name!r}, such as that of the batch, or take it "
+                "out of the mesh.",
+            )
+
+
+@rule("size-one-axis", "note")
+def size_one_axis(subject: Subject) -> Iterator[Message]:
+    """A sharding names a mesh axis of size 1.
+
+    Nothing is split over it. Said once for all tensors that name the axis. A mesh with axes of size
+    1 is the normal way to switch a kind of parallelism off; it is worth a look only where that was
+    not meant. A file does not say what was requested, so nothing is found in one.
+    """
+    named: dict[tuple[Mesh, str], list[RequestedTensor]] = {}
+    for asked in subject.program.requested:
+        if asked.sharding is not None:
+            mesh, spec = asked.sharding.mesh, asked.sharding.spec
+            for axis in dict.fromkeys((*spec.axis_names(), *spec.unreduced)):
+                if mesh.shape.get(axis) == 1:
+                    named.setdefault((mesh, axis), []).append(asked)
+    for (_, axis), (first, *rest) in named.items():
+        more = f" (and that of {len(rest):,} more)" if rest else ""
+        yield Message(
+            f"Its sharding{more} names the mesh axis {axis!r}, which has size 1: nothing is split "
+            "over it.",
+            tensor=first.path,
+            kind=first.kind,
+            source=first.source,
+        )
+
+
+def _used(subject: Subject, mesh: Mesh) -> set[str]:
+    used: set[str] = set()
+    for asked in subject.program.requested:
+        used.update(asked.manual_axes)
+        if asked.sharding is not None:
+            spec = asked.sharding.spec
+            used.update((*spec.axis_names(), *spec.unreduced, *spec.reduced))
+    for written in subject.annotations:
+        used.update(written.manual_axes)
+        place = written.placement
+        if place is None or place.num_devices != mesh.size:
+            continue
+        for digits in (*place.dims, place.unreduced, place.manual, written.manual):
+            try:
+                used.update(axis.name for axis in name_axes(digits, mesh, place.order))
+            except ConversionError as error:
+                # Blocks that follow no axes of this mesh: which of them they use can't be said.
+                raise NotApplicable(f"Not every sharding is on the mesh: {error.message}.") from (
+                    error
+                )
+    return used

@@ -1,0 +1,87 @@
+"""A rule about the batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from sdyscope.lint.placed import Placed, axes_of, spec_words
+from sdyscope.lint.rule import Message, NotApplicable, rule
+from sdyscope.lint.subject import Subject
+
+__all__ = ["batch_not_sharded", "batches"]
+
+#: What axes that carry the batch are called.
+_DATA = re.compile(r"data|batch|dp|fsdp|ddp|zero|replica|dcn|hsdp", re.IGNORECASE)
+#: What arguments are called that hold a batch.
+_BATCHES = re.compile(
+    r"(micro_?|mini_?)?batch(es)?|inputs?|xs?|ys?|tokens?|input_ids|images?|examples?|data|targets?"
+    r"|labels?"
+)
+#: What the names of axes are put together of: ``data_parallel``, ``dcn-data``.
+_PART = re.compile(r"[^a-z0-9]+", re.IGNORECASE)
+
+
+@rule("batch-not-sharded", "warning")
+def batch_not_sharded(subject: Subject) -> Iterator[Message]:
+    """A batch is not sharded on an axis of the mesh that is for data.
+
+    The devices along the axis then all compute the same. An axis is for data if it is called so
+    (`data`, `batch`, `dp`, `fsdp`, `replica`, `dcn` and the like, also as part of a name, as in
+    `data_parallel`): parameters may be sharded over `fsdp`, and the batch must be as well, or the
+    axis saves memory and no time.
+
+    A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
+    or one of whole numbers that a train step does not return the next value of. Scalars and
+    arguments whose first dimension is not that of the largest batch (masks, tables) are not looked
+    at, nor is one with no dimension that divides. Any dimension counts, so a sequence over `data`
+    is not found.
+    """
+    mesh = subject.mesh
+    axes = [axis for axis in mesh.axes if axis.size > 1 and _is_data(axis.name)]
+    if not axes:
+        raise NotApplicable("No axis of the mesh is called as axes of the batch are.")
+    placed = [one for one in batches(subject) if one.placement is not None]
+    if not placed:
+        raise NotApplicable("No argument of the program is recognizably a batch.")
+    lead = max(placed, key=lambda one: one.bytes)
+    for one in placed:
+        if one.shape[0] != lead.shape[0]:
+            continue  # a mask, a table of positions
+        by_dim = axes_of(one.known, mesh)
+        used = {name for dim in by_dim for name in dim}
+        local = one.known.local_shape(one.shape)
+        for axis in axes:
+            fits = any(block > 1 and block % axis.size == 0 for block in local)
+            if axis.name in used or not fits:
+                continue
+            yield Message(
+                f"It is a batch, and not sharded on {axis.name!r}: the {axis.size} devices along "
+                "it work on the same examples.",
+                tensor=one.name,
+                kind=one.row.kind,
+                found=spec_words(one.known, one.shape, mesh),
+                hint=f"Shard dimension 0 on {axis.name!r} too, or rename the axis if it is for "
+                "something else.",
+            )
+
+
+def _is_data(axis: str) -> bool:
+    return any(_DATA.fullmatch(part) for part in _PART.split(axis))
+
+
+def batches(subject: Subject) -> Sequence[Placed]:
+    """The arguments that hold a batch: by their names, and the whole numbers of a train step.
+
+    Other arguments that a train step does not return may be parameters that are not trained.
+    """
+    arguments = subject.arguments
+    carried = {arguments[number].group for number in subject.next_values.values()}
+    found = []
+    for one in arguments:
+        if not one.shape or one.group in carried:
+            continue
+        whole = bool(carried) and one.row.dtype in ("i32", "i64", "i8", "ui8")
+        if whole or _BATCHES.fullmatch(one.group) is not None:
+            found.append(one)
+    return found

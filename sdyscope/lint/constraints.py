@@ -1,0 +1,200 @@
+"""Rules about constraints: those that contradict one another, and those that did not hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.annotations import Annotation
+from sdyscope.facts.propagated import ValueId
+from sdyscope.lint.rule import Message, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.placement import Digits, Placement
+
+__all__ = ["conflicting_constraints", "constraint_overridden"]
+
+
+def _constraints(subject: Subject) -> Iterator[Annotation]:
+    """The constraints of ``with_sharding_constraint``, whose placements are known."""
+    for one in subject.annotations:
+        if one.kind == "constraint" and one.primitive == "sharding_constraint" and one.placement:
+            yield one
+
+
+def _known(one: Annotation) -> Placement:
+    assert one.placement is not None
+    return one.placement
+
+
+@rule("conflicting-constraints", "warning")
+def conflicting_constraints(subject: Subject) -> Iterator[Message]:
+    """One value is constrained to two shardings.
+
+    Two `with_sharding_constraint` calls are about the same value, or the second is about what the
+    first returns with nothing between the two. Both are satisfied, and the value is moved: the
+    usual cause is a helper that constrains what its caller constrains already.
+
+    A note where no device needs what it does not have: from whole to cut, say. A note, too, where
+    the two stand one behind the other in one function, which is how a move in two steps is written:
+    mixtures of experts sort their tokens first where these are, and then send them. Constraints
+    that leave a dimension `UNCONSTRAINED` do not contradict one that closes it. Arguments that are
+    constrained otherwise at once (as weights that FSDP gathers) are not found, and neither are
+    `jax.sharding.reshard`, `shard_map` and nested `jit`s: they say that a move is meant. A gradient
+    is constrained where its value is, which is told once.
+    """
+    graph = subject.graph
+    by_op = {one.op: one for one in _constraints(subject)}
+    by_value: dict[ValueId, list[Annotation]] = {}
+    told: set[frozenset[object]] = set()
+    for op, one in by_op.items():
+        operands = graph.operands(op)
+        if not operands:
+            continue
+        producer, edge = operands[0]
+        before = by_op.get(producer.id)
+        others = [before] if before is not None else by_value.get((producer.id, edge.result), [])
+        for other in others:
+            # A gradient is constrained where its value is, in the other order.
+            pair = frozenset([_place(one), _place(other)])
+            if pair in told or not _contradict(one, other):
+                continue
+            told.add(pair)
+            yield _conflict(subject, one, other, chained=before is not None)
+        by_value.setdefault((producer.id, edge.result), []).append(one)
+
+
+def _place(one: Annotation) -> object:
+    return one.op if one.source is None else (one.source.file, one.source.line)
+
+
+def _function(one: Annotation) -> tuple[str, str] | None:
+    return None if one.source is None else (one.source.file, one.source.function)
+
+
+def _conflict(subject: Subject, one: Annotation, other: Annotation, *, chained: bool) -> Message:
+    where = f" at {other.source}" if other.source is not None else ""
+    sliced = _cuts(other, one) or (not chained and _cuts(one, other))
+    if chained:
+        message = f"It was constrained just before{where}, and is constrained otherwise here"
+    else:
+        message = f"The same value is constrained otherwise{where}"
+    message += (
+        ": each device cuts what it needs out of what it has."
+        if sliced
+        else ": the compiler satisfies both, and moves it from one to the other."
+    )
+    # Two in a row in one function are how a move in two steps is written.
+    in_steps = chained and _function(one) == _function(other)
+    return Message(
+        message,
+        tensor=one.path,
+        kind="constraint",
+        source=one.source,
+        partitioner=subject.partitioner,
+        expected=f"{subject.words(_known(other))}{where}",
+        found=subject.words(_known(one)),
+        hint="Keep one of them. If the move is meant, say so with jax.sharding.reshard, or ignore "
+        "the rule here.",
+        severity="note" if sliced or in_steps else "warning",
+    )
+
+
+def _contradict(one: Annotation, other: Annotation) -> bool:
+    """Whether two constraints put a dimension that both close on other axes."""
+    if one.shape != other.shape:
+        return False
+    free = {*one.open_dims, *other.open_dims}
+    return _differ(_known(one), _known(other), free)
+
+
+def _differ(one: Placement, other: Placement, free: set[int]) -> bool:
+    """Whether two placements of one shape differ in other dimensions than these."""
+    return any(
+        mine != theirs
+        for dim, (mine, theirs) in enumerate(zip(one.dims, other.dims, strict=True))
+        if dim not in free
+    )
+
+
+def _cuts(coarse: Annotation, fine: Annotation) -> bool:
+    """Whether a device has what it needs of a value already: all of each dimension that is cut."""
+    return all(
+        _begins(mine, theirs)
+        for mine, theirs in zip(_known(coarse).dims, _known(fine).dims, strict=True)
+    )
+
+
+def _begins(coarse: Digits, fine: Digits) -> bool:
+    """Whether a dimension is cut into the same blocks, and these further, from major to minor."""
+    return not coarse or fine[: len(coarse)] == coarse
+
+
+@rule("constraint-overridden", "warning", needs="propagated")
+def constraint_overridden(subject: Subject) -> Iterator[Message]:
+    """A constraint did not hold.
+
+    After propagation the constrained value has another placement on the dimensions that the
+    constraint closes; or it is returned, and the compiled program returns it otherwise. The latter
+    is what happens to dimensions that do not divide: XLA keeps the constraint inside, with padding,
+    and returns the whole tensor on every device (jax-ml/jax#26946). That is only known when the
+    program is compiled.
+
+    A result that `out_shardings` asks for is not found: there the author wants the move.
+    """
+    propagated = subject.propagated
+    told: set[int] = set()
+    for one in _constraints(subject):
+        found = propagated.values.get((one.op, 0))
+        if found is None or found.placement is None or one.manual:
+            continue
+        if _differ(_known(one).without_manual, found.placement.without_manual, {*one.open_dims}):
+            told.add(one.op)
+            yield _override(
+                subject,
+                one,
+                found.placement,
+                f"{subject.partitioner} decides otherwise for the very value.",
+            )
+    if subject.compiles:
+        yield from _returned(subject, told)
+
+
+def _returned(subject: Subject, told: set[int]) -> Iterator[Message]:
+    """Constraints on values that the program returns, and that come back otherwise."""
+    graph = subject.graph
+    _ = subject.compiled
+    by_op = {one.op: one for one in _constraints(subject) if not (one.manual or one.op in told)}
+    results = {one.row.lowered[subject.partitioner].index: one for one in subject.results}
+    for index, value in graph.returned.items():
+        one, result = by_op.get(value[0]), results.get(index)
+        if one is None or result is None or result.placement is None:
+            continue
+        asked = None if result.row.requested is None else result.row.requested.sharding
+        if asked is not None or one.placement is None:
+            continue  # out_shardings say otherwise, and that is what the author wants
+        if _differ(one.placement, result.placement, {*one.open_dims}):
+            padded = any(one.placement.padding(result.shape))
+            yield _override(
+                subject,
+                one,
+                result.placement,
+                f"{result.name}, which it is returned as, comes back otherwise"
+                + (": its dimensions do not divide." if padded else "."),
+                "Make the size a multiple of the number of blocks."
+                if padded
+                else "Give the result the sharding in out_shardings.",
+            )
+
+
+def _override(
+    subject: Subject, one: Annotation, found: Placement, message: str, hint: str = ""
+) -> Message:
+    return Message(
+        f"The constraint did not hold: {message}",
+        tensor=one.path,
+        kind="constraint",
+        source=one.source,
+        partitioner=subject.partitioner,
+        expected=subject.words(_known(one)),
+        found=subject.words(found),
+        hint=hint,
+    )

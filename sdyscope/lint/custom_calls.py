@@ -1,0 +1,249 @@
+"""Rules about custom calls, which the partitioner can't look into."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator
+
+from sdyscope.analysis.collectives.totals import Collective
+from sdyscope.errors import SdyscopeError
+from sdyscope.graph import Op, OpGraph
+from sdyscope.hlo import Computation, HloModule, Instruction
+from sdyscope.lint.rule import Message, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["collective_before_custom_call", "host_callback_gathers"]
+
+#: Custom calls that say something to the partitioner, or that it takes apart itself.
+_OWN = re.compile(
+    r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|xla\.sdy\..*|CustomSPMDPartitioning"
+    r"|annotate_device_placement|MoveTo(Host|Device)|PinToDevice|LayoutConstraint|X64\w+|TopK"
+    r"|ApproxTopK|PartialReduce|ReduceToMaximum|InspectSharding|BarrierStart|BarrierDone"
+)
+_CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
+
+#: HLO ops through which a value passes in another form.
+_FORMS = frozenset(
+    {
+        "bitcast",
+        "convert",
+        "copy",
+        "fusion",
+        "get-tuple-element",
+        "pad",
+        "reshape",
+        "slice",
+        "transpose",
+        "tuple",
+    }
+)
+#: How far back a collective is looked for.
+_STEPS = 8
+
+
+def _calls(subject: Subject) -> Iterator[Op]:
+    """The custom calls that are outside of every ``shard_map`` and are not the partitioner's."""
+    graph = subject.graph
+    manual = _manual_functions(graph)
+    for op in graph.operations():
+        target = op.call_target
+        if target is None or _OWN.fullmatch(target) or op.function in manual:
+            continue
+        if not _is_manual(graph, op):
+            yield op
+
+
+def _is_manual(graph: OpGraph, op: Op) -> bool:
+    at: Op | None = op
+    while at is not None:
+        if at.kind == "sdy.manual_computation":
+            return True
+        at = None if at.parent is None else graph.ops[at.parent]
+    return False
+
+
+def _manual_functions(graph: OpGraph) -> frozenset[str]:
+    """Functions that are called inside a ``shard_map``.
+
+    GSPMD writes the body of one as a function whose arguments are shards.
+    """
+    found: set[str] = set()
+    for op in graph.operations():
+        if op.callee is None:
+            continue
+        shards = any(
+            producer.call_target == "SPMDFullToShardShape" for producer, _ in graph.operands(op)
+        )
+        if shards or op.function in found or _is_manual(graph, op):
+            found.add(op.callee)
+    while True:
+        more = {op.callee for op in graph.operations() if op.callee and op.function in found}
+        if more <= found:
+            return frozenset(found)
+        found |= more
+
+
+@rule("collective-before-custom-call", "warning", needs="propagated")
+def collective_before_custom_call(subject: Subject) -> Iterator[Message]:
+    """A custom call gets its operand by a collective.
+
+    The partitioner can't look into a custom call (an FFI kernel, LAPACK) and does not know how to
+    split it: each device gets all of the operand, and does all of the work
+    (marin-community/marin#6470). Call it inside a `shard_map`, where each device calls it for its
+    own block, or give it a rule.
+
+    In a compiled program the collective itself is found, whatever the call's rule promised. Without
+    compiling, and where the call can't be compiled here, it is predicted for calls without a
+    sharding rule of which an operand is in pieces. Custom calls inside a `shard_map` and the
+    partitioner's own are not found.
+    """
+    calls = [op for op in _calls(subject) if not _CALLBACK.search(op.call_target or "")]
+    if not calls:
+        return
+    if subject.compiles:
+        try:
+            module = subject.hlo
+        except SdyscopeError:
+            # A target that is not registered here can't be compiled here.
+            yield from _predicted(subject, calls)
+            return
+        yield from _confirmed(subject, calls, module)
+    else:
+        yield from _predicted(subject, calls)
+
+
+def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Message]:
+    found = {one.name: one for one in subject.collectives.collectives}
+    lines = {(op.call_target, subject.source(op)) for op in calls}
+    targets = {op.call_target for op in calls}
+    told: set[object] = set()
+    for computation in module.computations.values():
+        for instruction in computation.instructions.values():
+            target = instruction.attributes.get("custom_call_target", "").strip('"')
+            if instruction.opcode != "custom-call" or target not in targets:
+                continue
+            stack = module.stack(instruction)
+            source = next((line for line in stack if (target, line) in lines), None)
+            source = source or next(
+                (subject.source(op) for op in calls if op.call_target == target), None
+            )
+            for name in _behind(computation, instruction):
+                one = found.get(name)
+                if one is None or (target, source) in told:
+                    continue
+                told.add((target, source))
+                over = ", ".join(str(axis) for axis in one.axes or ())
+                yield _feeds(
+                    subject,
+                    target,
+                    source,
+                    f"The custom call {target} gets its operand by {_article(one.kind)} over "
+                    f"{over or 'devices'}, of {one.bytes:,} bytes{_times(one)}: the partitioner "
+                    "can't split the call, and gives each device all of it.",
+                    subject.compiled.tags.get(instruction.name, ()),
+                )
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
+
+
+def _times(one: Collective) -> str:
+    return f", {one.count:,} times a step" if one.count > 1 else ""
+
+
+def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]:
+    """What an instruction's operands are made from, through ops that change their form only."""
+    level, seen = list(instruction.operands), set(instruction.operands)
+    for _ in range(_STEPS):
+        further: list[str] = []
+        for name in level:
+            yield name
+            one = computation.instructions.get(name)
+            if one is not None and (one.opcode in _FORMS or one.opcode.endswith("-done")):
+                further += [each for each in one.operands if each not in seen]
+                seen.update(one.operands)
+        level = further
+
+
+def _predicted(subject: Subject, calls: list[Op]) -> Iterator[Message]:
+    """Calls without a sharding rule of which an operand is in pieces."""
+    for op in calls:
+        if op.sharding_rule is not None:
+            continue
+        for producer, edge in subject.graph.operands(op):
+            place = subject.placement((producer.id, edge.result))
+            if place is None or not any(shards > 1 for shards in place.shards):
+                continue
+            name = subject.names.name((producer.id, edge.result))
+            yield _feeds(
+                subject,
+                op.call_target or "",
+                subject.source(op),
+                f"The operand {name} of the custom call {op.call_target} is "
+                f"{subject.words(place)}; the partitioner can't split the call, and will give each "
+                "device all of it.",
+                ((op.id,),),
+            )
+            break
+
+
+def _feeds(
+    subject: Subject,
+    target: str,
+    source: SourceLocation | None,
+    message: str,
+    tags: tuple[tuple[int, ...], ...],
+) -> Message:
+    node = next((path[-1] for path in tags if path), None)
+    scope = "" if node is None else subject.scope(subject.graph.ops[node])
+    return Message(
+        message,
+        tensor=scope or target,
+        kind="op",
+        source=source,
+        partitioner=subject.partitioner,
+        hint="Call it in a shard_map, or tell the partitioner how to split it "
+        "(jax.experimental.custom_partitioning).",
+    )
+
+
+@rule("host-callback-gathers", "warning", needs="propagated")
+def host_callback_gathers(subject: Subject) -> Iterator[Message]:
+    """A callback to the host gathers what it is given.
+
+    `jax.debug.callback`, `jax.debug.print`, `io_callback` and `pure_callback` outside of a
+    `shard_map` run once, with whole arrays. What is sharded is gathered for them, and a result goes
+    back to every device. A print that was left in a train step costs a gather of what it prints,
+    each step.
+
+    Callbacks that take scalars or what every device has whole are not found.
+    """
+    told: set[object] = set()
+    for op in _calls(subject):
+        if not _CALLBACK.search(op.call_target or ""):
+            continue
+        sent, first = 0, ""
+        for producer, edge in subject.graph.operands(op):
+            place = subject.placement((producer.id, edge.result))
+            if place is None or math.prod(place.shards) == 1:
+                continue
+            sizes = [size or 0 for size in edge.type.shape or ()]
+            sent += place.bytes_per_device(sizes, edge.type.dtype) * math.prod(place.shards)
+            first = first or subject.names.name((producer.id, edge.result))
+        source = subject.source(op)
+        if not sent or (source, first) in told:
+            continue
+        told.add((source, first))
+        yield Message(
+            f"A callback to the host takes {first} whole, and it is in pieces on several devices: "
+            f"{sent:,} bytes are gathered each time it is called.",
+            tensor=subject.scope(op) or op.call_target or "",
+            kind="op",
+            source=source,
+            partitioner=subject.partitioner,
+            hint="Give the callback a summary, call it in a shard_map for what each device has, or "
+            "take it out.",
+        )

@@ -1,0 +1,125 @@
+"""Rules about logical axis names: what a mesh configuration maps, and what a model has."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from sdyscope.analysis.naming.globs import glob
+from sdyscope.errors import TargetError
+from sdyscope.facts.findings import Finding, Severity
+from sdyscope.lint.rule import Message, NotApplicable, Rule, documented
+from sdyscope.lint.subject import Subject
+from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings
+
+__all__ = ["LogicalAxes"]
+
+
+@dataclass(frozen=True)
+class LogicalAxes:
+    """The logical axes of a program's tensors, and the mesh configuration that maps them.
+
+    Attributes:
+        config: the configuration.
+        parameters: the logical axes of arguments that are held under ``param_mapping``, by globs of
+            their paths (``params['layers'][*]['w1']``).
+        activations: those of other arguments and results, such as the batch, likewise.
+    """
+
+    config: MappedMesh
+    parameters: Mapping[str, Sequence[str]]
+    activations: Mapping[str, Sequence[str]]
+
+
+def _found(subject: Subject) -> tuple[Finding, ...]:
+    logical = subject.logical
+    if logical is None:
+        raise NotApplicable(subject.no_logical)
+    sizes = {axis.name: axis.size for axis in subject.mesh.axes}
+    known = set(logical.config.mesh_shape.axis_names)
+    return mapping_findings(
+        logical.config,
+        tuple(_named(subject, logical.parameters)),
+        tuple(_named(subject, logical.activations)),
+        sizes=sizes if known <= set(sizes) else None,
+    )
+
+
+def _named(subject: Subject, axes: Mapping[str, Sequence[str]]) -> Iterator[LogicalTensor]:
+    """The program's tensors that have logical axes.
+
+    Raises:
+        TargetError: a glob matches no tensor, or one with another number of dimensions.
+    """
+    tensors = (*subject.arguments, *subject.results)
+    for pattern, names in axes.items():
+        matching = [one for one in tensors if glob(pattern).fullmatch(one.name)]
+        if not matching:
+            raise TargetError(
+                f"No argument or result is called {pattern!r}.",
+                hint="sdyscope show lists them; * stands for anything.",
+            )
+        for one in matching:
+            yield LogicalTensor(one.name, tuple(names), one.shape)
+
+
+#: Where the rules look at all.
+_GIVEN = """\
+Only looked for with a [mesh configuration](mesh.md) that has mappings: `--mesh-config`, where the
+arguments name their dimensions (Haliax's `NamedArray`, Flax's `LogicallyPartitioned`), or in
+Python, where the names can be given: `inspection.lint(logical=LogicalAxes(config, parameters,
+activations))`."""
+
+
+def _mapped(name: str, severity: Severity, documentation: str, more: str = "") -> Rule:
+    """A rule that says what the mappings' own check found under its name."""
+    return documented(
+        name,
+        severity,
+        f"{inspect.cleandoc(documentation)}\n\n{_GIVEN} {more}",
+        lambda subject: (
+            Message.of(finding) for finding in _found(subject) if finding.rule == name
+        ),
+    )
+
+
+logical_axis_unused = _mapped(
+    "logical-axis-unused",
+    "warning",
+    """A mapping names a logical axis that no tensor has.
+
+    The entry shards nothing: most often the name is misspelt, and what was meant stays whole. A
+    note where the mapping has the name by default.
+    """,
+    "A mapping that names a mesh axis which is not there is refused when the configuration is "
+    "read.",
+)
+
+logical_axes_collide = _mapped(
+    "logical-axes-collide",
+    "error",
+    """Two dimensions of a tensor are mapped to one mesh axis.
+
+    JAX refuses such a sharding. Map one of them elsewhere.
+    """,
+)
+
+logical_not_divisible = _mapped(
+    "logical-not-divisible",
+    "error",
+    """A dimension does not divide by the mesh axes that it is mapped to.
+
+    JAX refuses such an argument. It is said whether the other mapping would do.
+    """,
+)
+
+parameter_not_sharded = _mapped(
+    "parameter-not-sharded",
+    "note",
+    """A parameter is whole under the mapping of parameters.
+
+    None of its logical axes is mapped. Biases and scales, with fewer than two dimensions, are not
+    found.
+    """,
+)

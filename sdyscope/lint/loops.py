@@ -1,0 +1,220 @@
+"""Rules about loops: what is sent in every iteration although once would do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sdyscope.analysis.collectives.totals import Collective
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph
+from sdyscope.hlo import Computation, HloModule, Instruction, call_sites
+from sdyscope.lint.rule import FEW_BYTES, Message, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.placement import Placement
+
+__all__ = ["gathered_in_loop", "scanned_dimension_sharded"]
+
+#: Ops that are not the same each time although their operands are.
+_VARYING = frozenset(
+    {
+        "custom-call",
+        "infeed",
+        "outfeed",
+        "recv",
+        "rng",
+        "rng-bit-generator",
+        "rng-get-and-update-state",
+        "send",
+        "while",
+    }
+)
+_PASSING = frozenset({"copy", "bitcast", "optimization-barrier"})
+
+
+@rule("gathered-in-loop", "warning", needs="compiled")
+def gathered_in_loop(subject: Subject) -> Iterator[Message]:
+    """The same value is gathered in every iteration of a loop.
+
+    An all-gather inside a loop whose operand is the same each time: a weight that a scan over
+    microbatches or decoding steps uses, gathered again in each of them. It was followed in the
+    compiled loop: nothing that it is made from changes between iterations. Gathered once before the
+    loop it is sent once, and held all the while.
+
+    FSDP is not found. A scan over a stack of layers takes another layer in each iteration and
+    gathers that: each is another value, and gathering it late is what saves the memory. Nor is a
+    gather that runs once, or a layer that is gathered in the forward and again in the backward
+    pass.
+
+    Some compilers move such a gather out of the loop themselves: XLA's for CPUs does, the one for
+    TPUs does not. So ask with `--on` for the hardware that is meant.
+
+    Where the memory is not there, gathering again is right: ignore the rule, with that as the
+    reason. A note where it is less than 64 KiB a step.
+    """
+    module = subject.hlo
+    callers = {
+        called: (caller, instruction)
+        for caller, sites in call_sites(module).items()
+        for instruction, called in sites
+    }
+    homes = {
+        name: computation
+        for computation in module.computations.values()
+        for name in computation.instructions
+    }
+    for one in subject.collectives.collectives:
+        if one.kind != "all-gather" or one.name not in homes:
+            continue
+        body, inside = homes[one.name], list[tuple[Computation, Instruction]]()
+        while body.name in callers and callers[body.name][1].opcode != "while":
+            caller, site = callers[body.name]
+            inside.append((body, site))
+            body = module.computations[caller]
+        if body.name not in callers or body.name not in callers[body.name][1].called("body"):
+            continue
+        same = _invariant(body)
+        for called, site in reversed(inside):
+            passed = [name in same for name in site.operands]
+            same = _invariant(called, passed)
+        if one.name in same:
+            yield _gathered(subject, module, one)
+
+
+def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> frozenset[str]:
+    """The instructions of a computation that have the same value in each iteration of a loop.
+
+    Args:
+        body: the loop's body, or what is called in it.
+        passed: of what is called, which operands have the same value each time.
+    """
+    found: set[str] = set()
+    root = body.root
+    carried = root.operands if root is not None and root.opcode == "tuple" else ()
+    for one in body.instructions.values():
+        if one.opcode == "parameter":
+            number = int(one.operand_text) if one.operand_text.isdecimal() else -1
+            if passed is not None and 0 <= number < len(passed) and passed[number]:
+                found.add(one.name)
+            continue
+        is_made = one.operands and one.opcode not in _VARYING and found.issuperset(one.operands)
+        if is_made or one.opcode == "constant" or _is_carried(body, one, carried):
+            found.add(one.name)
+    return frozenset(found)
+
+
+def _is_carried(body: Computation, one: Instruction, carried: Sequence[str]) -> bool:
+    """Whether a value is an element of a loop's tuple that its body hands on as it is."""
+    index = _element(body, one.name) if one.opcode == "get-tuple-element" else None
+    if index is None or not index.isdecimal() or int(index) >= len(carried):
+        return False
+    return _element(body, carried[int(index)]) == index
+
+
+def _element(body: Computation, name: str) -> str | None:
+    """Which element of the loop's tuple a value is, passed on as it is; None where it is none."""
+    one = body.instructions.get(name)
+    while one is not None and one.opcode in _PASSING and one.operands:
+        one = body.instructions.get(one.operands[0])
+    if one is None or one.opcode != "get-tuple-element" or not one.operands:
+        return None
+    source = body.instructions.get(one.operands[0])
+    is_own = source is not None and source.opcode == "parameter"
+    return one.attributes.get("index") if is_own else None
+
+
+def _gathered(subject: Subject, module: HloModule, one: Collective) -> Message:
+    explained = {each.name: each for each in subject.explained_collectives.collectives}
+    part = explained.get(one.name, one).largest
+    origin = part.origin
+    value = origin.value if origin is not None else ""
+    saves = (one.count - 1) * sum(each.sent for each in one.parts)
+    times = "an unknown number of times" if one.unknown_trips else f"{one.count:,} times a step"
+    over = ", ".join(str(axis) for axis in one.axes or ())
+    source = part.source or (origin.source if origin is not None else None)
+    return Message(
+        f"The same value is gathered over {over or 'devices'} in each iteration of a loop, {times}"
+        f": a device sends {saves:,} bytes for what it had already.",
+        tensor=value or f"{part.scope}/{part.primitive}".strip("/") or one.name,
+        kind="collective",
+        source=source,
+        partitioner=subject.partitioner,
+        hint="Gather it once before the loop, with a constraint there, if a device can hold "
+        f"{part.bytes:,} bytes meanwhile; else it is the price of memory, and can be ignored.",
+        severity="warning" if saves >= FEW_BYTES or one.unknown_trips else "note",
+    )
+
+
+@rule("scanned-dimension-sharded", "warning", needs="propagated")
+def scanned_dimension_sharded(subject: Subject) -> Iterator[Message]:
+    """A loop runs over a dimension that is sharded.
+
+    The layers of a scan are stacked along a dimension, and that dimension is sharded on a mesh
+    axis, as it is when a rule for all parameters shards the first dimension. One layer is then on
+    one group of devices alone: each iteration sends it to all the others, or gathers the whole
+    stack. Leave the dimension that is scanned whole.
+
+    Stacks that are sharded on their other dimensions are FSDP or tensor parallelism, and not found.
+    Nor is pipelining with `shard_map`, where each device loops over its own.
+    """
+    graph = subject.graph
+    told: set[str] = set()
+    for op in graph.operations():
+        name = op.kind.rpartition(".")[2]
+        if name not in ("dynamic_slice", "dynamic_update_slice") or not _in_loop(graph, op):
+            continue
+        operands = graph.operands(op)
+        if not operands:
+            continue
+        stack = (operands[0][0].id, operands[0][1].result)
+        part = op.types[0].shape if name == "dynamic_slice" else operands[1][1].type.shape
+        place = subject.placement(stack)
+        whole = operands[0][1].type.shape
+        if place is None or whole is None or part is None:
+            continue
+        for dim in _cut(whole, part, place):
+            what = subject.names.name(stack)
+            if what not in told:
+                told.add(what)
+                yield _scanned_finding(subject, op, stack, dim, place, what, name)
+
+
+def _in_loop(graph: OpGraph, op: Op) -> bool:
+    """Whether an op is in the body of a loop, or in a function that is called there."""
+    seen: set[str] = set()
+    at: Op | None = op
+    while at is not None:
+        if at.kind.endswith(".while"):
+            return True
+        if at.kind == "func.func":
+            callers = [] if at.function in seen else graph.callers(at.function)
+            seen.add(at.function)
+            return any(_in_loop(graph, caller) for caller in callers)
+        at = None if at.parent is None else graph.ops[at.parent]
+    return False
+
+
+def _cut(
+    whole: tuple[int | None, ...], part: tuple[int | None, ...], place: Placement
+) -> Iterator[int]:
+    """The dimensions of which one element is taken, and that are in pieces."""
+    for dim, (size, taken) in enumerate(zip(whole, part, strict=True)):
+        if taken == 1 and size is not None and size > 1 and place.shards[dim] > 1:
+            yield dim
+
+
+def _scanned_finding(
+    subject: Subject, op: Op, stack: ValueId, dim: int, place: Placement, what: str, name: str
+) -> Message:
+    size = (subject.graph.ops[stack[0]].types[stack[1]].shape or ())[dim]
+    does = "takes one of" if name == "dynamic_slice" else "puts one into"
+    return Message(
+        f"A loop {does} the {size} elements of dimension {dim} in each iteration, and that "
+        "dimension is in pieces on several devices: each iteration moves all of it, or all but "
+        "one device wait.",
+        tensor=what,
+        kind="op",
+        source=op.source,
+        partitioner=subject.partitioner,
+        found=subject.words(place),
+        hint="Leave the dimension that is scanned whole, and shard another one.",
+    )

@@ -1,0 +1,144 @@
+"""Arguments and results with the mesh axes that their dimensions are on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sdyscope.analysis.memory.held import HeldKind, group_of
+from sdyscope.analysis.search.paths import Leaf
+from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.values.convert import name_axes, to_named_sharding, to_placement
+from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import UNCONSTRAINED
+from sdyscope.values.tiling import TupleSharding
+from sdyscope.words.sharding import placement_text
+
+__all__ = ["Placed", "axes_of", "placed", "spec_words"]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An argument or a result.
+
+    Attributes:
+        row: its row in the table.
+        shape: its shape.
+        placement: where it is: as requested, as it is written in the module, or, where both leave
+            it open, as it was compiled; None where none of them is known.
+    """
+
+    row: Tensor
+    shape: tuple[int, ...]
+    placement: Placement | None
+
+    @property
+    def name(self) -> str:
+        """Its pytree path."""
+        return self.row.name
+
+    @property
+    def group(self) -> str:
+        """The top-level argument or result that it belongs to."""
+        return group_of(self.name, self.row.kind)
+
+    @property
+    def known(self) -> Placement:
+        """Where it is; only asked for where that is known."""
+        assert self.placement is not None
+        return self.placement
+
+    @property
+    def leaf(self) -> Leaf:
+        """Its path, shape and type."""
+        return Leaf(self.name, self.shape, self.row.dtype)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of the whole tensor."""
+        return num_bytes(math.prod(self.shape), self.row.dtype)
+
+    @property
+    def bytes_per_device(self) -> int:
+        """Bytes of what a device holds; of all of it where that is not known."""
+        if self.placement is None:
+            return self.bytes
+        return self.placement.bytes_per_device(self.shape, self.row.dtype)
+
+
+def placed(
+    table: TensorTable, kind: HeldKind, partitioner: Partitioner, compiled: Compiled | None
+) -> tuple[Placed, ...]:
+    """The arguments or the results that are in a module.
+
+    Args:
+        table: the program's tensors.
+        kind: which of them.
+        partitioner: whose module.
+        compiled: the compiled program, where there is one.
+    """
+    found = []
+    for row in table.tensors:
+        there = row.lowered.get(partitioner)
+        if row.kind != kind or there is None or row.shape is None:
+            continue
+        place = _requested(row)
+        if place is None and not there.open_dims:
+            place = there.placement
+        if place is None and there.index is not None and compiled is not None:
+            place = _compiled(compiled, kind, there.index, len(row.shape))
+        found.append(Placed(row, row.shape, place))
+    return tuple(found)
+
+
+def _compiled(compiled: Compiled, kind: HeldKind, number: int, rank: int) -> Placement | None:
+    """Where the compiler put what the program leaves to it; None where it does not say."""
+    if compiled.devices == 1:
+        return Placement(1, ((),) * rank)
+    texts = compiled.parameter_shardings if kind == "argument" else compiled.result_shardings
+    if number >= len(texts):
+        return None
+    try:
+        parsed = parse_hlo_sharding(texts[number])
+        if isinstance(parsed, TupleSharding):
+            return None
+        return to_placement(parsed, rank, None, compiled.devices)
+    except (SyntaxTextError, ConversionError):  # such as {unknown}
+        return None
+
+
+def _requested(row: Tensor) -> Placement | None:
+    asked = row.requested.sharding if row.requested is not None else None
+    if asked is None or UNCONSTRAINED in asked.spec.entries:
+        return None
+    try:
+        return to_placement(asked, len(row.shape or ()))
+    except ConversionError:  # check says so
+        return None
+
+
+def axes_of(place: Placement, mesh: Mesh) -> tuple[tuple[str, ...], ...]:
+    """The names of the axes that each dimension is on, parts of axes as the whole.
+
+    Raises:
+        ConversionError: a dimension follows no axes of the mesh.
+    """
+    return tuple(
+        tuple(dict.fromkeys(axis.name for axis in name_axes(digits, mesh, place.order)))
+        for digits in place.dims
+    )
+
+
+def spec_words(place: Placement, shape: Sequence[int], mesh: Mesh) -> str:
+    """A placement as a PartitionSpec, or in words where none can say it."""
+    try:
+        return str(to_named_sharding(place, len(shape), mesh).spec)
+    except ConversionError:
+        return placement_text(place, mesh)

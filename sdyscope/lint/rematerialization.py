@@ -1,0 +1,178 @@
+"""A rule about reshardings that XLA can only do by making a whole tensor on every device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.analysis.collectives.rematerializations import Rematerialization, rematerializations
+from sdyscope.analysis.naming.resolve import plain_scope
+from sdyscope.annotations import Annotation
+from sdyscope.errors import CompilerError, ConversionError, SyntaxTextError
+from sdyscope.graph import Op
+from sdyscope.hlo import read_hlo
+from sdyscope.lint.rule import Message, Unavailable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.values.convert import to_placement
+from sdyscope.values.placement import Placement
+from sdyscope.values.tiling import TupleSharding
+
+__all__ = ["full_rematerialization"]
+
+_HINT = (
+    "Go there in steps that XLA knows, with a constraint between the two, or shard one of them "
+    "closer to the other: change one axis or one dimension at a time."
+)
+
+
+#: Ops whose result may have its operand's shape and is not made from it element by element.
+_OTHERWISE = frozenset(
+    {
+        "case",
+        "convolution",
+        "custom_call",
+        "dot_general",
+        "dynamic_slice",
+        "dynamic_update_slice",
+        "fft",
+        "gather",
+        "if",
+        "reduce_window",
+        "reverse",
+        "scatter",
+        "sort",
+        "transpose",
+        "while",
+    }
+)
+
+
+@rule("full-rematerialization", "warning", needs="propagated")
+def full_rematerialization(subject: Subject) -> Iterator[Message]:
+    """XLA makes a whole tensor on every device to shard it otherwise.
+
+    XLA's partitioner goes from one sharding to another by slices, all-to-alls, permutes and
+    all-gathers over some of the axes. Where it knows no such way, it gathers all of the tensor on
+    every device and cuts it anew, and logs "Involuntary full rematerialization" without a word on
+    where (jax-ml/jax#18591, openxla/xla#7148, openxla/xla#15402, jax-ml/jax#21562). Here it is led
+    back to the op and its line.
+
+    Of a compiled program these are XLA's own words: confirmed. Without compiling it is predicted,
+    for the program's constraints: what comes into them or goes from them into an elementwise op
+    with another sharding, as Shardy propagates them, are put into a module of their own that has
+    nothing else, and XLA is asked about that. Reshardings that no constraint asks for, and those of
+    GSPMD, are only known of a compiled program.
+
+    Going to or from a tensor that is whole everywhere is no rematerialization, and not found.
+    """
+    if subject.compiles:
+        try:
+            yield from _confirmed(subject)
+            return
+        except CompilerError as error:
+            yield from _predicted(subject)
+            raise Unavailable(f"Only predicted, for constraints: {error.message}") from error
+    yield from _predicted(subject)
+
+
+def _confirmed(subject: Subject) -> Iterator[Message]:
+    """What XLA itself logs, each line of the program once."""
+    told: dict[object, list[Rematerialization]] = {}
+    logged = subject.collectives.rematerializations
+    located = {(one.before, one.after) for one in logged if one.source is not None}
+    for one in logged:
+        if one.after.startswith("{maximal"):
+            continue  # all of it on one device, for a callback: host-callback-gathers says so
+        if one.source is None and (one.before, one.after) in located:
+            continue  # the same once more, about an op that XLA put in between
+        key = one.source or (plain_scope(one.scope), one.primitive)
+        told.setdefault((key, one.before, one.after), []).append(one)
+    for alike in told.values():
+        one = alike[0]
+        rank = len(one.shape.dimensions) if one.shape is not None else 0
+        times = f" (so it is for {len(alike)} ops of this line)" if len(alike) > 1 else ""
+        name = f"{one.scope}/{one.primitive}".strip("/") or one.operation
+        yield Message(
+            "XLA knows no better way from one sharding to the other than to make the whole tensor "
+            f"on every device, and says so{times}.",
+            tensor=name,
+            kind="op",
+            source=one.source,
+            partitioner=subject.partitioner,
+            expected=f"to {_words(subject, one.after, rank)}",
+            found=f"from {_words(subject, one.before, rank)}",
+            hint=_HINT,
+        )
+
+
+def _words(subject: Subject, text: str, rank: int) -> str:
+    try:
+        parsed = parse_hlo_sharding(text)
+        if isinstance(parsed, TupleSharding) or not rank:
+            return text
+        return subject.words(to_placement(parsed, rank, None, subject.compiled.devices))
+    except (SyntaxTextError, ConversionError):
+        return text
+
+
+def _predicted(subject: Subject) -> Iterator[Message]:
+    """What XLA logs about the program's constraints alone, where they move a value."""
+    from sdyscope.stages.compiled.reshard_probe import Probe, probe
+
+    moves = _moves(subject)
+    if not moves:
+        return
+    probes = [Probe(one.shape or (), one.dtype, before, after) for one, before, after in moves]
+    made = probe(list(dict.fromkeys(probes)), subject.mesh)
+    found = rematerializations(made.rematerializations, read_hlo(made.hlo))
+    wrong = {one.primitive for one in found}
+    names = {asked: name for name, asked in made.names.items()}
+    told: set[object] = set()
+    for (one, before, after), asked in zip(moves, probes, strict=True):
+        key = (one.source or one.path, asked)
+        if names[asked] not in wrong or key in told:
+            continue
+        told.add(key)
+        yield Message(
+            "XLA will know no better way from one sharding to the other than to make the whole "
+            "tensor on every device. This is predicted: XLA was asked about this move alone.",
+            tensor=one.path,
+            kind="constraint",
+            source=one.source,
+            partitioner=subject.partitioner,
+            expected=f"to {subject.words(after)}",
+            found=f"from {subject.words(before)}",
+            hint=_HINT,
+        )
+
+
+def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
+    """The constraints that move a value from one sharding to another, neither of them whole."""
+    if subject.partitioner != "shardy":
+        raise Unavailable("What GSPMD will move is only known when the program is compiled.")
+    found = []
+    for one in subject.annotations:
+        if one.kind != "constraint" or one.manual or not one.shape:
+            continue
+        own = subject.placement((one.op, 0))
+        operands = subject.graph.operands(one.op)
+        before = subject.placement((operands[0][0].id, operands[0][1].result)) if operands else None
+        steps = [(before, own)]
+        for user, _ in subject.graph.uses(one.op):
+            if len(user.types) == 1 and user.types[0].shape == one.shape and _is_elementwise(user):
+                steps.append((own, subject.placement((user.id, 0))))
+        for start, end in dict.fromkeys(steps):
+            if start is not None and end is not None and _is_move(start, end):
+                found.append((one, start, end))
+    return found
+
+
+def _is_elementwise(op: Op) -> bool:
+    dialect, _, name = op.kind.partition(".")
+    return dialect in ("stablehlo", "chlo") and name not in _OTHERWISE
+
+
+def _is_move(before: Placement, after: Placement) -> bool:
+    if before == after or before.is_replicated or after.is_replicated:
+        return False
+    return not (before.manual or after.manual or before.unreduced or after.unreduced)

@@ -1,0 +1,190 @@
+"""What `check` finds of a program's modules and tensors, under the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from sdyscope.errors import FallbackError, SdyscopeError
+from sdyscope.facts.findings import Severity
+from sdyscope.lint.rule import Message, Rule, documented, rule
+from sdyscope.lint.subject import Subject
+
+
+def _found(subject: Subject, name: str) -> Iterator[Message]:
+    """What ``check`` found under a name."""
+    for finding in subject.checked.findings:
+        if finding.rule == name and finding.partitioner in (None, subject.partitioner):
+            yield Message.of(finding)
+
+
+def _checked(name: str, severity: Severity, documentation: str) -> Rule:
+    """A rule that says what ``check`` found under its name."""
+    return documented(name, severity, documentation, lambda subject: _found(subject, name))
+
+
+@rule("silent-fallback", "error")
+def silent_fallback(subject: Subject) -> Iterator[Message]:
+    """Shardy was asked for, and GSPMD is what runs.
+
+    The module is written for the other partitioner than was asked for, or XLA found annotations of
+    both in it and gave Shardy up (jaxlib up to 0.10 says so on standard error alone: "Module has
+    GSPMD attrs or ops, but Shardy is enabled"; later ones refuse the module). All that was tried
+    out under Shardy is then not what runs.
+
+    Look for `jax_use_shardy_partitioner` being set by the program, and for parts that were lowered
+    elsewhere: exported functions, custom calls with annotations of their own. What the compiler
+    logs is only known of a compiled program.
+    """
+    yield from _found(subject, "silent-fallback")
+    if not subject.compiles:
+        return
+    try:
+        _ = subject.compiled
+    except FallbackError as error:
+        yield Message(error.message, partitioner=subject.partitioner, hint=error.hint or "")
+    except SdyscopeError:
+        return  # the rules that need the compiled program say why there is none
+
+
+mixed_attributes = _checked(
+    "mixed-attributes",
+    "error",
+    """The module has annotations of both partitioners.
+
+    Up to JAX 0.10 Shardy then falls back to GSPMD without an error (openxla/xla#42481), and later
+    versions refuse the module. Something in it was lowered without Shardy: an exported function, a
+    custom call.
+    """,
+)
+
+
+@rule("not-lowerable", "error")
+def not_lowerable(subject: Subject) -> Iterator[Message]:
+    """JAX can't lower the program under a partitioner.
+
+    An error where there is no module at all; a note where the other partitioner has one.
+    """
+    for finding in subject.checked.findings:
+        if finding.rule == "not-lowerable":
+            # For whom there is no module is in the sentence; under the others this is said.
+            yield Message.of(replace(finding, partitioner=None))
+
+
+not_understood = _checked(
+    "not-understood",
+    "warning",
+    """Something in the module could not be read.
+
+    An attribute about sharding that this version of sdyscope does not understand. Nothing that
+    depends on it was looked at.
+    """,
+)
+
+not_aligned = _checked(
+    "not-aligned",
+    "error",
+    """A constraint of the program was not found in the module.
+
+    Every constraint that the program makes should be there, in the order in which JAX lowers them.
+    Please report this with the program.
+    """,
+)
+
+lowered_differs = _checked(
+    "lowered-differs",
+    "error",
+    """The module has another sharding than was asked for.
+
+    What JAX wrote into the module puts other blocks on the devices than the `NamedSharding` that
+    the program names there. Shardings are compared by placement, so two spellings of one are equal.
+    """,
+)
+
+sharding_dropped = _checked(
+    "sharding-dropped",
+    "error",
+    """A sharding was asked for, and the module has none.
+
+    The tensor is left to the compiler, although the program names a sharding for it.
+    """,
+)
+
+open_dims_differ = _checked(
+    "open-dims-differ",
+    "error",
+    """Other dimensions are left open than `UNCONSTRAINED` left.
+
+    A dimension that the compiler may shard although it was not asked to, or one that it may not
+    (jax-ml/jax#37047).
+    """,
+)
+
+manual_axes_differ = _checked(
+    "manual-axes-differ",
+    "error",
+    """The body of a `shard_map` is manual on other axes than was asked for.
+
+    What the body does on an axis then means something else.
+    """,
+)
+
+partitioners_differ = _checked(
+    "partitioners-differ",
+    "error",
+    """Shardy and GSPMD are told different things.
+
+    Only looked for with `--partitioner both`: one of the modules places a tensor otherwise, or
+    leaves other dimensions of it open.
+    """,
+)
+
+type_differs = _checked(
+    "type-differs",
+    "error",
+    """A tensor has another shape or element type in the module.
+
+    It was not compared any further.
+    """,
+)
+
+no_placement = _checked(
+    "no-placement",
+    "error",
+    """A sharding names no such axis, or does not fit the tensor.
+
+    An axis that the mesh does not have, one that is used twice, more entries than there are
+    dimensions. JAX refuses most of these when the sharding is made; modules from files can have
+    them.
+    """,
+)
+
+not_divisible = _checked(
+    "not-divisible",
+    "warning",
+    """A constrained dimension does not divide into its blocks.
+
+    XLA pads the blocks or does not split the dimension at all, and a result that is returned is
+    replicated (jax-ml/jax#26946); `constraint-overridden` says where that happened. JAX itself
+    refuses arguments and results whose `NamedSharding` does not divide, so this is about
+    constraints. Make the size a multiple, or shard the dimension less.
+    """,
+)
+
+not_requested = _checked(
+    "not-requested",
+    "note",
+    """Nobody asked for a sharding, and the module has one.
+
+    JAX writes such shardings for arrays whose types have them, on Explicit axes.
+    """,
+)
+
+argument_dropped = _checked(
+    "argument-dropped",
+    "note",
+    """An argument is not used, and jit drops it.
+
+    It takes no part in the program, whatever its sharding.
+    """,
+)

@@ -1,0 +1,160 @@
+"""What a rule is: its documentation, what it says and how it looks for it, in one place."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.program import Partitioner
+from sdyscope.values.source import SourceLocation
+
+if TYPE_CHECKING:
+    from sdyscope.lint.subject import Subject
+
+__all__ = [
+    "FEW_BYTES",
+    "Look",
+    "Message",
+    "Needs",
+    "NotApplicable",
+    "Rule",
+    "Unavailable",
+    "documented",
+    "rule",
+]
+
+Needs: TypeAlias = Literal["lowered", "propagated", "compiled"]
+"""The last stage that a rule can't do without. What is compiled is propagated and lowered, too."""
+
+Look: TypeAlias = "Callable[[Subject], Iterable[Message]]"
+"""Looks at one program under one partitioner.
+
+It raises an ``SdyscopeError`` where a stage that it needs is not there: the rule then was not run.
+"""
+
+#: Below this many bytes a step nobody would notice.
+FEW_BYTES = 1 << 16
+
+
+class NotApplicable(SdyscopeError):  # noqa: N818 - a result, named for what it says
+    """A rule has nothing to look at in this program; the message says why."""
+
+
+class Unavailable(SdyscopeError):  # noqa: N818 - likewise
+    """What a rule needs was not asked for, or can't be had; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Message:
+    """What a rule says of one tensor or of the whole module: a ``Finding`` but for the rule.
+
+    Attributes:
+        text: one sentence, in words.
+        tensor: path of the tensor; empty for what is about the whole module.
+        kind: what the tensor is (argument, constraint, ...); empty likewise.
+        source: the line of user code, where there is one.
+        partitioner: whose module it is about; None for all.
+        expected: the placement that was asked for, in words.
+        found: the placement that is there, in words.
+        hint: what to do.
+        severity: None for the rule's.
+    """
+
+    text: str
+    tensor: str = ""
+    kind: str = ""
+    source: SourceLocation | None = None
+    partitioner: Partitioner | None = None
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+    severity: Severity | None = None
+
+    @classmethod
+    def of(cls, finding: Finding) -> Message:
+        """What was found elsewhere already."""
+        return cls(
+            finding.message,
+            finding.tensor,
+            finding.kind,
+            finding.source,
+            finding.partitioner,
+            finding.expected,
+            finding.found,
+            finding.hint,
+            finding.severity,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing to look for.
+
+    Attributes:
+        name: stable name, in kebab-case.
+        severity: of its findings, the worst where they differ.
+        needs: what it looks at.
+        summary: what is wrong where it is found, in a line.
+        explanation: why that matters, what to do, and what is not found: paragraphs of Markdown,
+            each a line, with an empty line between two.
+        look: finds it.
+    """
+
+    name: str
+    severity: Severity
+    needs: Needs
+    summary: str
+    explanation: str
+    look: Look
+
+    def findings(self, subject: Subject) -> Iterator[Finding]:
+        """What it finds, under its name.
+
+        Raises:
+            SdyscopeError: it can't be run.
+        """
+        for one in self.look(subject):
+            yield Finding(
+                self.name,
+                one.severity or self.severity,
+                one.text,
+                one.tensor,
+                one.kind,
+                one.source,
+                one.partitioner,
+                one.expected,
+                one.found,
+                one.hint,
+            )
+
+
+def documented(
+    name: str, severity: Severity, documentation: str, look: Look, *, needs: Needs = "lowered"
+) -> Rule:
+    """A rule with its documentation.
+
+    Args:
+        name: its name.
+        severity: of its findings, the worst where they differ.
+        documentation: its summary, an empty line, and its explanation, in lines of any length.
+        look: finds it.
+        needs: what it looks at.
+    """
+    parts = inspect.cleandoc(documentation).split("\n\n")
+    summary, *explanation = (" ".join(part.split()) for part in parts)
+    return Rule(name, severity, needs, summary, "\n\n".join(explanation), look)
+
+
+def rule(
+    name: str, severity: Severity, *, needs: Needs = "lowered"
+) -> Callable[[Callable[[Subject], Iterable[Message]]], Rule]:
+    """Makes a rule of a function that looks for something; its docstring documents the rule."""
+
+    def decorate(look: Look) -> Rule:
+        return documented(name, severity, look.__doc__ or "", look, needs=needs)
+
+    return decorate

@@ -1,0 +1,72 @@
+"""A rule about loops that wait for the data centre's network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.analysis.cost.links import dimensions_along
+from sdyscope.facts.program import Partitioner
+from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.words.counts import listed
+
+__all__ = ["slices_crossed_in_loop"]
+
+
+@rule("slices-crossed-in-loop", "warning", needs="compiled")
+def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
+    """A collective in a loop crosses slices.
+
+    Slices are connected by the data centre's network (DCN), which is slower than the links of a
+    slice by far. Gradients that are summed over it once a step are what it is for. What the layers
+    of a loop need of each other, activations of tensor parallelism or weights of FSDP, waits for it
+    in every layer: most often the mesh has its axes in an order in which another one than that of
+    data parallelism comes first.
+
+    Only looked for where the program is compiled for several slices, such as `--on
+    tpu:v6e:16x16x2slices`, and in loops: layers that are written out are not found. Nor are sums
+    that are not in the forward pass, of which each may be a layer's gradient. A note where it is
+    less than 64 KiB a step.
+    """
+    topology = subject.compiled.topology
+    if topology is None or topology.size("slice") < 2:
+        raise NotApplicable("What the program is compiled for is one slice.")
+    collectives = subject.collectives
+    mesh = collectives.mesh
+    if mesh is None or mesh.size != topology.num_devices:
+        raise NotApplicable("The mesh is not that of the devices, so nobody knows what is where.")
+    found: dict[object, list[tuple[Collective, Part]]] = {}
+    for one in collectives.collectives:
+        if not one.axes or (one.count < 2 and not one.unknown_trips):
+            continue
+        along = dimensions_along(one.axes, mesh, topology)
+        if along is None or "slice" not in along:
+            continue
+        part = one.largest
+        if one.kind in ("all-reduce", "reduce-scatter") and part.phase != "forward":
+            continue  # A gradient, or it may be one: each is summed once.
+        where = part.source or (part.scope, part.primitive)
+        found.setdefault((one.kind, one.axes, where), []).append((one, part))
+    for members in found.values():
+        yield _finding(subject.partitioner, members)
+
+
+def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]]) -> Message:
+    one, part = max(members, key=lambda pair: pair[0].sent)
+    sent = sum(each.sent for each, _ in members)
+    times = sum(each.count for each, _ in members)
+    over = listed([repr(str(axis).strip('"')) for axis in one.axes or ()])
+    often = "an unknown number of times" if one.unknown_trips else f"{times:,} times a step"
+    return Message(
+        f"This {one.kind} over {over} is in a loop, runs {often}, and crosses slices: each "
+        f"iteration waits for the data centre's network. A device sends {sent:,} bytes a step for "
+        "it.",
+        tensor=f"{part.scope}/{part.primitive}".strip("/") or one.name,
+        kind="collective",
+        source=part.source,
+        partitioner=partitioner,
+        hint="Let only an axis of data parallelism cross slices: put it first in the mesh, with as "
+        "many devices as there are slices, and have the others within a slice.",
+        severity="warning" if sent >= FEW_BYTES or one.unknown_trips else "note",
+    )

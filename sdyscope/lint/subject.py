@@ -1,0 +1,300 @@
+"""What rules look at: one program under one partitioner, each stage made when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+from sdyscope.analysis.check import Check
+from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.analysis.memory.memory import Memory
+from sdyscope.analysis.naming.names import ValueNames
+from sdyscope.analysis.search.paths import followed, mirrored
+from sdyscope.annotations import Annotation
+from sdyscope.errors import CompilerError
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.facts.tensors import TensorTable
+from sdyscope.graph import Op, OpGraph
+from sdyscope.hardware.names import Hardware
+from sdyscope.hlo import HloModule, read_hlo
+from sdyscope.lint.placed import Placed, placed
+from sdyscope.lint.rule import NotApplicable, Unavailable
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.sharding import placement_text
+
+if TYPE_CHECKING:
+    from sdyscope.lint.logical import LogicalAxes
+
+__all__ = ["NOT_COMPILED", "NO_LOGICAL", "Lintable", "Subject"]
+
+NOT_COMPILED = "It needs the compiled program, and --no-compile leaves that out."
+
+
+#: Why there are no logical axes, where nothing else is known.
+NO_LOGICAL = "No logical axes were given."
+
+
+class Lintable(Protocol):
+    """The program, as an ``Inspection`` has it."""
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+
+    @property
+    def defined_at(self) -> SourceLocation | None:
+        """Where its function begins."""
+
+    @property
+    def lowered(self) -> Mapping[Partitioner, Any]:
+        """Its modules."""
+
+    @property
+    def requested(self) -> Sequence[RequestedTensor]:
+        """What its author asked for."""
+
+    @property
+    def tensors(self) -> TensorTable:
+        """Its tensors."""
+
+    def check(self) -> Check:
+        """What was requested against what was lowered."""
+
+    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
+        """The op graph of a module."""
+
+    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
+        """What is written in a module."""
+
+    def propagated(
+        self, partitioner: Partitioner | None = None, *, by_xla: bool = False
+    ) -> Propagated:
+        """The propagation of a module."""
+
+    def compiled(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> Compiled:
+        """The compiled program."""
+
+    def memory(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> Memory:
+        """What a device holds."""
+
+    def collectives(
+        self,
+        partitioner: Partitioner | None = None,
+        on: Hardware | str | None = None,
+        *,
+        origins: bool = True,
+    ) -> Collectives:
+        """What a device sends."""
+
+    def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
+        """The mesh, where there is just one."""
+
+
+class Subject:
+    """One program under one partitioner.
+
+    Args:
+        program: the program.
+        partitioner: under which it is looked at.
+        compiles: whether the program may be compiled.
+        on: what to compile for; by default virtual CPU devices.
+        checked: the program's check, which is one for all partitioners.
+        logical: the logical axes of its tensors, where they are known.
+        no_logical: why they are not, else.
+    """
+
+    def __init__(
+        self,
+        program: Lintable,
+        partitioner: Partitioner,
+        *,
+        compiles: bool,
+        on: Hardware | str | None,
+        checked: Check,
+        logical: LogicalAxes | None = None,
+        no_logical: str = NO_LOGICAL,
+    ) -> None:
+        self.program = program
+        self.partitioner = partitioner
+        self.compiles = compiles
+        self.on = on
+        self.checked = checked
+        self.logical = logical
+        self.no_logical = no_logical
+
+    @property
+    def module(self) -> Any:
+        """The lowered module, a ``LoweredModule``."""
+        return self.program.lowered[self.partitioner]
+
+    @cached_property
+    def graph(self) -> OpGraph:
+        """The op graph of the lowered module."""
+        return self.program.graph(self.partitioner)
+
+    @cached_property
+    def annotations(self) -> tuple[Annotation, ...]:
+        """What is written in the lowered module."""
+        return self.program.annotations(self.partitioner)
+
+    @cached_property
+    def names(self) -> ValueNames:
+        """What to call values of the lowered module."""
+        return ValueNames(self.graph)
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The program's mesh.
+
+        Raises:
+            NotApplicable: it has none, or several.
+        """
+        found = self.program.only_mesh(self.partitioner)
+        if found is None:
+            raise NotApplicable("The program has no mesh, or more than one.")
+        return found
+
+    @cached_property
+    def propagated(self) -> Propagated:
+        """The propagation, by XLA where Shardy's own passes alone can't do it.
+
+        Raises:
+            SdyscopeError: there is none.
+        """
+        try:
+            return self.program.propagated(self.partitioner)
+        except CompilerError:
+            if not self.compiles or self.partitioner == "gspmd":
+                raise
+            return self.program.propagated(self.partitioner, by_xla=True)
+
+    @property
+    def compiled(self) -> Compiled:
+        """The compiled program.
+
+        Raises:
+            SdyscopeError: it is not compiled, or can't be.
+        """
+        if isinstance(self._compiled_once, CompilerError):
+            raise self._compiled_once
+        return self._compiled_once
+
+    @cached_property
+    def _compiled_once(self) -> Compiled | CompilerError:
+        """Compiled once, also where that fails."""
+        if not self.compiles:
+            raise Unavailable(NOT_COMPILED)
+        try:
+            return self.program.compiled(self.partitioner, self.on)
+        except CompilerError as error:
+            return error
+
+    @cached_property
+    def hlo(self) -> HloModule:
+        """The text of the compiled program, read; raises as ``compiled`` does."""
+        return read_hlo(self.compiled.hlo)
+
+    @cached_property
+    def memory(self) -> Memory:
+        """What a device holds; raises as ``compiled`` does."""
+        _ = self.compiled
+        return self.program.memory(self.partitioner, self.on)
+
+    @cached_property
+    def collectives(self) -> Collectives:
+        """What a device sends, without origins; raises as ``compiled`` does."""
+        _ = self.compiled
+        return self.program.collectives(self.partitioner, self.on, origins=False)
+
+    @cached_property
+    def explained_collectives(self) -> Collectives:
+        """What a device sends, with origins; raises as ``compiled`` does."""
+        _ = self.compiled
+        return self.program.collectives(self.partitioner, self.on)
+
+    @cached_property
+    def arguments(self) -> tuple[Placed, ...]:
+        """The arguments, and where they are as far as that is known."""
+        return placed(self.program.tensors, "argument", self.partitioner, self._compiled)
+
+    @cached_property
+    def results(self) -> tuple[Placed, ...]:
+        """The results, likewise."""
+        return placed(self.program.tensors, "result", self.partitioner, self._compiled)
+
+    @cached_property
+    def next_values(self) -> Mapping[int, int]:
+        """Which results are the next values of which arguments, by their numbers."""
+        return mirrored([one.leaf for one in self.results], [one.leaf for one in self.arguments])
+
+    @cached_property
+    def parameters(self) -> Mapping[int, int]:
+        """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
+        leaves = [one.leaf for one in self.arguments]
+        # Only those that end alike can belong together.
+        alike: dict[object, list[int]] = {}
+        for number, leaf in enumerate(leaves):
+            alike.setdefault((leaf.shape, leaf.keys[-1]), []).append(number)
+        found: dict[int, int] = {}
+        for number, leaf in enumerate(leaves):
+            others = alike[leaf.shape, leaf.keys[-1]]
+            lead = followed(leaf, [leaves[other] for other in others])
+            # What belongs together in both directions is two of a kind, such as two sets of
+            # parameters; the shorter path is the parameter's.
+            if lead is not None and len(leaves[others[lead]].keys) < len(leaf.keys):
+                found[number] = others[lead]
+        return found
+
+    @property
+    def _compiled(self) -> Compiled | None:
+        """What is known without it is known where the program can't be compiled, too."""
+        try:
+            return self.compiled if self.compiles else None
+        except CompilerError:
+            return None
+
+    def placement(self, value: ValueId) -> Placement | None:
+        """Where a value of the lowered module is after propagation; None where that is not known.
+
+        Raises:
+            SdyscopeError: there is no propagation.
+        """
+        found = self.propagated.values.get(value)
+        return None if found is None else found.placement
+
+    def source(self, op: Op) -> SourceLocation | None:
+        """The line of an op, or of the call that it is from where only that has one."""
+        return next((one.source for one in self._called_from(op) if one.source is not None), None)
+
+    def scope(self, op: Op) -> str:
+        """The scope of an op, with that of the calls that it is from."""
+        scope = ""
+        for one in self._called_from(op):
+            if not scope.startswith(one.scope):
+                scope = f"{one.scope}/{scope}"
+            scope = scope or one.scope
+        return scope.strip("/")
+
+    def _called_from(self, op: Op) -> Iterator[Op]:
+        """An op and the calls that lead to it, the first of each function."""
+        seen: set[str] = set()
+        at: Op | None = op
+        while at is not None:
+            yield at
+            if at.function in seen:
+                return
+            seen.add(at.function)
+            at = next(iter(self.graph.callers(at.function)), None)
+
+    def words(self, place: Placement) -> str:
+        """A placement in words, with the axes of the program's mesh where it has one."""
+        return placement_text(place, self.program.only_mesh(self.partitioner))

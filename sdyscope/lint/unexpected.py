@@ -1,0 +1,328 @@
+"""Rules about collectives that the parallelism a program is written for does not have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.errors import ConversionError
+from sdyscope.facts.program import Partitioner
+from sdyscope.graph import OpGraph
+from sdyscope.lint.batch import batches
+from sdyscope.lint.placed import Placed, axes_of, spec_words
+from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import listed
+
+__all__ = ["batch_sharding_lost", "parameter_gathered"]
+
+#: Ops that do more work on each device where their operands are whole.
+_PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
+
+#: Ops whose result is their first operand, or a part of it, in another form.
+_PASSING = frozenset(
+    {
+        "convert",
+        "copy",
+        "dynamic_slice",
+        "reshape",
+        "sharding_constraint",
+        "slice",
+        "transpose",
+    }
+)
+
+
+def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
+    """The axes that the batch is on.
+
+    Args:
+        subject: the program.
+        leading: whether only its first dimension counts, along which examples stand.
+
+    Raises:
+        NotApplicable: there is no batch, or it is not sharded.
+    """
+    found: set[str] = set()
+    for one in batches(subject):
+        if one.placement is None:
+            continue
+        try:
+            by_dim = axes_of(one.placement, subject.mesh)
+        except ConversionError:
+            continue
+        found.update(axis for dim in (by_dim[:1] if leading else by_dim) for axis in dim)
+    if not found:
+        raise NotApplicable("No argument of the program is recognizably a batch in pieces.")
+    return frozenset(found)
+
+
+def _axes(one: Collective) -> frozenset[str]:
+    return frozenset(axis.name for axis in one.axes or ())
+
+
+def _explained(
+    subject: Subject, is_candidate: Callable[[Collective], bool]
+) -> Iterator[Collective]:
+    """Some collectives with their origins, which are only looked for where there are such."""
+    if any(map(is_candidate, subject.collectives.collectives)):
+        yield from filter(is_candidate, subject.explained_collectives.collectives)
+
+
+# --- Parameters that are gathered -----------------------------------------------------------------
+
+
+@rule("parameter-gathered", "warning", needs="compiled")
+def parameter_gathered(subject: Subject) -> Iterator[Message]:
+    """A parameter is gathered over an axis that the batch is not on.
+
+    Tensor parallelism: a weight is in pieces so that each device computes with its own. Where what
+    is made with it is not in pieces on the same axis, or another operand is in pieces on another
+    dimension, the partitioner gathers the weight, most often in the backward pass, and all devices
+    along the axis do the same work.
+
+    Arguments of two or more dimensions are looked at, other than the batch, and layers of a stack
+    that a loop takes one by one. They are followed through casts and transpositions, and what a
+    device has after the gather must be the argument, whole on the gathered axes.
+
+    FSDP is not found: there the batch is on the axis, and gathering late is what saves the memory.
+    Nor are activations that are gathered, nor tables that are looked up, of which a lookup in
+    pieces may cost more. A note where it is less than 64 KiB a step.
+    """
+    batch_axes = _batch_axes(subject)
+    told_batches = {one.name for one in batches(subject)}
+    arguments = {
+        one.row.lowered[subject.partitioner].index: one
+        for one in subject.arguments
+        if one.name not in told_batches and len(one.shape) > 1
+    }
+    found: dict[tuple[str, tuple[str, ...]], list[tuple[Collective, Part]]] = {}
+    by_name: dict[str, Placed] = {}
+
+    def is_candidate(one: Collective) -> bool:
+        return one.kind == "all-gather" and bool(one.axes) and not _axes(one) & batch_axes
+
+    for one in _explained(subject, is_candidate):
+        for part in one.parts:
+            argument = _moved(subject, part, arguments)
+            if argument is not None and _is_whole(argument, one, part, subject):
+                by_name[argument.name] = argument
+                key = (argument.name, tuple(axis.name for axis in one.axes or ()))
+                found.setdefault(key, []).append((one, part))
+    for (name, axes), gathers in found.items():
+        yield _gathered_finding(subject, by_name[name], axes, gathers)
+
+
+def _moved(subject: Subject, part: Part, arguments: Mapping[int | None, Placed]) -> Placed | None:
+    """The argument that a collective moves; None where it moves something else, or may."""
+    origin = part.origin
+    if origin is None or origin.kind != "resharding" or origin.op not in _PRODUCTS:
+        return None
+    named = next((one for one in arguments.values() if one.name == origin.value), None)
+    if named is not None:
+        return named
+    # The value of an op that has the argument for an operand, cast or as a layer of a stack.
+    causes = {one.name for one in origin.annotations if one.role == "has"}
+    for tag in part.tags:
+        for number in range(len(subject.graph.operands(tag[-1])) if tag else 0):
+            index = _argument(subject.graph, tag, number)
+            argument = arguments.get(index) if index is not None else None
+            if argument is not None and argument.name in causes:
+                return argument
+    return None
+
+
+def _argument(graph: OpGraph, path: Sequence[int], number: int) -> int | None:
+    """Which argument of main an operand is, or is a part of.
+
+    Args:
+        graph: op graph of the lowered module.
+        path: the calls that lead to an op, and the op.
+        number: which of its operands.
+    """
+    *calls, op = (graph.ops[node] for node in path)
+    seen: set[tuple[int, int]] = set()
+    while (op.id, number) not in seen:
+        seen.add((op.id, number))
+        operands = graph.operands(op)
+        if number >= len(operands):
+            return None
+        producer, edge = operands[number]
+        kind = producer.kind.rpartition(".")[2]
+        if producer.is_argument and producer.parent is not None:
+            around, number = graph.ops[producer.parent], producer.argument
+            if graph.main is not None and around.id == graph.main.op:
+                return number
+            if around.kind.endswith(".while"):
+                op = around
+            elif around.kind == "func.func":
+                above = [calls.pop()] if calls else graph.callers(around.function)
+                if not above:
+                    return None
+                op = above[0]
+            else:
+                return None
+        elif kind == "call" and (callee := graph.callee(producer)) is not None:
+            # What a function returns: its last op hands it on.
+            calls.append(producer)
+            op, number = graph.children(callee.op)[-1], edge.result
+        elif kind == "optimization_barrier":
+            op, number = producer, edge.result
+        elif kind in _PASSING or producer.call_target == "Sharding":
+            op, number = producer, 0
+        else:
+            return None
+    return None
+
+
+def _is_whole(argument: Placed, one: Collective, part: Part, subject: Subject) -> bool:
+    """Whether what a device has after a gather is the argument, whole on the gathered axes.
+
+    Of a stack of layers it is one layer; the order of the dimensions is the compiler's.
+    """
+    if argument.placement is None or len(part.shape.leaves) != 1:
+        return False
+    gathered = _axes(one)
+    sizes = subject.mesh.shape
+    try:
+        by_dim = axes_of(argument.placement, subject.mesh)
+    except ConversionError:
+        return False
+    if not gathered <= {axis for dim in by_dim for axis in dim}:
+        return False
+    # Axes of the batch may be gathered by another collective, before this one or after it.
+    kept = [[axis for axis in dim if axis not in gathered] for dim in by_dim]
+    least = [
+        -(-size // math.prod(sizes[axis] for axis in dim))
+        for size, dim in zip(argument.shape, kept, strict=True)
+    ]
+    shape = sorted(part.shape.leaves[0].dimensions)
+    for dims in (least, list(argument.shape)):
+        layers = [sorted(dims[:k] + dims[k + 1 :]) for k in range(len(dims))]
+        without_ones = [size for size in shape if size != 1]
+        if shape == sorted(dims) or shape in layers or without_ones in layers:
+            return True
+    return False
+
+
+def _gathered_finding(
+    subject: Subject,
+    argument: Placed,
+    axes: Sequence[str],
+    gathers: Sequence[tuple[Collective, Part]],
+) -> Message:
+    sent = sum(one.count * part.sent for one, part in gathers)
+    times = sum(one.count for one, _ in gathers)
+    passes = sorted({part.phase for _, part in gathers} - {"other"}, reverse=True)
+    within = (
+        f" in the {listed(passes)} pass" if passes and subject.collectives.differentiated else ""
+    )
+    over = listed([repr(axis) for axis in axes])
+    return Message(
+        f"It is in pieces over {over}, which the batch is not on, and is gathered there"
+        f"{within}, {f'{times:,} times' if times > 1 else 'once'} a step: a device sends "
+        f"{sent:,} bytes, and all devices along {over} then do the same work with it.",
+        tensor=argument.name,
+        kind="argument",
+        source=_source(gathers),
+        partitioner=subject.partitioner,
+        found=spec_words(argument.known, argument.shape, subject.mesh),
+        hint=f"Constrain what is made with it to be on {over}, too, so that each device computes "
+        "with its own piece. Where the pieces are only to save memory, shard the batch on this "
+        "axis as well.",
+        severity="warning" if sent >= FEW_BYTES else "note",
+    )
+
+
+def _source(parts: Sequence[tuple[Collective, Part]]) -> SourceLocation | None:
+    """The line of what sends most, or of the next that has one."""
+    ordered = sorted(parts, key=lambda pair: -pair[0].count * pair[1].sent)
+    for _, part in ordered:
+        source = part.source or (part.origin.source if part.origin is not None else None)
+        if source is not None:
+            return source
+    return None
+
+
+# --- Sums over the axes of the batch --------------------------------------------------------------
+
+
+@rule("batch-sharding-lost", "warning", needs="compiled")
+def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
+    """In the forward pass a product is summed over an axis that the batch is on.
+
+    Under FSDP a weight and the batch are in pieces on one axis. If the activations keep their batch
+    there, the weight is gathered. If they lose it (behind an embedding that is in pieces on its
+    features, say), they are in pieces on their features instead: every device has all examples, and
+    each product is summed over the devices. That is what Shardy and GSPMD do differently most often
+    where a program has no constraints.
+
+    It is found where a product in the forward pass is reduced over an axis of the first dimension
+    of the batch, and the axis is on what is summed because a parameter has it, by the annotations
+    that the partitioner recorded or that were followed. Gradients are sums over the batch and not
+    found, nor are losses, and products that sum over the batch itself. A note where it is less than
+    64 KiB a step.
+    """
+    batch_axes = _batch_axes(subject, leading=True)
+    is_batch = {one.name for one in batches(subject)}
+    found: dict[object, list[tuple[Collective, Part]]] = {}
+
+    def is_candidate(one: Collective) -> bool:
+        if one.kind not in ("all-reduce", "reduce-scatter") or not _axes(one) & batch_axes:
+            return False
+        # A loss is a scalar, and summed in every train step.
+        return any(
+            part.phase != "backward" and any(leaf.dimensions for leaf in part.shape.leaves)
+            for part in one.parts
+        )
+
+    for one in _explained(subject, is_candidate):
+        for part in one.parts:
+            if part.phase != "backward" and _is_lost(part, batch_axes, is_batch):
+                key = part.source or (part.scope, part.primitive)
+                found.setdefault((key, _axes(one) & batch_axes), []).append((one, part))
+    for members in found.values():
+        yield _lost_finding(subject.partitioner, batch_axes, members)
+
+
+def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool:
+    """Whether a product is summed over an axis of the batch that a parameter has it from."""
+    origin = part.origin
+    if origin is None or origin.kind != "reduction" or origin.op not in _PRODUCTS:
+        return False
+    causes = [
+        one
+        for one in origin.annotations
+        if one.role == "has" and any(axis.name in batch_axes for axis in one.axes)
+    ]
+    return bool(causes) and all(
+        one.kind == "argument" and one.name not in is_batch for one in causes
+    )
+
+
+def _lost_finding(
+    partitioner: Partitioner,
+    batch_axes: frozenset[str],
+    members: Sequence[tuple[Collective, Part]],
+) -> Message:
+    one, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
+    sent = sum(each.count * of.sent for each, of in members)
+    axes = listed([repr(axis.name) for axis in one.axes or () if axis.name in batch_axes])
+    origin = part.origin
+    assert origin is not None
+    causes = dict.fromkeys(one.words for one in origin.annotations if one.role == "has")
+    return Message(
+        f"The batch is on {axes}, and this product is summed over {axes}: here its examples are "
+        "not in pieces there, and the axis splits what is summed, as it splits the parameter. A "
+        f"device sends {sent:,} bytes a step for it.",
+        tensor=f"{part.scope}/{part.primitive}".strip("/") or one.name,
+        kind="op",
+        source=part.source or origin.source,
+        partitioner=partitioner,
+        found=f"{part.shape.leaves[0]} is summed; {axes} is from {listed(list(causes))}",
+        hint=f"Constrain the activations to have their batch on {axes}, where they are made: then "
+        "the parameter is gathered, and each device works on its own examples.",
+        severity="warning" if sent >= FEW_BYTES else "note",
+    )

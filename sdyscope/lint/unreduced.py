@@ -1,0 +1,229 @@
+"""A rule about partial sums that are never added up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Literal, TypeAlias
+
+from sdyscope.annotations import Annotation
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph
+from sdyscope.lint.rule import Message, NotApplicable, Unavailable, rule
+from sdyscope.lint.subject import Subject
+from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+
+__all__ = ["unreduced_never_reduced"]
+
+_Varies: TypeAlias = Literal["no", "yes", "unknown"]
+"""Whether a value differs between the devices along an axis; unknown behind a collective."""
+
+_COLLECTIVES = frozenset(
+    {
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "custom_call",
+        "infeed",
+        "partition_id",
+        "recv",
+        "reduce_scatter",
+        "replica_id",
+        "send",
+        "manual_computation",
+    }
+)
+
+
+#: Ops that sum over what may be in pieces.
+_SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_window", "scatter"})
+
+
+@rule("unreduced-never-reduced", "error")
+def unreduced_never_reduced(subject: Subject) -> Iterator[Message]:
+    """Partial sums are taken for the whole.
+
+    Two forms of one fault that gives wrong numbers without an error (openxla/xla#40034).
+
+    A `shard_map` with `check_vma=False` returns a value that differs along an axis which its
+    `out_specs` leave out: the `psum` was forgotten. It is found where the value comes from blocks
+    of an argument and no collective at all stands between; behind a collective (or a custom call,
+    or in a loop) it is not followed, and not found.
+
+    A value that is annotated `unreduced` over an axis, in a program whose compiled form has no
+    reduction over that axis, and that does not return it so. This takes the compiled program.
+    """
+    if subject.partitioner != "shardy":
+        if "shardy" in subject.program.lowered:
+            raise NotApplicable("It is found in Shardy's module.")
+        raise Unavailable("It reads Shardy's module: --partitioner shardy.")
+    yield from _of_bodies(subject)
+    yield from _of_annotations(subject)
+
+
+# What a shard_map returns.
+
+
+def _of_bodies(subject: Subject) -> Iterator[Message]:
+    graph = subject.graph
+    for op in graph.operations():
+        written = op.attributes.get("out_shardings")
+        manual = op.attributes.get("manual_axes")
+        if op.kind != "sdy.manual_computation" or not isinstance(written, TensorShardingPerValue):
+            continue
+        end = graph.children(op)[-1]
+        for axis in manual.axes if isinstance(manual, ManualAxes) else ():
+            body = _Body(graph, op, axis)
+            for (producer, edge), sharding in zip(
+                graph.operands(end), written.shardings, strict=False
+            ):
+                if axis in {one.name for one in sharding.axes()} or _size(subject, axis) == 1:
+                    continue
+                if body.varies((producer.id, edge.result)) == "yes":
+                    yield Message(
+                        f"Output {edge.operand} of this shard_map differs along {axis!r}, its "
+                        "out_specs say that it does not, and nothing in the body reduces over "
+                        f"{axis!r}: each device goes on with its own part for the whole.",
+                        tensor=op.scope,
+                        kind="shard_map output",
+                        source=op.source,
+                        hint=f"Sum over it in the body (jax.lax.psum(..., {axis!r})), or name the "
+                        "axis in out_specs. check_vma=True makes JAX look for this.",
+                    )
+
+
+def _size(subject: Subject, axis: str) -> int:
+    return subject.mesh.shape.get(axis, 1)
+
+
+class _Body:
+    """Which values of a ``shard_map``'s body differ along an axis."""
+
+    def __init__(self, graph: OpGraph, op: Op, axis: str) -> None:
+        self.graph, self.op, self.axis = graph, op, axis
+        self._known: dict[ValueId, _Varies] = {}
+        given = op.attributes.get("in_shardings")
+        self._given = given.shardings if isinstance(given, TensorShardingPerValue) else ()
+
+    def varies(self, value: ValueId) -> _Varies:
+        """Whether a value differs between the devices along the axis."""
+        waiting = [value]
+        while waiting:
+            at = waiting[-1]
+            if at in self._known:
+                waiting.pop()
+                continue
+            before = self._before(at)
+            missing = [one for one in before if one not in self._known]
+            if missing:
+                waiting += missing
+                continue
+            waiting.pop()
+            self._known[at] = self._own(at) or _joined([self._known[one] for one in before])
+        return self._known[value]
+
+    def _own(self, value: ValueId) -> _Varies | None:
+        """What is known of a value by itself."""
+        op = self.graph.ops[value[0]]
+        if op.is_argument and op.parent == self.op.id:
+            sharding = self._given[op.argument] if op.argument < len(self._given) else None
+            named = sharding is not None and any(
+                axis.name == self.axis for dim in sharding.dim_shardings for axis in dim.axes
+            )
+            return "yes" if named else "no"
+        if op.is_argument:
+            return "unknown"  # of a loop: what its body makes of it is not followed
+        inside = [op, *self._inside(op)]
+        if any(one.kind.rpartition(".")[2] in _COLLECTIVES for one in inside):
+            return "unknown"
+        return None
+
+    def _before(self, value: ValueId) -> list[ValueId]:
+        """What a value is made from, inside the body."""
+        op = self.graph.ops[value[0]]
+        if self._own(value) is not None:
+            return []
+        found = [(producer.id, edge.result) for producer, edge in self.graph.operands(op)]
+        return [one for one in found if self._is_inside(one[0])]
+
+    def _is_inside(self, node: int) -> bool:
+        at: int | None = node
+        while at is not None:
+            at = self.graph.ops[at].parent
+            if at == self.op.id:
+                return True
+        return False
+
+    def _inside(self, op: Op) -> Iterator[Op]:
+        """All ops in an op's regions, and in the functions that it calls."""
+        seen: set[int] = set()
+        waiting = [op]
+        while waiting:
+            at = waiting.pop()
+            called = self.graph.callee(at)
+            further = list(self.graph.children(at))
+            if called is not None:
+                further += self.graph.children(called.op)
+            for one in further:
+                if one.id not in seen:
+                    seen.add(one.id)
+                    waiting.append(one)
+                    yield one
+
+
+def _joined(found: list[_Varies]) -> _Varies:
+    if "unknown" in found:
+        return "unknown"
+    return "yes" if "yes" in found else "no"
+
+
+# What is annotated as unreduced.
+
+
+def _of_annotations(subject: Subject) -> Iterator[Message]:
+    pending = [
+        one for one in subject.annotations if _unreduced(one) and _has_parts(subject.graph, one)
+    ]
+    if not pending:
+        return
+    reducing = {
+        axis.name
+        for one in subject.collectives.collectives
+        if one.kind in ("all-reduce", "reduce-scatter")
+        for axis in one.axes or ()
+    }
+    kept = {name for one in pending if one.kind == "result" for name in _unreduced(one)}
+    for one in pending:
+        if one.kind == "result":
+            continue
+        for axis in _unreduced(one):
+            if axis in reducing or axis in kept or _size(subject, axis) == 1:
+                continue
+            yield Message(
+                f"It is unreduced over {axis!r}, a sum that is still to be made over the devices "
+                "along it, and the compiled program has no reduction over that axis.",
+                tensor=one.path,
+                kind=one.kind,
+                source=one.source,
+                partitioner=subject.partitioner,
+                found=one.text,
+                hint=f"Reduce it explicitly (jax.lax.psum over {axis!r}, or a reshard to a "
+                "sharding without it), and compare the numbers: sdyscope run does.",
+            )
+
+
+def _has_parts(graph: OpGraph, one: Annotation) -> bool:
+    """Whether devices may really have partial sums: of a whole value it is but a way to write."""
+    if one.kind != "constraint":
+        return True
+    operands, uses = graph.operands(one.op), graph.uses(one.op)
+    if uses and all(user.kind == "func.return" for user, _ in uses):
+        return False  # the caller gets it so
+    return bool(operands) and operands[0][0].kind.rpartition(".")[2] in _SUMMING
+
+
+def _unreduced(one: Annotation) -> tuple[str, ...]:
+    if not isinstance(one.sharding, TensorSharding):
+        return ()
+    return tuple(axis.name for axis in one.sharding.unreduced_axes)

@@ -1,0 +1,1 @@
+"""The HTML page and Markdown of `sdyscope report`."""

@@ -1,0 +1,259 @@
+"""Big tables in few bytes: column by column, what repeats said once, and shardings in a pool.
+
+The page reads them with `reports/js/base/data.js`; the forms are described in `reports/README.md`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from collections.abc import Hashable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from sdyscope.errors import ConversionError, SdyscopeError
+from sdyscope.facts.sharded import Sharded
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.syntax.partition_spec import parse_partition_spec
+from sdyscope.syntax.shardy import parse_tensor_sharding
+from sdyscope.values.convert import AnySharding, to_hlo_sharding, to_named_sharding, to_placement
+from sdyscope.values.mesh import Mesh, only_mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import NamedSharding
+from sdyscope.values.source import SourceLocation
+from sdyscope.values.tiling import TupleSharding
+from sdyscope.views.propagated import PropagatedDocument
+from sdyscope.views.shardings import PlacementDocument, ShardingDocument
+from sdyscope.words.places import file_text
+from sdyscope.words.sharding import sharding_document
+
+#: From this many bytes of JSON on, data is compressed.
+_WORTH_IT = 4096
+
+#: zlib's level: 9 takes four times as long, for 2 % less.
+_LEVEL = 7
+
+
+def column(values: Iterable[Any]) -> dict[str, Any]:
+    """One column: its values as they are, or numbers of distinct values where many repeat.
+
+    Args:
+      values: anything that JSON can say: numbers, texts, tuples of them, or lists.
+    """
+    listed = list(values)
+    kinds = set(map(type, listed))
+    if kinds <= {int, type(None)} or list in kinds:
+        return {"values": listed}
+    distinct = {value: number for number, value in enumerate(dict.fromkeys(listed))}
+    if len(distinct) * 2 > len(listed):
+        return {"values": listed}
+    return {"distinct": list(distinct), "codes": [distinct[value] for value in listed]}
+
+
+def table(columns: Mapping[str, Iterable[Any]]) -> dict[str, Any]:
+    """A table by column; each has a value for each row."""
+    made = {name: column(values) for name, values in columns.items()}
+    lengths = {len(one.get("codes", one.get("values", ()))) for one in made.values()}
+    if len(lengths) > 1:
+        raise ValueError(f"columns of different lengths: {sorted(lengths)}")
+    return {"rows": lengths.pop() if lengths else 0, "columns": made}
+
+
+def embedded(data: Any) -> tuple[str, str]:
+    """Data as the text of a script element, and its encoding: `json` or `deflate`.
+
+    No character of it can end the element: of `<` and `>` JSON's escapes are written.
+    """
+    raw = msgspec.json.encode(finite(data))
+    if len(raw) < _WORTH_IT:
+        text = raw.decode().replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+        return text.replace("\u2028", "\\u2028").replace("\u2029", "\\u2029"), "json"
+    return base64.b64encode(zlib.compress(raw, _LEVEL)).decode(), "deflate"
+
+
+def finite(data: Any) -> Any:
+    """The same with null for a float that JSON has no form for."""
+    return None if isinstance(data, float) and not math.isfinite(data) else data
+
+
+@dataclass
+class Pool:
+    """What many rows share: each distinct sharding and source line once, with a number.
+
+    Args:
+      meshes: the meshes of the program by symbol.
+      num_devices: how many devices there are.
+    """
+
+    meshes: Mapping[str, Mesh]
+    num_devices: int
+    _shardings: dict[Hashable, int] = field(default_factory=dict)
+    _described: list[dict[str, Any]] = field(default_factory=list)
+    _sources: dict[SourceLocation, int] = field(default_factory=dict)
+    _places: dict[Placement, int] = field(default_factory=dict)
+    #: The documents that were seen before, which are kept so that their ids stay theirs.
+    _seen: dict[int, tuple[object, int]] = field(default_factory=dict)
+
+    def source(self, source: SourceLocation | None) -> int | None:
+        """The number of a source line."""
+        if source is None:
+            return None
+        return self._sources.setdefault(source, len(self._sources))
+
+    def sharding(self, said: Sharded | ShardingDocument | PropagatedDocument | None) -> int | None:
+        """The number of a sharding; None for none."""
+        if said is None:
+            return None
+        seen = self._seen.get(id(said))
+        if seen is None:
+            seen = self._seen[id(said)] = said, self._number(said)
+        return seen[1]
+
+    def _number(self, said: Sharded | ShardingDocument | PropagatedDocument) -> int:
+        if isinstance(said, Sharded):
+            if said not in self._shardings:
+                self._shardings[said] = len(self._described)
+                self._described.append(self._of_sharded(said))
+            return self._shardings[said]
+        opened: tuple[int, ...] = ()
+        manual: tuple[str, ...] = ()
+        problem = ""
+        if isinstance(said, ShardingDocument):
+            opened, manual, problem = said.open_dims, said.manual_axes, said.problem
+        key = (said.text, said.short, said.placement, opened, manual, problem)
+        if key not in self._shardings:
+            self._shardings[key] = len(self._described)
+            self._described.append(
+                self._describe(said.text, said.short, said.placement, opened, manual, problem)
+            )
+        return self._shardings[key]
+
+    def document(self) -> dict[str, Any]:
+        """The pool, for the page."""
+        return {
+            "shardings": self._described,
+            "sources": table(
+                {
+                    "file": (file_text(source.file) for source in self._sources),
+                    "line": (source.line for source in self._sources),
+                    "function": (source.function for source in self._sources),
+                }
+            ),
+        }
+
+    def _describe(
+        self,
+        text: str,
+        short: str,
+        place: PlacementDocument | None,
+        opened: tuple[int, ...],
+        manual: tuple[str, ...],
+        problem: str,
+    ) -> dict[str, Any]:
+        made: dict[str, Any] = {"text": text, "short": short}
+        if opened:
+            made["open"] = opened
+        if manual:
+            made["manual"] = manual
+        if problem:
+            made["problem"] = problem
+        if place is not None:
+            made |= {
+                "words": place.words,
+                "shards": place.shards,
+                "copies": place.copies,
+                "block": place.local_shape,
+                "bytes": place.bytes_per_device,
+            }
+            if any(place.padding or ()):
+                made["padding"] = place.padding
+            made |= self._forms(text, len(place.shards))
+        return made
+
+    def _of_sharded(self, sharded: Sharded) -> dict[str, Any]:
+        said = sharding_document(sharded)
+        made: dict[str, Any] = {"text": said.text, "short": said.short}
+        for name, value in (
+            ("open", said.open_dims),
+            ("manual", said.manual_axes),
+            ("problem", said.problem),
+        ):
+            if value:
+                made[name] = value
+        if said.placement is not None and sharded.placement is not None:
+            made |= {
+                "words": said.placement.words,
+                "shards": said.placement.shards,
+                "copies": said.placement.replicas,
+                "block": said.placement.local_shape,
+                "bytes": said.placement.bytes_per_device,
+            }
+            if any(said.placement.padding or ()):
+                made["padding"] = said.placement.padding
+            made |= self._digits(sharded.placement)
+            form = None if isinstance(sharded.sharding, str) else sharded.sharding
+            if form is not None and not isinstance(form, TupleSharding):
+                rank = len(sharded.placement.dims)
+                made |= _notations(form, sharded.placement, rank, sharded.mesh)
+        return made
+
+    def _digits(self, place: Placement) -> dict[str, Any]:
+        """The number of a placement, and its digits."""
+        made: dict[str, Any] = {"place": self._place(place), "digits": place.dims}
+        for name, digits in (("unreduced", place.unreduced), ("manualDigits", place.manual)):
+            if digits:
+                made[name] = digits
+        if place.order is not None:
+            made["order"] = place.order
+        if place.device is not None:
+            made["device"] = place.device
+        return made
+
+    def _forms(self, text: str, rank: int) -> dict[str, Any]:
+        """The sharding in each notation that can say it, and the digits of its placement."""
+        if not text:
+            whole = Placement(self.num_devices, ((),) * rank)
+            return {"place": self._place(whole), "digits": whole.dims}
+        mesh = only_mesh(self.meshes.values())
+        try:
+            sharding, mesh = _parsed(text, self.meshes, mesh)
+            place = to_placement(sharding, rank, mesh, self.num_devices)
+        except SdyscopeError:
+            return {}
+        return self._digits(place) | _notations(sharding, place, rank, mesh)
+
+    def _place(self, place: Placement) -> int:
+        """The same number for the same placement, however it is written."""
+        return self._places.setdefault(place.without_manual, len(self._places))
+
+
+def _parsed(
+    text: str, meshes: Mapping[str, Mesh], mesh: Mesh | None
+) -> tuple[AnySharding, Mesh | None]:
+    if text.startswith("<"):
+        shardy = parse_tensor_sharding(f"#sdy.sharding{text}")
+        own = shardy.mesh
+        return shardy, own if isinstance(own, Mesh) else meshes.get(own, mesh)
+    if text.startswith("{"):
+        hlo = parse_hlo_sharding(text)
+        if isinstance(hlo, TupleSharding):
+            raise ConversionError("this is of several values")
+        return hlo, mesh
+    if mesh is None:
+        raise ConversionError("it is not known which mesh this is on")
+    return NamedSharding(mesh, parse_partition_spec(text)), mesh
+
+
+def _notations(
+    sharding: AnySharding, place: Placement, rank: int, mesh: Mesh | None
+) -> dict[str, str]:
+    made: dict[str, str] = {}
+    with suppress(SdyscopeError):  # Only Shardy's form can say it.
+        made["hlo"] = str(to_hlo_sharding(place, rank, mesh))
+    with suppress(SdyscopeError):  # No PartitionSpec can say it.
+        made["spec"] = str(to_named_sharding(sharding, rank, mesh).spec)
+    return made

@@ -1,0 +1,287 @@
+"""The communication of the report: what a device sends, by what, and the collectives themselves.
+
+Collectives that look the same, those of repeated layers too, are one row; its members are listed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.program import Partitioner
+from sdyscope.inspection import Inspection
+from sdyscope.page.columns import Pool
+from sdyscope.page.communication_cost import estimates
+from sdyscope.page.document import Report
+from sdyscope.views.comms import CommsProgram
+from sdyscope.views.comms_origins import OriginAnnotationDocument, because
+from sdyscope.views.comms_parts import CollectiveDocument, PartDocument
+from sdyscope.words.mesh import axes_text
+
+#: What tells the layers of a model apart in a scope, and in a pytree path.
+_NUMBER = re.compile(r"\d+")
+_INDEX = re.compile(r"\[\d+\]")
+
+#: How many members of a row are listed.
+MEMBERS = 200
+
+
+def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
+    """The bars and the collectives; `reports/js/communication/view.js` shows them.
+
+    Args:
+      report: the inspection as a document.
+      pool: takes the source lines.
+      inspection: the program, for the estimate.
+
+    Raises:
+      SdyscopeError: nothing was compiled.
+    """
+    if report.comms is None:
+        reasons = [one.reason for one in report.unavailable if one.stage == "compiled"]
+        raise SdyscopeError(" ".join(["No collectives are known.", *reasons[:1]]))
+    tensors = _tensor_keys(report)
+    return {
+        "programs": [_program(one, report.partitioners) for one in report.comms.programs],
+        "bars": bars(report.comms.programs),
+        "rows": [
+            row
+            for number, one in enumerate(report.comms.programs)
+            for row in _rows(one, number, pool, tensors)
+        ],
+        "failures": [(one.partitioner, one.reason) for one in report.comms.failures],
+        "estimates": estimates(report, inspection),
+    }
+
+
+def _program(one: CommsProgram, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
+    tensors = sum(len(collective.parts) for collective in one.collectives)
+    return {
+        "partitioner": one.partitioner or (partitioners[0] if partitioners else ""),
+        "devices": one.devices,
+        "count": one.total.count,
+        "tensors": one.total.tensors,
+        "bytes": one.total.bytes,
+        "sent": one.total.sent,
+        "received": one.total.received,
+        "differentiated": one.differentiated,
+        "unknownTrips": sum(collective.unknown_trips for collective in one.collectives),
+        "conditional": sum(collective.conditional for collective in one.collectives),
+        "withoutSource": tensors - one.with_source,
+        "withoutOrigin": tensors - one.with_origin,
+        "originsMissing": one.origins_missing,
+        "notUnderstood": one.not_understood_count,
+        "remade": len(one.rematerializations),
+        "named": one.mesh is not None,
+        "notes": one.notes,
+    }
+
+
+# --- bars -----------------------------------------------------------------------------------------
+
+
+def bars(programs: Sequence[CommsProgram]) -> dict[str, list[dict[str, Any]]]:
+    """By kind, axes, scope, pass and annotation what is sent in each program, the most first.
+
+    What comes from several annotations counts with each of them.
+
+    Args:
+      programs: one a partitioner.
+    """
+    folds = _folds(part.scope for one in programs for part in _parts_of(one))
+    found: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
+    for number, program in enumerate(programs):
+        for collective in program.collectives:
+            for index, part in enumerate(collective.parts):
+                sent = collective.count * part.sent
+                for name, labels in labels_of(collective, part, program, folds).items():
+                    for label in labels:
+                        tallies = found[name].setdefault(label, [[0, 0] for _ in programs])
+                        # A collective of several tensors is one, and counts with its first.
+                        tallies[number][0] += collective.count if index == 0 else 0
+                        tallies[number][1] += sent
+    return {
+        name: [
+            {"label": label, "tallies": tallies}
+            for label, tallies in sorted(
+                labels.items(), key=lambda item: -max(sent for _, sent in item[1])
+            )
+        ]
+        for name, labels in found.items()
+    }
+
+
+def labels_of(
+    collective: CollectiveDocument, part: PartDocument, program: CommsProgram, folds: dict[str, str]
+) -> dict[str, tuple[str, ...]]:
+    """Under which bars one tensor of a collective counts."""
+    over = over_text(collective, program)
+    annotations = part.origin.annotations if part.origin is not None else ()
+    return {
+        "kind": (f"{collective.kind}\n{over}",),
+        "axis": (over,),
+        "scope": (folds.get(part.scope, part.scope) or "no scope",),
+        "pass": (part.phase,),
+        "cause": tuple(dict.fromkeys(map(annotation_label, annotations))) or ("not known",),
+    }
+
+
+def over_text(collective: CollectiveDocument, program: CommsProgram) -> str:
+    """The mesh axes in words; of no axes the size of the groups."""
+    if program.mesh is None or collective.axes is None:
+        size = collective.group_size
+        return "no single axis" if size is None else f"groups of {size:,}"
+    return axes_text(collective.axes) or "one device alone"
+
+
+def annotation_label(one: OriginAnnotationDocument) -> str:
+    """`params['layers'][*]['up'] P('fsdp', 'model')`: the layers together."""
+    kind = "" if one.kind in ("argument", "result") else f"{one.kind} "
+    name = _INDEX.sub("[*]", one.name) if not kind else _NUMBER.sub("*", one.name)
+    return f"{kind}{name} {one.spec}".strip()
+
+
+def _parts_of(program: CommsProgram) -> Iterator[PartDocument]:
+    for collective in program.collectives:
+        yield from collective.parts
+
+
+def _folds(scopes: Iterator[str]) -> dict[str, str]:
+    """For each scope its name with `*` for numbers, where several scopes differ in those only."""
+    alike: dict[str, set[str]] = defaultdict(set)
+    for scope in scopes:
+        alike[_NUMBER.sub("*", scope)].add(scope)
+    return {
+        scope: (folded if len(members) > 1 else scope)
+        for folded, members in alike.items()
+        for scope in members
+    }
+
+
+# --- rows -----------------------------------------------------------------------------------------
+
+
+def _rows(
+    program: CommsProgram, number: int, pool: Pool, tensors: dict[str, list[str]]
+) -> Iterator[dict[str, Any]]:
+    folds = _folds(part.scope for part in _parts_of(program))
+    groups: dict[object, list[CollectiveDocument]] = {}
+    for one in program.collectives:
+        main = main_part(one)
+        key = (
+            one.kind,
+            one.asynchronous,
+            one.unknown_trips,
+            one.conditional,
+            over_text(one, program),
+            main.shapes,
+            len(one.parts),
+            folds.get(main.scope, main.scope) or main.primitive,
+            main.source,
+        )
+        groups.setdefault(key, []).append(one)
+    for group in sorted(groups.values(), key=lambda group: -sum(one.sent for one in group)):
+        yield _row(group, program, number, pool, folds, tensors)
+
+
+def _row(
+    group: Sequence[CollectiveDocument],
+    program: CommsProgram,
+    number: int,
+    pool: Pool,
+    folds: dict[str, str],
+    tensors: dict[str, list[str]],
+) -> dict[str, Any]:
+    first, main = group[0], main_part(group[0])
+    labels: dict[str, dict[str, None]] = defaultdict(dict)
+    why: dict[str, None] = {}
+    for one in group:
+        for part in one.parts:
+            for name, found in labels_of(one, part, program, folds).items():
+                labels[name].update(dict.fromkeys(found))
+        if (origin := main_part(one).origin) is not None:
+            words = because(origin)
+            why[_INDEX.sub("[*]", words) if len(group) > 1 else words] = None
+    return {
+        "program": number,
+        "key": first.name,
+        "kind": first.kind,
+        "over": over_text(first, program),
+        "axes": [axis.name for axis in first.axes or ()],
+        "groupSize": first.group_size,
+        "asynchronous": first.asynchronous,
+        "unknownTrips": first.unknown_trips,
+        "conditional": first.conditional,
+        "count": sum(one.count for one in group),
+        "sent": sum(one.sent for one in group),
+        "received": sum(one.received for one in group),
+        "scope": folds.get(main.scope, main.scope) or main.primitive,
+        "phase": main.phase,
+        "source": pool.source(main.source),
+        "shapes": main.shapes,
+        "labels": {name: list(found) for name, found in labels.items()},
+        "why": list(why)[:3],
+        "whyMore": max(0, len(why) - 3),
+        "of": len(group),
+        "members": [_member(one, pool, tensors) for one in group[:MEMBERS]],
+    }
+
+
+def _member(one: CollectiveDocument, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
+    return {
+        "name": one.name,
+        "line": one.line,
+        "channel": one.channel_id,
+        "groups": one.groups,
+        "count": one.count,
+        "sent": one.sent,
+        "parts": [_part(part, pool, tensors) for part in one.parts],
+    }
+
+
+def _part(part: PartDocument, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
+    origin = part.origin
+    name = "/".join(filter(None, (part.scope, part.primitive)))
+    found = tensors.get(name, [])
+    return {
+        "shapes": part.shapes,
+        "bytes": part.bytes,
+        "sent": part.sent,
+        "name": name,
+        "query": f"{part.scope} {part.primitive}".strip(),
+        "tensor": found[0] if len(found) == 1 else "",
+        "values": len(found),
+        "source": pool.source(part.source),
+        "words": "" if origin is None else origin.words,
+        "annotations": []
+        if origin is None
+        else [
+            {
+                "kind": one.kind,
+                "name": one.name,
+                "spec": one.spec,
+                "axes": one.axes,
+                "role": one.role,
+                "recorded": one.recorded,
+                "source": pool.source(one.source),
+            }
+            for one in origin.annotations
+        ],
+    }
+
+
+def main_part(one: CollectiveDocument) -> PartDocument:
+    """The largest tensor of a collective."""
+    return max(one.parts, key=lambda part: part.bytes)
+
+
+def _tensor_keys(report: Report) -> dict[str, list[str]]:
+    """The keys of the values with a name, as the view of tensors has them."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for value in report.propagate.values if report.propagate is not None else ():
+        name = "/".join(filter(None, (value.name, value.primitive)))
+        found[name].append(value.ssa or value.name)
+    return found

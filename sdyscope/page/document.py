@@ -1,0 +1,220 @@
+"""The whole inspection of one program as a document: every other document, and what it comes to.
+
+The stages that failed, or that were not asked for, are listed with the reason; the rest of the
+document is there without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias, TypeVar
+
+from sdyscope.analysis.show import ShownProgram
+from sdyscope.analysis.show import shown as shown_program
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.inspection import Inspection
+from sdyscope.lint import linted
+from sdyscope.page.headlines import Headline, headlines
+from sdyscope.page.stages import Stage, StageName, Unavailable, stages
+from sdyscope.views import check, comms, lint, memory, propagate
+from sdyscope.views.check import FindingDocument
+from sdyscope.views.failure import failures
+from sdyscope.views.run import Run
+from sdyscope.words.mesh import MeshDocument, mesh_documents
+
+__all__ = ["Report", "Unavailable", "document"]
+
+Notify: TypeAlias = Callable[[str, int, int], None]
+
+_Made = TypeVar("_Made")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The document of `sdyscope report --format json`.
+
+    Attributes:
+      schema: name and version of this form.
+      target: the TARGET.
+      name: the program's name, or the module's.
+      file: the file that it was read from; null for a program.
+      jax_version: version of JAX that lowered or read it.
+      sdyscope_version: version of sdyscope that looked at it.
+      meshes: the meshes that its shardings are on.
+      partitioners: whose modules were read.
+      hardware: what it was compiled for; null where it was not compiled.
+      device_kind: what the compiler calls such a device; null likewise.
+      stages: what there is to say about each of the five stages.
+      headlines: what is most worth knowing, the most important first.
+      show: its tensors as requested and lowered.
+      check: what was requested against what was lowered.
+      lint: what the rules of `sdyscope lint` find, as far as the stages that are here go.
+      propagate: every value after propagation; null where that is not known.
+      memory: what a device holds; null where it was not compiled.
+      comms: what a device sends; null likewise.
+      run: what it did on devices; null where it was not run.
+      unavailable: what is not there, and why.
+    """
+
+    schema: Literal["sdyscope.report/2"] = "sdyscope.report/2"
+    target: str
+    name: str
+    file: str | None
+    jax_version: str
+    sdyscope_version: str
+    meshes: tuple[MeshDocument, ...]
+    partitioners: tuple[Partitioner, ...]
+    hardware: str | None
+    device_kind: str | None
+    stages: tuple[Stage, ...]
+    headlines: tuple[Headline, ...]
+    show: ShownProgram
+    check: check.Check
+    lint: lint.Lint
+    propagate: propagate.Propagate | None
+    memory: memory.Memory | None
+    comms: comms.Comms | None
+    run: Run | None
+    unavailable: tuple[Unavailable, ...]
+
+    @property
+    def findings(self) -> tuple[FindingDocument, ...]:
+        """Every finding of any stage, each once, the most severe first."""
+        rules = {rule.name for rule in self.lint.rules}
+        found = dict.fromkeys(lint.folded(self.lint.findings))
+        # The rules have what check and memory find, said once for both partitioners.
+        found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
+        if self.run is not None:
+            found |= dict.fromkeys(self.run.findings)
+        order = ("error", "warning", "note")
+        return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
+
+
+def document(
+    inspection: Inspection,
+    target: str,
+    *,
+    on: Hardware | None = None,
+    compiled: bool = True,
+    run: Callable[[], Run] | None = None,
+    notify: Notify = lambda what, done, total: None,
+) -> Report:
+    """The document of one program or module.
+
+    Args:
+      inspection: the program.
+      target: the TARGET.
+      on: what to compile for; None for as many CPU devices as it needs.
+      compiled: whether to compile it, which memory and communication need.
+      run: runs it; None to leave that out.
+      notify: told what is being done, how many of its steps are done, and of how many.
+
+    Raises:
+      SdyscopeError: the program can't be lowered at all.
+    """
+    from importlib.metadata import version
+
+    steps = (4 if compiled else 2) + (run is not None)
+    missing: list[Unavailable] = []
+    notify("lowering", 0, steps)
+    shown = shown_program(inspection)
+    refused = failures(inspection.failures)
+    checked = check.document(inspection, inspection.check())
+    missing += [Unavailable("lowered", f.partitioner, True, f.reason) for f in refused]
+    notify("propagating", 1, steps)
+    decided = _or_missing(
+        missing, "propagated", lambda: propagate.document(inspection, steps=False)
+    )
+    if decided is not None:
+        missing += [
+            Unavailable("propagated", f.partitioner, True, f.reason)
+            for f in decided.failures
+            if f not in refused
+        ]
+    held = sent = None
+    if compiled:
+        notify("compiling", 2, steps)
+        held = _or_missing(missing, "compiled", lambda: memory.document(inspection, on))
+        notify("reading collectives", 3, steps)
+        sent = _comms(inspection, on, missing)
+    else:
+        reason = "It was not compiled, as asked: without --no-compile it is."
+        missing.append(Unavailable("compiled", None, False, reason))
+    ran = None
+    if run is not None:
+        notify("running", steps - 1, steps)
+        ran = _or_missing(missing, "executed", run)
+    first = None if held is None else next(iter(held.compiled), None)
+    made = Report(
+        target=target,
+        name=inspection.name,
+        file=shown.file,
+        jax_version=shown.jax_version,
+        sdyscope_version=version("sdyscope"),
+        meshes=mesh_documents(inspection.meshes),
+        partitioners=shown.partitioners,
+        hardware=None if first is None else first.hardware,
+        device_kind=None if first is None else first.device_kind,
+        stages=stages(shown, checked, decided, held, sent, ran, missing),
+        headlines=headlines(shown, checked, decided, held, sent),
+        show=shown,
+        check=checked,
+        lint=_linted(inspection, on, compiled),
+        propagate=decided,
+        memory=held,
+        comms=sent,
+        run=ran,
+        unavailable=tuple(missing),
+    )
+    notify("writing", steps, steps)
+    return made
+
+
+def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> lint.Lint:
+    try:
+        found = linted(inspection, compiled=compiled, on=on)
+    except TargetError:  # no such hardware here: what is missing says so
+        found = linted(inspection, compiled=False)
+    return lint.document(inspection.name, found)
+
+
+def _or_missing(
+    missing: list[Unavailable], stage: StageName, make: Callable[[], _Made]
+) -> _Made | None:
+    try:
+        return make()
+    except SdyscopeError as error:
+        missing.append(Unavailable(stage, None, True, str(error)))
+        return None
+
+
+def _comms(
+    inspection: Inspection, on: Hardware | None, missing: list[Unavailable]
+) -> comms.Comms | None:
+    programs: list[comms.CommsProgram] = []
+    failures: dict[Partitioner, str] = {p: e.message for p, e in inspection.failures.items()}
+    hardware = device_kind = None
+    for partitioner in inspection.lowered:
+        try:
+            made = inspection.compiled(partitioner, on)
+        except SdyscopeError as error:
+            failures[partitioner] = error.message
+            if isinstance(error, CompilerError):
+                missing.append(Unavailable("compiled", partitioner, True, str(error)))
+            continue
+        hardware, device_kind = str(made.hardware), made.device_kind
+        found = inspection.collectives(partitioner, on)
+        programs.append(comms.program(found, partitioner, notes=made.notes))
+    if not programs:
+        return None
+    return comms.of_programs(
+        inspection.name,
+        programs,
+        file=inspection.file,
+        hardware=hardware,
+        device_kind=device_kind,
+        failures=failures,
+    )

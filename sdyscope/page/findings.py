@@ -1,0 +1,43 @@
+"""The findings of the report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sdyscope.page.columns import Pool
+from sdyscope.page.document import Report
+
+
+def part(report: Report, pool: Pool) -> dict[str, Any]:
+    """The findings; `reports/js/findings/view.js` shows them.
+
+    Args:
+      report: the inspection.
+      pool: takes the source lines.
+    """
+    return {
+        "findings": [
+            {
+                "rule": one.rule,
+                "severity": one.severity,
+                "message": one.message,
+                "tensor": one.tensor,
+                "kind": one.kind,
+                "source": pool.source(one.source),
+                "partitioner": one.partitioner,
+                "expected": one.expected,
+                "found": one.found,
+                "hint": one.hint,
+            }
+            for one in report.findings
+        ],
+        "remade": [
+            {"partitioner": one.partitioner, "words": words}
+            for one in (report.memory.compiled if report.memory is not None else ())
+            for words in one.rematerializations
+        ],
+        "rules": len(report.lint.rules),
+        "notRun": [
+            {"rule": one.rule, "reason": one.reason} for one in report.lint.not_run if one.applies
+        ],
+    }

@@ -1,0 +1,117 @@
+"""The collectives of the compiled program, at the ops that they were made for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.program import Partitioner
+from sdyscope.inspection import Inspection
+from sdyscope.page.columns import table
+from sdyscope.page.document import Report
+from sdyscope.page.graph_nodes import Nodes
+from sdyscope.views.comms_origins import because, origin_document
+
+__all__ = ["sent_by_node"]
+
+
+def sent_by_node(
+    report: Report, inspection: Inspection, made: Nodes, notes: list[str]
+) -> dict[str, Any]:
+    """For each partitioner the tensors of collectives, a row each; none where nothing was compiled.
+
+    Args:
+      report: the inspection.
+      inspection: the program.
+      made: the nodes. Tags are those of the module that is drawn, so other partitioners' are found
+        by scope and line only, and are left to their own view where they are not.
+      notes: takes what could not be placed.
+    """
+    if report.comms is None:
+        return {}
+    found: dict[str, Any] = {}
+    for program in report.comms.programs:
+        partitioner = program.partitioner
+        if partitioner is None:
+            continue
+        try:
+            columns, lost = _rows(report, inspection, made, partitioner)
+        except SdyscopeError as error:
+            notes.append(f"Its collectives are not marked: {error.message}")
+            continue
+        found[partitioner] = columns
+        if lost:
+            notes.append(
+                f"{lost:,} tensors of {partitioner}'s collectives belong to no op that is drawn."
+            )
+    return found
+
+
+def _rows(
+    report: Report, inspection: Inspection, made: Nodes, partitioner: Partitioner
+) -> tuple[dict[str, Any], int]:
+    all_of = inspection.collectives(partitioner, report.hardware)
+    first = next(iter(inspection.lowered))
+    paired = {}
+    if partitioner != first:
+        paired = _ops_of(inspection, first, partitioner)
+    rows: list[tuple[int, Collective, Part]] = []
+    lost = 0
+    for one in all_of.collectives:
+        for part in one.parts:
+            node = next(
+                (
+                    nodes
+                    for path in part.tags
+                    if path and (nodes := _node(path, made, paired, partitioner == first)) >= 0
+                ),
+                -1,
+            )
+            lost += node < 0
+            if node >= 0:
+                rows.append((node, one, part))
+    return table(
+        {
+            "node": (node for node, _, _ in rows),
+            "kind": (one.kind for _, one, _ in rows),
+            "axes": (
+                " ".join(axis.name for axis in one.axes) if one.axes is not None else ""
+                for _, one, _ in rows
+            ),
+            "count": (one.count for _, one, _ in rows),
+            "sent": (one.count * part.sent for _, one, part in rows),
+            "shape": (str(part.shape) for _, _, part in rows),
+            "why": (_why(part) for _, _, part in rows),
+            "name": (one.name for _, one, _ in rows),
+        }
+    ), lost
+
+
+def _why(part: Part) -> str:
+    """Why it is there, in a line; empty where that is not known."""
+    origin = origin_document(part.origin)
+    return "" if origin is None else because(origin)
+
+
+def _ops_of(inspection: Inspection, first: Partitioner, other: Partitioner) -> dict[int, int]:
+    """The op of the first partitioner's module for each of the other's."""
+    from sdyscope.analysis.naming.pairs import value_pairs
+
+    pairs = value_pairs(inspection.graph(first), inspection.graph(other))
+    return {theirs[0]: ours[0] for ours, theirs in pairs.items()}
+
+
+def _node(path: tuple[int, ...], made: Nodes, paired: dict[int, int], own: bool) -> int:
+    """The node that an op is at the end of a path of calls; -1 without one."""
+    ops = list(path) if own else [paired[op] for op in path if op in paired]
+    if not ops or (not own and path[-1] not in paired):
+        return -1
+    nodes = made.of_op.get(ops[-1], [])
+    if len(nodes) < 2:
+        return nodes[0] if nodes else -1
+    for node in nodes:
+        owner = made.nodes[node].owner
+        if owner is not None and made.owners[owner].op == (ops[-2] if len(ops) > 1 else -1):
+            return node
+    return nodes[0]

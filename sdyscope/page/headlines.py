@@ -1,0 +1,218 @@
+"""What is most worth knowing about a program, in sentences, the most important first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.show import ShownProgram
+from sdyscope.terminal.table import size
+from sdyscope.views.check import Check
+from sdyscope.views.comms import Comms
+from sdyscope.views.memory import CompiledMemory, Memory
+from sdyscope.views.propagate import Propagate
+from sdyscope.words.counts import counted, listed
+from sdyscope.words.mesh import axes_text
+from sdyscope.words.places import shown_name, source_text
+
+Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
+
+#: A difference between partitioners below this factor is not worth a headline.
+_FACTOR = 1.1
+
+#: Bytes that could be saved are worth a headline from this part of the arguments on.
+_SAVING = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Headline:
+    """One thing worth knowing.
+
+    Attributes:
+      tone: how it is to be taken.
+      words: it, in a sentence.
+      detail: what stands behind it, or what to do; empty where nothing is to be added.
+      view: the view of the report that shows it.
+      query: what to show there, as the address says it; empty for all.
+    """
+
+    tone: Tone
+    words: str
+    detail: str
+    view: str
+    query: str = ""
+
+
+def headlines(
+    shown: ShownProgram,
+    checked: Check,
+    decided: Propagate | None,
+    held: Memory | None,
+    sent: Comms | None,
+) -> tuple[Headline, ...]:
+    """All there are. Where nothing is wrong, the first says so."""
+    wrong = sorted(_wrong(shown, checked, decided), key=lambda one: one.tone != "bad")
+    costs = (*_between_partitioners(decided, held, sent), *_remade(held), *_savings(held))
+    good: tuple[Headline, ...] = ()
+    if not any(tensor.requested for tensor in shown.tensors) and any(
+        tensor.by_author for tensor in shown.tensors
+    ):
+        words = "No sharding is requested: where tensors live is left to the compiler."
+        good = (Headline("plain", words, "", "tensors"),)
+    elif not wrong and checked.compared:
+        where = " and ".join(map(_label, checked.partitioners))
+        good = (
+            Headline(
+                "good",
+                f"Every tensor is lowered as requested under {where}.",
+                f"{counted(checked.compared, 'comparison')}, all agree.",
+                "tensors",
+            ),
+        )
+    return (*wrong, *costs, *good, *_largest(sent))
+
+
+def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> Iterator[Headline]:
+    for unknown in shown.account.unknowns:
+        if unknown.kind == "refused" and unknown.stage == "lowered":
+            under = listed(unknown.partitioners)
+            yield Headline("bad", f"There is no module under {under}.", unknown.reason, "findings")
+    disagree = checked.compared - checked.agreed
+    if disagree:
+        yield Headline(
+            "bad",
+            f"{counted(disagree, 'tensor is', 'tensors are')} lowered otherwise than requested.",
+            next((f.message for f in checked.findings if f.severity == "error"), ""),
+            "tensors",
+            "verdict=differs",
+        )
+    for finding in checked.findings:
+        if finding.severity == "warning":
+            place = _subject(finding.kind, finding.tensor, source_text(finding.source))
+            more = sum(f.severity == "warning" for f in checked.findings) - 1
+            also = f" {counted(more, 'more warning')}." if more else ""
+            yield Headline("warning", finding.message, f"{place}.{also}", "findings")
+            break
+    moved = [v for v in decided.values if not all(v.as_requested.values())] if decided else []
+    if moved:
+        yield Headline(
+            "bad",
+            f"{counted(len(moved), 'tensor ends', 'tensors end')} elsewhere than requested.",
+            f"{_subject(moved[0].kind, moved[0].name, source_text(moved[0].source))} is the first.",
+            "tensors",
+            "verdict=moved",
+        )
+
+
+def _between_partitioners(
+    decided: Propagate | None, held: Memory | None, sent: Comms | None
+) -> Iterator[Headline]:
+    needs = {
+        one.partitioner: one.compiler.total
+        for one in (held.compiled if held is not None else ())
+        if one.compiler is not None
+    }
+    sends = {one.partitioner: one.total.sent for one in (sent.programs if sent is not None else ())}
+    differing = sum(v.same is False for v in decided.values) if decided is not None else 0
+    because = f"They place {counted(differing, 'value')} differently." if differing else ""
+    if len(needs) == 2:
+        (less, few), (more, many) = sorted(needs.items(), key=lambda one: one[1])
+        if few and many >= few * _FACTOR:
+            yield Headline(
+                "warning",
+                f"Under {_label(more)} a device needs {many / few:.1f} times the memory: "
+                f"{size(many)}, and {size(few)} under {_label(less)}.",
+                because,
+                "tensors",
+                "verdict=partitioners" if differing else "",
+            )
+    if len(sends) == 2:
+        (least, few), (most, many) = sorted(sends.items(), key=lambda one: one[1])
+        if many > few and (not few or many >= few * _FACTOR):
+            times = f"{many / few:.1f} times the bytes" if few else "all the bytes"
+            yield Headline(
+                "warning",
+                f"Under {_label(most)} a device sends {times}: {size(many)} a step, and "
+                f"{size(few)} under {_label(least)}.",
+                because,
+                "tensors",
+                "verdict=partitioners" if differing else "",
+            )
+    if differing and len(needs) < 2:
+        yield Headline(
+            "warning",
+            f"Shardy and GSPMD place {counted(differing, 'value')} differently.",
+            "",
+            "tensors",
+            "verdict=partitioners",
+        )
+
+
+def _remade(held: Memory | None) -> Iterator[Headline]:
+    for one in held.compiled if held is not None else ():
+        if one.rematerializations:
+            many = len(one.rematerializations)
+            yield Headline(
+                "warning",
+                f"{counted(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
+                f"device under {_label(one.partitioner)}.",
+                one.rematerializations[0],
+                "communication",
+            )
+
+
+def _savings(held: Memory | None) -> Iterator[Headline]:
+    one: CompiledMemory | None = None if held is None else next(iter(held.compiled), None)
+    if one is None or not one.savings:
+        return
+    saved = {tensor.name: tensor for tensor in one.tensors if tensor.kind == "argument"}
+    named = [saved[name] for name in one.savings if name in saved]
+    total = sum(tensor.saves for tensor in named)
+    whole = sum(tensor.bytes_per_device for tensor in saved.values())
+    if not named or total < whole * _SAVING:
+        return
+    most = named[0]
+    yield Headline(
+        "plain",
+        f"{size(total)} of the {size(whole)} of arguments that a device holds could be held by "
+        "other devices.",
+        f"{most.name} is held {most.copies} times; {most.best} would save {size(most.saves)}.",
+        "memory",
+    )
+
+
+def _largest(sent: Comms | None) -> Iterator[Headline]:
+    if sent is None:
+        return
+    program = sent.programs[0]
+    if not program.collectives or not program.total.sent:
+        return
+    one = program.collectives[0]
+    part = one.parts[0] if one.parts else None
+    place = "" if part is None else source_text(part.source) or part.scope
+    share = one.sent / program.total.sent
+    under = f" under {_label(program.partitioner)}" if len(sent.programs) > 1 else ""
+    yield Headline(
+        "plain",
+        f"The largest collective{under} is {_article(one.kind)} over {axes_text(one.axes)}, "
+        f"{share:.0%} of what is sent.",
+        f"{size(one.sent)} a step" + (f", for {place}" if place else "") + ".",
+        "communication",
+    )
+
+
+def _subject(kind: str, name: str, source: str) -> str:
+    """`constraint layer0/mlp at models/mlp.py:98`."""
+    shown = shown_name(name, kind)
+    own = "" if shown.startswith("jit(") and source else shown
+    words = " ".join(filter(None, (kind, own, f"at {source}" if source else "")))
+    return words or "The module"
+
+
+def _label(partitioner: str | None) -> str:
+    return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "it")
+
+
+def _article(kind: str) -> str:
+    return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"

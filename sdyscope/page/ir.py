@@ -1,0 +1,237 @@
+"""The modules' text for the report, as lowered and after propagation, a line an op.
+
+Each line has its source line and its row of the tensors; of what propagation wrote, it is known
+what was there before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sdyscope.analysis.naming.pairs import value_pairs
+from sdyscope.analysis.naming.resolve import ssa_name
+from sdyscope.annotations import num_partitions
+from sdyscope.errors import ConversionError, SdyscopeError
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Propagated
+from sdyscope.graph import Op, OpGraph, Sharding, TensorType, ValueId
+from sdyscope.inspection import Inspection
+from sdyscope.page.columns import Pool
+from sdyscope.page.document import Report
+from sdyscope.page.ir_text import Change, Line, lines_of, text_part
+from sdyscope.values.convert import to_placement
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.tiling import TupleSharding
+from sdyscope.words.places import shown_name
+
+
+def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
+    """The text under each partitioner; `reports/js/ir/view.js` shows it.
+
+    Args:
+      report: not needed.
+      pool: takes the source lines.
+      inspection: the program.
+    """
+    return {
+        "modules": [
+            {"partitioner": name, **_lowered(inspection, pool, name)} for name in inspection.lowered
+        ],
+        "failures": [(name, error.message) for name, error in inspection.failures.items()],
+    }
+
+
+def later(report: Report, pool: Pool, inspection: Inspection) -> dict[str, dict[str, Any]]:
+    """The text after propagation under each partitioner, read when it is first asked for.
+
+    Args:
+      report: what was propagated.
+      pool: takes the source lines.
+      inspection: the program.
+    """
+    found = {}
+    for name in inspection.lowered if report.propagate is not None else ():
+        try:
+            found[f"ir-propagated-{name}"] = _propagated(inspection, pool, name)
+        except SdyscopeError as error:
+            found[f"ir-propagated-{name}"] = {"unavailable": str(error)}
+    return found
+
+
+def _lowered(inspection: Inspection, pool: Pool, partitioner: Partitioner) -> dict[str, Any]:
+    graph = inspection.graph(partitioner)
+    names = _Names(inspection, partitioner)
+    text = inspection.lowered[partitioner].text(debug_info=False)
+    lines = (
+        Line(line)
+        if op is None or not op.types
+        else Line(line, op.source, _scope(op), names.of([(op.id, 0)]))
+        for line, op in lines_of(text, graph)
+    )
+    return {**text_part(pool, lines), "arguments": _arguments(graph, names, {})}
+
+
+def _propagated(inspection: Inspection, pool: Pool, partitioner: Partitioner) -> dict[str, Any]:
+    found = inspection.propagated(partitioner)
+    names = _Names(inspection, partitioner)
+    compared = _Compared(inspection.graph(partitioner), found)
+    lines = (_line(line, op, compared, names) for line, op in lines_of(found.text, found.graph))
+    return {
+        **text_part(pool, lines),
+        "arguments": _arguments(found.graph, names, compared.before),
+        "exactness": found.exactness,
+        "source": found.source,
+    }
+
+
+def _line(line: str, op: Op | None, compared: _Compared, names: _Names) -> Line:
+    if op is None:
+        return Line(line)
+    if not op.types:
+        return Line(line, changes=tuple(compared.signature(op)))
+    values, is_copy = compared.lowered(op)
+    change = compared.change(op)
+    changes = (change,) if any(sharding is not None for sharding in op.shardings) else ()
+    if not values:
+        return Line(line, changes=changes)
+    own = compared.graph.ops[values[0][0]]
+    source = own.source
+    return Line(line, source, _scope(own), names.of(values), is_copy, changes)
+
+
+def _scope(op: Op) -> str:
+    return shown_name(op.scope, "")
+
+
+class _Names:
+    """The names that values of a lowered module have in the first one: those of the tensors."""
+
+    def __init__(self, inspection: Inspection, partitioner: Partitioner) -> None:
+        first = next(iter(inspection.lowered))
+        self.graph = inspection.graph(first)
+        self.same: Mapping[ValueId, ValueId] | None = None
+        if partitioner != first:
+            pairs = value_pairs(self.graph, inspection.graph(partitioner))
+            self.same = {theirs: ours for ours, theirs in pairs.items()}
+
+    def of(self, values: list[ValueId]) -> tuple[str, ...]:
+        """The names of some values, those that are known."""
+        ours = values if self.same is None else [self.same.get(value) for value in values]
+        known = dict.fromkeys(value for value in ours if value is not None)
+        return tuple(
+            ssa_name(self.graph, value) for value in known if self.graph.ops[value[0]].name
+        )
+
+
+def _arguments(
+    graph: OpGraph, names: _Names, before: Mapping[ValueId, list[ValueId]]
+) -> dict[str, str]:
+    """Of each block argument whose name is the only one of its function: what tensor it is."""
+    found: dict[str, str | None] = {}
+    for op in graph.ops:
+        if not op.is_argument:
+            continue
+        own = ssa_name(graph, (op.id, 0))
+        known = names.of(before.get((op.id, 0), []) if before else [(op.id, 0)])
+        found[own] = known[0] if known and own not in found else None
+    return {own: name for own, name in found.items() if name is not None}
+
+
+class _Compared:
+    """A propagated module beside the lowered one: which values became which, and what was written.
+
+    Attributes:
+      graph: op graph of the lowered module.
+      before: for each value after propagation, those of the lowered module that became it.
+    """
+
+    def __init__(self, graph: OpGraph, found: Propagated) -> None:
+        self.graph = graph
+        self.after = found.graph
+        self.before: dict[ValueId, list[ValueId]] = {}
+        for value in found.values.values():
+            if value.node is not None:
+                self.before.setdefault((value.node, value.result), []).append(value.id)
+        #: How many devices a classic HLO sharding is for.
+        self.devices = num_partitions(graph)
+
+    def lowered(self, op: Op) -> tuple[list[ValueId], bool]:
+        """The values of the lowered module that an op's first result was; whether it is a copy.
+
+        An op of a function's second call, and a constant's second copy, are found by their tags.
+        """
+        from sdyscope.stages.align.tags import sids
+
+        found = self.before.get((op.id, 0))
+        if found is not None:
+            return found, False
+        ops = self.graph.ops
+        for node in sids(op.location.names):
+            if node < len(ops) and [one.text for one in ops[node].types] == [
+                one.text for one in op.types
+            ]:
+                return [(node, 0)], True
+        return [], False
+
+    def change(self, op: Op) -> Change | None:
+        """What propagation did to the shardings that are written on an op."""
+        found = {
+            self._change(sharding, self._written(op, number), op.types[number])
+            for number, sharding in enumerate(op.shardings)
+            if sharding is not None
+        }
+        return "changed" if "changed" in found else "added" if "added" in found else None
+
+    def _written(self, op: Op, number: int) -> list[Sharding | None]:
+        """What the lowered module has written on the values that a result was."""
+        was = self.before.get((op.id, number))
+        if was is None:
+            was = [(node, number) for node, _ in self.lowered(op)[0]]
+        ops = self.graph.ops
+        return [ops[node].shardings[at] for node, at in was if at < len(ops[node].types)]
+
+    def signature(self, function: Op) -> Iterator[Change | None]:
+        """The same for each sharding on the arguments and results of a function."""
+        main = self.after.main
+        before = self.graph.main
+        if main is None or before is None or function.id != main.op:
+            return
+        for ours, theirs in (
+            (before.arguments, main.arguments),
+            (before.results, main.results),
+        ):
+            written = [one.sharding for one in ours] if len(ours) == len(theirs) else []
+            for one in theirs:
+                if one.sharding is not None:
+                    yield self._change(one.sharding, written[one.index : one.index + 1], one.type)
+
+    def _change(
+        self, sharding: Sharding, written: Sequence[Sharding | None], type_: TensorType
+    ) -> Change | None:
+        known = [one for one in written if one is not None]
+        if not known:
+            return "added"
+        rank = len(type_.shape or ())
+        place = self._place(sharding, rank, self.after)
+        same = any(
+            one == sharding or (place is not None and place == self._place(one, rank, self.graph))
+            for one in known
+        )
+        return None if same else "changed"
+
+    def _place(self, sharding: Sharding, rank: int, graph: OpGraph) -> Placement | None:
+        """Where a sharding puts the blocks; None where that is not known."""
+        if isinstance(sharding, str | TupleSharding):
+            return None
+        named = sharding.mesh if isinstance(sharding, TensorSharding) else None
+        mesh = graph.meshes.get(named) if isinstance(named, str) else named
+        try:
+            place = to_placement(
+                sharding, rank, mesh if isinstance(mesh, Mesh) else None, self.devices
+            )
+        except ConversionError:
+            return None
+        return place.without_manual

@@ -1,0 +1,251 @@
+"""A module's text as the report has it: lines that are not too long, each with what is known of it.
+
+Long lines are broken, which MLIR's syntax allows anywhere between tokens, and large constants are
+left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+from sdyscope.graph import Op, OpGraph
+from sdyscope.page.columns import Pool, column
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["WIDTH", "Change", "Line", "broken", "elided", "lines_of", "text_part"]
+
+#: Lines are broken from this many characters on.
+WIDTH = 150
+
+#: Constants from this many characters on are left out.
+CONSTANT = 240
+
+Change: TypeAlias = Literal["added", "changed"]
+"""``added``: nothing was written there before propagation; ``changed``: something else was."""
+
+_Span: TypeAlias = tuple[int, int, Change]
+"""First character, the one after the last, and what propagation did there."""
+
+_DEFINES = re.compile(r"\s*(%[\w.$-]+)(?::\d+)? = ")
+_CONSTANT = re.compile(rf'(?<=dense<)("0x[0-9A-Fa-f]{{{CONSTANT},}}"|\[[^>]{{{CONSTANT},}}\])(?=>)')
+_RESOURCE = re.compile(rf'"0x[0-9A-Fa-f]{{{CONSTANT},}}"')
+#: Of a module that came through HLO: an entry of a line and a half for each donated argument.
+_ALIASES = re.compile(r"\bmhlo\.input_output_alias = \[")
+#: A sharding that is written in a line; of Shardy's up to its first bracket.
+_WRITTEN = re.compile(
+    r"\bsdy\.sharding = #sdy\.sharding(?:_per_value)?(?=<)"
+    r'|\bmhlo\.sharding = "(?:[^"\\]|\\.)*"'
+    r"|(?<=\bsdy\.reshard )%[\w.$#-]+ (?=<)|(?<=\bsdy\.sharding_constraint )%[\w.$#-]+ (?=<)"
+)
+
+#: The spaces at which a line is broken: between items but numbers, and before an op's attributes.
+_BREAKS = re.compile(r"(?<=,) (?!-?\d)| (?=\{(?:\w+\.)?\w+ = )")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of a module's text.
+
+    Attributes:
+      text: it, as the compiler writes it.
+      source: the source line that its op comes from.
+      scope: its op's scope, without the program's own name.
+      names: SSA names, in the first lowered module, of the values that it defines.
+      is_copy: whether it is one of several lines that these became, and not the one that is shown
+        elsewhere.
+      changes: for each sharding that is written in it, what propagation did there.
+    """
+
+    text: str
+    source: SourceLocation | None = None
+    scope: str = ""
+    names: tuple[str, ...] = ()
+    is_copy: bool = False
+    changes: tuple[Change | None, ...] = ()
+
+
+def text_part(pool: Pool, lines: Iterable[Line]) -> dict[str, Any]:
+    """The columns of a text, a row a piece of a line; `reports/js/ir/lines.js` reads them.
+
+    Args:
+      pool: takes the source lines.
+      lines: its lines.
+    """
+    text: list[str] = []
+    wrapped: list[int] = []
+    sources: list[int | None] = []
+    scopes: list[str] = []
+    tensors: list[str] = []
+    marks: list[tuple[int | str, ...]] = []
+    counts: dict[Change, int] = {"added": 0, "changed": 0}
+    for line in lines:
+        short = elided(line.text)
+        pieces = list(broken(short))
+        spans = _spans(short, line.changes)
+        for _, _, change in spans:
+            counts[change] += 1
+        source = pool.source(line.source)
+        names = "\n".join(("", *line.names) if line.is_copy else line.names)
+        for number, (piece, marked) in enumerate(_marked(pieces, spans)):
+            if number:
+                wrapped.append(len(text))
+            text.append(piece)
+            sources.append(source)
+            scopes.append(line.scope)
+            tensors.append(names)
+            marks.append(marked)
+    return {
+        "text": "\n".join(text),
+        "wrapped": _steps(wrapped),
+        "sources": column(sources),
+        "scopes": column(scopes),
+        "tensors": _own(tensors, text),
+        "marks": column(marks) if any(marks) else None,
+        "counts": counts,
+    }
+
+
+def lines_of(text: str, graph: OpGraph) -> Iterator[tuple[str, Op | None]]:
+    """Each line, with the op that it defines, or the function.
+
+    Ops are printed in their order, except those that stand for a whole region, as in `stablehlo.
+    reduce(...) applies stablehlo.add`: what is in that region is not printed.
+    """
+    ops = (op for op in graph.ops if op.name and not op.is_argument)
+    functions = (graph.ops[function.op] for function in graph.functions.values())
+    hidden: set[int] = set()
+    for line in text.splitlines():
+        match = _DEFINES.match(line)
+        found = None
+        if match is not None:
+            found = next(
+                (op for op in ops if op.parent not in hidden and op.name == match[1]), None
+            )
+            if found is not None and " applies " in line:
+                hidden.add(found.id)
+        elif line.lstrip().startswith("func.func "):
+            found = next(functions, None)
+        yield line, found
+
+
+def elided(line: str) -> str:
+    """The line without its large constants, and a module's without the list of what is donated."""
+    aliases = _ALIASES.search(line) if line.startswith("module ") else None
+    if aliases is not None:
+        end = _closing(line, aliases.end() - 1)
+        if end - aliases.end() > CONSTANT:
+            said = f"/* {end - aliases.end():,} characters */]"
+            line = line[: aliases.end()] + said + line[end + 1 :]
+    line = _CONSTANT.sub(lambda found: f"/* {len(found[0]):,} characters */", line)
+    return _RESOURCE.sub(lambda found: f'"0x… {len(found[0]):,} characters"', line)
+
+
+def broken(line: str) -> Iterator[str]:
+    """A long line in pieces, which are indented further; a function's arguments each on a line."""
+    if len(line) <= WIDTH:
+        yield line
+        return
+    indent = _indent(line)
+    if line.lstrip().startswith("func.func"):
+        pieces = re.split(r"(?<=[>}]), (?=%\w+: )|(?<=[>}]), (?=tensor<)|(?<=\)) (?=-> \()", line)
+        for number, piece in enumerate(pieces):
+            end = (
+                "," if number + 1 < len(pieces) and not pieces[number + 1].startswith("->") else ""
+            )
+            yield f"{indent if number else ''}{piece}{end}"
+        return
+    kept = [_span(line, match) for match in _WRITTEN.finditer(line)]
+    start = last = 0
+    own = ""
+    for match in _BREAKS.finditer(line):
+        at = match.start()
+        if any(first < at < end for first, end in kept):
+            continue  # A sharding stays in one piece.
+        if at - start + len(own) > WIDTH and last > start:
+            yield own + line[start:last]
+            start, own = last + 1, indent
+        last = at
+    if len(line) - start + len(own) > WIDTH and last > start:
+        yield own + line[start:last]
+        start, own = last + 1, indent
+    yield own + line[start:]
+
+
+def _indent(line: str) -> str:
+    """What stands before the further pieces of a line."""
+    return " " * (len(line) - len(line.lstrip()) + 4)
+
+
+def _spans(line: str, changes: Sequence[Change | None]) -> list[_Span]:
+    """Where in a line the shardings stand that propagation added or changed.
+
+    None, where it has others than were said: then it is not known which is which.
+    """
+    if not any(changes):
+        return []
+    found = [_span(line, match) for match in _WRITTEN.finditer(line)]
+    if len(found) != len(changes):
+        return []
+    return [
+        (*span, change) for span, change in zip(found, changes, strict=True) if change is not None
+    ]
+
+
+def _span(line: str, match: re.Match[str]) -> tuple[int, int]:
+    """A written sharding from its first character to the one after its last."""
+    if match[0].startswith("mhlo."):
+        return match.span()
+    start = match.start() if match[0].startswith("sdy.") else match.end()
+    return start, _closing(line, match.end()) + 1
+
+
+def _closing(line: str, at: int) -> int:
+    """Where the bracket at a place is closed; the last character where it is not."""
+    closes = {"<": ">", "[": "]"}[line[at]]
+    depth, quoted = 0, False
+    for place in range(at, len(line)):
+        char = line[place]
+        if char == '"':
+            quoted = not quoted
+        elif not quoted and char in (line[at], closes):
+            depth += 1 if char == line[at] else -1
+            if depth == 0:
+                return place
+    return len(line) - 1
+
+
+def _marked(
+    pieces: Sequence[str], spans: Sequence[_Span]
+) -> Iterator[tuple[str, tuple[int | str, ...]]]:
+    """Each piece of a line with the parts of spans that are in it, one behind the other."""
+    if not spans:
+        for piece in pieces:
+            yield piece, ()
+        return
+    indent = len(_indent(pieces[0]))
+    start = 0
+    for number, piece in enumerate(pieces):
+        own = indent if number else 0
+        end = start + len(piece) - own
+        marked: list[int | str] = []
+        for first, last, change in spans:
+            if first < end and last > start:
+                marked += (max(first, start) - start + own, min(last, end) - start + own, change)
+        yield piece, tuple(marked)
+        start = end + 1  # the space at which it is broken
+
+
+def _steps(numbers: list[int]) -> list[int]:
+    """Rising numbers as the steps between them, which pack better."""
+    return [b - a for a, b in zip([0, *numbers], numbers, strict=False)]
+
+
+def _own(names: list[str], text: list[str]) -> dict[str, Any]:
+    """Names of tensors; `=` where it is the name that the line itself defines."""
+    return column(
+        "=" if (match := _DEFINES.match(line)) and match[1] == name else name
+        for name, line in zip(names, text, strict=True)
+    )

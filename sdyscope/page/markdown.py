@@ -1,0 +1,111 @@
+"""The report as GitHub's Markdown: for a step's summary or a pull request's comment."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import jinja2
+
+from sdyscope.analysis.show import ShownTensor
+from sdyscope.page.document import Report
+from sdyscope.terminal.table import size
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import axes_text, mesh_words
+from sdyscope.words.places import shown_name, source_text
+
+#: GitHub takes this many characters in a comment.
+LIMIT = 65_536
+
+#: How many rows of a table are written before the rest is counted.
+ROWS = 40
+
+#: Longer names and texts lose their middle.
+_LONGEST = 160
+
+MARKS = {"good": "✅", "warning": "⚠️", "bad": "❌", "unknown": "➖", "plain": "🔹"}
+
+# What means something to Markdown or HTML outside of code.
+_MARKED = re.compile(r"([\\`*_{}\[\]<>()#+\-.!|~@&$])")
+
+
+def markdown(report: Report) -> str:
+    """The report, never longer than a comment may be.
+
+    Tables get shorter until it fits; what is left out is counted.
+    """
+    rows = ROWS
+    while True:
+        text = _render(report, rows)
+        if len(text) <= LIMIT or rows == 0:
+            return text[:LIMIT]
+        rows //= 2
+
+
+def plain(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    return _MARKED.sub(r"\\\1", _shortened(" ".join(text.split())))
+
+
+def sentence(text: str) -> str:
+    """The same for a sentence, whose punctuation can't begin anything."""
+    return re.sub(r"([\\`*_\[\]<>|~@&$])", r"\\\1", " ".join(text.split()))
+
+
+def code(text: str) -> str:
+    """Text as code, in a cell of a table too, whatever is in it."""
+    one_line = _shortened(" ".join(text.split()))
+    if not one_line:
+        return ""
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", one_line)), default=0))
+    padding = " " if one_line.startswith("`") or one_line.endswith("`") else ""
+    return f"{fence}{padding}{one_line}{padding}{fence}".replace("|", "\\|")
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 :]}"
+
+
+def environment() -> jinja2.Environment:
+    """What Markdown templates are rendered in: the filters that make any text harmless."""
+    made = jinja2.Environment(
+        loader=jinja2.PackageLoader("sdyscope.reports", ""),
+        autoescape=False,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "plain": plain,
+        "sentence": sentence,
+        "code": code,
+        "size": size,
+        "source": source_text,
+    }
+    return made
+
+
+def _render(report: Report, rows: int) -> str:
+    differing = _differing(report)
+    return (
+        environment()
+        .get_template("report.md.j2")
+        .render(
+            report=report,
+            rows=rows,
+            marks=MARKS,
+            meshes=[mesh_words(mesh) for mesh in report.meshes],
+            differing=differing,
+            findings=report.findings,
+            count=counted,
+            axes_text=axes_text,
+            shown_name=shown_name,
+        )
+    )
+
+
+def _differing(report: Report) -> Sequence[ShownTensor]:
+    """Tensors that are lowered otherwise than requested."""
+    return [tensor for tensor in report.show.tensors if not all(tensor.agrees.values())]

@@ -1,0 +1,80 @@
+"""The first view of the report: the cards, and the parts of each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from sdyscope.page.columns import Pool
+from sdyscope.page.document import Report
+from sdyscope.words.account import account_lines
+
+
+def part(report: Report, pool: Pool) -> dict[str, Any]:
+    """The numbers of the cards; `reports/js/overview/view.js` shows them.
+
+    Args:
+      report: the inspection.
+      pool: not needed.
+    """
+    shown = report.show
+    return {
+        "arguments": shown.arguments,
+        "results": shown.results,
+        "groups": list(_groups(report)),
+        "ops": shown.ops,
+        "memory": [
+            {
+                "partitioner": one.partitioner,
+                "total": one.compiler.total,
+                "arguments": one.compiler.arguments,
+                "outputs": one.compiler.outputs - one.compiler.aliases,
+                "temporaries": one.compiler.temporaries,
+                "code": one.compiler.generated_code,
+                "seconds": one.compile_seconds,
+            }
+            for one in (report.memory.compiled if report.memory is not None else ())
+            if one.compiler is not None
+        ],
+        "comms": [
+            {
+                "partitioner": one.partitioner,
+                "count": one.total.count,
+                "sent": one.total.sent,
+                "kinds": [(kind.kind, kind.tally.count, kind.tally.sent) for kind in one.by_kind],
+            }
+            for one in (report.comms.programs if report.comms is not None else ())
+        ],
+        "findings": {
+            severity: sum(one.severity == severity for one in report.findings)
+            for severity in ("error", "warning", "note")
+        },
+        "propagations": [
+            {
+                "partitioner": one.partitioner,
+                "exactness": one.exactness,
+                "source": one.source,
+                "steps": one.steps,
+                "counts": one.counts,
+                "notes": one.notes,
+            }
+            for one in (report.propagate.propagations if report.propagate is not None else ())
+        ],
+        "notes": shown.notes,
+        "account": list(account_lines(shown.account)),
+    }
+
+
+def _groups(report: Report) -> Iterator[dict[str, Any]]:
+    """What each top-level argument comes to: tensors, bytes whole and a device."""
+    if report.memory is None:
+        return
+    for group in report.memory.compiled[0].groups:
+        if group.kind == "argument":
+            yield {
+                "name": group.name,
+                "tensors": group.tensors,
+                "bytes": group.bytes,
+                "device": group.bytes_per_device,
+                "replicated": group.replicated,
+            }

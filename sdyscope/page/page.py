@@ -1,0 +1,272 @@
+"""The report as one page: templates, styles, scripts and data put together.
+
+What a view needs is found by its name: `reports/NAME.html.j2`, `reports/css/NAME.css` and
+`reports/js/NAME.js`, and `part` of `sdyscope.views.report_NAME` for its data; `later` there for
+data that is unpacked only when it is asked for, by its names.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib
+import importlib.util
+import re
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.resources import files
+from importlib.resources.abc import Traversable
+from typing import Any
+
+import jinja2
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.inspection import Inspection
+from sdyscope.page import differences as report_differences
+from sdyscope.page.columns import Pool, embedded
+from sdyscope.page.document import Report
+from sdyscope.views.diff import Diff
+from sdyscope.words.mesh import MeshDocument, mesh_document
+
+__all__ = ["VIEWS", "View", "differences_page", "page", "snapshots_page"]
+
+#: What starts the page.
+_BOOT = "base/boot.js"
+#: Scripts from this size on are compressed; they are unpacked when they are first needed.
+_LARGE = 32768
+
+#: What would end, or change the reading of, the script element around a text.
+_ENDS_SCRIPT = re.compile(r"</script|<!--|<script", re.IGNORECASE)
+_ENDS_STYLE = re.compile(r"</style|<!--", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One view of the page.
+
+    Attributes:
+      name: what the address calls it.
+      title: its title.
+      key: the key that opens it, after `g`.
+      needs_program: whether its data is made from the inspection, beside the report.
+    """
+
+    name: str
+    title: str
+    key: str
+    needs_program: bool = False
+
+
+#: The views in the order in which the page lists them.
+VIEWS = (
+    View("overview", "Overview", "o"),
+    View("tensors", "Tensors", "t"),
+    View("graph", "Graph", "r", needs_program=True),
+    View("propagation", "Propagation", "p", needs_program=True),
+    View("communication", "Communication", "c", needs_program=True),
+    View("memory", "Memory", "m"),
+    View("differences", "Differences", "d", needs_program=True),
+    View("findings", "Findings", "f"),
+    View("ir", "IR", "i", needs_program=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Embedded:
+    """Text of a script element that is no script to the browser.
+
+    Attributes:
+      name: the module or the part.
+      encoding: `text`, `json`, or `deflate`: zlib's form in base64.
+      text: its text, which can't end the element.
+    """
+
+    name: str
+    encoding: str
+    text: str
+
+
+def page(report: Report, inspection: Inspection) -> str:
+    """The whole page as HTML. The same report gives the same page.
+
+    Args:
+      report: the inspection as a document.
+      inspection: the program, for views that look at more than the document has.
+    """
+    return _rendered(report.name, report.sdyscope_version, VIEWS, _parts(report, inspection))
+
+
+def differences_page(
+    one: Inspection,
+    two: Inspection | None,
+    on: Hardware | str | None = None,
+    other_on: Hardware | None = None,
+) -> str:
+    """A page of what two programs, or one on two kinds of hardware, differ in, at each stage.
+
+    Args:
+      one: the first.
+      two: the second; None for the first on two kinds of hardware.
+      on: what to compile for; a text is why they are not compiled.
+      other_on: what to compile the second side for; by default the same.
+    """
+    meshes = (two or one).meshes | one.meshes
+    pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
+    found = report_differences.differences(pool, one, two, on, other_on)
+    documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
+    return _two_sides(found, pool, documents, list(one.lowered))
+
+
+def snapshots_page(found: Diff, labels: tuple[str, str]) -> str:
+    """A page of what two snapshot files differ in.
+
+    Args:
+      found: the comparison, as `sdyscope diff` makes it.
+      labels: what the two are called.
+    """
+    return _two_sides(report_differences.snapshots(found, labels), Pool({}, 1), [], [])
+
+
+def _two_sides(
+    found: dict[str, Any],
+    pool: Pool,
+    meshes: Sequence[MeshDocument],
+    partitioners: Sequence[Partitioner],
+) -> str:
+    """A page that has the differences alone."""
+    view = View("differences", "Differences", "d")
+    title = " → ".join(found["labels"])
+    if found["across"] == "hardware":
+        title = f"{found['name']}: {title}"
+    made = {
+        "report": {
+            "name": title,
+            "meshes": meshes,
+            "partitioners": partitioners,
+            "headlines": [],
+            "unavailable": [],
+            "views": [{"name": view.name, "title": view.title, "key": view.key}],
+        },
+        view.name: found,
+        "shared": pool.document(),
+    }
+    return _rendered(title, version("sdyscope"), [view], _packed(made))
+
+
+def _rendered(
+    title: str, sdyscope_version: str, views: Sequence[View], parts: Iterator[_Embedded]
+) -> str:
+    """A page with these views."""
+    own = files("sdyscope.reports")
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("sdyscope.reports", ""),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    boot = _safe(_text(own, f"js/{_BOOT}"), _ENDS_SCRIPT, _BOOT)
+    digest = base64.b64encode(hashlib.sha256(boot.encode()).digest()).decode()
+    return environment.get_template("report.html.j2").render(
+        report={"name": title, "sdyscope_version": sdyscope_version},
+        views=views,
+        partials=[f"{view.name}.html.j2" for view in views],
+        style="\n".join(_styles(own)),
+        boot=boot,
+        boot_hash=f"sha256-{digest}",
+        modules=list(_modules(own)),
+        parts=list(parts),
+    )
+
+
+def _styles(own: Traversable) -> Iterator[str]:
+    """`base.css`, then the others by name: a view's own come after what several use."""
+    names = sorted(file.name for file in (own / "css").iterdir() if file.name.endswith(".css"))
+    for name in sorted(names, key=lambda name: name != "base.css"):
+        yield _safe(_text(own, f"css/{name}"), _ENDS_STYLE, name)
+
+
+def _modules(own: Traversable) -> Iterator[_Embedded]:
+    """The modules of the page: its own by their place in `js/`, others' as `vendor/NAME.js`."""
+    folders = {f"{folder.name}/": folder for folder in (own / "js").iterdir() if folder.is_dir()}
+    files_ = {
+        prefix + file.name: file
+        for prefix, folder in (folders | {"vendor/": own / "vendor"}).items()
+        for file in folder.iterdir()
+        if file.name.endswith(".js")
+    }
+    del files_[_BOOT]
+    for name, file in sorted(files_.items()):
+        text = file.read_text(encoding="utf-8")
+        if len(text) >= _LARGE:
+            packed = base64.b64encode(zlib.compress(text.encode(), 9)).decode()
+            yield _Embedded(name, "deflate", packed)
+        else:
+            yield _Embedded(name, "text", _safe(text, _ENDS_SCRIPT, name))
+
+
+def _parts(report: Report, inspection: Inspection) -> Iterator[_Embedded]:
+    """The data of each view, then what they share."""
+    meshes = inspection.meshes
+    pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
+    made = {"report": _report_part(report)}
+    for view in VIEWS:
+        name = f"sdyscope.page.{view.name}"
+        if importlib.util.find_spec(name) is None:
+            continue
+        module = importlib.import_module(name)
+        try:
+            made[view.name] = (
+                module.part(report, pool, inspection)
+                if view.needs_program
+                else module.part(report, pool)
+            )
+        except SdyscopeError as error:
+            made[view.name] = {"unavailable": str(error)}
+        if hasattr(module, "later"):
+            made |= module.later(report, pool, inspection)
+    made["shared"] = pool.document()
+    yield from _packed(made)
+
+
+def _packed(made: Mapping[str, Any]) -> Iterator[_Embedded]:
+    for name, data in made.items():
+        text, encoding = embedded(data)
+        yield _Embedded(name, encoding, text)
+
+
+def _report_part(report: Report) -> dict[str, Any]:
+    """What every view may need: the program, its meshes and stages."""
+    return {
+        "target": report.target,
+        "name": report.name,
+        "file": report.file,
+        "jax": report.jax_version,
+        "sdyscope": report.sdyscope_version,
+        "meshes": report.meshes,
+        "partitioners": report.partitioners,
+        "hardware": report.hardware,
+        "deviceKind": report.device_kind,
+        "stages": report.stages,
+        "headlines": report.headlines,
+        "unavailable": report.unavailable,
+        "views": [{"name": v.name, "title": v.title, "key": v.key} for v in VIEWS],
+    }
+
+
+def _text(own: Traversable, path: str) -> str:
+    folder, _, name = path.rpartition("/")
+    return (own / folder / name).read_text(encoding="utf-8")
+
+
+def _safe(text: str, ends: re.Pattern[str], name: str) -> str:
+    """The text, which must not end the element that it stands in."""
+    found = ends.search(text)
+    if found is not None:
+        raise ValueError(f"reports/{name} has {found[0]!r} in it, which ends its element")
+    return text

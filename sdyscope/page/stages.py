@@ -1,0 +1,258 @@
+"""The five stages of one program, with a verdict on each."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.show import ShownProgram
+from sdyscope.facts.program import Partitioner
+from sdyscope.terminal.table import size
+from sdyscope.views.check import Check
+from sdyscope.views.comms import Comms
+from sdyscope.views.memory import Memory
+from sdyscope.views.propagate import Propagate
+from sdyscope.views.run import Run
+from sdyscope.words.counts import counted, listed
+
+StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
+
+State: TypeAlias = Literal["good", "warning", "bad", "unknown"]
+"""``good``: nothing to say against it; ``warning``: worth a look; ``bad``: not what was asked for;
+``unknown``: not computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unavailable:
+    """A part of the inspection that is not there.
+
+    Attributes:
+      stage: the stage that could not be computed, or was not asked for.
+      partitioner: under which; null for all.
+      asked: whether it was asked for, and failed.
+      reason: why it is not there, in a sentence.
+    """
+
+    stage: StageName
+    partitioner: Partitioner | None
+    asked: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What there is to say about one stage.
+
+    Attributes:
+      name: which.
+      state: good, warning, bad, or unknown where it was not computed.
+      verdict: in a few words.
+      words: in a sentence or two.
+    """
+
+    name: StageName
+    state: State
+    verdict: str
+    words: str
+
+
+def stages(
+    shown: ShownProgram,
+    checked: Check,
+    decided: Propagate | None,
+    held: Memory | None,
+    sent: Comms | None,
+    ran: Run | None,
+    missing: Sequence[Unavailable],
+) -> tuple[Stage, ...]:
+    """The five, in order.
+
+    Args:
+      shown: the tensors.
+      checked: what `check` found.
+      decided: every value after propagation, if it was propagated.
+      held: what a device holds, if it was compiled.
+      sent: what a device sends, likewise.
+      ran: what it did on devices, if it was run.
+      missing: what is not there.
+    """
+    return (
+        _requested(shown),
+        _lowered(checked, missing),
+        _propagated(decided, missing),
+        _compiled(held, sent, missing),
+        _executed(ran, missing),
+    )
+
+
+def _requested(shown: ShownProgram) -> Stage:
+    if not any(tensor.by_author for tensor in shown.tensors):
+        return Stage(
+            "requested", "unknown", "not known", "A module does not say what was asked for."
+        )
+    asked = [tensor for tensor in shown.tensors if tensor.by_author]
+    named = [tensor for tensor in asked if tensor.requested is not None]
+    free = len(asked) - len(named)
+    kinds = Counter(tensor.kind for tensor in named)
+    if not named:
+        words = f"No sharding is asked for: {counted(free, 'tensor is', 'tensors are')} left to "
+        return Stage("requested", "unknown", "nothing", f"{words}the compiler.")
+    words = listed([counted(number, kind) for kind, number in kinds.items()])
+    left = f" {counted(free, 'tensor is', 'tensors are')} left to the compiler." if free else ""
+    return Stage(
+        "requested",
+        "good",
+        counted(len(named), "sharding"),
+        f"A sharding is asked for of {words}.{left}",
+    )
+
+
+def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
+    under = listed([_called(partitioner) for partitioner in checked.partitioners])
+    failed = [one for one in missing if one.stage == "lowered"]
+    refused = "".join(
+        f" Nothing under {_called(one.partitioner)}: {_first(one.reason)}" for one in failed
+    )
+    wrong = checked.compared - checked.agreed
+    errors = sum(finding.severity == "error" for finding in checked.findings)
+    warnings = sum(finding.severity == "warning" for finding in checked.findings)
+    if not checked.compared:
+        words = f"{counted(checked.tensors, 'tensor')} for {under} can be read.{refused}"
+        return Stage("lowered", "bad" if errors else "good", "readable", words)
+    words = (
+        f"{counted(checked.compared, 'comparison')} of a request with the module of {under}: "
+        + (f"{counted(wrong, 'disagrees', 'disagree')}." if wrong else "all agree.")
+        + (f" {counted(warnings, 'warning')}." if warnings else "")
+        + refused
+    )
+    if wrong or errors:
+        return Stage("lowered", "bad", f"{wrong:,} disagree" if wrong else "errors", words)
+    if warnings or failed:
+        return Stage("lowered", "warning", "all agree", words)
+    return Stage("lowered", "good", "all agree", words)
+
+
+def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> Stage:
+    if decided is None:
+        return _unknown("propagated", missing)
+    values = decided.values
+    compared = [value for value in values if value.same is not None]
+    different = sum(value.same is False for value in compared)
+    wrong = sum(not all(value.as_requested.values()) for value in values)
+    parts = [f"{len(values):,} values"]
+    steps = max(one.steps for one in decided.propagations)
+    if steps:
+        parts.append(f"{steps:,} steps of Shardy")
+    words = ", ".join(parts) + "."
+    if compared:
+        words += (
+            f" Shardy and GSPMD put {different:,} of {len(compared):,} differently."
+            if different
+            else f" Shardy and GSPMD agree on all {len(compared):,} that both have."
+        )
+    if wrong:
+        words += f" {counted(wrong, 'is', 'are')} not where it was asked for."
+    for one in decided.propagations:
+        if one.exactness != "exact":
+            words += f" What {_called(one.partitioner)} decided is approximate."
+    words += "".join(
+        f" Nothing under {_called(one.partitioner)}: {_first(one.reason)}"
+        for one in decided.failures
+    )
+    if wrong:
+        return Stage("propagated", "bad", f"{wrong:,} not as asked", words)
+    if different:
+        return Stage("propagated", "warning", f"{different:,} differ", words)
+    return Stage("propagated", "good", "agreed" if compared else "decided", words)
+
+
+def _compiled(held: Memory | None, sent: Comms | None, missing: Sequence[Unavailable]) -> Stage:
+    if held is None:
+        return _unknown("compiled", missing)
+    needs = [
+        (_called(one.partitioner), size(one.compiler.total))
+        for one in held.compiled
+        if one.compiler is not None
+    ]
+    sends = [
+        (
+            _called(program.partitioner),
+            f"{counted(program.total.count, 'collective')} that send {size(program.total.sent)}"
+            if program.total.count
+            else "no collectives",
+        )
+        for program in (sent.programs if sent is not None else ())
+    ]
+    parts = [f"Compiled for {held.compiled[0].hardware}."]
+    if needs:
+        parts.append(f"A device needs {_each(needs)}.")
+    if sends:
+        parts.append(f"A step has {_each(sends)}.")
+    parts += [
+        f"Nothing under {_called(one.partitioner)}: {_first(one.reason)}" for one in held.failures
+    ]
+    remade = sum(len(one.rematerializations) for one in held.compiled)
+    if remade:
+        parts.append(f"{counted(remade, 'resharding')} by making a tensor whole on every device.")
+    words = " ".join(parts)
+    if not held.passed:
+        return Stage("compiled", "warning", "with findings", words)
+    if remade or held.failures:
+        return Stage("compiled", "warning", "compiled", words)
+    return Stage("compiled", "good", "compiled", words)
+
+
+def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
+    if ran is None:
+        if any(one.stage == "executed" for one in missing):
+            return _unknown("executed", missing)
+        words = "With --run it is run, and every shard and number is checked."
+        return Stage("executed", "unknown", "not run", words)
+    machine = ran.machine
+    virtual = "virtual " if machine.virtual else ""
+    devices = counted(len(machine.devices), f"{virtual}{machine.platform.upper()} device")
+    hosts = {process.host for process in ran.processes}
+    together = f" of {len(ran.processes)} processes on {counted(len(hosts), 'host')}"
+    parts = [f"Run on {devices}{together if hosts else ''}."]
+    done = [one for one in ran.partitioners if one.ran]
+    for one in ran.partitioners:
+        if not one.ran:
+            parts.append(f"Not under {_called(one.partitioner)}: {_first(one.failure)}")
+    if done:
+        shards = sum(one.shards for one in done)
+        wrong = sum(one.differing for one in done)
+        results = [error for one in done for error in one.errors]
+        close = sum(error.within for error in results)
+        parts.append(
+            f"{counted(shards, 'shard')} compared"
+            + (f", {counted(wrong, 'tensor')} elsewhere." if wrong else ", all in their places.")
+        )
+        if results:
+            parts.append(f"{close:,} of {counted(len(results), 'result')} as on one device.")
+    state: State = "good" if ran.passed else "bad"
+    return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
+
+
+def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:
+    reasons = [one for one in missing if one.stage == name]
+    failed = any(one.asked for one in reasons)
+    words = " ".join(dict.fromkeys(_first(one.reason) for one in reasons))
+    return Stage(name, "bad" if failed else "unknown", "failed" if failed else "not done", words)
+
+
+def _each(said: Sequence[tuple[str, str]]) -> str:
+    """What is said of each partitioner; once where it is the same of all."""
+    if len({words for _, words in said}) == 1:
+        return said[0][1]
+    return listed([f"{words} under {partitioner}" for partitioner, words in said])
+
+
+def _first(reason: str) -> str:
+    """What went wrong, without what to do about it."""
+    return reason.partition("\n")[0]
+
+
+def _called(partitioner: str | None) -> str:
+    return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "")

@@ -1,0 +1,234 @@
+"""The tensors of the report: every value of the program through the stages, a row each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from sdyscope.analysis.show import ShownTensor
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded
+from sdyscope.page.columns import Pool, table
+from sdyscope.page.document import Report
+from sdyscope.views.memory import HeldTensor
+from sdyscope.views.propagate_rows import Value
+from sdyscope.views.run_parts import Executed
+from sdyscope.words.places import shown_name
+
+Verdict: TypeAlias = Literal[
+    "agrees", "differs", "moved", "partitioners", "missing", "decided", "dropped", "gone", "none"
+]
+"""``agrees``: as requested everywhere; ``differs``: lowered otherwise than requested; ``moved``:
+propagation put it elsewhere than requested; ``partitioners``: they put it differently; ``missing``:
+a module does not have it; ``decided``: by the partitioner, nobody asked; ``dropped``: an argument
+that jit dropped; ``gone``: folded, or merged with others; ``none``: nothing places it."""
+
+#: Tensors of `show` that propagation has as values inside.
+_INSIDE = ("op", "inner argument", "inner result")
+
+
+@dataclass
+class Row:
+    """A row of the table: what the address calls it, and its documents."""
+
+    key: str
+    section: str
+    name: str
+    tensor: ShownTensor | None
+    value: Value | None
+    held: dict[Partitioner, HeldTensor] = field(default_factory=dict)
+    executed: dict[Partitioner, Executed] = field(default_factory=dict)
+
+
+def part(report: Report, pool: Pool) -> dict[str, Any]:
+    """The columns of the table; `reports/js/tensors/view.js` shows them.
+
+    Args:
+      report: the inspection.
+      pool: takes the shardings and source lines.
+    """
+    listed = list(rows(report))
+    lowered = {
+        p: [r.tensor.lowered.get(p) if r.tensor else None for r in listed] for p in _of(report)
+    }
+    decided = {
+        p: [r.value.propagated.get(p) if r.value else None for r in listed] for p in _of(report)
+    }
+    columns: dict[str, Any] = {
+        "key": (row.key for row in listed),
+        "section": (row.section for row in listed),
+        "name": (row.name for row in listed),
+        "kind": (_one(row).kind for row in listed),
+        "op": (row.value.primitive if row.value else "" for row in listed),
+        "ssa": (row.value.ssa if row.value else "" for row in listed),
+        "dtype": (_one(row).dtype for row in listed),
+        "shape": (_one(row).shape for row in listed),
+        "bytes": (_one(row).bytes for row in listed),
+        "source": (pool.source(_one(row).source) for row in listed),
+        "donated": (int(row.tensor is not None and row.tensor.donated) for row in listed),
+        "requested": (pool.sharding(_one(row).requested) for row in listed),
+        "verdict": (_verdict(row) for row in listed),
+        "notes": (row.tensor.notes if row.tensor else () for row in listed),
+    }
+    for p in _of(report):
+        columns[f"lowered.{p}"] = (pool.sharding(said) for said in lowered[p])
+        columns[f"lowered.{p}.agrees"] = (
+            None if row.tensor is None else row.tensor.agrees.get(p) for row in listed
+        )
+        if any(decided[p]):
+            columns[f"propagated.{p}"] = (pool.sharding(said) for said in decided[p])
+            columns[f"propagated.{p}.agrees"] = (
+                None if row.value is None else row.value.as_requested.get(p) for row in listed
+            )
+            columns[f"propagated.{p}.fate"] = (said.fate if said else "" for said in decided[p])
+            columns[f"propagated.{p}.merged"] = (
+                said.merged_with if said else () for said in decided[p]
+            )
+            columns[f"propagated.{p}.origins"] = (
+                tuple((o.axis, o.kind, o.name, pool.source(o.source)) for o in said.origins)
+                if said
+                else ()
+                for said in decided[p]
+            )
+        if any(p in row.held for row in listed):
+            columns[f"compiled.{p}"] = (_held(row.held.get(p)) for row in listed)
+        if any(p in row.executed for row in listed):
+            columns[f"executed.{p}"] = (_executed(row.executed.get(p)) for row in listed)
+    return {
+        "partitioners": list(_of(report)),
+        "stages": {
+            "requested": any(row.tensor is not None and row.tensor.by_author for row in listed),
+            "propagated": [p for p in _of(report) if any(decided[p])],
+            "compiled": [p for p in _of(report) if any(p in row.held for row in listed)],
+            "executed": [p for p in _of(report) if any(p in row.executed for row in listed)],
+        },
+        **table(columns),
+    }
+
+
+def _of(report: Report) -> tuple[Partitioner, ...]:
+    return report.partitioners
+
+
+def _one(row: Row) -> ShownTensor | Value:
+    found = row.tensor if row.tensor is not None else row.value
+    assert found is not None
+    return found
+
+
+def _held(held: HeldTensor | None) -> tuple[Any, ...] | None:
+    """Sharding, block, layout, bytes stored, copies, and what shares the buffer."""
+    if held is None:
+        return None
+    return (held.sharding, held.local_shape, held.layout, held.stored, held.copies, held.shares)
+
+
+def _executed(executed: Executed | None) -> tuple[str, str, str] | None:
+    """Verdict, sharding, and placement in words."""
+    return None if executed is None else (executed.verdict, executed.short, executed.placement)
+
+
+def rows(report: Report) -> Iterator[Row]:
+    """Tensors as `show` has them, each with its value; then all other values."""
+    tensors = report.show.tensors
+    values = list(report.propagate.values) if report.propagate is not None else []
+    named = [tensor for tensor in tensors if tensor.kind not in _INSIDE]
+    # `propagate` lists the same tensors in the same order first.
+    paired = dict(zip(map(id, named), values, strict=False)) if values else {}
+    keys = _Keys()
+    held = _held_by_name(report)
+    executed: dict[tuple[str, int | None], dict[Partitioner, Executed]] = {
+        (tensor.kind, tensor.index): tensor.executed
+        for tensor in (report.run.tensors if report.run is not None else ())
+    }
+    for tensor in tensors:
+        if values and tensor.kind in _INSIDE:
+            continue
+        value = paired.get(id(tensor))
+        yield Row(
+            keys.unique(_key(tensor, value)),
+            _section(tensor),
+            shown_name(tensor.name, tensor.kind) or tensor.kind,
+            tensor,
+            value,
+            held.get((tensor.kind, tensor.index), {}),
+            executed.get((tensor.kind, tensor.index), {}),
+        )
+    for value in values[len(named) :]:
+        yield Row(keys.unique(value.ssa or value.name), "inside", value.name, None, value)
+
+
+def _key(tensor: ShownTensor, value: Value | None) -> str:
+    """What the address calls it: its path, or its SSA name."""
+    if tensor.kind in ("argument", "result"):
+        return tensor.name or f"{tensor.kind} {tensor.index}"
+    if value is not None and value.ssa and not tensor.kind.startswith("shard_map"):
+        return value.ssa
+    return tensor.name
+
+
+class _Keys:
+    """Makes names unique, in the order in which they come."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def unique(self, key: str) -> str:
+        number = self._taken[key] = self._taken.get(key, 0) + 1
+        if number == 1:
+            return key
+        return self.unique(f"{key}~{number}")
+
+
+def _held_by_name(
+    report: Report,
+) -> Mapping[tuple[str, int | None], dict[Partitioner, HeldTensor]]:
+    """What is held of each argument and result that was not dropped, by its flat index."""
+    indices: dict[tuple[str, str], int | None] = {}
+    for tensor in report.show.tensors:
+        if tensor.kind in ("argument", "result"):
+            indices.setdefault((tensor.kind, tensor.name), tensor.index)
+    found: dict[tuple[str, int | None], dict[Partitioner, HeldTensor]] = {}
+    for compiled in report.memory.compiled if report.memory is not None else ():
+        for held in compiled.tensors:
+            index = indices.get((held.kind, held.name))
+            if index is not None:
+                found.setdefault((held.kind, index), {})[compiled.partitioner] = held
+    return found
+
+
+def _section(tensor: ShownTensor) -> str:
+    if tensor.kind in ("argument", "result"):
+        return tensor.kind
+    return "inside" if tensor.kind in _INSIDE else "constraint"
+
+
+def _verdict(row: Row) -> Verdict:
+    tensor, value = row.tensor, row.value
+    if tensor is not None:
+        if tensor.dropped:
+            return "dropped"
+        if not all(tensor.agrees.values()):
+            return "differs"
+        if tensor.by_author and not tensor.lowered:
+            return "missing"
+    if value is not None:
+        if not all(value.as_requested.values()):
+            return "moved"
+        if value.same is False:
+            return "partitioners"
+        if tensor is None or tensor.requested is None:
+            fates = {said.fate for said in value.propagated.values()}
+            if fates and fates <= {"folded", "not partitioned"}:
+                return "gone"
+            return "decided" if _placed(list(value.propagated.values())) else "none"
+    if tensor is None:
+        return "none"
+    if tensor.requested is not None:
+        return "agrees"
+    return "decided" if _placed(list(tensor.lowered.values())) else "none"
+
+
+def _placed(said: list[Any]) -> bool:
+    return any(isinstance(one, Sharded) or one.placement is not None for one in said)

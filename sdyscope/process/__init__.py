@@ -1,0 +1,1 @@
+"""The supervising parent process, its children, and where their answers go."""

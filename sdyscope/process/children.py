@@ -1,0 +1,113 @@
+"""Runs several command lines at a time, each in a child process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from sdyscope.errors import CompilerError
+from sdyscope.process import child, compiler_log
+
+__all__ = ["Answer", "Work", "run_all"]
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A command line to run.
+
+    Attributes:
+      name: what to call it in an error.
+      arguments: the command line, without the name of the program.
+      environment: variables that the child gets unless they are set already.
+      folder: the working directory.
+    """
+
+    name: str
+    arguments: tuple[str, ...]
+    environment: Mapping[str, str]
+    folder: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of one.
+
+    Attributes:
+      data: what it answered; empty where it ended with an error.
+      messages: what Python wrote to standard error, the error included.
+      log: what the compiler logged that is worth a look, a line each.
+      error: how it ended before it had an answer; None where it came to its own end.
+    """
+
+    data: bytes
+    messages: str
+    log: tuple[str, ...] = ()
+    error: CompilerError | None = None
+
+
+def run_all(
+    works: Sequence[Work], jobs: int, notify: Callable[[int], None] = lambda done: None
+) -> list[Answer]:
+    """Runs command lines, some at a time; what ends one of them ends no other.
+
+    Args:
+      works: the command lines.
+      jobs: how many at a time.
+      notify: told how many are done.
+
+    Raises:
+      Stopped: a signal told this process to stop; all children have been told, too.
+      TargetError: there can be no child process.
+    """
+    with child.supervised() as start, ThreadPoolExecutor(max(jobs, 1)) as pool:
+        running = [pool.submit(_run, work, start) for work in works]
+        return list(_collected((future.result() for future in running), notify))
+
+
+def _collected(answers: Iterator[Answer], notify: Callable[[int], None]) -> Iterator[Answer]:
+    for done, answer in enumerate(answers, 1):
+        notify(done)
+        yield answer
+
+
+def _run(work: Work, start: Callable[..., subprocess.Popen[bytes]]) -> Answer:
+    with (
+        tempfile.TemporaryDirectory(prefix="sdyscope-") as folder,
+        tempfile.TemporaryFile() as answer,
+        tempfile.TemporaryFile() as messages,
+    ):
+        errand = child.Errand(
+            arguments=work.arguments,
+            log=os.path.join(folder, "log"),
+            status=os.path.join(folder, "status"),
+            terminal=False,
+            columns=None,
+            encoding="utf-8",
+        )
+        process = start(
+            errand.command(),
+            stdout=answer,
+            stderr=messages,
+            env={**work.environment, **os.environ},
+            cwd=work.folder,
+        )
+        code = process.wait()
+        log = _text(errand.log)
+        answer.seek(0)
+        messages.seek(0)
+        said = messages.read().decode(errors="replace")
+        lines = tuple(compiler_log.noteworthy(log))
+        status = _text(errand.status)
+        if not status:
+            return Answer(b"", said, lines, child.ended_early(work.name, code, log))
+        return Answer(answer.read() if status in ("0", "1") else b"", said, lines)
+
+
+def _text(path: str) -> str:
+    file = Path(path)
+    return file.read_text(errors="replace") if file.exists() else ""

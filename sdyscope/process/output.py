@@ -1,0 +1,120 @@
+"""Where answers go: standard output, and files that are either whole or not there at all.
+
+In a child process (see `sdyscope.process.child`) the real standard output is kept apart from
+`sys.stdout`, so that a user's program that prints while it is traced cannot spoil an answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from sdyscope.errors import TargetError
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """The stream that answers are written to, and what its reader can show.
+
+    Attributes:
+      stream: where text goes; its `encoding` is the reader's.
+      terminal: whether a person's terminal shows it: then colours are used and lines folded.
+      columns: width in characters that a table should keep to; None for as wide as it needs.
+    """
+
+    stream: TextIO
+    terminal: bool
+    columns: int | None
+
+    def write(self, text: str) -> None:
+        """Writes text, adding the newline at the end if it has none."""
+        self.stream.write(text if text.endswith("\n") else text + "\n")
+
+    def write_bytes(self, data: bytes) -> None:
+        """Writes bytes as they are."""
+        self.stream.flush()
+        self.stream.buffer.write(data)
+
+
+_kept_apart: list[Output] = []
+
+
+def keep_apart(output: Output) -> None:
+    """Makes `output`, not `sys.stdout`, the place where answers go from now on."""
+    _kept_apart[:] = [output]
+
+
+def answers() -> Output:
+    """The place where a command writes its answer."""
+    if _kept_apart:
+        return _kept_apart[0]
+    terminal = sys.stdout.isatty()
+    return Output(sys.stdout, terminal, columns(terminal))
+
+
+def messages() -> Output:
+    """The place for what is no answer: standard error."""
+    terminal = sys.stderr.isatty()
+    return Output(sys.stderr, terminal, columns(terminal))
+
+
+def columns(terminal: bool) -> int | None:
+    """The width to keep to: COLUMNS if it is set, else the terminal's; None when neither is there.
+
+    A pipe or a file gets whole rows, so that `grep` finds them.
+    """
+    wanted = os.environ.get("COLUMNS", "")
+    if wanted.isdecimal() and int(wanted) > 0:
+        return int(wanted)
+    if not terminal:
+        return None
+    try:
+        return os.get_terminal_size(sys.stdout.fileno()).columns or 80
+    except OSError:
+        return 80
+
+
+def write_atomically(path: str | Path, data: bytes | str) -> None:
+    """Writes a file beside `path` and renames it, so that nobody ever sees half of it.
+
+    The permissions of a file that was there are kept. A device or a pipe is written directly.
+
+    Raises:
+      TargetError: when the file cannot be written.
+    """
+    content = data.encode() if isinstance(data, str) else data
+    target = Path(os.path.realpath(path))
+    try:
+        mode = target.stat().st_mode if target.exists() else None
+        if mode is not None and not stat.S_ISREG(mode):
+            target.write_bytes(content)
+            return
+        handle, beside = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+            os.chmod(beside, _new_file_mode() if mode is None else stat.S_IMODE(mode))
+            os.replace(beside, target)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
+            raise
+    except OSError as error:
+        raise TargetError(
+            f"cannot write this file: {error.strerror or error}",
+            file=str(path),
+            hint="Nothing was written.",
+        ) from error
+
+
+def _new_file_mode() -> int:
+    """The permissions that `open` would give a new file."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

@@ -1,0 +1,1 @@
+"""Which value of the partitioner's module each value of the lowered module is."""

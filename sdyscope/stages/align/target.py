@@ -1,0 +1,180 @@
+"""A partitioner's module, looked up by the tags of the lowered module's ops."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from sdyscope.facts.propagated import ValueId
+from sdyscope.graph import Op, OpGraph, TensorType
+from sdyscope.stages.align.tags import ATTRIBUTE, sids
+
+__all__ = ["Target"]
+
+_FRONTEND = "mhlo.frontend_attributes"
+#: Names that are nothing but one op's tag, as nearly all are.
+_ONE_TAG = re.compile(r"sid\d+")
+
+
+class Target:
+    """The module after propagation.
+
+    Attributes:
+        graph: its op graph.
+        tags: of each op that has some, the ops of the lowered module that it was made from.
+        tagged: the other way round, in program order.
+        paths: of an op that the location says it of, the calls that it was inlined from.
+        tagged_in: ``tagged`` by the calls as well, of ops inlined from some.
+        consumers: the ops that use a value.
+    """
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self.tags: dict[int, frozenset[int]] = {}
+        self.tagged: dict[int, list[int]] = {}
+        self.paths: dict[int, tuple[int, ...]] = {}
+        self.tagged_in: dict[tuple[int, tuple[int, ...]], list[int]] = {}
+        self.consumers: dict[ValueId, list[int]] = {}
+        self._operands = graph.operand_values
+        self._terminators: dict[tuple[int, int], int] = {}
+        # Loops' bodies can be there once more, as functions that nothing calls.
+        reached = _reached(graph)
+        for op in graph.operations():
+            if op.function not in reached:
+                continue
+            if op.parent is not None:
+                self._terminators[op.parent, op.region] = op.id
+            operands = self.operands(op.id)
+            for value in operands if len(operands) < 2 else dict.fromkeys(operands):
+                self.consumers.setdefault(value, []).append(op.id)
+            if op.types:
+                self._read_tags(op)
+
+    def _read_tags(self, op: Op) -> None:
+        names = op.location.names
+        if len(names) == 1 and _FRONTEND not in op.attributes and _ONE_TAG.fullmatch(names[0]):
+            tag = int(names[0][3:])
+            self.paths[op.id] = ()
+            self.tags[op.id] = frozenset((tag,))
+            self.tagged.setdefault(tag, []).append(op.id)
+            return
+        found: set[int] = set()
+        frontend = op.attributes.get(_FRONTEND)
+        if frontend and ATTRIBUTE in frontend:
+            found.update(sids(frontend[ATTRIBUTE]))
+        # `sid144/sid1401`: inlined from call 144.
+        for name in op.location.names:
+            *calls, own = name.split("/")
+            found.update(sids(own) if own.startswith("sid") else ())
+            path = tuple(node for call in calls for node in sids(call)[:1])
+            if path or own.startswith("sid"):
+                self.paths[op.id] = path
+        if found:
+            self.tags[op.id] = frozenset(found)
+            path = self.paths.get(op.id, ())
+            for tag in found:
+                self.tagged.setdefault(tag, []).append(op.id)
+                if path:
+                    self.tagged_in.setdefault((tag, path), []).append(op.id)
+
+    def operands(self, node: int) -> Sequence[ValueId]:
+        """The operands of an op."""
+        return self._operands[node]
+
+    def type_of(self, value: ValueId) -> TensorType:
+        """The type of a value."""
+        return self.graph.ops[value[0]].types[value[1]]
+
+    def results(self, node: int) -> list[ValueId]:
+        """The results of an op; of one that has a tuple, those that are taken out of it."""
+        types = self.graph.ops[node].types
+        if not _is_tuple(types):
+            return [(node, result) for result in range(len(types))]
+        taken = {
+            self.graph.ops[user].attributes["index"]: (user, 0)
+            for user in self.consumers.get((node, 0), ())
+            if self.graph.ops[user].kind == "stablehlo.get_tuple_element"
+        }
+        return [taken[index] for index in sorted(taken)]
+
+    def result_types(self, node: int) -> Sequence[TensorType]:
+        """The types of ``results``."""
+        types = self.graph.ops[node].types
+        if not _is_tuple(types):
+            return types
+        return [self.type_of(value) for value in self.results(node)]
+
+    def returned(self, owner: int, region: int) -> Sequence[ValueId]:
+        """What a region returns."""
+        last = self._terminators.get((owner, region))
+        return [] if last is None else self.operands(last)
+
+    def sources(self, node: int, tag: int) -> set[ValueId]:
+        """The operands of an op, and of all that was made from the same one and leads to it."""
+        found: set[ValueId] = set()
+        waiting, seen = [node], {node}
+        while waiting:
+            for value in self.operands(waiting.pop()):
+                found.add(value)
+                made = value[0]
+                if made not in seen and tag in self.tags.get(made, ()):
+                    seen.add(made)
+                    waiting.append(made)
+        return found
+
+    def source(self, node: int, tag: int) -> ValueId:
+        """The one operand of an op, or of the first of the ops in a row that were made from one."""
+        value = self.operands(node)[0]
+        while tag in self.tags.get(value[0], ()) and len(self.operands(value[0])) == 1:
+            value = self.operands(value[0])[0]
+        return value
+
+    def goes_to(self, value: ValueId) -> set[int]:
+        """The tags of the ops that use a value."""
+        return {tag for node in self.consumers.get(value, ()) for tag in self.tags.get(node, ())}
+
+    def around(self, tags: Iterable[tuple[int, int]], kinds: frozenset[str]) -> list[int]:
+        """Ops of the given kinds with the most of these tags inside.
+
+        Where several have equally many, all of them.
+
+        Args:
+            tags: each with the number of other ops of these kinds that stand between.
+            kinds: the kinds.
+        """
+        votes: Counter[int] = Counter()
+        for tag, depth in tags:
+            for node in self.tagged.get(tag, ()):
+                outside = [parent for parent in self.parents(node) if parent.kind in kinds]
+                if depth < len(outside):
+                    votes[outside[depth].id] += 1
+        best = max(votes.values(), default=0)
+        return [node for node, count in votes.items() if count == best]
+
+    def parents(self, node: int) -> Iterator[Op]:
+        """The ops around an op, innermost first."""
+        parent = self.graph.ops[node].parent
+        while parent is not None:
+            yield self.graph.ops[parent]
+            parent = self.graph.ops[parent].parent
+
+
+def _is_tuple(types: Sequence[TensorType]) -> bool:
+    return len(types) == 1 and types[0].shape is None and types[0].text.startswith("tuple<")
+
+
+def _reached(graph: OpGraph) -> set[str]:
+    """The main function and those that are called from it."""
+    calls: dict[str, set[str]] = {}
+    for op in graph.operations():
+        if op.attributes and op.callee is not None:
+            calls.setdefault(op.function, set()).add(op.callee)
+    reached: set[str] = set()
+    waiting = [] if graph.main is None else [graph.main.name]
+    while waiting:
+        name = waiting.pop()
+        if name not in reached:
+            reached.add(name)
+            waiting += calls.get(name, ())
+    return reached

@@ -1,0 +1,239 @@
+"""From an alignment to the propagated value of every value of the lowered module."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias, get_args
+
+from sdyscope.errors import ConversionError
+from sdyscope.facts.propagated import Fate, Origins, PropagatedValue, ValueId
+from sdyscope.graph import Op, OpGraph, Sharding
+from sdyscope.graph.collection import no_collection
+from sdyscope.stages.align.align import Alignment
+from sdyscope.values.convert import to_placement
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.propagation_edges import OriginSharding
+from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
+from sdyscope.values.tiling import TupleSharding
+
+__all__ = ["aligned_values", "sharding_of"]
+
+_Decided: TypeAlias = tuple[
+    Sharding | None, Placement | None, Callable[[], Origins] | None, tuple[ValueId, ...]
+]
+"""Of a value of the partitioner's module: what was decided, and the lowered module's that it is."""
+
+
+@no_collection()
+def aligned_values(
+    alignment: Alignment,
+    lowered: OpGraph,
+    propagated: OpGraph,
+    num_partitions: int,
+    origins: Callable[[ValueId, Sharding | None], Origins] | None = None,
+) -> tuple[Mapping[ValueId, PropagatedValue], Mapping[Fate, int], tuple[str, ...]]:
+    """Every value of ``lowered`` with what became of it, how many have each fate, and notes.
+
+    A value of a function that is called several times is what it is at the first call at which it
+    is there; where it is elsewhere at others, it has its placement at each, and a note says how
+    many such values there are. What main returns has the sharding that it is returned with, which
+    can be another than that of the value that is returned.
+
+    Args:
+        alignment: where each value is.
+        lowered: op graph of the lowered module.
+        propagated: op graph of the partitioner's module.
+        num_partitions: how many devices there are.
+        origins: where the axes on a value of ``propagated`` come from, given its sharding; asked
+            when a value's origins are.
+    """
+    placements = _Placements(propagated, num_partitions)
+    chosen: dict[ValueId, ValueId | None] = {}
+    together: dict[ValueId, list[ValueId]] = {}
+    calls: dict[ValueId, tuple[Placement | None, ...]] = {}
+    uncalled = split = 0
+    for value in _values(lowered):
+        places = alignment.found.get(value)
+        if places is None:
+            uncalled += 1
+            chosen[value] = None
+            continue
+        there = [place for place in places if place is not None]
+        if not there or value in alignment.not_partitioned:
+            chosen[value] = None
+            continue
+        chosen[value] = there[0]
+        together.setdefault(there[0], []).append(value)
+        if value[0] in alignment.copies:
+            split += alignment.copies[value[0]] > len(there)
+        if len(there) > 1 and len(set(there)) > 1:
+            placed = tuple(map(placements, there))
+            if len(set(placed)) > 1:
+                calls[value] = placed
+
+    decided: dict[ValueId, _Decided] = {}
+    for at, same in together.items():
+        sharding = sharding_of(propagated, at)
+        reads = None if origins is None else partial(origins, at, sharding)
+        decided[at] = (sharding, placements(at, sharding), reads, tuple(same))
+    values: dict[ValueId, PropagatedValue] = {}
+    for value, place in chosen.items():
+        if place is None:
+            gone: Fate = "not partitioned" if value in alignment.not_partitioned else "folded"
+            values[value] = PropagatedValue(value, gone)
+            continue
+        sharding, placement, read, became = decided[place]
+        fate: Fate = "merged" if len(became) > 1 else "kept"
+        values[value] = PropagatedValue(
+            value, fate, sharding, placement, *place, became, calls.get(value, ()), read
+        )
+    for result, after in zip(lowered.results(), propagated.results(), strict=False):
+        values[result.id, 0] = _returned(result, after, propagated, placements, origins)
+    counted = Counter(value.fate for value in values.values())
+    counts: dict[Fate, int] = {fate: counted[fate] for fate in get_args(Fate)}
+    return values, counts, tuple(_notes(len(calls), uncalled, split))
+
+
+def _returned(
+    result: Op,
+    after: Op,
+    propagated: OpGraph,
+    placements: _Placements,
+    origins: Callable[[ValueId, Sharding | None], Origins] | None,
+) -> PropagatedValue:
+    """A result of main: with its own sharding, else with that of the value that is returned."""
+    at = (after.id, 0)
+    if after.shardings[0] is None:
+        at = propagated.returned.get(after.result, at)
+    sharding = sharding_of(propagated, at)
+    value = (result.id, 0)
+    reads = None if origins is None else partial(_origins_of, after, at, origins, sharding)
+    return PropagatedValue(
+        value,
+        "kept",
+        sharding,
+        placements(at, sharding),
+        after.id,
+        0,
+        (value,),
+        read_origins=reads,
+    )
+
+
+def _origins_of(
+    result: Op,
+    at: ValueId,
+    origins: Callable[[ValueId, Sharding | None], Origins],
+    sharding: Sharding | None,
+) -> Origins:
+    """Where the axes on a result of main come from; by ``self`` its own annotation is meant."""
+    own = OriginSharding("output", result.result) if at == (result.id, 0) else None
+    return tuple(
+        (axis, own if own is not None and origin.type == "self" else origin)
+        for axis, origin in origins(at, sharding)
+    )
+
+
+def _values(graph: OpGraph) -> Iterator[ValueId]:
+    for op in graph.without_results():
+        for result in range(len(op.types)):
+            yield op.id, result
+
+
+def _notes(differing: int, uncalled: int, split: int) -> Iterator[str]:
+    if differing:
+        yield (
+            "Values of functions that are called several times, sharded differently at different "
+            f"calls: {differing}; the first call's sharding is shown."
+        )
+    if split:
+        yield (
+            "Values from constants that the partitioner's module has several times, once for each "
+            f"use: {split}; the first one's sharding is shown."
+        )
+    if uncalled:
+        yield f"Values in functions that are never called: {uncalled}."
+
+
+class _Placements:
+    """Placements of a graph's values, each distinct sharding converted once a rank."""
+
+    def __init__(self, graph: OpGraph, num_partitions: int) -> None:
+        self.graph = graph
+        self.num_partitions = num_partitions
+        self.known: dict[tuple[int, int], Placement | None] = {}
+        # Kept alive, since their identity stands for them.
+        self.shardings: list[Sharding] = []
+
+    def __call__(self, value: ValueId, sharding: Sharding | None = None) -> Placement | None:
+        if sharding is None:
+            sharding = sharding_of(self.graph, value)
+        shape = self.graph.ops[value[0]].types[value[1]].shape
+        if sharding is None or isinstance(sharding, str) or shape is None:
+            return None
+        key = (id(sharding), len(shape))
+        if key not in self.known:
+            self.shardings.append(sharding)
+            self.known[key] = self.made(sharding, len(shape))
+        return self.known[key]
+
+    def made(self, sharding: Sharding, rank: int) -> Placement | None:
+        if isinstance(sharding, str):
+            return None
+        if isinstance(sharding, TupleSharding):
+            if len(sharding.elements) != 1:
+                return None
+            sharding = sharding.elements[0]
+        mesh: Mesh | str | None = None
+        if isinstance(sharding, TensorSharding):
+            mesh = sharding.mesh
+            mesh = mesh if isinstance(mesh, Mesh) else self.graph.meshes.get(mesh)
+        try:
+            known = mesh if isinstance(mesh, Mesh) else None
+            return to_placement(sharding, rank, known, self.num_partitions)
+        except ConversionError:
+            return None
+
+
+def sharding_of(graph: OpGraph, value: ValueId) -> Sharding | None:
+    """The sharding of a value of a module after propagation, of block arguments too.
+
+    A loop's arguments are sharded as its results. Those of a manual computation are what the
+    operands' shardings leave of them inside.
+    """
+    node, result = value
+    op = graph.ops[node]
+    if op.kind == "stablehlo.get_tuple_element" and op.shardings[result] is None:
+        ((owner, edge),) = graph.operands(op)
+        whole, index = owner.shardings[edge.result], op.attributes["index"]
+        parts = whole.elements if isinstance(whole, TupleSharding) else ()
+        return parts[index] if index < len(parts) else None
+    if not op.is_argument or op.parent is None:
+        return op.shardings[result]
+    owner = graph.ops[op.parent]
+    if owner.kind in ("stablehlo.while", "mhlo.while"):
+        return owner.shardings[op.argument] if op.argument < len(owner.shardings) else None
+    if owner.kind == "sdy.manual_computation":
+        given = owner.attributes.get("in_shardings")
+        manual = owner.attributes.get("manual_axes")
+        if not isinstance(given, TensorShardingPerValue) or not isinstance(manual, ManualAxes):
+            return None
+        return _inside(given.shardings[op.argument], frozenset(manual.axes))
+    return op.shardings[result]
+
+
+def _inside(sharding: TensorSharding, manual: frozenset[str]) -> TensorSharding:
+    """A sharding of an operand of a manual computation, as its body sees it."""
+    return replace(
+        sharding,
+        dim_shardings=tuple(
+            replace(dim, axes=tuple(axis for axis in dim.axes if axis.name not in manual))
+            for dim in sharding.dim_shardings
+        ),
+        replicated_axes=tuple(a for a in sharding.replicated_axes if a.name not in manual),
+        unreduced_axes=tuple(a for a in sharding.unreduced_axes if a.name not in manual),
+    )

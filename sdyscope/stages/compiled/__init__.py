@@ -1,0 +1,1 @@
+"""The compiled stage: what one device runs, for hardware that is there or not."""

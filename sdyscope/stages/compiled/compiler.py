@@ -1,0 +1,295 @@
+"""From a lowered module to what one device runs, compiled ahead of time for hardware of any kind.
+
+The compile runs in a process of its own, with its standard error in a file: it can abort in C++.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from sdyscope.annotations import num_partitions
+from sdyscope.errors import CompilerError, FallbackError, TargetError
+from sdyscope.facts.compiled import Compiled, MemoryAnalysis
+from sdyscope.facts.program import Partitioner
+from sdyscope.graph import Argument, OpGraph, Result, build
+from sdyscope.hardware.names import LARGEST_CPU, Hardware
+from sdyscope.hardware.topology import Digit, Topology
+from sdyscope.process.compiler_log import last_words
+from sdyscope.stages import compat
+from sdyscope.stages.align.hlo_tags import read_tags, untagged
+from sdyscope.stages.align.tags import tag_names
+from sdyscope.stages.compiled import compiler_child
+from sdyscope.stages.compiled.topology import environment, missing_plugin
+from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.values.convert import unspecified_dims
+from sdyscope.values.tiling import TupleSharding
+
+__all__ = ["compile_module", "compiling", "default_hardware", "partitions"]
+
+#: Seconds that a compile may take before it is given up.
+LONGEST = 3600.0
+
+_CALLED_BACK = "CustomSPMDPartitioning"
+_FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
+#: Status, context and place in XLA's source.
+_PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
+#: What the partitioner says of a resharding that it does by replicating, then and now.
+_REMATERIALIZES = re.compile(r"(?i)involuntary full rematerialization")
+
+
+#: The file that takes what the child writes to standard error.
+_LOG = "stderr"
+
+_OLD = compat.version_tuple() < (0, 12)
+
+
+def partitions(lowered: LoweredModule, graph: OpGraph) -> int:
+    """How many devices a module is for."""
+    return max(lowered.num_devices, num_partitions(graph))
+
+
+def default_hardware(lowered: LoweredModule, graph: OpGraph) -> Hardware:
+    """As many virtual CPU devices as a module has partitions."""
+    return Hardware("cpu", partitions(lowered, graph))
+
+
+def compile_module(
+    lowered: LoweredModule,
+    on: Hardware | None = None,
+    *,
+    graph: OpGraph | None = None,
+    partitioner: Partitioner | None = None,
+) -> Compiled:
+    """Compiles a module ahead of time, under the partitioner whose shardings it has.
+
+    Args:
+        lowered: the module, lowered for the hardware's platform.
+        on: what to compile for; by default a virtual CPU device for each partition.
+        graph: the module's op graph, where it is known already.
+        partitioner: which one; the one that the module was lowered for, or whose shardings it has.
+
+    Raises:
+        CompilerError: the compiler refuses the module or aborts, or does not run this partitioner.
+        TargetError: the hardware has another number of devices than the program, does not exist,
+            or its compiler is not installed; or the module was lowered for another platform.
+    """
+    with compiling(lowered, on, graph=graph, partitioner=partitioner) as made:
+        return made()
+
+
+@contextlib.contextmanager
+def compiling(
+    lowered: LoweredModule,
+    on: Hardware | None = None,
+    *,
+    graph: OpGraph | None = None,
+    partitioner: Partitioner | None = None,
+) -> Iterator[Callable[[], Compiled]]:
+    """Compiles a module while this process does something else; see ``compile_module``.
+
+    Its ops have tags meanwhile, in names that only metadata repeats. Yields a function that waits
+    for what is made, and raises what ``compile_module`` does. At the end the compiler is stopped.
+    """
+    if lowered.module is None:
+        raise TargetError(
+            f"{lowered.name} can't be compiled: MLIR's bindings could not read it.",
+            hint="Read it with the version of JAX that wrote it.",
+        )
+    graph = build(lowered.module) if graph is None else graph
+    chosen = partitioner or lowered.partitioner or _found(lowered)
+    count = partitions(lowered, graph)
+    on = _checked(lowered, graph, on, count)
+    tagged, names = tag_names(lowered.module, graph)
+    with tempfile.TemporaryDirectory(prefix="sdyscope-") as name:
+        folder = Path(name)
+        (folder / compiler_child.MODULE).write_bytes(replace(lowered, module=tagged).bytecode())
+        (folder / compiler_child.OPTIONS).write_text(
+            json.dumps(
+                {
+                    "hardware": asdict(on),
+                    "num_partitions": count,
+                    "shardy": chosen == "shardy",
+                    **_free(graph),
+                }
+            )
+        )
+        child = _start(folder, on)
+        try:
+            yield lambda: _made(child, folder, lowered.name, chosen, on, count, names)
+        finally:
+            child.kill()
+            child.wait()
+
+
+def _made(
+    child: subprocess.Popen[bytes],
+    folder: Path,
+    name: str,
+    chosen: Partitioner,
+    on: Hardware,
+    count: int,
+    names: Sequence[str],
+) -> Compiled:
+    """What the child leaves in its folder when it has ended."""
+    try:
+        status = child.wait(LONGEST)
+    except subprocess.TimeoutExpired as error:
+        raise CompilerError(
+            f"The compile for {on} was given up after {LONGEST / 60:.0f} minutes."
+        ) from error
+    log = untagged((folder / _LOG).read_text(errors="replace"), names)
+    result = folder / compiler_child.RESULT
+    if not result.exists():
+        raise _ended(on, status, log)
+    found = json.loads(result.read_text())
+    if "refused" in found:
+        found["refused"] = untagged(found["refused"], names)
+    _raise_if_wrong(found, on, log)
+    hlo, tags = read_tags((folder / compiler_child.HLO).read_text(), names)
+    if chosen == "shardy" and _FELL_BACK in log:
+        raise FallbackError(
+            "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
+            "to GSPMD without a word.",
+            hint="Lower all of the program under one partitioner.",
+        )
+    memory = found["memory"]
+    return Compiled(
+        name=name,
+        partitioner=chosen,
+        hardware=on,
+        devices=count,
+        device_kind=found["device_kind"],
+        hlo=hlo,
+        topology=_topology(found["topology"]),
+        memory=None if memory is None else MemoryAnalysis(**memory),
+        cost=found["cost"],
+        parameter_shardings=tuple(found["parameters"]),
+        result_shardings=tuple(found["results"]),
+        rematerializations=tuple(
+            line.strip() for line in log.splitlines() if _REMATERIALIZES.search(line)
+        ),
+        compile_seconds=found["seconds"],
+        log=log,
+        notes=tuple(found["notes"]),
+        tags=tags,
+    )
+
+
+def _topology(digits: list[list[Any]] | None) -> Topology | None:
+    return None if digits is None else Topology(tuple(Digit(*digit) for digit in digits))
+
+
+def _found(lowered: LoweredModule) -> Partitioner:
+    return "gspmd" if lowered.found == "gspmd" else "shardy"
+
+
+def _checked(lowered: LoweredModule, graph: OpGraph, on: Hardware | None, count: int) -> Hardware:
+    """The hardware, once nothing is known to stand in the way of compiling for it."""
+    on = on or Hardware("cpu")
+    if on.platform == "cpu" and on.count is None:
+        on = Hardware("cpu", count)
+    if on.count is not None and on.count != count:
+        raise TargetError(
+            f"{on} has {_devices(on.count)}, and the program is for {_devices(count)}.",
+            hint="Give a --mesh of as many devices, or other hardware.",
+        )
+    if on.platform == "cpu" and count > LARGEST_CPU:
+        raise TargetError(
+            f"XLA compiles for at most {LARGEST_CPU:,} CPU devices, and the program has "
+            f"{count:,} partitions.",
+            hint="Use a smaller --mesh, or compile for TPUs or GPUs with --on.",
+        )
+    missing = missing_plugin(on)
+    if missing is not None:
+        raise missing
+    if lowered.platforms and on.platform not in lowered.platforms:
+        raise TargetError(
+            f"{lowered.name} was lowered for {' and '.join(lowered.platforms)}, not for {on}.",
+            hint="Name the program itself, so that it can be lowered again.",
+        )
+    if any(op.call_target == _CALLED_BACK for op in graph.operations()):
+        raise CompilerError(
+            "custom_partitioning asks Python how to partition an op, which a compile in another "
+            "process can't do.",
+            hint="`sdyscope propagate` shows the program as far as propagation.",
+        )
+    return on
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count:,} devices"
+
+
+def _free(graph: OpGraph) -> dict[str, list[bool]]:
+    """Which arguments and results the partitioner may choose a sharding for, as JAX tells XLA."""
+    main = graph.main
+    if main is None:
+        return {"parameters": [], "results": []}
+    return {
+        "parameters": [_is_free(argument) for argument in main.arguments],
+        "results": [_is_free(result) for result in main.results],
+    }
+
+
+def _is_free(boundary: Argument | Result) -> bool:
+    sharding = boundary.sharding
+    if sharding is None or isinstance(sharding, str | TupleSharding):
+        return True
+    is_result = isinstance(boundary, Result)
+    return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
+
+
+def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
+    """Starts the child that compiles what is in a folder."""
+    start = (
+        f"import sys; sys.path[:] = {sys.path!r}; "
+        f"from sdyscope.stages.compiled import compiler_child; "
+        f"compiler_child.serve({str(folder)!r})"
+    )
+    with (folder / _LOG).open("wb") as log:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-c", start],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env={**environment(on), "TF_CPP_MIN_LOG_LEVEL": "1"},
+        )
+
+
+def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
+    if "wrong" in found:
+        raise TargetError(found["wrong"], hint=found["hint"], file=found["file"])
+    if "refused" in found:
+        said = _PREFIX.sub("", found["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
+        # What libtpu writes for these, the HLO reader of an older jaxlib can't read back.
+        hint = "tpu7x needs JAX 0.12." if on.chip == "tpu7x" and _OLD else None
+        raise CompilerError(f"The compiler refuses the program for {on}: {said}.", hint=hint)
+
+
+def _ended(on: Hardware, status: int, log: str) -> CompilerError:
+    why = last_words(log)
+    if status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        return CompilerError(
+            f"The compiler aborted on {on} ({name}): {why or 'it said nothing'}.",
+            hint="Does such a topology exist? Most often it has other dimensions."
+            if on.platform == "tpu"
+            else None,
+        )
+    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+    return CompilerError(
+        f"The compiler for {on} could not be run (status {status}): {why or last or 'no message'}."
+    )

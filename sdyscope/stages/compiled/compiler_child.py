@@ -1,0 +1,173 @@
+"""The process in which XLA compiles a whole module, for hardware that need not be there.
+
+Reads ``module.mlirbc`` and ``options.json`` in a folder, and leaves ``module.hlo`` and
+``result.json`` there. It imports JAX, which registers the custom calls that a module may have.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import astuple
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+from jax.errors import JaxRuntimeError
+from jaxlib import _jax, xla_client
+
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.hardware.names import Hardware
+from sdyscope.stages import compat
+from sdyscope.stages.compiled import places
+from sdyscope.stages.compiled.topology import compile_devices
+
+__all__ = ["HLO", "MODULE", "OPTIONS", "RESULT", "serve"]
+
+MODULE = "module.mlirbc"
+OPTIONS = "options.json"
+HLO = "module.hlo"
+RESULT = "result.json"
+
+#: From so many arguments on, JAX hands them to a TPU as one tuple.
+_TUPLED = 2000
+
+
+def serve(folder: str) -> NoReturn:
+    """Compiles what is in a folder, writes the result, and ends the process."""
+    here = Path(folder)
+    given = json.loads((here / OPTIONS).read_text())
+    try:
+        result = _compiled(here, Hardware(**given.pop("hardware")), **given)
+    except SdyscopeError as error:
+        result = {"wrong": error.message, "hint": error.hint, "file": error.file}
+    except JaxRuntimeError as error:
+        result = {"refused": str(error)}
+    (here / RESULT).write_text(json.dumps(result))
+    sys.stdout.flush()
+    # What clients do when they end is of no use, and takes time with 2,048 devices.
+    os._exit(0)
+
+
+def _compiled(
+    folder: Path,
+    hardware: Hardware,
+    *,
+    num_partitions: int,
+    shardy: bool,
+    parameters: list[bool],
+    results: list[bool],
+) -> dict[str, Any]:
+    devices = compile_devices(hardware, num_partitions)
+    if len(devices) != num_partitions:
+        raise TargetError(
+            f"{hardware} has {_devices(len(devices))}, and the program is for "
+            f"{_devices(num_partitions)}.",
+            hint="Give a --mesh of as many devices, or other hardware.",
+        )
+    options = _options(devices, shardy, parameters, results)
+    options.parameter_is_tupled_arguments = hardware.platform == "tpu" and len(parameters) > _TUPLED
+    bytecode = (folder / MODULE).read_bytes()
+    start = time.perf_counter()
+    executable = _compile(devices, bytecode, options)
+    seconds = time.perf_counter() - start
+    modules = executable.hlo_modules()
+    text = "\n\n".join(module.to_string() for module in modules)
+    (folder / HLO).write_text(text)
+    cost, note = _cost(executable, text)
+    where = places.topology(devices)
+    return {
+        "device_kind": devices[0].device_kind,
+        "topology": None if where is None else [astuple(digit) for digit in where.digits],
+        "memory": _memory(executable),
+        "cost": cost,
+        "parameters": _shardings(executable.get_parameter_shardings()),
+        "results": _shardings(executable.get_output_shardings()),
+        "seconds": seconds,
+        "notes": [note] if note else [],
+    }
+
+
+def _compile(devices: Sequence[Any], bytecode: bytes, options: Any) -> Any:
+    client, chosen = devices[0].client, _jax.DeviceList(tuple(devices))
+    if not isinstance(client, _jax.CompileOnlyPyClient):
+        return client.compile_and_load(bytecode, chosen, options)
+    # A compiler without devices takes bytecode up to JAX 0.7, and since then modules.
+    if compat.version_tuple() < (0, 8):
+        return client.compile(bytecode, chosen, options)
+    module = compat.ir.Module.parse(bytecode, compat.new_context())
+    return client.compile(module, chosen, options)
+
+
+def _devices(count: int) -> str:
+    return "1 device" if count == 1 else f"{count:,} devices"
+
+
+def _options(
+    devices: Sequence[Any], shardy: bool, parameters: list[bool], results: list[bool]
+) -> Any:
+    """As JAX makes them, with the partitioner that was asked for."""
+    options = _jax.CompileOptions()
+    options.num_replicas = 1
+    options.num_partitions = len(devices)
+    ids = np.array([[device.id for device in devices]])
+    options.device_assignment = _jax.DeviceAssignment.create(ids)
+    build = options.executable_build_options
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = shardy
+    build.allow_spmd_sharding_propagation_to_parameters = parameters
+    build.allow_spmd_sharding_propagation_to_output = results
+    return options
+
+
+def _memory(executable: Any) -> dict[str, int] | None:
+    try:
+        found = executable.get_compiled_memory_stats()
+    except JaxRuntimeError:  # unimplemented on some platforms
+        return None
+    return {
+        "arguments": found.argument_size_in_bytes,
+        "outputs": found.output_size_in_bytes,
+        "aliases": found.alias_size_in_bytes,
+        "temporaries": found.temp_size_in_bytes,
+        "generated_code": found.generated_code_size_in_bytes,
+        "peak": found.peak_memory_in_bytes,
+        "host_arguments": found.host_argument_size_in_bytes,
+        "host_outputs": found.host_output_size_in_bytes,
+        "host_temporaries": found.host_temp_size_in_bytes,
+    }
+
+
+def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, str]:
+    """XLA's cost analysis, and what is to be said of it.
+
+    Where a platform has none, XLA's CPU client, which counts for no platform in particular, reads
+    the partitioned module.
+    """
+    try:
+        found = executable.cost_analysis()
+        if found:
+            return _numbers(found), ""
+    except JaxRuntimeError:  # unimplemented on some platforms
+        pass
+    try:
+        module = compat.hlo.hlo_module_from_text(text)
+        client = xla_client.make_cpu_client()
+        return _numbers(_jax.hlo_module_cost_analysis(client, module)), (
+            "The cost analysis is XLA's general one: this platform's compiler has none."
+        )
+    except Exception as error:  # MLIRError or XlaRuntimeError, by several names
+        said = str(error).strip().partition("\n")[0]
+        return None, f"XLA has no cost analysis of this module: {said}"
+
+
+def _numbers(properties: Any) -> dict[str, float]:
+    return {name: float(value) for name, value in dict(properties).items()}
+
+
+def _shardings(protos: Sequence[Any] | None) -> list[str]:
+    """The text of OpSharding protos; nothing where a module has no shardings."""
+    return [str(compat.hlo.HloSharding.from_proto(proto)) for proto in protos or ()]

@@ -1,0 +1,88 @@
+"""The collectives of a module in which Shardy has made every resharding one, as values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from sdyscope.graph.locations import Location
+from sdyscope.graph.types import TensorType
+from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import TensorSharding
+
+__all__ = ["Axes", "ExplicitCollective", "ExplicitCollectives", "Value"]
+
+Axes: TypeAlias = AxisRefList | ListOfAxisRefLists | AllToAllParamList | None
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A tensor and its sharding.
+
+    Attributes:
+        type: its type; inside a manual computation that of the block of the manual axes.
+        sharding: its sharding; None where it is whole on every device.
+    """
+
+    type: TensorType
+    sharding: TensorSharding | None
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitCollective:
+    """A collective as it stands in the module.
+
+    Attributes:
+        op: the op's name: ``sdy.all_gather``, ``stablehlo.all_reduce``.
+        operands: what it takes.
+        results: what it makes.
+        axes: the axes, where axes are written; None of Shardy's permutation.
+        groups: of StableHLO's ops the replica groups, or the source-target pairs, where they are.
+        pairs: whether ``groups`` are pairs.
+        written: the attribute that says so, as text; for large groups how large they are.
+        location: scope and source lines.
+        times: how often a run of the program runs it.
+        unknown_trips: whether a loop around it has an unknown trip count, and counts once.
+        conditional: whether it is in a branch.
+        dimensions: of an all-reduce over several dimensions the axes of each.
+        summed: whether it is an all-reduce whose result is only added to that of another one.
+    """
+
+    op: str
+    operands: tuple[Value, ...]
+    results: tuple[Value, ...]
+    axes: Axes
+    groups: tuple[tuple[int, ...], ...] | None
+    pairs: bool
+    written: str
+    location: Location
+    times: int = 1
+    unknown_trips: bool = False
+    conditional: bool = False
+    dimensions: tuple[tuple[AxisRef, ...], ...] = ()
+    summed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ExplicitCollectives:
+    """What was found in a module.
+
+    Attributes:
+        collectives: those that one run of the program runs, slices included, in order; several
+            that are the same are one, as XLA makes them.
+        arguments: the arguments of its main function.
+        results: the results of its main function.
+        meshes: its meshes by name.
+        without_rule: how many ops of a name take sharded values and have no sharding rule.
+        not_understood: what could not be read, one sentence each.
+        flops: floating-point operations of a device in the matmuls of one run.
+    """
+
+    collectives: tuple[ExplicitCollective, ...]
+    arguments: tuple[Value, ...]
+    results: tuple[Value, ...]
+    meshes: dict[str, Mesh]
+    without_rule: dict[str, int]
+    not_understood: tuple[str, ...]
+    flops: int = 0

@@ -1,0 +1,358 @@
+"""Reads the collectives of a module in which Shardy has made every resharding one.
+
+They are read off MLIR's bindings in one walk, not by way of an op graph, which would take longer
+than all of Shardy's passes: Shardy's own collectives, and those that a ``shard_map`` writes itself.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.graph.locations import LocationReader
+from sdyscope.stages import compat
+from sdyscope.stages.compiled.explicit_collectives import (
+    Axes,
+    ExplicitCollective,
+    ExplicitCollectives,
+    Value,
+)
+from sdyscope.stages.compiled.loops import trip_count
+from sdyscope.stages.compiled.matmul_flops import MATMULS, matmul_flops
+from sdyscope.stages.compiled.reductions import Sums, axes_of_dimensions
+from sdyscope.stages.compiled.value_shardings import parsed_sharding, parsed_type, sharding_of
+from sdyscope.stages.compiled.written_groups import written_groups
+from sdyscope.stages.propagated.mlir_ops import owner
+from sdyscope.syntax import shardy
+from sdyscope.values.explicit_collectives import AxisRefList
+from sdyscope.values.mesh import AxisRef, Mesh
+
+__all__ = ["read_collectives"]
+
+#: Shardy's collectives, and the attribute that says over which axes.
+_SHARDY = {
+    "sdy.all_gather": ("gathering_axes", shardy.parse_list_of_axis_ref_lists),
+    "sdy.all_reduce": ("reduction_axes", shardy.parse_axis_ref_list),
+    "sdy.all_slice": ("slicing_axes", shardy.parse_list_of_axis_ref_lists),
+    "sdy.all_to_all": ("params", shardy.parse_all_to_all_param_list),
+    "sdy.collective_permute": ("", None),
+    "sdy.reduce_scatter": ("reduce_scatter_axes", shardy.parse_list_of_axis_ref_lists),
+}
+
+#: Collectives that a program writes itself.
+_WRITTEN = frozenset(
+    f"stablehlo.{name}"
+    for name in (
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "collective_broadcast",
+        "collective_permute",
+        "recv",
+        "reduce_scatter",
+        "send",
+    )
+)
+
+#: Ops whose regions run as often as they do, if at all.
+_BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
+
+#: Ops that need no rule: they are not computed, or what is inside them has its own.
+_WITHOUT_RULE = frozenset(
+    {
+        "func.call",
+        "func.func",
+        "func.return",
+        "sdy.constant",
+        "sdy.data_flow_edge",
+        "sdy.manual_computation",
+        "sdy.mesh",
+        "sdy.named_computation",
+        "sdy.return",
+        "stablehlo.case",
+        "stablehlo.constant",
+        "stablehlo.if",
+        "stablehlo.optimization_barrier",
+        "stablehlo.return",
+        "stablehlo.while",
+    }
+)
+
+
+@dataclass(slots=True)
+class _Function:
+    """What one function holds, and what it calls how often."""
+
+    collectives: list[ExplicitCollective] = field(default_factory=list)
+    calls: list[tuple[str, _Times]] = field(default_factory=list)
+    flops: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    count: int = 1
+    unknown: bool = False
+    conditional: bool = False
+
+    def within(self, outer: _Times) -> _Times:
+        return _Times(
+            self.count * outer.count,
+            self.unknown or outer.unknown,
+            self.conditional or outer.conditional,
+        )
+
+
+def read_collectives(module: Any) -> ExplicitCollectives:
+    """The collectives of a module, after ``reshards.make_explicit``.
+
+    Args:
+        module: an ``ir.Module``.
+    """
+    with module.context:
+        reader = _Reader()
+        main: Any = None
+        for view in module.body.operations:
+            operation = view.operation
+            if operation.name == "sdy.mesh":
+                reader.mesh(operation)
+            elif operation.name == "func.func":
+                if main is None or compat.symbol_name(operation) == "main":
+                    main = operation
+                reader.function(operation)
+        arguments, results = ((), ()) if main is None else reader.signature(main)
+        name = "" if main is None else compat.symbol_name(main)
+        return ExplicitCollectives(
+            tuple(reader.executed(name, _Times())),
+            arguments,
+            results,
+            reader.meshes,
+            reader.without_rule,
+            tuple(reader.not_understood),
+            reader.flops(name),
+        )
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.meshes: dict[str, Mesh] = {}
+        self.functions: dict[str, _Function] = {}
+        self.without_rule: dict[str, int] = {}
+        self.not_understood: dict[str, None] = {}
+        self.location = LocationReader()
+        #: What a collective that was found before makes, by what it is and of what.
+        self.same: dict[Any, Sequence[Any]] = {}
+        self.stands_for: dict[int, int] = {}
+
+    def mesh(self, operation: Any) -> None:
+        name = compat.symbol_name(operation)
+        try:
+            self.meshes[name] = _mesh(str(operation.attributes["mesh"]))
+        except SdyscopeError as error:
+            self.not_understood[f"Mesh {name}: {error.message}"] = None
+
+    def function(self, operation: Any) -> None:
+        found = self.functions[compat.symbol_name(operation)] = _Function()
+        self.regions(operation, found, _Times())
+
+    def regions(self, operation: Any, function: _Function, times: _Times) -> None:
+        for region in operation.regions:
+            for block in region.blocks:
+                self.block(block, function, times)
+
+    def loop(self, operation: Any, function: _Function, times: _Times) -> None:
+        """The regions of a while: its condition runs once more than its body."""
+        trips = trip_count(operation)
+        for region, more in zip(operation.regions, (1, 0), strict=True):
+            inner = _Times(1, unknown=True) if trips is None else _Times(trips + more)
+            for block in region.blocks:
+                self.block(block, function, inner.within(times))
+
+    def block(self, block: Any, function: _Function, times: _Times) -> None:
+        same: dict[Any, list[int]] = {}
+        sums = Sums()
+        for view in block.operations:
+            operation = view.operation
+            name = operation.name
+            if name in _SHARDY or name in _WRITTEN:
+                if name not in _SHARDY or not self.seen(operation, same):
+                    made = self.collective(operation, name, times)
+                    if made is not None:
+                        if name == "sdy.all_reduce":
+                            sums.all_reduce(operation, len(function.collectives))
+                        function.collectives.append(made)
+            elif name == "stablehlo.add":
+                spared = sums.add(operation)
+                if spared is not None:
+                    spared_one = function.collectives[spared]
+                    function.collectives[spared] = replace(spared_one, summed=True)
+            elif name == "stablehlo.while":
+                self.loop(operation, function, times)
+            elif name in _BRANCHES:
+                self.regions(operation, function, _Times(conditional=True).within(times))
+            elif name == "func.call":
+                callee = str(compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
+                function.calls.append((callee, times))
+            else:
+                if name in MATMULS:
+                    function.flops += times.count * self.matmul(operation)
+                if name not in _WITHOUT_RULE and "sdy.sharding_rule" not in operation.attributes:
+                    self.ruleless(operation, name)
+                if len(operation.regions) and not name.startswith("stablehlo."):
+                    self.regions(operation, function, times)
+
+    def seen(self, operation: Any, same: dict[Any, list[int]]) -> bool:
+        """Whether the block has had this collective of this value; XLA keeps one of them."""
+        values = [hash(operand) for operand in operation.operands]
+        key = (
+            operation.name,
+            tuple(self.stands_for.get(value, value) for value in values),
+            tuple(str(value) for _, value in compat.dictionary_items(operation.attributes)),
+        )
+        results = [hash(result) for result in operation.results]
+        before = same.setdefault(key, results)
+        if before is results:
+            return False
+        self.stands_for.update(zip(results, before, strict=True))
+        return True
+
+    def collective(self, operation: Any, name: str, times: _Times) -> ExplicitCollective | None:
+        """One collective; None for one that can't be read, which is listed."""
+        axes: Axes = None
+        groups: tuple[tuple[int, ...], ...] | None = None
+        pairs, written = False, ""
+        attributes = operation.attributes
+        try:
+            if name in _SHARDY:
+                attribute, parse = _SHARDY[name]
+                if parse is not None:
+                    written = str(attributes[attribute])
+                    axes = _axes(name, written)
+            else:
+                said = written_groups(attributes)
+                axes, groups, pairs, written = said.axes, said.groups, said.pairs, said.text
+                if name in _GLOBAL and "use_global_device_ids" not in attributes:
+                    raise SdyscopeError("its groups are not of partitions")
+            return ExplicitCollective(
+                name,
+                tuple(self.value(operand) for operand in operation.operands),
+                tuple(self.value(result) for result in operation.results),
+                axes,
+                groups,
+                pairs,
+                written,
+                self.location(operation.location),
+                times.count,
+                times.unknown,
+                times.conditional,
+                _dimensions(operation) if name == "sdy.all_reduce" else (),
+            )
+        except (SdyscopeError, KeyError, ValueError) as error:
+            why = error.message if isinstance(error, SdyscopeError) else str(error)
+            self.not_understood[f"{name}: {why}."] = None
+            return None
+
+    def value(self, value: Any) -> Value:
+        return Value(parsed_type(str(value.type)), sharding_of(value))
+
+    def matmul(self, operation: Any) -> int:
+        """What a device computes in one run of a matmul."""
+        try:
+            blocks = [self.block_of(v) for v in (*operation.operands, operation.results[0])]
+            return matmul_flops(operation, *blocks)
+        except (SdyscopeError, KeyError, ValueError, IndexError) as error:
+            said = error.message if isinstance(error, SdyscopeError) else str(error)
+            self.not_understood[f"{operation.name}: {said}."] = None
+            return 0
+
+    def block_of(self, value: Any) -> tuple[int, ...]:
+        """Shape of the block of a value that a device holds; 0 for a size that is not known."""
+        found = self.value(value)
+        sizes = [size or 0 for size in found.type.shape or ()]
+        if found.sharding is not None:
+            mesh = found.sharding.mesh
+            mesh = self.meshes[mesh] if isinstance(mesh, str) else mesh
+            for at, dim in enumerate(found.sharding.dim_shardings):
+                sizes[at] = -(-sizes[at] // math.prod(map(mesh.axis_size, dim.axes)))
+        return tuple(sizes)
+
+    def flops(self, name: str) -> int:
+        """What a device computes in the matmuls of a function and of those that it calls."""
+        function = self.functions.get(name, _Function())
+        return function.flops + sum(
+            times.count * self.flops(callee) for callee, times in function.calls
+        )
+
+    def ruleless(self, operation: Any, name: str) -> None:
+        """Counts an op of which Shardy does not know how its values have to be sharded."""
+        if name == "stablehlo.custom_call":
+            target = compat.ir.StringAttr(operation.attributes["call_target_name"]).value
+            name = f"custom_call {target}"
+        for operand in operation.operands:
+            sharding = sharding_of(operand)
+            if sharding is not None and any(sharding.axes()):
+                self.without_rule[name] = self.without_rule.get(name, 0) + 1
+                return
+
+    def signature(self, function: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
+        """Arguments and results of a function, with what is written on it."""
+        view = function.opview
+        found = []
+        for types, name in ((view.type.inputs, "arg_attrs"), (view.type.results, "res_attrs")):
+            written: list[Any] = [{}] * len(types)
+            if name in function.attributes:
+                written = [
+                    dict(compat.dictionary_items(each)) for each in function.attributes[name]
+                ]
+            found.append(tuple(map(_written_value, types, written)))
+        return found[0], found[1]
+
+    def executed(self, name: str, times: _Times) -> Iterator[ExplicitCollective]:
+        """The collectives of a function and of those that it calls."""
+        function = self.functions.get(name, _Function())
+        for one in function.collectives:
+            own = _Times(one.times, one.unknown_trips, one.conditional).within(times)
+            yield replace(
+                one, times=own.count, unknown_trips=own.unknown, conditional=own.conditional
+            )
+        for callee, inner in function.calls:
+            yield from self.executed(callee, inner.within(times))
+
+
+#: Kinds whose groups are of replicas where they do not say otherwise.
+_GLOBAL = frozenset({"stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter"})
+
+
+def _written_value(type_: Any, attributes: dict[str, Any]) -> Value:
+    """An argument or a result of a function, from its own attributes."""
+    written = attributes.get("sdy.sharding")
+    sharding = None if written is None else parsed_sharding(str(written))
+    return Value(parsed_type(str(type_)), sharding)
+
+
+def _dimensions(operation: Any) -> tuple[tuple[AxisRef, ...], ...]:
+    """The axes of each dimension that an all-reduce is for; none where they are not all known."""
+    value = operation.operands[0]
+    made_by = owner(value)
+    if made_by is None:
+        return ()
+    found = axes_of_dimensions(value, tuple(map(sharding_of, made_by.operands)))
+    reduced = _axes(operation.name, str(operation.attributes["reduction_axes"]))
+    assert isinstance(reduced, AxisRefList)
+    known = sorted(str(axis) for axes in found for axis in axes)
+    return found if len(found) > 1 and known == sorted(map(str, reduced.axes)) else ()
+
+
+@lru_cache(1 << 8)
+def _mesh(text: str) -> Mesh:
+    return shardy.parse_mesh(text)
+
+
+@lru_cache(1 << 12)
+def _axes(op: str, text: str) -> Axes:
+    parse: Any = _SHARDY[op][1]
+    found: Axes = parse(text)
+    return found

@@ -1,0 +1,77 @@
+"""What XLA makes of the all-reduces that Shardy puts in, beyond taking them as they are.
+
+On CPUs, one all-reduce for each dimension that is reduced (``AllReduceAlongShardingDims`` of its
+``spmd_partitioner.cc``). On TPUs and GPUs one for all dimensions, and one for a sum of several
+(``all_reduce_folder.cc``, ``all_reduce_reassociate.cc`` in ``xla/hlo/transforms/collectives``).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.stages.propagated.mlir_ops import owner
+from sdyscope.syntax import shardy
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.sharding_rule import OpShardingRule
+
+__all__ = ["Sums", "axes_of_dimensions"]
+
+
+class Sums:
+    """Finds all-reduces of one block whose results are only added to each other's."""
+
+    def __init__(self) -> None:
+        #: By value: what it is reduced over, and the number of the all-reduce that it could be of.
+        self._pending: dict[int, tuple[str, int]] = {}
+
+    def all_reduce(self, operation: Any, number: int) -> None:
+        """Remembers an ``sdy.all_reduce``, which is the collective of this number."""
+        attributes = operation.attributes
+        over = f"{attributes['reduction_axes']} {attributes['out_sharding']}"
+        self._wait(operation.results[0], over, number)
+
+    def add(self, operation: Any) -> int | None:
+        """The number of the all-reduce that a ``stablehlo.add`` spares; None for none."""
+        one, two = (self._pending.get(hash(operand)) for operand in operation.operands)
+        if one is None or two is None or one[0] != two[0] or one[1] == two[1]:
+            return None
+        self._wait(operation.results[0], *one)
+        return two[1]
+
+    def _wait(self, value: Any, over: str, number: int) -> None:
+        if sum(1 for _ in value.uses) == 1:
+            self._pending[hash(value)] = (over, number)
+
+
+def axes_of_dimensions(
+    value: Any, shardings: tuple[TensorSharding | None, ...]
+) -> tuple[tuple[AxisRef, ...], ...]:
+    """The axes that each of the dimensions that an op reduces is sharded over.
+
+    Args:
+      value: what the op makes, before it is reduced over devices.
+      shardings: those of the op's operands.
+    """
+    made_by = owner(value)
+    if made_by is None or "sdy.sharding_rule" not in made_by.attributes:
+        return ()
+    try:
+        rule = _rule(str(made_by.attributes["sdy.sharding_rule"]))
+    except SdyscopeError:
+        return ()
+    found: dict[int, tuple[AxisRef, ...]] = {}
+    for mapping, sharding in zip(rule.operand_mappings, shardings, strict=True):
+        dims = () if sharding is None else sharding.dim_shardings
+        for factors, dim in zip(mapping.dim_mappings, dims, strict=False):
+            factor = factors.factor_indices[0]
+            if dim.axes and len(factors.factor_indices) == 1 and factor in rule.reduction_factors:
+                found.setdefault(factor, dim.axes)
+    return tuple(found.values())
+
+
+@lru_cache(1 << 12)
+def _rule(text: str) -> OpShardingRule:
+    return shardy.parse_op_sharding_rule(text)

@@ -1,0 +1,137 @@
+"""Shardy's own reshardings and collectives: what a program would send, without compiling it.
+
+After propagation Shardy's passes put a reshard wherever an op can't work on its operands as they
+are sharded, and an all-reduce behind each op that reduces over a sharded dimension; then they turn
+reshards into collectives. XLA does not run these passes but partitions by its own rules, so what
+comes out predicts XLA's collectives and is not a list of them. It takes milliseconds, whatever the
+number of devices.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from sdyscope.errors import TargetError
+from sdyscope.graph import OpGraph
+from sdyscope.graph.collection import no_collection
+from sdyscope.graph.locations import Location
+from sdyscope.stages import compat
+from sdyscope.stages.align.tags import sids, tag
+from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
+from sdyscope.stages.compiled.read_collectives import read_collectives
+from sdyscope.stages.propagated.annotate import annotate, annotate_signature
+from sdyscope.stages.propagated.hlo_order import functions
+from sdyscope.stages.propagated.passes import propagation_passes, run
+from sdyscope.stages.propagated.propagate import imported
+from sdyscope.stages.propagated.shardy_import import open_free_variables
+
+if TYPE_CHECKING:
+    from sdyscope.stages.lowered.lower import LoweredModule
+    from sdyscope.stages.propagated.annotate import Change
+
+__all__ = ["Resharder"]
+
+#: From a propagated module to collectives.
+_EXPLICIT = (
+    "func.func(sdy-insert-explicit-reshards{enable-full-version=true})",
+    "canonicalize{enable-patterns=sdy-reshard}",
+    "func.func(sdy-reshard-to-collectives)",
+    "canonicalize{enable-patterns=sdy-collective}",
+)
+
+
+class Resharder:
+    """What a program would communicate, also if its arguments were sharded otherwise.
+
+    The program is imported once. Other shardings of arguments and results are then written into a
+    copy of the imported module, which is what an import of the changed program gives; others of
+    constraints take an import of their own.
+
+    Args:
+      lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
+      graph: its op graph.
+
+    Attributes:
+      doubts: why XLA might propagate otherwise than Shardy here.
+
+    Raises:
+      CompilerError: the module is not for Shardy.
+    """
+
+    def __init__(self, lowered: LoweredModule, graph: OpGraph) -> None:
+        self.lowered, self.graph = lowered, graph
+        with no_collection():
+            module, doubts = imported(
+                lowered, graph, lambda own: tag(own, graph, attributes=False), open_captures=False
+            )
+            file = io.BytesIO()
+            module.operation.write_bytecode(file)
+        self.doubts = tuple(doubts)
+        self._bytecode = file.getvalue()
+        self._passes = propagation_passes(module.context, steps=False, origins=False)
+
+    def collectives(self, changes: Sequence[Change] = ()) -> ExplicitCollectives:
+        """The collectives, with these changes.
+
+        Args:
+          changes: what to write instead on arguments, results and constraints of the program.
+
+        Raises:
+          CompilerError: a pass of Shardy failed; with the compiler's message.
+          TargetError: a change that the module can't carry; says which and why.
+        """
+        found = read_collectives(self.module(changes))
+        located = tuple(
+            replace(one, location=self._location(one.location)) for one in found.collectives
+        )
+        return replace(found, collectives=located)
+
+    def module(self, changes: Sequence[Change] = ()) -> Any:
+        """A new module in which every resharding is a collective of Shardy's; see ``collectives``.
+
+        Its ops have the tags of those that they come from (``stages.align.tags``).
+        """
+        main = self.graph.main
+        if any(
+            change.annotation.kind not in ("argument", "result")
+            or main is None
+            or change.annotation.function != main.name
+            for change in changes
+        ):
+            changed = annotate(self.lowered, self.graph, changes)
+            return Resharder(changed, self.graph).module()
+        with no_collection():
+            module = compat.ir.Module.parse(self._bytecode, self.lowered.context)
+            with module.context, compat.ir.Location.unknown():
+                named = functions(module)
+                if changes and main is not None:
+                    function = named.get(main.name) or named["main"]  # HLO calls it main
+                    annotate_signature(function, self.graph, changes)
+                    if not module.operation.verify():
+                        raise TargetError(
+                            f"{self.lowered.name} is no valid module after these changes."
+                        )
+                for function in named.values():
+                    open_free_variables(function)
+            run(module, *self._passes, *_EXPLICIT)
+        return module
+
+    def _location(self, location: Location) -> Location:
+        """Scope and source lines of the op that a collective stands at, by its tag.
+
+        Of an op in a function that was called, HLO keeps the calls and the op, and no lines.
+        """
+        for name in location.names:
+            path = [self.graph.ops[node] for node in sids(name)]
+            if not path:
+                continue
+            scope = path[-1].scope
+            for call in reversed(path[:-1]):
+                if not scope.startswith(call.scope):
+                    scope = f"{call.scope}/{scope}"
+            frames = next((op.location.frames for op in reversed(path) if op.location.frames), ())
+            return Location(scope, frames)
+        return location

@@ -1,0 +1,79 @@
+"""The devices that work together in a collective of StableHLO, as its attributes say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.graph.types import parse_type
+from sdyscope.stages import compat
+from sdyscope.syntax import shardy
+from sdyscope.values.explicit_collectives import AxisRefList
+
+__all__ = ["WrittenGroups", "written_groups"]
+
+#: How many devices are listed in a text.
+_LISTED = 64
+
+# From JAX 0.12 on: ReplicaGroupMeshAxesAttr and AxisRefAttr of StableHLO's StablehloAttrs.td.
+_MESH_AXES = "#stablehlo.replica_group_mesh_axes<"
+_AXIS = re.compile(
+    r'#stablehlo\.axis_ref<name = (?P<name>"(?:[^"\\]|\\.)*")'
+    r"(?:, sub_axis_info = (?P<part>\(\d+\)\d+))?>"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenGroups:
+    """Replica groups, or source-target pairs.
+
+    Attributes:
+        axes: the mesh axes that the groups are along, where it is axes that are written.
+        groups: the groups or pairs where these are.
+        pairs: whether ``groups`` are pairs.
+        text: what is written; of many devices, how many groups of how many.
+    """
+
+    axes: AxisRefList | None
+    groups: tuple[tuple[int, ...], ...] | None
+    pairs: bool
+    text: str
+
+
+def written_groups(attributes: Any) -> WrittenGroups:
+    """The groups or pairs among the attributes of an op.
+
+    Raises:
+        SdyscopeError: there are none, or they are written in a form that is not known.
+    """
+    name = next((n for n in ("source_target_pairs", "replica_groups") if n in attributes), None)
+    if name is None:
+        raise SdyscopeError("it says no groups of devices")
+    attribute = attributes[name]
+    numbers = compat.integers(attribute)
+    if numbers is None:
+        text = str(attribute)
+        if not text.startswith(_MESH_AXES):
+            raise SdyscopeError(f"{name} that are no list of numbers: {text}")
+        found = [match["name"] + _colon(match["part"]) for match in _AXIS.finditer(text)]
+        if len(found) != text.count("axis_ref<"):
+            raise SdyscopeError(f"{name} that are no list of axes: {text}")
+        axes = AxisRefList(tuple(map(shardy.parse_axis_ref, found)))
+        return WrittenGroups(axes, None, False, str(axes))
+    width = parse_type(str(attribute.type)).shape or (1, 1)
+    size = int(width[-1] or 1)
+    # -1 pads groups that are shorter than others.
+    groups = tuple(
+        tuple(number for number in numbers[at : at + size] if number >= 0)
+        for at in range(0, len(numbers), size)
+    )
+    text = "{" + ",".join("{" + ",".join(map(str, group)) + "}" for group in groups) + "}"
+    if len(numbers) > _LISTED:
+        text = f"{len(groups):,} of {size:,}"
+    return WrittenGroups(None, groups, name == "source_target_pairs", text)
+
+
+def _colon(part: str | None) -> str:
+    return "" if part is None else f":{part}"

@@ -1,0 +1,1 @@
+"""The executed stage: programs on devices that are there."""

@@ -1,0 +1,358 @@
+"""The program on real devices: its shards, its results, its time and its memory.
+
+The very module that was lowered is compiled for the devices that are there, so an abstract mesh
+needs no rebuilding: its positions become the devices in order.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+import jax
+
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.execution import Execution, Machine, Process, Reference
+from sdyscope.facts.program import Partitioner, Program
+from sdyscope.stages import compat
+from sdyscope.stages.executed import one_device
+from sdyscope.stages.executed.call import Call
+from sdyscope.stages.executed.copies import firsts_results, unequal_copies
+from sdyscope.stages.executed.devices import find_devices, too_few
+from sdyscope.stages.executed.held import (
+    array_held,
+    device_memory,
+    digest,
+    fetched,
+    first_line,
+    on_host,
+    peak_bytes,
+)
+from sdyscope.stages.executed.processes import ALONE, Group, NotTogether
+from sdyscope.stages.lowered import inputs
+from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, trace
+from sdyscope.stages.stderr import captured_stderr
+from sdyscope.values.source import PACKAGE, innermost_line
+
+__all__ = ["WARM_UPS", "Notify", "Runner"]
+
+Notify: TypeAlias = Callable[[str, int, int], None]
+"""Called with what is being done, how many of its steps are done, and how many there are."""
+
+_Result = TypeVar("_Result")
+
+#: Of a custom_partitioning's callbacks, in a module's text.
+_ADDRESS = re.compile(r"\d{12,}")
+
+#: Steps before the clock is started.
+WARM_UPS = 2
+
+#: Seconds that a process in which a step failed waits for the others to fail as well: one that
+#: runs on waits for this one, and never comes.
+FAILING_TOGETHER = 10.0
+
+
+def _silent(what: str, done: int, total: int) -> None:
+    pass
+
+
+class Runner:
+    """One program on one set of devices, under any partitioner and on a single device.
+
+    Args:
+      program: what to run.
+      traced: its `jax.stages.Traced`; None to trace it here.
+      modules: the modules that were lowered already; those for another platform are not used.
+      devices: what to run on, in the order of the mesh's positions; None to find some. A program
+        on a mesh of real devices runs on those.
+      steps: how many steps to time.
+      notify: told what is going on.
+      group: the processes that run it, each with a `Runner` of its own; by default this one alone.
+
+    Raises:
+      CompilerError: the program can't be traced.
+      TargetError: there are too few devices, or the program's inputs do not fit, or are not the
+        same in every process.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        traced: Any = None,
+        modules: Mapping[Partitioner, LoweredModule] | None = None,
+        devices: Sequence[Any] | None = None,
+        steps: int = 10,
+        notify: Notify | None = None,
+        group: Group = ALONE,
+    ) -> None:
+        self.program, self.group = program, group
+        self.traced = trace(program) if traced is None else traced
+        self.steps = steps
+        self.notify = notify or _silent
+        self._modules = dict(modules or {})
+        own, needed = self._own_devices()
+        if own is None:
+            found = tuple(find_devices(needed) if devices is None else devices)
+            if len(found) < needed:
+                raise too_few(needed, [found])
+            own = found[:needed]
+        self.devices: tuple[Any, ...] = own
+        #: Those of this process.
+        self.local = [device for device in own if device.process_index == group.number]
+        without = [member.number for member in self._members() if not member.devices]
+        if group.count > 1 and without:
+            some = "1 device" if len(own) == 1 else f"{len(own):,} devices"
+            raise TargetError(
+                f"The program is for {some}, and process {without[0]} of {group.count} has none.",
+                hint="Let it run on more devices, or in fewer --processes.",
+            )
+        self.notify("making the inputs", 0, 1)
+        self.values, self.inputs = inputs.concrete_arguments(program, self.traced)
+
+    def _members(self) -> list[Process]:
+        """The processes, with their devices."""
+        return [
+            replace(
+                member,
+                devices=tuple(
+                    position
+                    for position, device in enumerate(self.devices)
+                    if device.process_index == member.number
+                ),
+            )
+            for member in self.group.members
+        ]
+
+    def check_same(self) -> None:
+        """Checks that every process has the same program and the same inputs.
+
+        Raises:
+          TargetError: they have not.
+        """
+        if self.group.count == 1:
+            return
+        programs = {
+            partitioner: digest(_ADDRESS.sub("", module.text(debug_info=False)))
+            for partitioner, module in self._modules.items()
+        }
+        told = self.group.all_of((programs, [*map(digest, self.values)]), "made its inputs")
+        for number, (lowered, values) in enumerate(told):
+            if lowered != told[0][0]:
+                self.group.agreed = True
+                raise TargetError(
+                    f"{self.group.words(number)} has lowered another program than process 0.",
+                    hint="JAX counts on their being the same: look for what depends on "
+                    "jax.process_index(), the host, the time, or the order of a set, which "
+                    "PYTHONHASHSEED=0 makes the same.",
+                )
+            other = [k for k, one in enumerate(values) if one != told[0][1][k]]
+            if other:
+                self.group.agreed = True
+                name = compat.arguments(self.traced)[other[0]].name
+                raise TargetError(
+                    f"The argument {name} is not the same in "
+                    f"{self.group.words(number)} and in process 0.",
+                    hint="Every process makes all values, and JAX counts on their being the same: "
+                    "draw random ones from a fixed seed.",
+                )
+
+    def _own_devices(self) -> tuple[tuple[Any, ...] | None, int]:
+        """The devices that the program itself names, None on an abstract mesh; and how many."""
+        module = next(iter(self._modules.values()), None) or self._any_module()
+        return compat.lowering_devices(module.lowered), module.num_devices
+
+    def _any_module(self) -> LoweredModule:
+        try:
+            return lower(self.traced, "shardy")
+        except CompilerError:
+            return lower(self.traced, "gspmd")
+
+    @property
+    def machine(self) -> Machine:
+        """What it runs on."""
+        first = self.devices[0]
+        return Machine(
+            first.platform,
+            first.device_kind,
+            tuple(map(str, self.devices)),
+            len(jax.devices(first.platform)),
+            first.platform == "cpu" and len(self.devices) > 1,
+            tuple(self._members()) if self.group.count > 1 else (),
+        )
+
+    # --- sharded ----------------------------------------------------------------------------------
+
+    def run(self, partitioner: Partitioner) -> Execution:
+        """Runs the program under a partitioner. What goes wrong is part of the result.
+
+        Raises:
+          CompilerError: the step failed in this process and not in the others, or another process
+            is gone.
+        """
+        if partitioner in self.group.crashed:
+            return Execution(partitioner, failure=self.group.crashed[partitioner])
+        self.group.under(partitioner)
+        found = self._run(partitioner)
+        self.group.under(None)
+        return found
+
+    def _run(self, partitioner: Partitioner) -> Execution:
+        self.notify(f"compiling for {partitioner}", 0, 1)
+        compiled, failure = _tried(partitioner, lambda: self._compiled(partitioner))
+        failure = self._of_any(failure, "compiled it")
+        if failure is not None or compiled is None:
+            return failure or Execution(partitioner)
+        executable, seconds = compiled
+        # Together before anything else is said: who fails here has nothing to say of the rest.
+        first, failure = _tried(partitioner, lambda: self._first(partitioner, executable))
+        failure = self._of_any(failure, "run it")
+        if failure is not None or first is None:
+            return failure or Execution(partitioner)
+        found, failure = _tried(partitioner, lambda: self._measured(partitioner, seconds, *first))
+        return self._of_any(failure, "timed it") or found or Execution(partitioner)
+
+    def _of_any(self, failure: Execution | None, what: str) -> Execution | None:
+        """The failure that any process met: the first one's."""
+        if self.group.count == 1:
+            return failure
+        try:
+            # Only running is done together: the others may have failed with this one, or wait.
+            seconds = FAILING_TOGETHER if failure and what != "compiled it" else None
+            failures: list[Execution | None] = self.group.all_of(failure, what, seconds)
+        except NotTogether as error:
+            if failure is None:
+                raise
+            raise CompilerError(
+                f"It does not run under {failure.partitioner} in "
+                f"{self.group.words(self.group.number)}: {failure.failure}",
+                hint=failure.hint,
+            ) from error
+        number, met = next(((k, one) for k, one in enumerate(failures) if one), (0, None))
+        if met is None or all(one and one.failure == met.failure for one in failures):
+            return met
+        return replace(met, failure=f"{self.group.words(number)}: {met.failure}")
+
+    def _first(self, partitioner: Partitioner, compiled: Any) -> tuple[Call, list[Any], int | None]:
+        """Puts the arguments and runs the first step; and the peak of memory before."""
+        self.notify(f"placing the arguments for {partitioner}", 0, 1)
+        call = Call(compiled, self.traced, self.values, self.devices, self.local[0])
+        used_before = peak_bytes(self.local)
+        self.notify(f"warming up {partitioner}", 0, WARM_UPS)
+        return call, call(), used_before
+
+    def _measured(
+        self,
+        partitioner: Partitioner,
+        seconds: float,
+        call: Call,
+        results: list[Any],
+        used_before: int | None,
+    ) -> Execution:
+        unequal = unequal_copies(results, self.devices, self.group)
+        arrays = (
+            *call.arguments(),
+            *(
+                array_held("result", k, result, self.devices, unequal[k])
+                for k, result in enumerate(results)
+            ),
+        )
+        names = [result.name for result in compat.results(self.traced)]
+        outputs, notes = fetched(results, names, self.devices)
+        results.clear()
+        for done in range(1, WARM_UPS):
+            self.notify(f"warming up {partitioner}", done, WARM_UPS)
+            call()
+        times = []
+        for done in range(self.steps):
+            self.notify(f"running under {partitioner}", done, self.steps)
+            times.append(call.seconds())
+        self.notify(f"running under {partitioner}", self.steps, self.steps)
+        return Execution(
+            partitioner,
+            arrays=arrays,
+            outputs=tuple(outputs),
+            compile_seconds=seconds,
+            step_seconds=tuple(times),
+            memory=device_memory(call.compiled, self.local, used_before),
+            notes=tuple(notes),
+        )
+
+    def _compiled(self, partitioner: Partitioner) -> tuple[Any, float]:
+        platform = compat.lowering_platform(self.devices[0])
+        module = self._modules.get(partitioner)
+        if module is None or module.platforms != (platform,):
+            module = lower(self.traced, partitioner, (platform,))
+        own = compat.lowering_devices(module.lowered)
+        # A program that names its devices takes no others.
+        chosen = None if own is not None and own == self.devices else self.devices
+        with captured_stderr(), compat.partitioner(partitioner):
+            start = time.perf_counter()
+            compiled = module.lowered.compile(device_assignment=chosen)
+            return compiled, time.perf_counter() - start
+
+    # --- on one device ----------------------------------------------------------------------------
+
+    def reference(self) -> Reference:
+        """Runs the same step on the first of its devices. What goes wrong is part of the result.
+
+        What is not the same in every process, bit by bit, is process 0's in all of them: a process
+        that computes something wrong would else agree with itself.
+
+        Raises:
+          CompilerError: another process is gone.
+        """
+        return firsts_results(self._reference(), self.group)
+
+    def _reference(self) -> Reference:
+        self.notify("running on one device", 0, 1)
+        device = self.local[0]
+        found = Reference(
+            compute_dtypes=one_device.compute_dtypes(self.traced, device.platform),
+            draws_random_numbers=one_device.draws_random_numbers(self.traced),
+            threefry_partitionable=bool(compat.setting("jax_threefry_partitionable")),
+        )
+        try:
+            outputs, seconds = self._on_one(device)
+        except Exception as error:  # as in run
+            return replace(found, failure=_in_words(error))
+        self.notify("running on one device", 1, 1)
+        return replace(found, outputs=tuple(outputs), step_seconds=seconds)
+
+    def _on_one(self, device: Any) -> tuple[list[Any], float]:
+        names = [result.name for result in compat.results(self.traced)]
+        with jax.default_device(device):
+            function = jax.jit(one_device.unsharded(self.traced))
+            values = [jax.device_put(on_host(value), device) for value in self.values]
+            fetch, _ = fetched(jax.block_until_ready(function(*values)), names, [device])
+            outputs = [None if blocks is None else blocks[0].values for blocks in fetch]
+            start = time.perf_counter()
+            jax.block_until_ready(function(*values))
+            return outputs, time.perf_counter() - start
+
+
+def _tried(
+    partitioner: Partitioner, act: Callable[[], _Result]
+) -> tuple[_Result | None, Execution | None]:
+    """What came of it, or how it failed."""
+    try:
+        return act(), None
+    except NotTogether:
+        raise
+    except NotLowerable as error:
+        return None, Execution(
+            partitioner, failure=error.message, hint=error.hint or "", refused=True
+        )
+    except SdyscopeError as error:
+        return None, Execution(partitioner, failure=error.message, hint=error.hint or "")
+    except Exception as error:  # XLA and the user's callbacks raise every kind of error
+        return None, Execution(partitioner, failure=_in_words(error))
+
+
+def _in_words(error: Exception) -> str:
+    line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
+    where = f" ({line})" if line else ""
+    return f"{type(error).__name__}: {first_line(error)}{where}"

@@ -1,0 +1,265 @@
+"""The same step on one device: the jaxpr that was traced, with every sharding taken out of it.
+
+What is compared against must be the same program: the very jaxpr is evaluated, in which sharding
+constraints are left out, nested jits forget their shardings, and the body of a `shard_map` is
+mapped (`jax.vmap`) over the blocks of its arguments, with the mesh axes as the names of the maps:
+its collectives then are sums, gathers and shifts along a dimension.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.signature import ShardMap
+
+__all__ = ["compute_dtypes", "draws_random_numbers", "unsharded"]
+
+#: Ops that say where a value is to be, or along which axes it may differ, and nothing about what it
+#: is.
+_PLACING = frozenset({"sharding_constraint", "reshard", "mesh_cast", "pvary", "pcast"})
+
+#: Collectives whose results are the same along an axis, by their type; what they are without.
+_INVARIANT: Mapping[str, Callable[..., Any]] = {
+    "psum_invariant": lambda *values, axes, **_: [jax.lax.psum(value, axes) for value in values],
+    "all_gather_invariant": lambda value, *, axis_name, all_gather_dimension, tiled, **_: [
+        jax.lax.all_gather(value, axis_name, axis=all_gather_dimension, tiled=tiled)
+    ],
+}
+
+#: Ops whose values may depend on how they are partitioned.
+_RANDOM = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
+
+
+class _Around(NamedTuple):
+    """What is around an equation.
+
+    Attributes:
+      axes: sizes of the mesh axes that are manual.
+      typed: whether types say how values are sharded, as they do on Explicit axes.
+    """
+
+    axes: Mapping[str, int]
+    typed: bool
+
+    @property
+    def in_types(self) -> bool:
+        """Whether the types of nested functions say something of a mesh."""
+        return self.typed or bool(self.axes)
+
+
+def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
+    """The traced function on flat arguments that lie on one device, results flat."""
+    closed = traced.jaxpr
+    consts = [*map(_on_one, closed.consts)]
+    around = _Around({}, _has_explicit_axes(closed))
+    stripped = closed.replace(jaxpr=_stripped(closed.jaxpr, around), consts=consts)
+    made: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(stripped)
+    return made
+
+
+def _has_explicit_axes(closed: Any) -> bool:
+    """Whether the type of some value says how it is sharded."""
+    meshes = {
+        variable.aval.sharding.mesh
+        for equation in compat.equations(closed)
+        for variable in (*equation.invars, *equation.outvars)
+        if getattr(variable.aval, "sharding", None) is not None
+    }
+    return any(jax.sharding.AxisType.Explicit in (mesh.axis_types or ()) for mesh in meshes)
+
+
+def _on_one(value: Any) -> Any:
+    """A constant that may lie on the devices of a mesh, brought to one of them."""
+    if isinstance(value, jax.Array) and len(value.sharding.device_set) > 1:
+        devices: Any = value.sharding.device_set
+        return jax.device_put(value, min(devices, key=lambda device: device.id))
+    return value
+
+
+def _stripped(jaxpr: Any, around: _Around) -> Any:
+    renamed: dict[Any, Any] = {}
+
+    def now(atom: Any) -> Any:
+        return atom if isinstance(atom, core.Literal) else renamed.get(atom, atom)
+
+    equations = []
+    for equation in jaxpr.eqns:
+        name = equation.primitive.name
+        invars = [now(atom) for atom in equation.invars]
+        if name in _PLACING:
+            renamed.update(zip(equation.outvars, invars, strict=True))
+        elif name == "shard_map":
+            body = _mapped(compat.shard_map_parameters(equation.params), around)
+            equations.append(_instead(equation, invars, body, around))
+        elif name in _INVARIANT:
+            plain = functools.partial(_INVARIANT[name], **equation.params)
+            equations.append(_instead(equation, invars, plain, around))
+        else:
+            params = {
+                key: _stripped_value(key, value, around) for key, value in equation.params.items()
+            }
+            kept = compat.without_mesh(equation) if around.in_types else equation
+            equations.append(kept.replace(invars=invars, params=params))
+    return jaxpr.replace(eqns=equations, outvars=[now(atom) for atom in jaxpr.outvars])
+
+
+def _stripped_value(key: str, value: Any, around: _Around) -> Any:
+    """One parameter of an equation, without shardings, in nested jaxprs too."""
+    if isinstance(value, core.ClosedJaxpr):
+        consts = [*map(_on_one, value.consts)]
+        return _retyped(value.replace(jaxpr=_stripped(value.jaxpr, around), consts=consts), around)
+    if isinstance(value, core.Jaxpr):
+        stripped = _stripped(value, around)
+        if value.constvars:
+            return stripped
+        return _retyped(core.ClosedJaxpr(stripped, []), around).jaxpr
+    if type(value) is tuple:
+        return tuple(_stripped_value(key, item, around) for item in value)
+    if isinstance(value, jax.sharding.Sharding):
+        return compat.unspecified() if key in ("in_shardings", "out_shardings") else None
+    return value
+
+
+def _retyped(closed: Any, around: _Around) -> Any:
+    """The jaxpr of a nested function in the body of a shard_map or on Explicit axes, traced again.
+
+    Its types say along which of the mesh's axes a value varies, or is sharded. Mapped over them, or
+    on one device, no value is.
+    """
+    if not around.in_types:
+        return closed
+    avals = [
+        jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+        for aval in closed.in_avals
+    ]
+    return jax.make_jaxpr(core.jaxpr_as_fun(closed), axis_env=list(around.axes.items()))(*avals)
+
+
+def _instead(
+    equation: Any, invars: Sequence[Any], function: Callable[..., Any], around: _Around
+) -> Any:
+    """An equation that calls a function in place of another one."""
+    avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in invars]
+    traced = jax.make_jaxpr(jax.jit(function), axis_env=list(around.axes.items()))(*avals)
+    (call,) = traced.jaxpr.eqns
+    return call.replace(invars=[*traced.consts, *invars], outvars=equation.outvars)
+
+
+# --- shard_map ------------------------------------------------------------------------------------
+
+
+def _mapped(shard_map: ShardMap, around: _Around) -> Callable[..., list[Any]]:
+    """A shard_map as maps over the blocks of its arguments, one for each manual axis."""
+    sizes = {axis: int(shard_map.mesh.shape[axis]) for axis in shard_map.manual_axes}
+    jaxpr = getattr(shard_map.jaxpr, "jaxpr", shard_map.jaxpr)
+    consts = getattr(shard_map.jaxpr, "consts", [])
+    inside = around._replace(axes={**around.axes, **sizes})
+    body = core.jaxpr_as_fun(core.ClosedJaxpr(_stripped(jaxpr, inside), consts))
+    ins = [_dims(spec, sizes) for spec in shard_map.in_specs]
+    outs = [_dims(spec, sizes) for spec in shard_map.out_specs]
+
+    def call(*values: Any) -> list[Any]:
+        function: Callable[..., Any] = body
+        left = list(sizes)
+        while left:
+            # Inside out: the first axis is mapped last, over the first of the blocks' dimensions.
+            axis = left.pop()
+            function = jax.vmap(
+                function,
+                in_axes=tuple(0 if axis in dims else None for dims in ins),
+                out_axes=0,
+                axis_name=axis,
+                axis_size=sizes[axis],
+            )
+        blocks = [_split(value, dims, sizes) for value, dims in zip(values, ins, strict=True)]
+        results = function(*blocks)
+        return [_joined(result, dims, sizes) for result, dims in zip(results, outs, strict=True)]
+
+    return call
+
+
+def _dims(spec: Any, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The dimension that each manual axis splits, major axes of a dimension first."""
+    dims: dict[str, int] = {}
+    for dim, entry in enumerate(spec):
+        for axis in entry if isinstance(entry, tuple) else (entry,):
+            if axis in sizes:
+                dims[axis] = dim
+    return dims
+
+
+def _split(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
+    """An array with a dimension in front for each of its axes, in the order of the mesh."""
+    shape: list[int] = []
+    at: dict[str, int] = {}
+    local: list[int] = []
+    for dim, size in enumerate(value.shape):
+        own = [axis for axis, where in dims.items() if where == dim]
+        for axis in own:
+            at[axis] = len(shape)
+            shape.append(sizes[axis])
+        local.append(len(shape))
+        shape.append(size // math.prod(sizes[axis] for axis in own))
+    order = [at[axis] for axis in sizes if axis in at] + local
+    return jnp.transpose(jnp.reshape(value, shape), order)
+
+
+def _joined(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
+    """The array whose blocks stand along the first dimensions, one for each axis of the mesh."""
+    # Along other axes the blocks are copies: the first device's is taken.
+    value = value[tuple(slice(None) if axis in dims else 0 for axis in sizes)]
+    front = [axis for axis in sizes if axis in dims]
+    local = value.shape[len(front) :]
+    order: list[int] = []
+    shape: list[int] = []
+    for dim, size in enumerate(local):
+        own = [axis for axis, where in dims.items() if where == dim]
+        order += [*(front.index(axis) for axis in own), len(front) + dim]
+        shape.append(size * math.prod(sizes[axis] for axis in own))
+    return jnp.reshape(jnp.transpose(value, order), shape)
+
+
+# --- what it computes in --------------------------------------------------------------------------
+
+
+def draws_random_numbers(traced: Any) -> bool:
+    """Whether some op makes random bits."""
+    return any(
+        equation.primitive.name.startswith(_RANDOM) for equation in compat.equations(traced.jaxpr)
+    )
+
+
+def compute_dtypes(traced: Any, platform: str) -> tuple[str, ...]:
+    """Floating point dtypes (MLIR's names) that results are rounded to on the way.
+
+    Args:
+      traced: a `jax.stages.Traced`.
+      platform: `cpu`, `gpu` or `tpu`. GPUs round the operands of f32 matrix products to TF32, TPUs
+        to bf16, unless a higher precision is asked for.
+    """
+    found: set[str] = set()
+    for equation in compat.equations(traced.jaxpr):
+        for variable in equation.outvars:
+            dtype = getattr(variable.aval, "dtype", None)
+            if dtype is not None and jnp.issubdtype(dtype, jnp.inexact):
+                found.add(compat.dtype_name(dtype))
+        if equation.primitive.name in ("dot_general", "conv_general_dilated"):
+            found.update(_products(equation, platform))
+    return tuple(sorted(found))
+
+
+def _products(equation: Any, platform: str) -> set[str]:
+    rounded = {"gpu": "tf32", "tpu": "bf16"}.get(platform)
+    precision = str(
+        equation.params.get("precision") or compat.setting("jax_default_matmul_precision")
+    )
+    is_f32 = any(str(variable.aval.dtype) == "float32" for variable in equation.invars)
+    return {rounded} if rounded and is_f32 and "HIGH" not in precision.upper() else set()

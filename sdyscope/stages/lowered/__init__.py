@@ -1,0 +1,1 @@
+"""The lowered stage: programs traced and lowered by JAX, modules read from files."""

@@ -1,0 +1,70 @@
+"""Directories of dumps: what JAX_DUMP_IR_TO and xla_dump_to make of a whole run."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from sdyscope.errors import TargetError
+from sdyscope.facts.recorded import is_recorded, read_record
+from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.stages.lowered.read import read
+
+__all__ = ["dumped_files", "read_directory"]
+
+#: How JAX names what JAX_DUMP_IR_TO makes it write: a counter, the function, the stage.
+_JAX_DUMP = re.compile(r"jax_ir(\d+)_(.*?)(?:_compile)?\.mlir")
+
+
+def dumped_files(folder: Path | str) -> list[Path]:
+    """The lowered modules in a directory of dumps, in the order in which they were written.
+
+    Of what JAX_DUMP_IR_TO wrote, every module. Of what xla_dump_to wrote, each module as Shardy got
+    it, or else as XLA did (`before_optimizations`). Of a recorded run, each program's module for
+    its own partitioner. Else every file that ends like a module.
+
+    Raises:
+      TargetError: there are none, or no such directory.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise TargetError("There is no such directory.", file=folder)
+    if is_recorded(folder):
+        programs = read_record(folder).programs
+        return [folder / program.modules[program.partitioner] for program in programs]
+    jax_dumps = sorted(
+        (int(found[1]), path)
+        for path in folder.glob("jax_ir*.mlir")
+        if (found := _JAX_DUMP.fullmatch(path.name))
+    )
+    if jax_dumps:
+        return [path for _, path in jax_dumps]
+    patterns = ("shardy/*/00.input_module.mlir", "*before_optimizations.txt")
+    endings = ("*.mlir", "*.mlirbc", "*.hlo", "*.txt", "*.pb")
+    for pattern in patterns:
+        if found_files := sorted(folder.glob(pattern)):
+            return found_files
+    if found_files := sorted(path for ending in endings for path in folder.glob(ending)):
+        return found_files
+    raise TargetError(
+        "There are no modules in this directory.",
+        file=folder,
+        hint="Make some: sdyscope record -o DIR -- python train.py.",
+    )
+
+
+def read_directory(folder: Path | str) -> list[LoweredModule]:
+    """Every module of a directory of dumps; see `dumped_files`.
+
+    Raises:
+      TargetError: as `dumped_files` and `read`; the first file that can't be read ends it.
+    """
+    return [_named(read(path)) for path in dumped_files(folder)]
+
+
+def _named(module: LoweredModule) -> LoweredModule:
+    """A module of XLA's dumps is called as its folder: two programs can have one name."""
+    if module.path is not None and module.path.name == "00.input_module.mlir":
+        return replace(module, name=module.path.parent.name)
+    return module

@@ -1,0 +1,136 @@
+"""Values to run a program on: those that it brings, or values made for its abstract arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.program import Program
+from sdyscope.stages import compat
+from sdyscope.stages.executed.held import first_line
+from sdyscope.values.source import PACKAGE, innermost_line
+
+__all__ = ["SEED", "concrete_arguments"]
+
+#: Of the values that are made here; the same in every run.
+SEED = 0
+
+#: Standard deviation of made floats: small, so that exponentials and products stay finite.
+SCALE = 0.1
+
+
+def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], str]:
+    """Flat values for every argument that jit was given, and where they come from, in words.
+
+    `Program.inputs` when it has them; else arrays among its arguments are taken as they are, and
+    values are made for the abstract ones: small normal floats, zeros for integers (any index is
+    then in range), fair booleans, fresh PRNG keys, all from one fixed seed.
+
+    Raises:
+      TargetError: `inputs` raises, or what it returns does not fit the arguments.
+    """
+    avals = traced.jaxpr.in_avals
+    if program.inputs is not None:
+        args, kwargs = _called(program)
+        return _brought(program, traced, args, kwargs), "the program's own inputs"
+    given: Sequence[Any] = [None] * len(avals)
+    if not isinstance(program.fun, jax.stages.Traced):
+        flat = jax.tree.leaves(compat.call_arguments(program.fun, program.args, program.kwargs))
+        given = flat if len(flat) == len(avals) else given
+    rng = np.random.default_rng(SEED)
+    values = [
+        _made(aval, rng) if leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) else leaf
+        for aval, leaf in zip(avals, given, strict=True)
+    ]
+    abstract = sum(leaf is None or isinstance(leaf, jax.ShapeDtypeStruct) for leaf in given)
+    if not abstract:
+        return values, "the program's arguments"
+    return values, (
+        f"made with seed {SEED}: floats are normal with deviation {SCALE:g}, integers are zero"
+    )
+
+
+def _called(program: Program) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """What the program's `inputs` returns: the author's own code, from which anything can come."""
+    assert program.inputs is not None
+    try:
+        made: Any = program.inputs()
+    except SdyscopeError:
+        raise
+    except Exception as error:
+        outside = (Path(jax.__file__).parent, PACKAGE)
+        line = innermost_line(error, outside)
+        raise TargetError(
+            f"The inputs of {program.name} can't be made: {type(error).__name__}: "
+            f"{first_line(error)}",
+            file=line.file if line else None,
+            line=line.line if line else None,
+        ) from error
+    if isinstance(made, tuple | list) and len(made) == 2:
+        args, kwargs = made
+        if isinstance(args, tuple | list) and isinstance(kwargs, Mapping):
+            return args, kwargs
+    raise TargetError(
+        f"The inputs of {program.name} are {_kind(made)}, not a pair of arguments and keyword "
+        "arguments.",
+        hint="Program.inputs returns (args, kwargs): a tuple and a dict.",
+    )
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, tuple | list):
+        return f"a {type(value).__name__} of {len(value)}"
+    return "None" if value is None else f"a {type(value).__name__}"
+
+
+def _brought(
+    program: Program, traced: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> list[Any]:
+    call = compat.call_arguments(program.fun, tuple(args), kwargs)
+    leaves, tree = jax.tree.flatten(call)
+    if tree != traced.in_tree:
+        raise TargetError(
+            f"The inputs of {program.name} have another structure than its arguments.",
+            hint="Program.inputs returns (args, kwargs), structured like Program.args and kwargs.",
+        )
+    avals, given = traced.jaxpr.in_avals, compat.arguments(traced)
+    for value, aval, argument in zip(leaves, avals, given, strict=True):
+        shape, dtype = np.shape(value), _dtype(value)
+        if shape != aval.shape or dtype != aval.dtype:
+            raise TargetError(
+                f"The input {argument.name} of {program.name} is {dtype}{[*shape]}, and the "
+                f"argument {aval.dtype}{[*aval.shape]}.",
+                hint="Let Program.inputs return values for the abstract arguments.",
+            )
+    return leaves
+
+
+def _dtype(value: Any) -> Any:
+    """The dtype that a value has on a device; the name of its type where it can't be there."""
+    if isinstance(value, jax.Array):
+        return value.dtype
+    try:
+        dtype = getattr(value, "dtype", None) or np.result_type(value)
+        return jax.dtypes.canonicalize_dtype(dtype)
+    except TypeError:
+        return type(value).__name__
+
+
+def _made(aval: Any, rng: np.random.Generator) -> Any:
+    dtype, shape = aval.dtype, aval.shape
+    if jnp.issubdtype(dtype, jax.dtypes.prng_key):
+        return compat.random_keys(aval, SEED)
+    if dtype == jax.dtypes.float0 or jnp.issubdtype(dtype, np.integer):
+        return np.zeros(shape, dtype)
+    if jnp.issubdtype(dtype, np.bool_):
+        return rng.integers(0, 2, shape).astype(dtype)
+    made = rng.standard_normal(shape, np.float32) * SCALE
+    if jnp.issubdtype(dtype, np.complexfloating):
+        return (made + 1j * rng.standard_normal(shape, np.float32) * SCALE).astype(dtype)
+    return made.astype(dtype)

@@ -1,0 +1,285 @@
+"""What the user asked for: every sharding that a program names, before anything is lowered.
+
+Arguments and results have the pytree paths that JAX writes into the IR, whatever jit drops, donates
+or holds static. Constraints and shard_maps come in the order of
+`sdyscope.stages.lowered.boundaries`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import jax
+from jax.sharding import NamedSharding as JaxNamedSharding
+from jax.sharding import PartitionSpec as JaxPartitionSpec
+
+from sdyscope.errors import ConversionError
+from sdyscope.facts.program import Kind, Program, RequestedTensor
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.boundaries import Boundary, boundaries
+from sdyscope.stages.lowered.signature import Argument, Result, ShardMap
+from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
+
+__all__ = ["argument_axes", "from_jax_sharding", "requested"]
+
+#: What nested jits and explicit axes are called in the notes.
+_ROLES = {
+    "reshard": "Asked for by jax.sharding.reshard.",
+    "jit input": "Argument {index} of a nested jit, by its in_shardings.",
+    "jit output": "Result {index} of a nested jit, by its out_shardings.",
+}
+
+
+def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, tuple[str, ...]]:
+    """JAX's sharding of an array with `ndim` dimensions as ours, and what is to be said about it.
+
+    None, with a note, for what is not a NamedSharding; None without one for None, and for a
+    NamedSharding on an empty mesh, which leaves the array to the compiler.
+    """
+    notes: list[str] = []
+    if type(sharding).__name__ == "Format":  # a layout and a sharding
+        if sharding.layout is not None:
+            notes.append(f"Asked for with the layout {sharding.layout}.")
+        sharding = sharding.sharding
+    if sharding is None:
+        return None, tuple(notes)
+    if not isinstance(sharding, JaxNamedSharding):
+        kind = type(sharding).__name__
+        notes.append(f"Given as {kind}, which names no mesh axes: {_short(sharding)}.")
+        return None, tuple(notes)
+    if not sharding.mesh.shape:
+        return None, tuple(notes)
+    if sharding.memory_kind not in (None, "device", "unpinned_host"):
+        notes.append(f'Asked for in memory "{sharding.memory_kind}".')
+    mesh = compat.mesh_of(sharding.mesh, getattr(sharding, "_logical_device_ids", None))
+    spec = sharding.spec
+    reduction = getattr(spec, "unreduced_kind", None)
+    if spec.unreduced and reduction is not None and not _is_sum(reduction):
+        notes.append(f"Unreduced by {reduction}.")
+    try:
+        return NamedSharding(mesh, _spec(spec, ndim)), tuple(notes)
+    except ConversionError as error:
+        return None, (*notes, f"{spec} is no valid request: {error.message}.")
+
+
+def _is_sum(kind: Any) -> bool:
+    return str(getattr(kind, "name", kind)).lower() in ("sum", "none")
+
+
+def _short(sharding: Any) -> str:
+    text = " ".join(str(sharding).split())
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _spec(spec: JaxPartitionSpec, ndim: int) -> PartitionSpec:
+    entries = list(map(_entry, compat.spec_entries(spec)))
+    # A PRNG key has one more dimension in the IR than the key array had; it is never sharded.
+    del entries[ndim:]
+    return PartitionSpec(
+        tuple(entries), frozenset(spec.unreduced or ()), frozenset(spec.reduced or ())
+    )
+
+
+def _entry(entry: Any) -> SpecEntry:
+    if entry is JaxPartitionSpec.UNCONSTRAINED:
+        return UNCONSTRAINED
+    return tuple(map(str, entry)) if isinstance(entry, tuple) else entry
+
+
+# --- the tensors of a program ---------------------------------------------------------------------
+
+
+def requested(stage: Any) -> tuple[RequestedTensor, ...]:
+    """Everything that a program's author could name a sharding for.
+
+    Args:
+      stage: A `jax.stages.Traced`. Of a `jax.stages.Lowered` only the arguments and results are
+        known, and only the sharding that JAX settled on for each.
+
+    Returns:
+      The arguments, in order, those that jit drops included; the results; then constraints and the
+      inputs and outputs of shard_maps, in the order in which they are lowered.
+    """
+    if isinstance(stage, jax.stages.Lowered):
+        arguments, results = compat.lowered_signature(stage)
+        kept = frozenset(compat.lowering_arguments(stage).kept)
+        inner: list[RequestedTensor] = []
+    else:
+        arguments, results = compat.arguments(stage), compat.results(stage)
+        jaxpr, kept = compat.kept_jaxpr(stage)
+        inner = list(_inner(boundaries(jaxpr, stage.fun_name)))
+    fallback = _paths(stage.in_tree, len(arguments))
+    return (
+        *(
+            _argument(argument, index, fallback[index], index not in kept)
+            for index, argument in enumerate(arguments)
+        ),
+        *(_result(result, index) for index, result in enumerate(results)),
+        *inner,
+    )
+
+
+def argument_axes(program: Program) -> frozenset[str]:
+    """The mesh axes that the shardings of a program's arguments use. Nothing is traced for it."""
+    found: set[str] = set()
+    for leaf in jax.tree.leaves((program.args, dict(program.kwargs))):
+        spec = getattr(getattr(leaf, "sharding", None), "spec", None)
+        for entry in () if spec is None else compat.spec_entries(spec):
+            found.update(axis for axis in _axes(entry) if isinstance(axis, str))
+    return frozenset(found)
+
+
+def _paths(tree: Any, count: int) -> list[str]:
+    """Pytree paths for functions whose signature JAX cannot read: `args[0]['w']`."""
+    if tree.num_leaves != count:
+        return [f"args[{index}]" for index in range(count)]
+    leaves, _ = jax.tree_util.tree_flatten_with_path(tree.unflatten(range(count)))
+    names = ("args", "kwargs")
+    return [names[path[0].idx] + jax.tree_util.keystr(path[1:]) for path, _ in leaves]
+
+
+def _tensor(
+    kind: Kind, path: str, aval: Any, sharding: Any, notes: Sequence[str] = (), **more: Any
+) -> RequestedTensor:
+    shape, dtype = compat.element_shape(aval)
+    found, more_notes = from_jax_sharding(sharding, len(shape))
+    if len(shape) > len(aval.shape):
+        added = "x".join(map(str, shape[len(aval.shape) :]))
+        more_notes += (f"A PRNG key array: the last dimensions, {added}, are the keys themselves.",)
+    return RequestedTensor(
+        kind=kind,
+        path=path,
+        shape=shape,
+        dtype=compat.dtype_name(dtype),
+        sharding=found,
+        notes=(*notes, *more_notes),
+        **more,
+    )
+
+
+def _argument(argument: Argument, index: int, fallback: str, dropped: bool) -> RequestedTensor:
+    notes = []
+    given, asked = argument.given, argument.asked
+    if argument.layout:
+        notes.append("jit's in_shardings ask for a layout too.")
+    if given is not None and asked is not None and _differ(given, asked):
+        notes.append(
+            f"The argument comes as {_spec_of(given)} and jit's in_shardings say {_spec_of(asked)}."
+        )
+    return _tensor(
+        "argument",
+        argument.name or fallback,
+        argument.aval,
+        given if asked is None else asked,
+        notes,
+        index=index,
+        dropped=dropped,
+        donated=argument.donated,
+    )
+
+
+def _differ(given: Any, asked: Any) -> bool:
+    named = isinstance(given, JaxNamedSharding) and isinstance(asked, JaxNamedSharding)
+    return named and (given.spec, given.mesh.shape) != (asked.spec, asked.mesh.shape)
+
+
+def _spec_of(sharding: Any) -> str:
+    return str(getattr(sharding, "spec", sharding))
+
+
+def _result(result: Result, index: int) -> RequestedTensor:
+    notes = []
+    if result.layout:
+        notes.append("jit's out_shardings ask for a layout too.")
+    of_type = getattr(result.aval, "sharding", None)
+    if result.asked is None and of_type is not None and compat.is_explicit(of_type.mesh):
+        # No attribute of the result says so: JAX puts a constraint on the op that makes it.
+        notes.append(f"By its type, on Explicit axes, it is {of_type.spec}.")
+    return _tensor(
+        "result", result.name or f"result[{index}]", result.aval, result.asked, notes, index=index
+    )
+
+
+def _inner(found: Iterator[Boundary]) -> Iterator[RequestedTensor]:
+    ordinal = 0
+    for boundary in found:
+        if boundary.shard_map is None:
+            yield _constraint(boundary, ordinal)
+        elif boundary.shard_map.is_written:
+            yield from _shard_map(boundary, boundary.shard_map, ordinal)
+        else:
+            note = "Every manual axis has size 1: JAX writes no boundary."
+            yield from _shard_map(boundary, boundary.shard_map, -1, note)
+            continue
+        ordinal += 1
+
+
+def _constraint(boundary: Boundary, ordinal: int) -> RequestedTensor:
+    notes = []
+    if boundary.role in _ROLES:
+        notes.append(_ROLES[boundary.role].format(index=boundary.index))
+    if boundary.manual_axes:
+        notes.append("Inside a shard_map: the shape is the local one over its manual axes.")
+    (aval,), (sharding,) = boundary.avals, boundary.shardings
+    if isinstance(sharding, JaxNamedSharding):
+        if boundary.role == "constraint":
+            sharding = sharding.update(spec=_lowered_spec(sharding.spec, aval, boundary))
+        elif boundary.role == "reshard" and not compat.all_explicit(sharding.mesh):
+            notes.append(
+                f"It says {sharding.spec} of the Explicit axes and leaves the Auto ones to the "
+                "compiler, which no PartitionSpec can say."
+            )
+            sharding = None
+    return _tensor(
+        "constraint",
+        boundary.scope,
+        aval,
+        sharding,
+        notes,
+        source=boundary.source,
+        ordinal=ordinal,
+        manual_axes=boundary.manual_axes,
+        priorities=boundary.priorities,
+    )
+
+
+def _lowered_spec(spec: JaxPartitionSpec, aval: Any, boundary: Boundary) -> JaxPartitionSpec:
+    """The spec of a constraint, with free dimensions (vmap adds some) and Explicit axes put in."""
+    entries = list(compat.spec_entries(spec))
+    entries += [None] * (len(aval.shape) - len(entries))
+    for dimension in boundary.unconstrained:
+        entries[dimension] = JaxPartitionSpec.UNCONSTRAINED
+    for dimension, of_type in enumerate(compat.spec_entries(aval.sharding.spec)[: len(entries)]):
+        entry = entries[dimension]
+        if of_type is not None and entry is not JaxPartitionSpec.UNCONSTRAINED:
+            entries[dimension] = (*_axes(of_type), *_axes(entry))
+    merged: JaxPartitionSpec = spec.update(partitions=tuple(entries))
+    return merged
+
+
+def _axes(entry: Any) -> tuple[str, ...]:
+    return () if entry is None else entry if isinstance(entry, tuple) else (entry,)
+
+
+def _shard_map(
+    boundary: Boundary, found: ShardMap, ordinal: int, *notes: str
+) -> Iterator[RequestedTensor]:
+    sides: list[tuple[Kind, tuple[Any, ...], tuple[Any, ...]]] = [
+        ("shard_map input", boundary.avals, found.in_specs),
+        ("shard_map output", boundary.out_avals, found.out_specs),
+    ]
+    for kind, avals, specs in sides:
+        for index, (aval, spec) in enumerate(zip(avals, specs, strict=True)):
+            if hasattr(aval, "shape"):
+                yield _tensor(
+                    kind,
+                    boundary.scope,
+                    aval,
+                    JaxNamedSharding(found.mesh, spec),
+                    notes,
+                    source=boundary.source,
+                    index=index,
+                    ordinal=ordinal,
+                    manual_axes=found.manual_axes,
+                )

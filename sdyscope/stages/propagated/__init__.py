@@ -1,0 +1,1 @@
+"""The propagated stage: what Shardy and GSPMD decide."""

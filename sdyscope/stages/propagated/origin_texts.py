@@ -1,0 +1,65 @@
+"""Origins as Shardy writes them into a module: ``{data = "input: 0", "model:(1)2" = "self"}``."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.propagated import Origins
+from sdyscope.stages import compat
+from sdyscope.syntax import shardy
+from sdyscope.values.mesh import AxisRef
+
+__all__ = ["NOTHING", "Written", "named_origins", "parse_origins"]
+
+
+class Written(NamedTuple):
+    """The origins that Shardy wrote for one value.
+
+    Attributes:
+        origins: those of a kind that is known, by axis.
+        unread: the others, each (as it is written, why it could not be read).
+    """
+
+    origins: Origins = ()
+    unread: tuple[tuple[str, str], ...] = ()
+
+
+NOTHING = Written()
+
+
+def parse_origins(attribute: Any) -> list[Written]:
+    """``{data = "input: 0"}`` on an argument, a list of such for the results of an op."""
+    ir = compat.ir
+    each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
+    return [named_origins(one) for one in each]
+
+
+def named_origins(dictionary: Any) -> Written:
+    """``{data = "input: 0"}`` on one value."""
+    ir = compat.ir
+    if not isinstance(dictionary, ir.DictAttr):
+        return Written(unread=((str(dictionary), "expected a dictionary of strings"),))
+    return _parsed_origins(
+        tuple(
+            (name, ir.StringAttr(value).value if isinstance(value, ir.StringAttr) else str(value))
+            for name, value in compat.dictionary_items(dictionary)
+        )
+    )
+
+
+@lru_cache(1 << 12)
+def _parsed_origins(items: tuple[tuple[str, str], ...]) -> Written:
+    found, unread = [], []
+    for key, value in items:
+        try:
+            found.append((_axis(key), shardy.parse_origin_sharding(value)))
+        except SdyscopeError as error:  # a kind that is not known yet: the axis has none then
+            unread.append((f'{key} = "{value}"', str(error).partition("\n")[0]))
+    return Written(tuple(found), tuple(unread))
+
+
+def _axis(key: str) -> AxisRef:
+    name, _, sub = key.partition(":(")
+    return shardy.parse_axis_ref(f'"{name}"' + (f":({sub}" if sub else ""))

@@ -1,0 +1,256 @@
+"""Shardy's propagation in this process: any mesh, no devices, seconds.
+
+The module goes to HLO and back, as it does inside XLA; its ops are put into XLA's order; what XLA
+imports into Shardy's dialect is imported; and Shardy's own passes run. The result is, text for
+text, what XLA dumps after propagation (``02.after_propagation.mlir`` of a CPU compile), which the
+tests compare on every JAX that is supported.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from sdyscope.annotations import num_partitions
+from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Propagated
+from sdyscope.graph import OpGraph, build
+from sdyscope.graph.collection import no_collection
+from sdyscope.stages import compat
+from sdyscope.stages.align.align import align
+from sdyscope.stages.align.tags import copy, tag
+from sdyscope.stages.align.values import aligned_values
+from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.stages.propagated.hlo_order import inline_named
+from sdyscope.stages.propagated.passes import propagation_passes, run
+from sdyscope.stages.propagated.propagated_text import propagated_text
+from sdyscope.stages.propagated.propagation_origins import OriginReader
+from sdyscope.stages.propagated.propagation_steps import UNREAD, DataFlow, read_data_flow, steps_of
+from sdyscope.stages.propagated.shardy_import import import_module
+from sdyscope.stages.stderr import captured_stderr
+from sdyscope.values.sharding import TensorSharding
+
+__all__ = ["import_from", "imported", "propagate", "propagate_module"]
+
+_SINK = "func.func(sdy-sink-data-flow-edges"
+#: Ops with which Shardy aborts the process when it is to write down origins.
+_WITHOUT_ORIGINS = frozenset({"sdy.sharding_group", "sdy.reshard"})
+#: How many origins that could not be read are quoted.
+_NAMED = 3
+_ERROR = re.compile(r"error: ([^\n]*)")
+
+
+def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False) -> Propagated:
+    """What Shardy decides for every value of a module, why, and in which steps.
+
+    To ask what other annotations would do, change them in a copy of the module
+    (``stages.propagated.annotate``) and propagate that: nothing is traced again.
+
+    Args:
+      lowered: the module, lowered under Shardy or read from a file with Shardy's shardings.
+      graph: its op graph, as ``graph.build`` makes it.
+      conservative: only move an axis where no other could want to go, which XLA never asks for.
+
+    Raises:
+      CompilerError: the module is not for Shardy, or Shardy or XLA refuse it; says why.
+    """
+    with no_collection():
+        return _propagate(lowered, graph, conservative)
+
+
+def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Propagated:
+    module, doubts = imported(
+        lowered,
+        graph,
+        lambda module: tag(module, graph, attributes=False),
+        conservative=conservative,
+    )
+    notes: list[str] = []
+    without = sorted({op.kind for op in graph.ops} & _WITHOUT_ORIGINS)
+    if without:
+        notes.append(f"Shardy does not write down origins in a module with {without[0]}.")
+    flow = propagate_module(module, conservative=conservative, origins=not without)
+    after = build(module, unread=UNREAD)
+    count = max(lowered.num_devices, num_partitions(graph))
+    origins = OriginReader(after, flow, graph)
+    unread = origins.unread()
+    if unread:
+        after.not_understood += unread
+        notes.append(_unread_origins([one.text for one in unread]))
+    alignment = align(graph, after)
+    values, counts, more = aligned_values(alignment, graph, after, count, origins)
+    return Propagated(
+        partitioner="shardy",
+        source=f"Shardy's passes of JAX {compat.version()}, run in this process.",
+        graph=after,
+        values=values,
+        steps=steps_of(after, flow),
+        counts=counts,
+        doubts=tuple(doubts),
+        not_aligned=tuple(sorted(alignment.retyped)),
+        notes=(*notes, *more),
+        read_text=partial(propagated_text, module),
+    )
+
+
+def imported(
+    lowered: LoweredModule,
+    graph: OpGraph,
+    copied: Callable[[Any], Any] = copy,
+    *,
+    conservative: bool = False,
+    open_captures: bool = True,
+) -> tuple[Any, list[str]]:
+    """The module that Shardy propagates on, and why XLA might decide otherwise than it does.
+
+    Args:
+      lowered: what the module comes from; it stays as it is.
+      graph: its op graph.
+      copied: makes the copy of its ``ir.Module`` that is imported, with tags for example.
+      conservative: whether the propagation is to be conservative.
+      open_captures: see ``shardy_import.import_module``.
+
+    Raises:
+      CompilerError: the module is not for Shardy.
+    """
+    annotated = _annotated_for(lowered, graph)
+    module = copied(lowered.module)
+    doubts = _doubts(lowered, annotated, conservative)
+    if compat.named_hlo_shardings() and _has_priorities(graph):
+        doubts.append(
+            "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
+        )
+    if any(op.kind == "sdy.named_computation" for op in graph.ops) and inline_named(module):
+        doubts.append("XLA takes no sdy.named_computation; their ops were put in their place.")
+    try:
+        return import_from(lowered, module, open_captures=open_captures), doubts
+    except CompilerError as error:
+        doubts.append(
+            f"{error.message} Shardy ran on the ops in JAX's order instead, and XLA may decide "
+            "otherwise."
+        )
+        return module, doubts
+
+
+def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitioner]:
+    """Whose annotations the module has, from the graph, which is faster than from its text.
+
+    Raises:
+      CompilerError: only GSPMD's, or nothing could be read.
+    """
+    if lowered.module is None:
+        raise CompilerError(
+            "Shardy can't propagate on a module that MLIR's bindings could not read.",
+            file=lowered.path,
+        )
+    found: set[Partitioner] = set()
+    for op in graph.ops:
+        if op.kind == "sdy.mesh":
+            found.add("shardy")
+        elif "mhlo.sharding" in op.attributes:
+            found.add("gspmd")
+    if found == {"gspmd"} and lowered.found == "shardy":
+        # HLO that Shardy's annotations went through: they are beside those of HLO.
+        found = {"shardy"}
+    if lowered.partitioner == "gspmd" or found == {"gspmd"}:
+        raise CompilerError(
+            f"{lowered.name} has GSPMD's shardings, on which Shardy does not propagate.",
+            hint="Lower it under Shardy, or look at what XLA dumps (compiling it).",
+        )
+    return frozenset(found)
+
+
+def _doubts(
+    lowered: LoweredModule, annotated: frozenset[Partitioner], conservative: bool
+) -> list[str]:
+    """Why XLA might decide otherwise."""
+    doubts = []
+    if conservative:
+        doubts.append("Conservative propagation is not what XLA runs.")
+    if "gspmd" in annotated:
+        doubts.append(
+            "The module has annotations of both partitioners, and XLA may fall back to GSPMD."
+        )
+    if "tpu" in lowered.platforms:
+        doubts.append("XLA for TPU simplifies the module before it propagates; this does not.")
+    if not compat.tested_version():
+        doubts.append(f"With JAX {compat.version()} this was not compared with XLA's own dump.")
+    return doubts
+
+
+def _unread_origins(texts: list[str]) -> str:
+    """That origins are missing, how many and which ones."""
+    each = list(dict.fromkeys(texts))
+    named = ", ".join(each[:_NAMED]) + (", ..." if len(each) > _NAMED else "")
+    count = "1 origin" if len(texts) == 1 else f"{len(texts):,} origins"
+    return f"{count} could not be read, and {'is' if len(texts) == 1 else 'are'} left out: {named}."
+
+
+def _has_priorities(graph: OpGraph) -> bool:
+    """Whether some dimension has a user priority."""
+    found = {sharding for op in graph.ops for sharding in op.shardings if sharding is not None}
+    for function in graph.functions.values():
+        found.update(result.sharding for result in function.results if result.sharding is not None)
+    return any(
+        dim.priority is not None
+        for sharding in found
+        if isinstance(sharding, TensorSharding)
+        for dim in sharding.dim_shardings
+    )
+
+
+def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = True) -> Any:
+    """The module that XLA propagates on, before it does: a new one, in the context of the old.
+
+    Args:
+      lowered: what the module came from.
+      module: its ``ir.Module``, tagged or changed or as it is.
+      open_captures: see ``shardy_import.import_module``.
+
+    Raises:
+      CompilerError: XLA refuses the module.
+    """
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    with lowered.context, captured_stderr():
+        try:
+            made = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+            attributes = module.operation.attributes
+            # The number of partitions is the compiler's, not the computation's: it gets lost.
+            if "mhlo.num_partitions" in attributes:
+                made.operation.attributes["mhlo.num_partitions"] = attributes["mhlo.num_partitions"]
+            import_module(made, open_captures=open_captures)
+        except CompilerError:
+            raise
+        except Exception as error:  # XlaRuntimeError and MLIRError, by several names
+            found = _ERROR.search(str(error))
+            said = (found[1] if found else str(error).strip().partition("\n")[0]).strip(" .")
+            raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
+    return made
+
+
+def propagate_module(module: Any, *, conservative: bool = False, origins: bool = True) -> DataFlow:
+    """Runs Shardy's propagation over an imported module, in place.
+
+    Args:
+      module: the module; it must have no sharding groups and reshards for origins to be written,
+        or Shardy can abort the process.
+      conservative: only move an axis where no other could want to go.
+      origins: whether Shardy writes down where each axis comes from, besides the steps.
+
+    Returns what Shardy wrote down on the edges into and out of regions, which the module itself
+    does not keep apart any more.
+
+    Raises:
+      CompilerError: a pass failed; with the compiler's message.
+    """
+    passes = propagation_passes(module.context, conservative=conservative, origins=origins)
+    sink = next(number for number, one in enumerate(passes) if one.startswith(_SINK))
+    run(module, *passes[:sink])
+    flow = read_data_flow(module)
+    run(module, *passes[sink:])
+    return flow

@@ -1,0 +1,125 @@
+"""The process in which XLA compiles a module just far enough to write down what it decided.
+
+``serve`` reads ``module.mlirbc`` and ``options.json`` in a folder, compiles for as many virtual CPU
+devices as the module has partitions, and ends as soon as the dump is written there: what comes
+after takes most of the time. It imports jaxlib and not JAX, which saves a second, and has the same
+names in all versions.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from jaxlib import _jax, xla_client
+
+__all__ = [
+    "AFTER_GSPMD",
+    "AFTER_PARTITIONING",
+    "AFTER_SHARDY",
+    "MODULE",
+    "OPTIONS",
+    "REFUSED",
+    "finished",
+    "serve",
+]
+
+MODULE = "module.mlirbc"
+OPTIONS = "options.json"
+#: How the child ends when XLA says what is wrong, which is then on standard output.
+REFUSED = 3
+
+#: The dumps with the propagated shardings, and what of Shardy's is written next.
+AFTER_SHARDY = "shardy/*/02.after_propagation.mlir"
+_NEXT_OF_SHARDY = "shardy/*/03*.mlir"
+AFTER_GSPMD = "*after_sharding-propagation*.txt"
+#: The dump of what one device runs, before anything is made of it that is special to CPUs.
+AFTER_PARTITIONING = "*after_spmd-partitioning*.txt"
+
+_POLL = 0.01
+
+
+def finished(folder: Path, partitioned: bool = False) -> Path | None:
+    """The dump with the propagated shardings, or of the partitioned program, once it is there."""
+    if partitioned:
+        return _whole(folder, AFTER_PARTITIONING)
+    for path in folder.glob(AFTER_SHARDY):
+        return path if any(folder.glob(_NEXT_OF_SHARDY)) else None
+    return _whole(folder, AFTER_GSPMD)
+
+
+def _whole(folder: Path, pattern: str) -> Path | None:
+    # TPUs propagate twice: the last is what counts. A text is whole when its entry, which comes
+    # last, is closed.
+    for path in sorted(folder.glob(pattern), reverse=True):
+        text = path.read_bytes()
+        return path if b"\nENTRY " in text and text.endswith(b"}\n\n") else None
+    return None
+
+
+def _watch(folder: Path, partitioned: bool) -> None:
+    while finished(folder, partitioned) is None:
+        time.sleep(_POLL)
+    os._exit(0)
+
+
+def _options(
+    folder: Path,
+    *,
+    num_partitions: int,
+    shardy: bool,
+    explained: bool,
+    partitioned: bool,
+    parameters: list[bool],
+    results: list[bool],
+) -> Any:
+    passes = ("shardy-verbose" if explained else "shardy-xla") if shardy else "sharding-propagation"
+    if partitioned:
+        passes = "spmd-partitioning"
+    options = _jax.CompileOptions()
+    options.num_replicas = 1
+    options.num_partitions = num_partitions
+    devices = np.arange(num_partitions).reshape(1, num_partitions)
+    options.device_assignment = _jax.DeviceAssignment.create(devices)
+    build = options.executable_build_options
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = shardy
+    build.allow_spmd_sharding_propagation_to_parameters = parameters
+    build.allow_spmd_sharding_propagation_to_output = results
+    options.env_option_overrides = [
+        ("xla_dump_to", str(folder)),
+        ("xla_dump_hlo_pass_re", passes),
+        # Shardy's own dumps come whatever this says.
+        ("xla_dump_hlo_module_re", "NOTHING" if shardy and not partitioned else "."),
+        ("xla_dump_hlo_as_text", True),
+    ]
+    return options
+
+
+def main(folder: Path) -> int:
+    """Compiles; the process's exit status."""
+    given = json.loads((folder / OPTIONS).read_text())
+    client: Any = xla_client.make_cpu_client(num_devices=given["num_partitions"])
+    options = _options(folder, **given)
+    threading.Thread(target=_watch, args=(folder, given["partitioned"]), daemon=True).start()
+    try:
+        devices = _jax.DeviceList(tuple(client.devices()))
+        client.compile_and_load((folder / MODULE).read_bytes(), devices, options)
+    except Exception as error:  # XlaRuntimeError, by several names
+        print(error)
+        return REFUSED
+    return 0
+
+
+def serve(folder: str) -> None:
+    """Compiles what is in ``folder``, and ends the process."""
+    status = main(Path(folder))
+    sys.stdout.flush()
+    # XLA's clean-up after a refusal is of no use.
+    os._exit(status)

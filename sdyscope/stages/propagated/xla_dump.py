@@ -1,0 +1,270 @@
+"""What XLA itself propagates, from the dump of a compile: exact, under both partitioners.
+
+The module is tagged and compiled for virtual CPU devices, up to 2,048 of them, and the compile ends
+as soon as propagation is dumped. It runs in a process of its own: it can abort in C++, and the
+number of JAX's CPU devices is fixed once it has some.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from sdyscope.annotations import num_partitions
+from sdyscope.errors import CompilerError, FallbackError
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.graph import Argument, OpGraph, Result, build
+from sdyscope.hardware.names import LARGEST_CPU
+from sdyscope.process.compiler_log import last_words
+from sdyscope.stages import compat
+from sdyscope.stages.align.align import Alignment, align
+from sdyscope.stages.align.tags import sids, tag
+from sdyscope.stages.align.values import aligned_values
+from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.stages.propagated import xla_child
+from sdyscope.stages.propagated.hlo_shardings import restore_shardings
+from sdyscope.stages.propagated.propagated_text import propagated_text
+from sdyscope.stages.stderr import captured_stderr
+from sdyscope.values.convert import unspecified_dims
+from sdyscope.values.tiling import TupleSharding
+
+__all__ = ["Dump", "propagated_by_xla", "read_dump", "xla_dump"]
+
+_FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
+#: Status, context and place in XLA's source.
+_PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
+_OP_NAME = re.compile(r'op_name="([^"]*)"')
+_CALLED_BACK = "CustomSPMDPartitioning"
+
+
+class Dump(NamedTuple):
+    """What XLA wrote down after propagation.
+
+    Attributes:
+        name: the dump's file name.
+        text: Shardy's module, or the HLO module after GSPMD's propagation.
+        refusal: what XLA then said of the module, where it did; empty otherwise.
+    """
+
+    name: str
+    text: str
+    refusal: str
+
+
+def propagated_by_xla(
+    lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner | None = None
+) -> Propagated:
+    """The shardings that XLA's CPU compiler gives every value of a module.
+
+    Args:
+        lowered: the module.
+        graph: its op graph.
+        partitioner: which one; the one that it was lowered for, or whose shardings it has.
+
+    Raises:
+        CompilerError: XLA refuses the module or aborts on it, does not run this partitioner on it,
+            or there are more partitions than its CPU client takes.
+    """
+    chosen = partitioner or lowered.partitioner or _found(lowered)
+    count = max(lowered.num_devices, num_partitions(graph))
+    if count == 1:
+        return _one_partition(lowered, graph, chosen)
+    if chosen == "gspmd" and any(op.call_target == _CALLED_BACK for op in graph.operations()):
+        raise CompilerError(
+            "Under GSPMD custom_partitioning asks Python for its shardings, which a compile in "
+            "another process can't do.",
+            hint="Use --partitioner shardy, and give custom_partitioning a sharding_rule.",
+        )
+    dump = xla_dump(tag(lowered.module, graph), graph, chosen, count)
+    after, module = read_dump(dump, chosen, lowered.context)
+    alignment = align(graph, after)
+    values, counts, notes = aligned_values(alignment, graph, after, count)
+    if lowered.platforms and "cpu" not in lowered.platforms:
+        notes = (
+            f"This is what XLA's CPU compiler propagates; that of {lowered.platforms[0]} can "
+            "simplify the program before.",
+            *notes,
+        )
+    return Propagated(
+        partitioner=chosen,
+        source=f"XLA's dump of a compile for {count} CPU devices: {dump.name}",
+        graph=after,
+        values=values,
+        counts=counts,
+        refusal=dump.refusal,
+        not_aligned=tuple(sorted(alignment.retyped)),
+        notes=notes,
+        read_text=partial(propagated_text, module),
+    )
+
+
+def _found(lowered: LoweredModule) -> Partitioner:
+    return "gspmd" if lowered.found == "gspmd" else "shardy"
+
+
+def _one_partition(lowered: LoweredModule, graph: OpGraph, partitioner: Partitioner) -> Propagated:
+    """XLA has nothing to propagate for one device, and every value is whole on it."""
+    found: dict[ValueId, list[ValueId | None]] = {
+        (op.id, result): [(op.id, result)]
+        for op in graph.without_results()
+        for result in range(len(op.types))
+    }
+    values, counts, notes = aligned_values(Alignment(found), graph, graph, 1)
+    return Propagated(
+        partitioner=partitioner,
+        source="The lowered module: for one partition XLA does not propagate.",
+        graph=graph,
+        values=values,
+        counts=counts,
+        notes=notes,
+        read_text=partial(lowered.text, debug_info=False),
+    )
+
+
+def xla_dump(
+    module: Any,
+    graph: OpGraph,
+    partitioner: Partitioner,
+    count: int,
+    *,
+    explained: bool = False,
+    partitioned: bool = False,
+) -> Dump:
+    """Compiles a module for ``count`` CPU devices until it is propagated, or partitioned.
+
+    Args:
+        module: an ``ir.Module``, tagged.
+        graph: the op graph of the same module without tags.
+        partitioner: whose propagation.
+        count: number of partitions.
+        explained: whether Shardy writes down its origins and steps, too.
+        partitioned: whether to go on until it is partitioned, and dump the HLO then.
+
+    Raises:
+        CompilerError: XLA refuses or aborts before, does not run this partitioner, or takes fewer
+            partitions.
+    """
+    if count > LARGEST_CPU:
+        raise CompilerError(
+            f"XLA compiles for at most {LARGEST_CPU:,} CPU devices, and the program has "
+            f"{count:,} partitions.",
+            hint="Use a smaller mesh, or propagate without compiling (Shardy only).",
+        )
+    main = graph.main
+    bytecode = io.BytesIO()
+    module.operation.write_bytecode(bytecode)
+    options = {
+        "num_partitions": count,
+        "shardy": partitioner == "shardy",
+        "explained": explained,
+        "partitioned": partitioned,
+        "parameters": [_is_free(argument) for argument in main.arguments] if main else [],
+        "results": [_is_free(result) for result in main.results] if main else [],
+    }
+    with tempfile.TemporaryDirectory(prefix="sdyscope-") as name:
+        folder = Path(name)
+        (folder / xla_child.MODULE).write_bytes(bytecode.getvalue())
+        (folder / xla_child.OPTIONS).write_text(json.dumps(options))
+        # Modules are found where this process finds them, and not in the working directory.
+        start = (
+            f"import sys; sys.path[:] = {sys.path!r}; "
+            f"from {__package__} import xla_child; xla_child.serve({name!r})"
+        )
+        child = subprocess.run(
+            [sys.executable, "-P", "-c", start],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        refused = child.stdout if child.returncode == xla_child.REFUSED else ""
+        path = xla_child.finished(folder, partitioned)
+        if path is not None:
+            return Dump(path.name, path.read_text(), _first_sentence(refused))
+    if partitioner == "shardy" and _FELL_BACK in child.stderr:
+        raise FallbackError(
+            "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
+            "to GSPMD without a word.",
+            hint="Lower all of the program under one partitioner.",
+        )
+    if refused:
+        raise _refusal(refused, graph)
+    raise CompilerError(_how_it_ended(child.returncode, child.stderr))
+
+
+def _is_free(boundary: Argument | Result) -> bool:
+    """Whether the partitioner may choose the sharding, as JAX tells XLA."""
+    sharding = boundary.sharding
+    if sharding is None or isinstance(sharding, str | TupleSharding):
+        return True
+    is_result = isinstance(boundary, Result)
+    return is_result and bool(unspecified_dims(sharding, len(boundary.type.shape or ())))
+
+
+def _first_sentence(said: str) -> str:
+    """XLA's message without its own source lines and the instructions below."""
+    return _PREFIX.sub("", said.strip().partition("\n")[0]).strip().rstrip(":.")
+
+
+def _refusal(said: str, graph: OpGraph) -> CompilerError:
+    """What XLA says, at the source line of the first op that it names by its tag."""
+    named = [
+        graph.ops[node]
+        for name in _OP_NAME.findall(said)
+        for node in sids(name)[-1:]
+        if node < len(graph.ops)
+    ]
+    scopes = ", ".join(dict.fromkeys(op.scope or op.name for op in named))
+    line = next((op.source for op in named if op.source is not None), None)
+    return CompilerError(
+        f"XLA refuses the module: {_first_sentence(said)}{f' ({scopes})' if scopes else ''}.",
+        file=line.file if line else None,
+        line=line.line if line else None,
+    )
+
+
+def _how_it_ended(status: int, log: str) -> str:
+    why = last_words(log)
+    if status < 0:
+        try:
+            name = signal.Signals(-status).name
+        except ValueError:
+            name = f"signal {-status}"
+        return f"XLA's compiler aborted ({name}): {why or 'it said nothing'}."
+    if status == 0:
+        return "XLA compiled the module and wrote no dump of its propagation."
+    last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
+    return f"XLA's compiler could not be run (status {status}): {why or last or 'no message'}."
+
+
+def read_dump(dump: Dump, partitioner: Partitioner, context: Any) -> tuple[OpGraph, Any]:
+    """The op graph of a dumped module, and its ``ir.Module``; HLO is turned into StableHLO by XLA.
+
+    Raises:
+        CompilerError: XLA can't read or turn what it wrote.
+    """
+    with captured_stderr():
+        try:
+            if partitioner == "shardy":
+                module = compat.ir.Module.parse(dump.text, context)
+                return build(module), module
+            hlo = compat.hlo.hlo_module_from_text(dump.text)
+            bytecode = compat.hlo_to_stablehlo(hlo.as_serialized_hlo_module_proto())
+            module = compat.ir.Module.parse(bytecode, context)
+            graph = build(module)
+            if restore_shardings(module, graph, dump.text):
+                graph = build(module)
+            return graph, module
+        except Exception as error:  # MLIRError or XlaRuntimeError, by several names
+            raise CompilerError(
+                f"XLA's own dump can't be read: {_first_sentence(str(error))}"
+            ) from error

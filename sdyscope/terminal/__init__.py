@@ -1,0 +1,1 @@
+"""Tables, paragraphs, progress and documents on the command line."""

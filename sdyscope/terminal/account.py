@@ -1,0 +1,23 @@
+"""The account of what is not known, below what a command prints."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sdyscope.facts.account import Account
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.words.account import account_lines, account_title
+
+__all__ = ["account_paragraphs"]
+
+#: How many things are listed; `--json` has them all.
+_LISTED = 12
+
+
+def account_paragraphs(account: Account, most: int | None = _LISTED) -> Iterator[Paragraph]:
+    """An empty line, a title and a line for each thing that is not known; nothing without any."""
+    if account:
+        yield Paragraph("")
+        yield Paragraph(account_title(account), "warning")
+        for line in account_lines(account, most):
+            yield Paragraph(line, indent=2, hang=2)

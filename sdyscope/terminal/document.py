@@ -1,0 +1,154 @@
+"""JSON documents: what `--json` prints, and the JSON Schema of each.
+
+A document is a frozen dataclass whose first field is `schema: Literal["sdyscope.COMMAND/1"]`; what
+it is made of are the values that analysis yields. The
+number is raised when a reader of the old form could misread the new one; new fields do not raise
+it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, cached_property
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from sdyscope.facts.sharded import Sharded
+from sdyscope.hardware.names import Hardware
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
+from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
+from sdyscope.words.sharding import ShardingDocument, sharding_document
+
+
+def encode(document: Any) -> bytes:
+    """A document as indented UTF-8 JSON with a newline at its end.
+
+    A float that is not finite becomes null, as JSON has no form for it.
+    """
+    return msgspec.json.format(msgspec.json.encode(plain(document)), indent=2) + b"\n"
+
+
+def plain(value: Any) -> Any:
+    """A value as dictionaries, lists and scalars; see ``fields_of``.
+
+    Raises:
+        TypeError: there is something in it that has no form in a document.
+    """
+    convert = _CONVERTERS.get(type(value))
+    return (convert or _converter(type(value)))(value)
+
+
+def fields_of(document_type: type) -> tuple[str, ...]:
+    """What a document has of a value of this type, in order.
+
+    The fields of the dataclass; or what its ``__document__`` lists, which may be properties too.
+    """
+    listed: Sequence[str] | None = getattr(document_type, "__document__", None)
+    if listed is not None:
+        return tuple(listed)
+    return tuple(field.name for field in dataclasses.fields(document_type))
+
+
+def schema(document_type: type) -> dict[str, Any]:
+    """The JSON Schema (draft 2020-12) of a document."""
+    made = msgspec.json.schema(_form(document_type))
+    _state_what_encode_does(made)
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **made}
+
+
+def schema_text(document_type: type) -> str:
+    """The schema of a document, as its file in docs/schema holds it."""
+    made = msgspec.json.encode(schema(document_type), order="deterministic")
+    return msgspec.json.format(made, indent=2).decode() + "\n"
+
+
+# --- values as documents --------------------------------------------------------------------------
+
+#: Values that a document has in another form: what makes it, and its type.
+_FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
+    Sharded: (sharding_document, ShardingDocument),
+    Mesh: (mesh_form, MeshForm),
+    AxisRef: (axis_text, str),
+    Hardware: (str, str),
+    **dict.fromkeys((TensorSharding, HloSharding, NamedHloSharding, TupleSharding), (str, str)),
+}
+
+_CONVERTERS: dict[type, Callable[[Any], Any]] = {
+    scalar: lambda value: value for scalar in (str, int, float, bool, type(None))
+}
+
+
+def _converter(type_: type) -> Callable[[Any], Any]:
+    """What makes a value of a type plain."""
+    if type_ in _FORMS:
+        form, _ = _FORMS[type_]
+        convert: Callable[[Any], Any] = lambda value: plain(form(value))  # noqa: E731
+    elif dataclasses.is_dataclass(type_):
+        names = fields_of(type_)
+        convert = lambda value: {name: plain(getattr(value, name)) for name in names}  # noqa: E731
+    elif issubclass(type_, Mapping):
+        convert = lambda value: {key: plain(item) for key, item in value.items()}  # noqa: E731
+    elif issubclass(type_, (tuple, list)):
+        convert = lambda value: [plain(item) for item in value]  # noqa: E731
+    else:
+        raise TypeError(f"a document has no form for {type_.__name__}")
+    _CONVERTERS[type_] = convert
+    return convert
+
+
+@cache
+def _form(type_: Any) -> Any:
+    """The type that a value of a type has in a document, for its schema."""
+    if type_ in _FORMS:
+        return _form(_FORMS[type_][1])
+    if isinstance(type_, type) and dataclasses.is_dataclass(type_):
+        fields = [(name, _form(_type_of(type_, name))) for name in fields_of(type_)]
+        return msgspec.defstruct(
+            type_.__name__,
+            fields,
+            namespace={"__doc__": type_.__doc__},
+            module=type_.__module__,
+        )
+    origin, arguments = get_origin(type_), get_args(type_)
+    if origin is None or origin is Literal:
+        return type_
+    forms: Any = tuple(argument if argument is ... else _form(argument) for argument in arguments)
+    if origin in (Union, UnionType):
+        return Union[forms]  # noqa: UP007 (made of a tuple)
+    if origin is tuple:
+        return tuple[forms]
+    return (dict if issubclass(origin, Mapping) else list)[forms]
+
+
+def _type_of(document_type: type, name: str) -> Any:
+    """The type of a field or property."""
+    member = inspect.getattr_static(document_type, name, None)
+    if isinstance(member, (property, cached_property)):
+        getter = member.fget if isinstance(member, property) else member.func
+        return get_type_hints(getter)["return"]
+    return get_type_hints(document_type)[name]
+
+
+def _state_what_encode_does(node: Any) -> None:
+    """Every field is always there, default or not; a float that is not finite is null.
+
+    Python 3.13 takes the indentation off docstrings; here it is taken off for all.
+    """
+    if isinstance(node, list):
+        for item in node:
+            _state_what_encode_does(item)
+    elif isinstance(node, dict):
+        if node.get("type") == "number":
+            node["type"] = ["number", "null"]
+        if isinstance(node.get("description"), str):
+            node["description"] = inspect.cleandoc(node["description"])
+        if isinstance(node.get("properties"), dict):
+            node["required"] = list(node["properties"])
+        for item in node.values():
+            _state_what_encode_does(item)

@@ -1,0 +1,55 @@
+"""Lines of text, each with a tone and an indent, folded where the width is known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sdyscope.process.output import Output, answers
+from sdyscope.terminal.table import Tone, fold, print_text
+
+#: Text is not folded into a column narrower than this: then its indent gives way.
+_NARROWEST = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Paragraph:
+    """A text of one or more lines.
+
+    Attributes:
+      text: the text; empty for a blank line.
+      tone: what its reader should feel.
+      indent: the column that it begins in.
+      hang: how many columns further in it goes on.
+    """
+
+    text: str
+    tone: Tone = "plain"
+    indent: int = 0
+    hang: int = 0
+
+
+def print_paragraphs(paragraphs: Iterable[Paragraph], output: Output | None = None) -> None:
+    """Prints paragraphs one under the other."""
+    output = output or answers()
+    for paragraph in paragraphs:
+        print_text("\n".join(lines(paragraph, output.columns)), paragraph.tone, output)
+
+
+def lines(paragraph: Paragraph, columns: int | None) -> list[str]:
+    """The lines of a paragraph, no wider than `columns`."""
+    if columns is None:
+        return [" " * paragraph.indent + line for line in paragraph.text.split("\n")]
+    indent = max(min(paragraph.indent, columns - _NARROWEST), 0)
+    hang = max(min(paragraph.hang, columns - _NARROWEST - indent), 0)
+    made: list[str] = []
+    for text in paragraph.text.split("\n"):
+        first, *rest = fold(text, columns - indent)
+        made.append(" " * indent + first)
+        if rest:
+            # The first line is fixed; what is left is folded anew under the hanging indent.
+            remaining = text[len(first) :].lstrip()
+            made += [
+                " " * (indent + hang) + line for line in fold(remaining, columns - indent - hang)
+            ]
+    return made

@@ -1,0 +1,350 @@
+"""Tables as data, and how they are shown: on a terminal of any width, in a pipe, without colour.
+
+Views build a `Table` of plain text; how wide, in which colours it is shown is decided here.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Literal, TypeAlias
+
+from sdyscope.process.output import Output, answers
+
+Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
+
+_STYLES: dict[Tone, str] = {
+    "plain": "",
+    "heading": "bold",
+    "good": "green",
+    "bad": "bold red",
+    "warning": "yellow",
+    "muted": "dim",
+}
+
+#: Where a long cell may be continued on the next line: after a space, a slash, a comma or a hyphen,
+#: before an index, before the next part of a dotted name, and inside the parentheses of a scope
+#: (`transpose(jvp(layer))`); never inside a number (`8,192`).
+_BREAKS = re.compile(
+    r"(?<=[\s/,])(?=\S)(?!(?<=\d,)\d{3}(?!\d))|(?<=\w-)(?=[A-Za-z])|(?=\[)"
+    r"|(?=\.[A-Za-z_])(?!\.py:)|(?<=\w\w\()(?=\w)"
+)
+
+#: A column is not made narrower than its longest unbreakable piece, up to this many characters.
+_WIDEST_PIECE = 24
+
+#: Characters between two columns.
+_GAP = 2
+
+#: How far in a note begins.
+_INDENT = 4
+
+#: A column that folds is not made narrower than this while another one can give way.
+_NARROWEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One cell: its text, which may have several lines, and what its reader should feel."""
+
+    text: str
+    tone: Tone = "plain"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column.
+
+    Attributes:
+      header: its title.
+      align: numbers and sizes are on the right, everything else on the left.
+      fold: whether a long cell may go on in the next line; otherwise the column keeps its width.
+    """
+
+    header: str
+    align: Literal["left", "right"] = "left"
+    fold: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Heading:
+    """A line across all columns, above the rows of a group."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A line across all columns, below the row that it is about."""
+
+    text: str
+
+
+Row: TypeAlias = tuple[Cell | str, ...] | Heading | Note
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """Rows under columns.
+
+    Attributes:
+      columns: the columns.
+      rows: one tuple of cells a row, as many as there are columns; a bare string is a plain cell.
+        A `Heading` between them begins a group, a `Note` is about the row above it.
+      title: a line above the table, empty for none.
+    """
+
+    columns: tuple[Column, ...]
+    rows: tuple[Row, ...]
+    title: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if isinstance(row, tuple) and len(row) != len(self.columns):
+                raise ValueError(f"{len(row)} cells under {len(self.columns)} columns: {row}")
+
+    @property
+    def cells(self) -> list[tuple[Cell, ...]]:
+        """The rows without headings and notes, every cell a `Cell`."""
+        return [_cells(row) for row in self.rows if isinstance(row, tuple)]
+
+    @property
+    def whole_width(self) -> int:
+        """How many characters a line has in which no cell is folded."""
+        texts = [[cell.text for cell in row] for row in self.cells]
+        return sum(column_widths(self.columns, texts, None)) + _GAP * (len(self.columns) - 1)
+
+
+def _cells(row: tuple[Cell | str, ...]) -> tuple[Cell, ...]:
+    return tuple(Cell(cell) if isinstance(cell, str) else cell for cell in row)
+
+
+def fitted(make: Callable[[bool], Table], columns: int | None) -> Table:
+    """A table, or where it is wider than a line, a brief one of the same.
+
+    Args:
+      make: makes the table, brief or not.
+      columns: how many characters a line has; None for any number.
+    """
+    made = make(False)
+    return made if columns is None or made.whole_width <= columns else make(True)
+
+
+def number(header: str) -> Column:
+    """A column of numbers or sizes: on the right, never folded."""
+    return Column(header, align="right", fold=False)
+
+
+def size(count: int | float | None) -> str:
+    """A number of bytes in binary units: `512 B`, `1.5 MiB`; a dash for None."""
+    if count is None:
+        return "-"
+    if abs(count) < 1024:
+        return f"{count:g} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        # 1023.95 would be shown as 1024.0
+        if abs(value) < 1023.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} PiB"
+
+
+def shape(dimensions: Sequence[int], dtype: str = "") -> str:
+    """`bf16[4096,14336]`; a scalar is `f32[]`."""
+    return f"{dtype}[{','.join(map(str, dimensions))}]"
+
+
+def print_table(table: Table, output: Output | None = None) -> None:
+    """Prints a table.
+
+    It keeps to the width of the terminal or of COLUMNS, by folding cells; in a pipe without COLUMNS
+    a row is one line. Colour is used on a terminal unless NO_COLOR is set; line drawing where the
+    output's encoding has it.
+    """
+    output = output or answers()
+    texts = [[cell.text for cell in row] for row in table.cells]
+    widths = column_widths(table.columns, texts, output.columns)
+    headers = [Cell(column.header, "heading") for column in table.columns]
+    rule = "\N{BOX DRAWINGS LIGHT HORIZONTAL}" if _has_lines(output.stream.encoding) else "-"
+    lines: list[Sequence[Cell]] = []
+    if table.title:
+        lines += [[line] for line in _folded(Cell(table.title, "heading"), output.columns)]
+    lines += _row(table.columns, headers, widths)
+    lines.append([Cell(rule * (sum(widths) + _GAP * (len(widths) - 1)))])
+    for index, row in enumerate(table.rows):
+        if isinstance(row, Heading):
+            if index:
+                lines.append([Cell("")])
+            heading = Cell(row.text, "heading")
+            lines += [[line] for line in _folded(heading, output.columns)]
+        elif isinstance(row, Note):
+            lines += _note(row, output.columns)
+        else:
+            lines += _row(table.columns, _cells(row), widths)
+    _print(lines, output)
+
+
+def _note(note: Note, columns: int | None) -> Iterator[list[Cell]]:
+    """The lines of a note, below the beginning of its row."""
+    width = None if columns is None else max(columns - _INDENT, 1)
+    for line in _folded(Cell(note.text, "muted"), width):
+        yield [Cell(" " * _INDENT + line.text, line.tone)]
+
+
+def print_text(text: str, tone: Tone = "plain", output: Output | None = None) -> None:
+    """Prints a paragraph, folded like a cell where the width is known."""
+    output = output or answers()
+    _print([[line] for line in _folded(Cell(text, tone), output.columns)], output)
+
+
+def _has_lines(encoding: str) -> bool:
+    return encoding.lower().startswith("utf")
+
+
+def _folded(cell: Cell, width: int | None) -> list[Cell]:
+    lines = cell.text.split("\n") if width is None else fold(cell.text, width)
+    return [Cell(line, cell.tone) for line in lines]
+
+
+def _row(
+    columns: Sequence[Column], cells: Sequence[Cell], widths: Sequence[int]
+) -> Iterator[list[Cell]]:
+    """The lines of one row, each cell filled to its column's width and the gap after it."""
+    stacks = (_folded(cell, width) for cell, width in zip(cells, widths, strict=True))
+    for line in zip_longest(*stacks, fillvalue=Cell("")):
+        filled = []
+        for cell, column, width in zip(line, columns, widths, strict=True):
+            right = column.align == "right"
+            text = cell.text.rjust(width) if right else cell.text.ljust(width)
+            filled.append(Cell(text + " " * _GAP, cell.tone))
+        yield filled
+
+
+def _without_the_end(line: Sequence[Cell]) -> Sequence[Cell]:
+    """A line up to its last cell that shows something."""
+    shown = [index for index, cell in enumerate(line) if cell.text.strip()]
+    return line[: shown[-1] + 1] if shown else [Cell("")]
+
+
+def _print(lines: Sequence[Sequence[Cell]], output: Output) -> None:
+    """Prints lines of cells; rich knows which colours the output can show."""
+    from rich.console import Console
+    from rich.text import Text
+
+    # None leaves the decision to rich, which honours FORCE_COLOR and NO_COLOR.
+    console = Console(file=output.stream, force_terminal=True if output.terminal else None)
+    text = Text()
+    for line in lines:
+        *before, last = _without_the_end(line)
+        for cell in before:
+            text.append(cell.text, _STYLES[cell.tone])
+        text.append(last.text.rstrip() + "\n", _STYLES[last.tone])
+    console.print(text, soft_wrap=True, end="")
+
+
+def column_widths(
+    columns: Sequence[Column], rows: Sequence[Sequence[str]], available: int | None
+) -> list[int]:
+    """How many characters each column gets.
+
+    Each gets what it needs if there is room. Otherwise the columns that fold start from their
+    longest unbreakable piece, what is left goes where the most lines would be folded, and then
+    columns give to others what makes the table shorter. Where not even the pieces fit, the widest
+    columns give way, first those that fold.
+
+    Args:
+      columns: the columns.
+      rows: the text of each cell, rows of one cell a column.
+      available: characters in a line; None for any number.
+    """
+    whole, least = [], []
+    for index, column in enumerate(columns):
+        texts = {column.header, *(row[index] for row in rows)}
+        whole.append(max(len(line) for text in texts for line in text.split("\n")))
+        piece = max(len(piece) for text in texts for piece in pieces(text))
+        least.append(min(piece, _WIDEST_PIECE) if column.fold else whole[-1])
+    room = None if available is None else available - _GAP * (len(columns) - 1)
+    if room is None or sum(whole) <= room:
+        return whole
+    widths = [min(pair) for pair in zip(whole, least, strict=True)]
+    while sum(widths) > room and max(widths) > 1:
+        foldable = [i for i, column in enumerate(columns) if column.fold and widths[i] > _NARROWEST]
+        widths[max(foldable or range(len(widths)), key=widths.__getitem__)] -= 1
+    while sum(widths) < room:
+        wanting = [i for i in range(len(widths)) if widths[i] < whole[i]]
+        widths[max(wanting, key=lambda i: whole[i] / widths[i])] += 1
+    least = [min(pair) for pair in zip(widths, least, strict=True)]
+    return _balanced(columns, rows, widths, least, whole)
+
+
+#: Rows that are looked at to find widths that make a table short.
+_SAMPLE = 200
+
+
+def _balanced(
+    columns: Sequence[Column],
+    rows: Sequence[Sequence[str]],
+    widths: list[int],
+    least: Sequence[int],
+    most: Sequence[int],
+) -> list[int]:
+    """Moves characters between columns that fold as long as it saves lines.
+
+    None gets fewer than `least`, or more than `most`.
+    """
+    foldable = [index for index, column in enumerate(columns) if column.fold]
+    sample = rows[:: len(rows) // _SAMPLE + 1]
+    heights: dict[tuple[str, int], int] = {}
+
+    def lines_of(text: str, width: int) -> int:
+        if (text, width) not in heights:
+            heights[text, width] = sum(1 for _ in fold(text, width))
+        return heights[text, width]
+
+    def height(candidate: Sequence[int]) -> int:
+        return sum(
+            max((lines_of(row[index], candidate[index]) for index in foldable), default=1)
+            for row in sample
+        )
+
+    best, lines = widths, height(widths)
+    while True:
+        moved: list[list[int]] = []
+        for giver, taker in itertools.permutations(foldable, 2):
+            wanted = most[taker] - best[taker]
+            for step in sorted({min(step, wanted) for step in (1, 2, 3, 5, 8, 13)} - {0}):
+                if best[giver] - step >= least[giver]:
+                    moved.append(list(best))
+                    moved[-1][giver] -= step
+                    moved[-1][taker] += step
+        shorter = min(moved, key=height, default=best)
+        if height(shorter) >= lines:
+            return best
+        best, lines = shorter, height(shorter)
+
+
+def pieces(text: str) -> list[str]:
+    """The parts of a text between which a line may end, without the spaces after them."""
+    return [piece.rstrip() for line in text.split("\n") for piece in _BREAKS.split(line)]
+
+
+def fold(text: str, width: int) -> Iterator[str]:
+    """The lines of a text, none longer than `width`, broken where a reader expects it."""
+    width = max(width, 1)
+    for paragraph in text.split("\n"):
+        line = ""
+        for piece in _BREAKS.split(paragraph):
+            if line and len((line + piece).rstrip()) > width:
+                yield line.rstrip()
+                line = ""
+            while len(piece.rstrip()) > width:
+                # Where nothing else helps, a long name is cut after an underscore.
+                cut = piece.rfind("_", width // 2, width) + 1 or width
+                yield piece[:cut]
+                piece = piece[cut:]
+            line += piece
+        yield line.rstrip()

@@ -1,0 +1,1 @@
+"""Values: meshes, shardings, tilings, placements and conversions. Frozen; free of jax."""

@@ -1,0 +1,1 @@
+"""The one voice: what turns a value into text that users read."""

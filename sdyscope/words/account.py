@@ -1,0 +1,59 @@
+"""The account of what is not known, in sentences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from sdyscope.facts.account import Account, Unknown, UnknownKind
+from sdyscope.words.counts import counted
+from sdyscope.words.places import shown_name, source_text
+
+__all__ = ["account_lines", "account_title", "unknown_text"]
+
+
+def account_title(account: Account) -> str:
+    """``not known (2)``."""
+    return f"not known ({sum(account.counts.values()):,})"
+
+
+def account_lines(account: Account, most: int | None = None) -> Iterator[str]:
+    """A line for each thing that is not known.
+
+    Args:
+        account: the account.
+        most: how many lines at most, one more saying how many are left out; None for all.
+    """
+    shown = account.unknowns if most is None else account.unknowns[:most]
+    yield from map(unknown_text, shown)
+    rest = account.unknowns[len(shown) :]
+    if rest:
+        yield f"and {counted(sum(unknown.count for unknown in rest), 'more')}"
+
+
+def unknown_text(unknown: Unknown) -> str:
+    """One thing that is not known, as one sentence without a full stop.
+
+    ``argument main(0) at line 2: {devices=[3]<=[8} could not be read: unexpected '}'``.
+    """
+    about = " ".join(filter(None, (unknown.subject, shown_name(unknown.name, ""))))
+    line = source_text(unknown.source)
+    where = f"{about} at {line}" if about and line else about or line
+    under = " and ".join(unknown.partitioners)
+    label = f"{where} under {under}" if where and under else where or under
+    if unknown.count > 1:
+        label = f"{label} ({unknown.count:,} alike)".lstrip()
+    sentence = _SENTENCES[unknown.kind].format(
+        stage=unknown.stage, text=unknown.text or "it", reason=unknown.reason.rstrip(".")
+    )
+    return f"{label}: {sentence}" if label else sentence
+
+
+_SENTENCES: Final[Mapping[UnknownKind, str]] = {
+    "not understood": "{text} could not be read: {reason}",
+    "impossible": "{text} places nothing: {reason}",
+    "refused": "not {stage}: {reason}",
+    "left out": "left out: {reason}",
+    "approximate": "approximate, as {stage}: {reason}",
+    "not compared": "not compared: {reason}",
+}

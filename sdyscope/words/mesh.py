@@ -1,0 +1,155 @@
+"""Meshes and their axes, as documents, and in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sdyscope.values.mesh import AxisRef, Mesh
+
+
+@dataclass(frozen=True, slots=True)
+class MeshDocument:
+    """A mesh.
+
+    Attributes:
+      name: its symbol in the module; empty for a mesh that only JAX has.
+      axes: sizes of its axes by name, in order.
+      devices: how many devices it has.
+      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
+        order 0, 1, 2, ...
+    """
+
+    name: str
+    axes: dict[str, int]
+    devices: int
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class MeshForm:
+    """A mesh.
+
+    Attributes:
+      axes: sizes of its axes by name, in order.
+      devices: how many devices it has.
+      order: the device at each position, as an iota (`[4,2]T(1,0)`) or as a list; empty for the
+        order 0, 1, 2, ...
+    """
+
+    axes: dict[str, int]
+    devices: int
+    order: str
+
+
+@dataclass(frozen=True, slots=True)
+class AxisDocument:
+    """A mesh axis, or a part of one.
+
+    Attributes:
+      name: the axis.
+      size: devices along it, or along the part.
+      pre_size: of a part, the size of what is more major in the axis; null for a whole axis.
+    """
+
+    name: str
+    size: int
+    pre_size: int | None
+
+
+def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
+    """The document of a mesh. Lists its devices where their order is no iota."""
+    ids = mesh.device_ids
+    order = ",".join(map(str, ids)) if isinstance(ids, tuple) else str(ids or "")
+    return MeshDocument(name, dict(mesh.shape), mesh.size, order)
+
+
+def mesh_documents(meshes: Mapping[str, Mesh]) -> tuple[MeshDocument, ...]:
+    """The documents of meshes, by name.
+
+    Left out is a mesh of no axes and no devices, on which JAX writes what it only partly specifies.
+    """
+    return tuple(
+        mesh_document(name, mesh)
+        for name, mesh in meshes.items()
+        if mesh.axes or mesh.device_ids is not None
+    )
+
+
+def mesh_words(mesh: MeshDocument) -> str:
+    """`data=4 x model=2, 8 devices`."""
+    name = "" if mesh.name in ("mesh", "") else f"{mesh.name}: "
+    axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
+    if not axes:
+        return f"{name}device {mesh.order or 0} alone"
+    devices = "1 device" if mesh.devices == 1 else f"{mesh.devices:,} devices"
+    order = ", in an order of their own" if mesh.order else ""
+    return f"{name}{axes}, {devices}{order}"
+
+
+def mesh_words_of(meshes: Mapping[str, Mesh]) -> list[str]:
+    """`data=4 x model=2, 8 devices` of each mesh, with its symbol unless that is `mesh`."""
+    return list(map(mesh_words, mesh_documents(meshes)))
+
+
+def mesh_texts(meshes: Mapping[str, Mesh], *, brief: bool) -> list[str]:
+    """Each mesh for a cell; brief, as `--mesh` takes it."""
+    return [
+        mesh_text(mesh.axes) if brief and mesh.axes else mesh_words(mesh)
+        for mesh in mesh_documents(meshes)
+    ]
+
+
+def mesh_form(mesh: Mesh) -> MeshForm:
+    """The document of a mesh that is named by what it stands under."""
+    document = mesh_document("", mesh)
+    return MeshForm(document.axes, document.devices, document.order)
+
+
+def mesh_text(mesh: Mapping[str, int]) -> str:
+    """A mesh as `--mesh` takes it."""
+    return ",".join(f"{axis}={size}" for axis, size in mesh.items())
+
+
+def axes_document(
+    axes: Sequence[AxisRef] | None, mesh: Mesh | None
+) -> tuple[AxisDocument, ...] | None:
+    """The document of mesh axes.
+
+    Args:
+      axes: the axes; None where no set of axes is meant.
+      mesh: their mesh; without one they have no document.
+    """
+    if axes is None or mesh is None:
+        return None
+    return tuple(
+        AxisDocument(
+            axis.name,
+            mesh.axis_size(axis),
+            None if axis.sub_axis_info is None else axis.sub_axis_info.pre_size,
+        )
+        for axis in axes
+    )
+
+
+def axes_text(axes: Sequence[AxisDocument] | None) -> str:
+    """`data=4 x model=2`; of a part of an axis `data:(1)2`."""
+    if axes is None:
+        return "no single axis"
+    return " x ".join(
+        f"{axis.name}={axis.size}"
+        if axis.pre_size is None
+        else f"{axis.name}:({axis.pre_size}){axis.size}"
+        for axis in axes
+    )
+
+
+def over_text(axes: Sequence[AxisDocument] | None, group_size: int | None = None) -> str:
+    """What a collective runs over: `data=4`, `one device alone`, `no single axis, groups of 4`."""
+    words = axes_text(axes) or "one device alone"
+    return words if axes is not None or group_size is None else f"{words}, groups of {group_size:,}"
+
+
+def axis_text(axis: object) -> str:
+    """A mesh axis, or anything that is written with axes: `a:(1)2` for `"a":(1)2`."""
+    return str(axis).replace('"', "")

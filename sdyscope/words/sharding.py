@@ -1,0 +1,220 @@
+"""Shardings and placements as text: in a few words for a cell, in a sentence, as a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+
+from sdyscope.errors import ConversionError
+from sdyscope.facts.sharded import Sharded, Written
+from sdyscope.values.convert import name_axes, to_named_sharding, to_tensor_sharding, unused_digits
+from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Digit, Placement
+from sdyscope.values.sharding import NamedSharding, TensorSharding, symbol
+from sdyscope.words.mesh import axis_text
+
+__all__ = [
+    "MANUAL",
+    "NONE",
+    "REPLICATED",
+    "UNKNOWN",
+    "PlacementDocument",
+    "ShardingDocument",
+    "placement_text",
+    "sharding_document",
+    "sharding_text",
+    "short",
+]
+
+#: What stands for a sharding that nobody wrote.
+NONE = "-"
+
+#: What stands before a sharding that can't be read or can't be, and for all that it leaves unknown.
+UNKNOWN = "!"
+
+#: What stands for a value that every device holds whole.
+REPLICATED = "replicated"
+
+#: What stands for a value that is what a `shard_map` makes it on each device.
+MANUAL = "manual"
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementDocument:
+    """Where a sharding puts a tensor.
+
+    Attributes:
+      words: the placement in words.
+      shards: into how many blocks each dimension is cut.
+      replicas: how many devices hold the same block.
+      local_shape: shape of the block that a device holds, padding included; null for a tensor
+        whose shape is not known.
+      bytes_per_device: bytes of that block; null likewise.
+      padding: elements that each dimension is padded by; null likewise.
+    """
+
+    words: str
+    shards: tuple[int, ...]
+    replicas: int
+    local_shape: tuple[int, ...] | None
+    bytes_per_device: int | None
+    padding: tuple[int, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingDocument:
+    """A sharding, written, requested or decided.
+
+    Attributes:
+      text: as it is written: a PartitionSpec, `sdy.sharding`'s or `mhlo.sharding`'s text; empty
+        when there is none.
+      short: in its most readable form, as a PartitionSpec where it can be one.
+      open_dims: dimensions that the compiler may shard further.
+      manual_axes: axes of a `shard_map` boundary that its body is manual on.
+      placement: where it puts the tensor; null where nothing says.
+      problem: why there is no placement; empty when there is one or no sharding.
+    """
+
+    text: str
+    short: str
+    open_dims: tuple[int, ...]
+    manual_axes: tuple[str, ...]
+    placement: PlacementDocument | None
+    problem: str
+
+
+def sharding_document(sharded: Sharded) -> ShardingDocument:
+    """The document of a sharding."""
+    place = sharded.placement
+    return ShardingDocument(
+        sharded.text,
+        short(sharded),
+        sharded.open_dims,
+        sharded.manual_axes,
+        None
+        if place is None
+        else PlacementDocument(
+            placement_text(place, sharded.mesh),
+            place.shards,
+            place.replication,
+            sharded.local_shape,
+            sharded.bytes_per_device,
+            sharded.padding,
+        ),
+        sharded.problem,
+    )
+
+
+def short(sharded: Sharded) -> str:
+    """A sharding in its most readable form: a PartitionSpec where it can be one.
+
+    ``replicated`` and ``manual`` stand for themselves, ``-`` for what nobody wrote, and what has no
+    placement is as it is written.
+    """
+    place, written = sharded.placement, sharded.sharding
+    if isinstance(written, NamedSharding):
+        return str(written)
+    if place is None:
+        return sharded.text or NONE
+    return sharding_text(written, place, sharded.mesh, sharded.open_dims)
+
+
+def sharding_text(
+    written: Written | None, place: Placement, mesh: Mesh | None, open_dims: tuple[int, ...] = ()
+) -> str:
+    """A sharding with a placement: as a PartitionSpec, else as Shardy writes it, else as it stands.
+
+    Args:
+        written: as it is written; what nobody wrote and no axes can say is told in words.
+        place: where it puts the tensor.
+        mesh: the mesh to name axes of.
+        open_dims: dimensions that the compiler may shard further.
+    """
+    return _sharding_text(written, place.written, mesh, open_dims)
+
+
+@lru_cache(1 << 12)
+def _sharding_text(
+    written: Written | None,
+    fields: tuple[object, ...],
+    mesh: Mesh | None,
+    open_dims: tuple[int, ...],
+) -> str:
+    place = Placement(*fields)  # type: ignore[arg-type]  # the fields of one, in their order
+    if place.device is not None:
+        return f"device {place.device}"
+    plain = not (any(place.dims) or place.unreduced or open_dims)
+    if plain and place.manual:
+        return MANUAL
+    if plain and (written is None or _says_nothing_more(written)):
+        return REPLICATED
+    form = written if isinstance(written, TensorSharding) else replace(place, manual=())
+    try:
+        shardy = to_tensor_sharding(form, len(place.dims), mesh, open_dims=open_dims)
+    except ConversionError:
+        if written is not None:
+            return str(written)
+        left = f"; dims {', '.join(map(str, open_dims))} open" if open_dims else ""
+        return placement_text(place, mesh) + left
+    try:
+        return str(to_named_sharding(shardy, len(place.dims), mesh).spec)
+    except ConversionError:
+        return shardy_text(shardy)
+
+
+def shardy_text(sharding: TensorSharding) -> str:
+    """A sharding as Shardy writes it, without the symbol of its mesh: `[{a:(1)2}, {?}]`."""
+    if isinstance(sharding.mesh, Mesh):
+        return axis_text(sharding)
+    return axis_text(sharding)[1:-1].removeprefix(f"{symbol(sharding.mesh)}, ")
+
+
+def _says_nothing_more(written: Written) -> bool:
+    """Whether a sharding that shards nothing only says so: no priority, nothing pinned or open."""
+    if not isinstance(written, TensorSharding):
+        return True
+    return not written.replicated_axes and all(
+        dim.is_closed and dim.priority is None for dim in written.dim_shardings
+    )
+
+
+def placement_text(place: Placement, mesh: Mesh | None = None) -> str:
+    """A placement in words: ``dim 0 split 4 ways over data; replicated 2 times over model``.
+
+    Axis names need the mesh; without one, or where no axes fit, strides of devices are given.
+    """
+    if place.device is not None:
+        return f"whole, on device {place.device} alone"
+    if place.is_replicated:
+        return "replicated on every device" if place.num_devices > 1 else "whole, on one device"
+    parts = [
+        f"dim {k} split {place.shards[k]:,} ways{_over(digits, place, mesh)}"
+        if digits
+        else f"dim {k} whole"
+        for k, digits in enumerate(place.dims)
+    ]
+    clauses = [", ".join(parts) or "a scalar"]
+    if place.unreduced:
+        kind = "" if place.reduction == "sum" else f" ({place.reduction})"
+        clauses.append(f"unreduced{kind}{_over(place.unreduced, place, mesh)}")
+    if place.manual:
+        clauses.append(f"manual{_over(place.manual, place, mesh)}")
+    if place.replication > 1:
+        rest = unused_digits(place.digits, place.num_devices)
+        clauses.append(f"replicated {place.replication:,} times{_over(rest, place, mesh)}")
+    return "; ".join(clauses)
+
+
+def _over(digits: Sequence[Digit], place: Placement, mesh: Mesh | None) -> str:
+    """`` over data, model``; without axes that fit `` (device stride 4)``."""
+    if mesh is not None and mesh.size == place.num_devices:
+        try:
+            return f" over {', '.join(map(axis_text, name_axes(digits, mesh, place.order)))}"
+        except ConversionError:
+            pass  # No axes fit: the strides are always right.
+    what = "position" if place.order is not None else "device"
+    if len(digits) == 1:
+        return f" ({what} stride {digits[0].stride})"
+    steps = ", then ".join(f"{size} at stride {stride}" for size, stride in digits)
+    return f" ({what}s: {steps})"

@@ -1,0 +1,115 @@
+"""What collectives are for, in hand-written programs whose names are those of JAX 0.12."""
+
+# ruff: noqa: E501 - lines of HLO are long
+
+from typing import Any
+
+import pytest
+
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.collectives.totals import Part
+from sdyscope.hlo import read_hlo
+
+GROUPS = "channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true"
+GENERATED = 'frontend_attributes={is_spmd_generated="true"}'
+DOT = 'dot(%s, %s), lhs_contracting_dims={1}, rhs_contracting_dims={0}, metadata={op_name="jit(f)/dot_general" source_file="/a.py" source_line=7}'
+
+
+def only(lines: str, before: str = "", tags: Any = None) -> Part:
+    text = f"HloModule m, num_partitions=8\n{before}\nENTRY e {{\n{lines.strip()}\n}}\n"
+    (one,) = collectives(read_hlo(text), (), tags).collectives
+    (part,) = one.parts
+    return part
+
+
+def gathered(named: str, tags: Any = None) -> Part:
+    return only(
+        f"""
+%p = f32[4,8]{{1,0}} parameter(0), metadata={{op_name="params['w']"}}
+%c = f32[4,8]{{1,0}} multiply(%p, %p), metadata={{op_name="jit(f)/mul"}}
+%g = f32[8,8]{{1,0}} all-gather(%c), {GROUPS}, dimensions={{0}}, {GENERATED}{named}
+%k = f32[8,8]{{0,1}} copy(%g){named}
+%q = f32[8,8]{{1,0}} negate(%p)
+ROOT %d = f32[8,8]{{1,0}} {DOT % ("%q", "%k")}
+""",
+        tags=tags,
+    )
+
+
+@pytest.mark.parametrize(
+    ("named", "after"),
+    [
+        (', metadata={op_name="jit(f)/mul"}', "value"),
+        (", metadata={op_name=\"params['w']\"}", "value"),
+        ("", "nothing"),
+    ],
+)
+def test_a_value_is_followed_to_its_user(named: str, after: str) -> None:
+    part = gathered(named)
+    assert (part.named_after, part.primitive, str(part.source)) == (after, "dot_general", "/a.py:7")
+
+
+def test_the_name_of_the_user_is_its_word() -> None:
+    part = gathered(', metadata={op_name="jit(f)/dot_general"}')
+    assert (part.named_after, part.primitive) == ("op", "dot_general")
+
+
+def test_tags_of_both_ends() -> None:
+    tags = {"c": ((5,),), "g": ((5,),), "k": ((5,),), "d": ((3, 9),)}
+    part = gathered(', metadata={op_name="jit(f)/mul"}', tags)
+    assert (part.tags, part.makers, part.named_after) == (((3, 9),), ((5,),), "value")
+    # Named after the op that needs it.
+    part = gathered(
+        ', metadata={op_name="jit(f)/dot_general"}', {"c": ((5,),), "g": ((9,),), "d": ((9,),)}
+    )
+    assert (part.tags, part.makers, part.named_after) == (((9,),), (), "op")
+
+
+def test_an_argument_is_known_by_its_name() -> None:
+    part = only(
+        f"""
+%x = f32[2]{{0}} parameter(0), metadata={{op_name="x"}}
+%p = f32[4]{{0}} parameter(1), metadata={{op_name="params['w']"}}
+ROOT %g = f32[8]{{0}} all-gather(%p), {GROUPS}, dimensions={{0}}, {GENERATED}, metadata={{op_name="params['w']"}}
+"""
+    )
+    assert (part.argument, part.result, part.named_after) == (1, 0, "value")
+
+
+def test_fusions_and_tuples_are_gone_through() -> None:
+    """The first element of the tuple is what a fusion multiplies, behind a slice of the other."""
+    fusion = """
+f {
+  %a = f32[8]{0} parameter(0)
+  %b = f32[8]{0} parameter(1)
+  %s = f32[8]{0} copy(%b)
+  %n = f32[8]{0} negate(%a), metadata={op_name="jit(f)/neg"}
+  ROOT %m = f32[8]{0} multiply(%n, %s), metadata={op_name="jit(f)/mul"}
+}
+"""
+    lines = f"""
+%p = f32[4]{{0}} parameter(0)
+%o = f32[8]{{0}} parameter(1)
+%g = f32[8]{{0}} all-gather(%p), {GROUPS}, dimensions={{0}}
+%t = (f32[8]{{0}}, f32[8]{{0}}) tuple(%g, %o)
+%x = f32[8]{{0}} get-tuple-element(%t), index=INDEX
+%y = f32[8]{{0}} get-tuple-element(%t), index=OTHER
+ROOT %r = f32[8]{{0}} fusion(%x, %y), kind=kLoop, calls=%f
+"""
+    part = only(lines.replace("INDEX", "0").replace("OTHER", "1"), fusion)
+    assert part.primitive == "neg"
+    part = only(lines.replace("INDEX", "1").replace("OTHER", "0"), fusion)
+    assert part.primitive == "mul"
+
+
+def test_a_sum_is_named_for_what_makes_it() -> None:
+    part = only(
+        f"""
+%p = f32[4]{{0}} parameter(0)
+%m = f32[4]{{0}} multiply(%p, %p), metadata={{op_name="jit(f)/loss/mul"}}
+%c = f32[4]{{0}} copy(%m)
+%r = f32[4]{{0}} all-reduce(%c), {GROUPS}
+ROOT %n = f32[4]{{0}} negate(%r), metadata={{op_name="jit(f)/neg"}}
+"""
+    )
+    assert (part.scope, part.primitive, part.named_after) == ("loss", "mul", "nothing")

@@ -1,0 +1,247 @@
+"""Origins of collectives: programs whose answer is known, and how many have one."""
+
+from __future__ import annotations
+
+import itertools
+from functools import cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from user_programs import USER_PROGRAMS
+
+from sdyscope.analysis.collectives.origin_values import CollectiveOrigin
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Program
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.targets import resolve
+from sdyscope.values.mesh import Mesh
+
+pytestmark = pytest.mark.compiles
+
+MESH = Mesh.of({"data": 4, "model": 2})
+PARTITIONERS = ("shardy", "gspmd")
+SMALL = {"d_model": "64", "d_ff": "128", "vocab": "256", "heads": "4", "head_dim": "16"}
+VARIANTS = ({"layers": "1", "constrained": "false"}, {"scan": "true", "remat": "true"})
+
+
+def abstract(shape: tuple[int, ...], *spec: Any) -> Any:
+    mesh = compat.abstract_mesh(MESH)
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def constrained(value: Any, *spec: Any) -> Any:
+    mesh = compat.abstract_mesh(MESH)
+    return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
+
+
+def collectives_of(fun: Any, *arguments: Any, partitioner: Any = "shardy") -> Collectives:
+    program = Program("step", fun, arguments, mesh=compat.abstract_mesh(MESH))
+    return Inspection(program, [partitioner]).collectives(partitioner)
+
+
+def parts_of(found: Collectives) -> list[tuple[Collective, Part, CollectiveOrigin]]:
+    made = []
+    for collective in found.collectives:
+        for part in collective.parts:
+            assert part.origin is not None
+            made.append((collective, part, part.origin))
+    return made
+
+
+def named(origin: CollectiveOrigin, role: str) -> set[tuple[str, str]]:
+    return {(one.name, one.spec) for one in origin.annotations if one.role == role}
+
+
+@cache
+def of_mlp(partitioner: Any) -> Collectives:
+    return Inspection(resolve("mlp"), [partitioner]).collectives(partitioner)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_megatrons_second_matmul(partitioner: Any) -> None:
+    """Its rows are on `model`, so that the sum over them crosses devices."""
+    (found,) = [
+        origin
+        for collective, _, origin in parts_of(of_mlp(partitioner))
+        if [axis.name for axis in collective.axes or ()] == ["model"]
+    ]
+    assert (found.kind, found.op, found.scope) == (
+        "reduction",
+        "dot_general",
+        "jvp(block0)/bh,hf->bf",
+    )
+    assert ("params['w2']", "P('model', None)") in named(found, "has")
+    assert {one.axes[0].name for one in found.annotations} == {"model"}
+    assert all(one.recorded == (partitioner == "shardy") for one in found.annotations)
+    assert ("not recorded" in found.words) == (partitioner == "gspmd")
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_each_tensor_of_a_joined_collective_has_its_own(partitioner: Any) -> None:
+    joined = [one for one in of_mlp(partitioner).collectives if len(one.parts) > 1]
+    assert len(joined) == 1
+    ops = [(part.origin.scope, part.origin.op) for part in joined[0].parts if part.origin]
+    assert ops == [
+        ("transpose(jvp(block0))/bf,fh->bh", "dot_general"),
+        ("transpose(jvp(block0))/bh,hf->bf", "dot_general"),
+        ("jvp(loss)", "reduce_sum"),
+    ]
+    assert named(joined[0].parts[2].origin, "has") == {("batch['y']", "P('data', None)")}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_fsdp_gathers_weights(partitioner: Any) -> None:
+    @jax.jit
+    def step(w: Any, x: Any) -> Any:
+        return constrained(x @ w, "data", None)
+
+    found = collectives_of(
+        step, abstract((64, 32), "data", None), abstract((16, 64), "data"), partitioner=partitioner
+    )
+    ((collective, _, origin),) = parts_of(found)
+    assert collective.kind == "all-gather"
+    assert (origin.kind, origin.value, origin.op) == ("resharding", "w", "dot_general")
+    assert (origin.before, origin.after) == ("P('data', None)", "P(None, None)")
+    assert named(origin, "has") == {("w", "P('data', None)")}
+    assert ("P('data', None)") in {spec for _, spec in named(origin, "needed")}
+    (tally,) = [t for one, t in found.by_annotation.items() if one.name == "w"]
+    assert (tally.count, tally.bytes) == (1, 64 * 32 * 4)
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_every_change_of_a_sharding(partitioner: Any) -> None:
+    """Each pair of shardings, of an argument each: from which, to which, and by which line."""
+    specs = [(None, None), ("data", None), (None, "data"), ("model", "data"), (("data", "model"),)]
+    pairs = [(one, two) for one, two in itertools.permutations(specs, 2)]
+
+    @jax.jit
+    def step(*arrays: Any) -> Any:
+        return [constrained(array, *two) for array, (_, two) in zip(arrays, pairs, strict=True)]
+
+    # Sizes tell arguments apart.
+    arrays = [abstract((16 * (number + 1), 32), *one) for number, (one, _) in enumerate(pairs)]
+    found = collectives_of(step, *arrays, partitioner=partitioner)
+    seen = set()
+    for collective, _, origin in parts_of(found):
+        assert collective.axes, origin.words
+        assert (origin.kind, origin.op) == ("resharding", "sharding_constraint"), origin.words
+        (constraint,) = (one for one in origin.annotations if one.role == "needed")
+        assert constraint.kind == "constraint"
+        has = [one for one in origin.annotations if one.role == "has"]
+        numbers = {int(one.name.removeprefix("arrays[").rstrip("]")) for one in has}
+        for number in numbers:
+            one, two = pairs[number]
+            # As JAX writes them since 0.8.
+            assert origin.before == f"P{(*one, *[None] * (2 - len(one)))!r}"
+            assert origin.after == f"P{(*two, *[None] * (2 - len(two)))!r}"
+        seen |= numbers
+    # What a device has already needs no collective; all else has one, with its argument.
+    assert seen == {number for number, pair in enumerate(pairs) if not is_there(*pair)}
+
+
+def is_there(one: tuple[Any, ...], two: tuple[Any, ...]) -> bool:
+    """Whether every block of the second sharding lies in the same device's block of the first."""
+
+    def axes(spec: tuple[Any, ...], dim: int) -> tuple[str, ...]:
+        entry = spec[dim] if dim < len(spec) else None
+        return entry if isinstance(entry, tuple) else (entry,) if entry else ()
+
+    return all(axes(two, dim)[: len(axes(one, dim))] == axes(one, dim) for dim in range(2))
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_a_result_that_is_wanted_otherwise(partitioner: Any) -> None:
+    mesh = compat.abstract_mesh(MESH)
+    step = jax.jit(lambda x: {"y": x * 2}, out_shardings=NamedSharding(mesh, P(None, None)))
+    found = collectives_of(step, abstract((16, 8), "data", None), partitioner=partitioner)
+    ((_, _, origin),) = parts_of(found)
+    assert origin.before == "P('data', None)"
+    assert ("x", "P('data', None)") in named(origin, "has")
+    if origin.op == "return":
+        assert named(origin, "needed") == {("result['y']", "P(None, None)")}
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_what_the_program_says_itself(partitioner: Any) -> None:
+    program = USER_PROGRAMS["shard_map_full"](compat.abstract_mesh(MESH))
+    found = Inspection(program, [partitioner]).collectives(partitioner)
+    (origin,) = (origin for _, _, origin in parts_of(found) if origin.kind == "program")
+    assert origin.is_known
+    assert origin.op.startswith("psum")
+    assert origin.source is not None
+    assert origin.source.file.endswith("user_programs.py")
+    others = [origin for _, _, origin in parts_of(found) if origin.kind != "program"]
+    kinds = {one.kind for origin in others for one in origin.annotations}
+    assert not others or kinds == {"shard_map output", "constraint"}
+
+
+def test_the_table_shards_the_residual_stream() -> None:
+    """Unconstrained, Shardy takes the residual stream's features from the embedding."""
+    program = resolve("fsdp-transformer", settings={**SMALL, "layers": "1", "constrained": "false"})
+    found = Inspection(program, ["shardy"]).collectives()
+    first = [
+        origin
+        for _, _, origin in parts_of(found)
+        if origin.op == "dot_general" and origin.scope.startswith("jvp(layer0)/attention/bse")
+    ]
+    assert first
+    for origin in first:
+        assert ("params['embedding']", "P('model', 'fsdp')") in named(origin, "has")
+
+
+@pytest.mark.parametrize("settings", VARIANTS, ids=str)
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_reference_models(partitioner: Any, settings: dict[str, str]) -> None:
+    program = resolve("fsdp-transformer", settings={**SMALL, **settings})
+    found = Inspection(program, [partitioner]).collectives(partitioner)
+    assert_attributed(found)
+    assert all(part.source is not None for _, part, _ in parts_of(found))
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_users_programs(partitioner: Any) -> None:
+    total = attributed = 0
+    for name, make in USER_PROGRAMS.items():
+        try:
+            program = make(compat.abstract_mesh(MESH))
+            found = Inspection(program, [partitioner]).collectives(partitioner)
+        except CompilerError:
+            continue  # XLA refuses it, which other tests are about
+        assert all(one.axes is not None for one in found.collectives), name
+        total += found.tensors
+        attributed += found.with_origin
+    assert total >= 20
+    assert attributed >= 0.95 * total
+
+
+def assert_attributed(found: Collectives) -> None:
+    """100 % to axes, at least 95 % to a source line and an origin."""
+    parts = parts_of(found)
+    assert len(parts) > 20
+    assert all(collective.axes is not None for collective, _, _ in parts)
+    assert sum(part.source is not None for _, part, _ in parts) >= 0.95 * len(parts)
+    known = sum(origin.is_known for _, _, origin in parts)
+    assert known == found.with_origin >= 0.95 * len(parts)
+    assert found.origins_missing == ""
+
+
+def test_without_a_propagation_it_says_so() -> None:
+    inspection = Inspection(resolve("mlp"), ["shardy"])
+    inspection._propagated["shardy", False, False] = CompilerError("Shardy refuses it.")
+    found = inspection.collectives()
+    assert found.origins_missing == "It can't be propagated: Shardy refuses it."
+    assert found.with_origin == 0
+    assert len(found.collectives) == 2
+    assert not inspection.collectives(origins=False).with_origin
+
+
+def test_what_xla_refuses_is_one_sentence_on_every_jax() -> None:
+    program = USER_PROGRAMS["branches"](compat.abstract_mesh(MESH))
+    with pytest.raises(CompilerError, match="The compiler refuses the program for cpu:8"):
+        Inspection(program, ["shardy"]).compiled("shardy")

@@ -1,0 +1,399 @@
+"""Predicted collectives, against what programs are known to send, and against the compiler."""
+
+from functools import cache, partial
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.collectives.predicted import Predictor
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Program
+from sdyscope.graph import build
+from sdyscope.hlo import read_hlo
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.read import read_bytes
+from sdyscope.stages.propagated.annotate import Change, annotate
+from sdyscope.targets import resolve
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.sharding import NamedSharding as OwnNamedSharding
+from sdyscope.values.sharding import PartitionSpec
+from tests.analysis.collectives.test_read import AXES, BLOCK, KNOWN, names, size_of
+from tests.user_programs import USER_PROGRAMS
+
+AUTO = AxisType.Auto
+
+
+def abstract(**axes):
+    return AbstractMesh(tuple(axes.values()), tuple(axes), axis_types=(AUTO,) * len(axes))
+
+
+def array(mesh, shape, *spec, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def constrain(value, mesh, *spec):
+    return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
+
+
+def predictor(fun, *arguments):
+    inspection = Inspection(Program("f", jax.jit(fun), arguments), ("shardy",))
+    return Predictor(inspection.lowered["shardy"], inspection.graph("shardy"))
+
+
+def predicted(fun, *arguments, on_cpu=False):
+    return predictor(fun, *arguments).predict(on_cpu=on_cpu)
+
+
+def of_text(text):
+    lowered = read_bytes(text.encode())
+    return Predictor(lowered, build(lowered.module)).predict()
+
+
+def sent(found):
+    return {key: tally.sent for key, tally in found.by_kind_and_axes.items()}
+
+
+CUBE = abstract(a=2, b=2, c=2)
+GRID = abstract(data=4, model=2)
+
+
+class Imported:
+    """One of the small programs of the tests, imported once."""
+
+    def __init__(self, name):
+        make = captured if name == "captured" else USER_PROGRAMS[name]
+        inspection = Inspection(make(GRID), ("shardy",))
+        self.lowered, self.graph = inspection.lowered["shardy"], inspection.graph("shardy")
+        self.predictor = Predictor(self.lowered, self.graph)
+        self.annotations = [
+            one
+            for one in inspection.annotations("shardy")
+            if one.kind in ("argument", "result") and one.function == self.graph.main.name
+        ]
+
+
+def captured(mesh):
+    """A loop that captures a weight of which nothing is said."""
+
+    @jax.jit
+    def fun(x, w):
+        return jax.lax.scan(lambda x, _: (jnp.tanh(x @ w), None), x, length=3)[0]
+
+    w = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+    return Program("captured", fun, (array(mesh, (16, 16), "data"), w))
+
+
+of_user_program = cache(Imported)
+
+
+def to_sharding(spec):
+    return OwnNamedSharding(Mesh.of({"data": 4, "model": 2}), PartitionSpec.of(*spec))
+
+
+# --- programs with known collectives --------------------------------------------------------------
+
+
+def shard_mapped(body, mesh=CUBE):
+    mapped = jax.shard_map(body, mesh=mesh, in_specs=P(), out_specs=P(), check_vma=False)
+    return predicted(mapped, array(mesh, (64, 64)))
+
+
+@pytest.mark.parametrize("axes", AXES, ids="-".join)
+@pytest.mark.parametrize("kind", KNOWN)
+def test_a_shard_map_is_predicted_as_it_is_written(kind, axes):
+    body, bytes_sent = KNOWN[kind]
+    (one,) = shard_mapped(partial(body, axes)).collectives.collectives
+    assert (one.kind, names(one.axes)) == (kind, tuple(f'"{axis}"' for axis in axes))
+    assert one.group_size == size_of(axes)
+    assert (one.sent, one.received) == (bytes_sent(size_of(axes)),) * 2
+    assert one.parts[0].source.file.endswith("test_read.py")
+
+
+def test_loops_are_multiplied_out():
+    def inner(x, _):
+        return jnp.sin(jax.lax.psum(x, "a")), None
+
+    def outer(x, _):
+        return jax.lax.scan(inner, x, length=3)[0], None
+
+    found = shard_mapped(lambda x: jax.lax.scan(outer, x, length=7)[0]).collectives
+    (one,) = found.collectives
+    assert (one.count, one.unknown_trips) == (21, False)
+    assert found.total.sent == 21 * BLOCK
+
+
+@pytest.mark.parametrize(("start", "end", "step", "trips"), [(0, 9, 2, 5), (10, 0, -3, 4)])
+def test_loops_count_up_and_down(start, end, step, trips):
+    def body(x):
+        def condition(state):
+            return state[0] < end if step > 0 else state[0] > end
+
+        def more(state):
+            return state[0] + step, jnp.sin(jax.lax.psum(state[1], "a"))
+
+        return jax.lax.while_loop(condition, more, (start, x))[1]
+
+    (one,) = shard_mapped(body).collectives.collectives
+    assert (one.count, one.unknown_trips) == (trips, False)
+
+
+def test_a_loop_of_unknown_length_says_so():
+    def body(x):
+        return jax.lax.while_loop(lambda x: x[0, 0] < 1, lambda x: jax.lax.psum(x, "a"), x)
+
+    (one,) = shard_mapped(body).collectives.collectives
+    assert (one.count, one.unknown_trips) == (1, True)
+
+
+def test_a_branch_says_so():
+    def body(x):
+        return jax.lax.cond(x[0, 0] > 0, lambda x: jax.lax.psum(x, "a"), lambda x: x, x)
+
+    (one,) = shard_mapped(body).collectives.collectives
+    assert (one.count, one.conditional) == (1, True)
+
+
+def test_axes_left_to_the_compiler_cut_the_blocks_of_a_shard_map():
+    def body(x):
+        return jax.lax.psum(x, "data")
+
+    mapped = jax.shard_map(body, mesh=GRID, in_specs=P("data"), out_specs=P(), axis_names={"data"})
+    found = predicted(lambda x: mapped(jnp.sin(x)), array(GRID, (16, 8), "data", "model"))
+    (one,) = found.collectives.collectives
+    assert names(one.axes) == ('"data"',)
+    assert str(one.parts[0].shape) == "f32[4,4]"
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind", "axes", "sent"),
+    [
+        (("data",), (), "all-gather", ('"data"',), 3 * 128 * 4 // 4),
+        ((), ("data",), None, (), 0),
+        (("data",), (None, "data"), "all-to-all", ('"data"',), 3 * 32 * 4 // 4),
+        ((("data", "model"),), (("model", "data"),), "collective-permute", None, 16 * 4),
+        ((("data", "model"),), ("data",), "all-gather", ('"model"',), 16 * 4),
+    ],
+)
+def test_a_resharding_is_what_it_takes(before, after, kind, axes, sent):
+    found = predicted(
+        lambda x: constrain(jnp.sin(x), GRID, *after), array(GRID, (16, 8), *before)
+    ).collectives
+    assert [one.kind for one in found.collectives] == ([kind] if kind else [])
+    assert found.total.sent == sent
+    for one in found.collectives:
+        assert names(one.axes) == (axes or ('"data"', '"model"'))
+
+
+def test_the_same_value_is_gathered_once():
+    def fun(x, y):
+        return constrain(x, GRID) @ y + jnp.sin(constrain(x, GRID)) @ y
+
+    found = predicted(fun, array(GRID, (16, 16), "data"), array(GRID, (16, 16))).collectives
+    assert found.by_kind["all-gather"].tensors == 1
+
+
+def test_a_sum_of_reductions_is_one_but_on_cpus():
+    def fun(x, y, v, w):
+        return x @ v + y @ w
+
+    inputs = [array(GRID, (16, 8), None, "data")] * 2 + [array(GRID, (8, 4), "data")] * 2
+    ready = predictor(fun, *inputs)
+    assert ready.predict().collectives.total.count == 1
+    assert ready.predict(on_cpu=True).collectives.total.count == 2
+
+
+def test_cpus_reduce_one_dimension_after_the_other_and_send_bf16_as_f32():
+    given = array(GRID, (16, 8, 4), "data", "model", dtype=jnp.bfloat16)
+    ready = predictor(lambda x: x.sum((0, 1), dtype=jnp.bfloat16), given)
+    both, data, model = (
+        (AxisRef("data"), AxisRef("model")),
+        (AxisRef("data"),),
+        (AxisRef("model"),),
+    )
+    assert set(sent(ready.predict().collectives)) == {("all-reduce", both)}
+    found = ready.predict(on_cpu=True).collectives
+    assert set(sent(found)) == {("all-reduce", data), ("all-reduce", model)}
+    assert {str(part.shape) for one in found.collectives for part in one.parts} == {"f32[4]"}
+
+
+# --- textbook formulas ----------------------------------------------------------------------------
+
+BATCH, WIDTH, HIDDEN, LAYERS = 16, 32, 64, 3
+
+
+def train_step(mesh, first, second, batch, rows=BATCH, scale=1):
+    def loss(params, x):
+        for up, down in params:
+            x = constrain(jnp.tanh(x @ up) @ down, mesh, *batch)
+        return (x**2).sum()
+
+    def step(params, x):
+        gradients = jax.grad(loss)(params, x)
+        return jax.tree.map(
+            lambda p, g, s: constrain(p - 0.1 * g, mesh, *s),
+            params,
+            gradients,
+            [(P(*first), P(*second))] * LAYERS,
+        )
+
+    shapes = ((WIDTH * scale, HIDDEN * scale), (HIDDEN * scale, WIDTH * scale))
+    layer = (array(mesh, shapes[0], *first), array(mesh, shapes[1], *second))
+    return predicted(step, [layer] * LAYERS, array(mesh, (rows, WIDTH * scale), *batch))
+
+
+def test_a_megatron_mlp_reduces_activations_once_a_pass_and_layer():
+    found = train_step(abstract(model=8), (None, "model"), ("model",), ()).collectives
+    assert found.predicted
+    assert set(found.by_kind) == {"all-reduce"}
+    assert found.total.sent == (2 * LAYERS - 1) * 2 * 7 * (BATCH * WIDTH * 4) // 8
+    assert found.by_phase["forward"].tensors == LAYERS
+    assert found.by_phase["backward"].tensors == LAYERS - 1
+
+
+@pytest.mark.parametrize(("devices", "scale"), [(8, 1), (32_768, 2_048)])
+def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
+    # With fewer rows it is cheaper to move the activations, as Shardy would, and XLA would not.
+    rows = 8 * HIDDEN * scale
+    found = train_step(abstract(fsdp=devices), ("fsdp",), (None, "fsdp"), ("fsdp",), rows, scale)
+    weights = 2 * LAYERS * WIDTH * HIDDEN * scale**2 * 4
+    share = (devices - 1) * weights // devices
+    assert {kind: tally.sent for kind, tally in found.collectives.by_kind.items()} == {
+        "all-gather": share,
+        "reduce-scatter": share,
+    }
+    assert found.collectives.num_devices == devices
+    assert found.argument_bytes == (weights + rows * WIDTH * scale * 4) // devices
+    assert found.result_bytes == weights // devices
+
+
+# --- against the compiler -------------------------------------------------------------------------
+
+
+@pytest.mark.compiles
+def test_mlp_is_predicted_as_it_is_compiled():
+    inspection = Inspection(resolve("mlp"), ("shardy",))
+    found = inspection.predicted_collectives(on_cpu=True)
+    program = inspection.compiled("shardy")
+    compiled = collectives(read_hlo(program.hlo), inspection.graph("shardy").meshes.values())
+    assert sent(found.collectives) == sent(compiled)
+    assert found.argument_bytes == program.memory.arguments
+    scopes = {scope: tally.sent for scope, tally in compiled.by_scope.items()}
+    assert {scope: tally.sent for scope, tally in found.collectives.by_scope.items()} == scopes
+    lines = {part.source.line for one in compiled.collectives for part in one.parts}
+    assert {
+        part.source.line for one in found.collectives.collectives for part in one.parts
+    } == lines
+
+
+def product(x, first, second):
+    return jnp.tanh(x @ first) @ second
+
+
+@st.composite
+def matmuls_without_conflict(draw):
+    """Axes of the batch, the two contracted dimensions and the result's features."""
+    placed = draw(st.tuples(*[st.integers(0, 4)] * 3))
+    factors = [[], [], [], [], []]
+    for axis, factor in zip("abc", placed, strict=True):
+        factors[factor].append(axis)
+    return [tuple(axes) for axes in factors[:4]]
+
+
+@pytest.mark.compiles
+@settings(max_examples=20)
+@given(matmuls_without_conflict())
+def test_matmuls_that_fit_together_are_predicted_as_they_are_compiled(factors):
+    rows, inner, hidden, features = factors
+    mesh = jax.make_mesh((2, 2, 2), ("a", "b", "c"), axis_types=(AUTO,) * 3)
+    arguments = [
+        array(mesh, (16, 32), rows, inner),
+        array(mesh, (32, 64), inner, hidden),
+        array(mesh, (64, 16), hidden, features),
+    ]
+    jitted = jax.jit(product, out_shardings=NamedSharding(mesh, P(rows, features)))
+    inspection = Inspection(Program("f", jitted, tuple(arguments)), ("shardy",))
+    found = inspection.predicted_collectives(on_cpu=True).collectives
+    text = jitted.lower(*arguments).compile().as_text()
+    compiled = collectives(read_hlo(text), [Mesh.of({"a": 2, "b": 2, "c": 2})])
+    assert sent(found) == sent(compiled)
+
+
+# --- other annotations, what is not known, refusals -----------------------------------------------
+
+
+SPECS = st.sampled_from(
+    [P(), P("data"), P(None, "data"), P("model"), P("model", "data"), P(("data", "model"))]
+)
+
+
+@settings(max_examples=25)
+@given(st.sampled_from(["two_layers", "gradients", "scanned", "captured"]), st.data())
+def test_other_shardings_of_arguments_need_no_new_import(name, data):
+    """What is written into the imported module is what is imported of the changed one."""
+    found = of_user_program(name)
+    chosen = data.draw(
+        st.lists(st.sampled_from(found.annotations), max_size=3, unique_by=lambda one: one.path)
+    )
+    changes = [
+        Change(one, to_sharding(data.draw(SPECS))) for one in chosen if len(one.shape or ()) > 1
+    ]
+    changed = annotate(found.lowered, found.graph, changes)
+    assert found.predictor.predict(changes) == Predictor(changed, found.graph).predict()
+
+
+CUSTOM_CALL = """module @m {
+  sdy.mesh @mesh = <["a"=4]>
+  func.func public @main(%x: tensor<8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"a"}]>})
+      -> tensor<8xf32> {
+    %0 = stablehlo.custom_call @unknown(%x) : (tensor<8xf32>) -> tensor<8xf32>
+    return %0 : tensor<8xf32>
+  }
+}"""
+
+
+def test_what_no_rule_is_known_for_is_listed():
+    found = of_text(CUSTOM_CALL)
+    assert not found.collectives.collectives
+    (note,) = (note for note in found.notes if "unknown" in note)
+    assert "custom_call unknown (1)" in note
+
+
+def test_gspmd_s_shardings_predict_nothing():
+    text = """module @m {
+      func.func public @main(%x: tensor<8xf32> {mhlo.sharding = "{devices=[4]<=[4]}"})
+          -> tensor<8xf32> {
+        return %x : tensor<8xf32>
+      }
+    }"""
+    with pytest.raises(CompilerError, match="GSPMD's shardings"):
+        of_text(text)
+
+
+@pytest.mark.skipif(compat.version_tuple() < (0, 12), reason="StableHLO has no such groups yet")
+def test_groups_may_be_written_as_axes_of_a_mesh():
+    found = of_text(
+        """module @m {
+          sdy.mesh @mesh = <["a"=4, "b"=2]>
+          func.func public @main(%x: tensor<8xf32>) -> tensor<8xf32> {
+            %0 = "stablehlo.all_reduce"(%x) <{
+              channel_handle = #stablehlo.channel_handle<handle = 1, type = 1>,
+              replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [
+                #stablehlo.axis_ref<name = "a", sub_axis_info = (2)2>,
+                #stablehlo.axis_ref<name = "b">]>, use_global_device_ids}> ({
+              ^bb0(%p: tensor<f32>, %q: tensor<f32>):
+                %s = stablehlo.add %p, %q : tensor<f32>
+                stablehlo.return %s : tensor<f32>
+            }) : (tensor<8xf32>) -> tensor<8xf32>
+            return %0 : tensor<8xf32>
+          }
+        }"""
+    )
+    (one,) = found.collectives.collectives
+    assert (names(one.axes), one.group_size) == (('"a":(2)2', '"b"'), 4)

@@ -1,0 +1,83 @@
+"""Scopes of ops in HLO, and involuntary full rematerializations in XLA's log."""
+
+# ruff: noqa: E501 - lines of HLO are long
+
+import pytest
+
+from sdyscope.analysis.collectives.rematerializations import rematerializations
+from sdyscope.analysis.naming.scopes import phase_of, scope_of
+from sdyscope.hlo import read_hlo
+from sdyscope.values.mesh import Mesh
+
+MESH = Mesh.of({"a": 2, "b": 2, "c": 2})
+
+
+@pytest.mark.parametrize(
+    ("op_name", "scope", "primitive"),
+    [
+        ("jit(step)/jvp(layer0)/mlp/dot_general", "jvp(layer0)/mlp", "dot_general"),
+        ("jit(step)/dot_general", "", "dot_general"),
+        ("pjit(step)/a/b", "a", "b"),
+        ("jit(step)/jit(inner)/add", "jit(inner)", "add"),
+        ("jit(f)/jvp(a)/(x/mul:y/add)", "jvp(a)", ""),
+        ("reduce", "", "reduce"),
+        ("", "", ""),
+    ],
+)
+def test_scopes(op_name, scope, primitive):
+    assert scope_of(op_name) == (scope, primitive)
+
+
+def test_phases():
+    assert phase_of("jit(f)/transpose(jvp(a))/mul", True) == "backward"
+    assert phase_of("jit(f)/jvp(a)/mul", True) == "forward"
+    assert phase_of("jit(f)/optimizer/mul", True) == "other"
+    assert phase_of("jit(f)/mul", False) == "forward"
+    assert phase_of("", False) == "other"
+
+
+WARNING = (
+    "W1120 11:04:25.392020   28289 spmd_partitioner.cc:656] [SPMD] Involuntary full rematerialization."
+    " The compiler cannot go from sharding {devices=[4,1,2]<=[2,4]T(1,0)} to {devices=[1,8,1]<=[8]}"
+    " efficiently for HLO operation %c.0 = f32[2,16,16]{2,1,0} copy(%sin.0),"
+    " sharding={devices=[4,1,2]<=[2,4]T(1,0)}, "
+    'metadata={op_name="jit(step)/layer/sharding_constraint" stack_frame_id=1}. As the last resort, ...'
+)
+
+
+def test_a_rematerialization_is_tied_to_its_op_and_line():
+    module = read_hlo("""HloModule m
+
+FileNames
+1 "/a.py"
+
+FunctionNames
+1 "step"
+
+FileLocations
+1 {file_name_id=1 function_name_id=1 line=8 end_line=8 column=12 end_column=20}
+
+StackFrames
+1 {file_location_id=1 parent_frame_id=1}
+
+ENTRY e {
+  ROOT %p = f32[] parameter(0)
+}
+""")
+    (one,) = rematerializations([WARNING, WARNING], module)
+    assert (one.operation, one.opcode, str(one.shape)) == ("c.0", "copy", "f32[2,16,16]")
+    assert (one.before, one.after) == ("{devices=[4,1,2]<=[2,4]T(1,0)}", "{devices=[1,8,1]<=[8]}")
+    assert (one.scope, one.primitive) == ("layer", "sharding_constraint")
+    assert str(one.source) == "/a.py:8"
+    (unknown,) = rematerializations(
+        ["[SPMD] Involuntary full rematerialization of something."], module
+    )
+    assert (unknown.operation, unknown.source, unknown.is_cut) == ("", None, True)
+
+
+def test_a_rematerialization_that_is_cut_short_says_so():
+    module = read_hlo("HloModule m\n\nENTRY e {\n  ROOT %p = f32[] parameter(0)\n}\n")
+    end = WARNING.index("As the last resort")
+    for length in range(len(WARNING)):
+        (one,) = rematerializations([WARNING[:length]], module)
+        assert one.is_cut == (length < end), WARNING[:length]

@@ -1,0 +1,299 @@
+"""What a step costs: textbook programs by hand, and what is not known is not guessed."""
+
+import importlib.util
+import math
+from dataclasses import replace
+from functools import cache
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope import Program, inspect
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.collectives.slices import collectives_of
+from sdyscope.analysis.cost.cost import Given, cost
+from sdyscope.errors import TargetError
+from sdyscope.facts.compiled import Compiled
+from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.topology import Digit, Topology
+from sdyscope.hlo import read_hlo
+from sdyscope.inspection import Inspection
+from sdyscope.targets import resolve
+from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
+)
+
+POD = Topology((Digit("y", 16, 1), Digit("x", 16, 1)))
+SLICES = Topology((Digit("slice", 2, 1), Digit("y", 2, 1), Digit("x", 2, 1)))
+
+HLO = """HloModule jit_f, num_partitions=256
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+ENTRY %e (p: bf16[256,1024], q: bf16[1024,1024]) -> bf16[256,1024] {
+  %p = bf16[256,1024]{1,0} parameter(0)
+  %q = bf16[1024,1024]{1,0} parameter(1)
+  %g = bf16[4096,1024]{1,0} all-gather(%p), channel_id=1, replica_groups=[16,16]<=[256], dimensions={0}, use_global_device_ids=true, metadata={op_name="jit(f)/jvp(gather)/x"}
+  %d = bf16[4096,1024]{1,0} dot(%g, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  %r = bf16[4096,1024]{1,0} all-reduce(%d), channel_id=2, replica_groups=[16,16]<=[16,16]T(1,0), use_global_device_ids=true, to_apply=%add, metadata={op_name="jit(f)/transpose(jvp(sum))/x"}
+  ROOT %z = bf16[256,1024]{1,0} slice(%r), slice={[0:256], [0:1024]}
+}
+"""  # noqa: E501
+
+MESH = Mesh.of({"data": 16, "model": 16})
+
+
+def made(hlo=HLO, devices=256, kind="TPU v5 lite", topology=POD, xla=None):
+    return Compiled(
+        name="f",
+        partitioner="shardy",
+        hardware=Hardware("tpu", chip="v5e", topology="16x16"),
+        devices=devices,
+        device_kind=kind,
+        hlo=hlo,
+        memory=None,
+        cost=xla,
+        parameter_shardings=(),
+        result_shardings=(),
+        rematerializations=(),
+        compile_seconds=0.0,
+        topology=topology,
+    )
+
+
+def test_a_gathered_matmul_by_hand():
+    found = cost(made(), [MESH])
+    gathered, product = 4096 * 1024 * 2, 2 * 4096 * 1024 * 1024
+    ring = 9e10  # 45 GB/s each way
+    model = 15 / 16 * gathered / ring + 8e-6
+    data = 2 * (15 / 16 * gathered / ring + 8e-6)
+    busy = {roof.axis or roof.resource: roof.seconds for roof in found.roofs}
+    assert math.isclose(busy["model"], model)
+    assert math.isclose(busy["data"], data)
+    # The sum counts one operation an element, at the same peak.
+    assert math.isclose(busy["compute"], (product + 4096 * 1024) / 1.97e14)
+    assert found.limit.axis == "data"
+    assert found.overlapped == busy["data"]
+    assert math.isclose(found.sequential, max(busy["compute"], busy["memory"]) + model + data)
+    assert [tally.seconds for tally in found.by_phase.values()] == [model, data]
+    assert list(found.by_scope) == ["transpose(jvp(sum))", "jvp(gather)"]
+    assert math.isclose(sum(one.seconds for one in found.by_kind.values()), model + data)
+
+
+def test_xla_s_count_is_kept_where_there_are_no_loops():
+    xla = {"flops": 5e12, "bytes accessed": 8.19e9}
+    found = cost(made(xla=xla), [MESH])
+    assert (found.arithmetic.flops, found.arithmetic.by_xla) == (5e12, 5e12)
+    assert (found.memory.bytes, found.memory.seconds) == (8.19e9, 0.01)
+    assert found.limit.resource == "compute"
+
+
+def test_a_bandwidth_that_is_given_takes_the_place_of_the_table():
+    found = cost(made(), [MESH], Given({"data": 1e9}, {"data": 1e-3, "model": 0.0}))
+    busy = {roof.axis: roof.seconds for roof in found.roofs}
+    gathered = 4096 * 1024 * 2
+    assert math.isclose(busy["data"], 2 * (15 / 16 * gathered / 1e9 + 15e-3))
+    assert math.isclose(busy["model"], 15 / 16 * gathered / 9e10)
+
+
+def test_what_is_not_known_is_not_guessed():
+    found = cost(made(kind="cpu", topology=None), [MESH])
+    assert found.limit is found.overlapped is found.sequential is None
+    assert found.communication.unknown == found.communication.tensors == 2
+    assert {roof.seconds for roof in found.roofs} == {None}
+    half = cost(made(kind="cpu", topology=None), [MESH], Given({"model": 9e10}))
+    assert half.limit.axis == "model"
+    assert half.communication.unknown == 1
+
+
+def test_an_axis_that_is_not_there():
+    with pytest.raises(TargetError, match="axes data, model, so nothing can run over 'tensor'"):
+        cost(made(), [MESH], Given({"tensor": 1e9}))
+    with pytest.raises(TargetError, match="no mesh that is known"):
+        cost(made(), [], Given({"data": 1e9}))
+
+
+@given(st.floats(1e6, 1e13), st.floats(1, 1e3))
+def test_a_faster_axis_is_never_busy_for_longer(bandwidth, faster):
+    slow = cost(made(), [MESH], Given({"model": bandwidth}))
+    quick = cost(made(), [MESH], Given({"model": bandwidth * faster}))
+    assert quick.communication.seconds <= slow.communication.seconds
+    assert quick.overlapped <= slow.overlapped <= slow.sequential
+
+
+def test_many_devices_are_no_work():
+    devices = 32768
+    topology = Topology(
+        (Digit("slice", 8, 1), Digit("z", 16, 1), Digit("y", 16, 1), Digit("x", 16, 1))
+    )
+    hlo = HLO.replace("num_partitions=256", "num_partitions=32768")
+    hlo = hlo.replace("[16,16]<=[256]", "[128,256]<=[32768]")
+    hlo = hlo.replace("[16,16]<=[16,16]T(1,0)", "[256,128]<=[128,256]T(1,0)")
+    mesh = Mesh.of({"data": 128, "model": 256})
+    found = cost(made(hlo, devices, "TPU v5", topology), [mesh])
+    assert [level.name for level in found.axes["data"]] == ["ICI", "DCN"]
+    assert [span.ring for level in found.axes["model"] for span in level.spans] == [True, True]
+
+
+MEGASCALE = """HloModule jit_f, num_partitions=4
+
+ENTRY e {
+  %p = f32[8]{0} parameter(0)
+  %t = token[] after-all()
+  %send = (f32[8]{0}, u32[], token[]) send(%p, %t), channel_id=1, is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="all-gather.1_0",_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_GATHER"}
+  %recv = (f32[16]{0}, u32[], token[]) recv(%t), channel_id=2, is_host_transfer=true, frontend_attributes={_xla_host_transfer_rendezvous="all-gather.1_0",_xla_megascale_target="{1,2}x{0:3}",_xla_megascale_transfer_type="ALL_GATHER"}
+  %g = f32[16]{0} all-gather(%p), channel_id=3, replica_groups={{0,1},{2,3}}, dimensions={0}, use_global_device_ids=true
+  ROOT %r = f32[32]{0} all-gather(%g), channel_id=4, replica_groups={{0,2},{1,3}}, dimensions={0}, use_global_device_ids=true
+}
+"""  # noqa: E501
+
+
+@pytest.mark.parametrize(
+    ("mesh", "axes"),
+    [
+        ({"data": 2, "a": 2, "b": 2}, ["data", "b", "a"]),
+        ({"a": 4, "b": 2}, [("a", 1, 2), "b", ("a", 2, 2)]),
+        ({"a": 8}, [("a", 1, 2), ("a", 4, 2), ("a", 2, 2)]),
+    ],
+)
+def test_what_crosses_slices_is_the_collective_that_it_is(mesh, axes):
+    program = made(MEGASCALE, 8, topology=SLICES)
+    module = read_hlo(MEGASCALE)
+    found = collectives_of(program, module, [Mesh.of(mesh)])
+    expected = [
+        AxisRef(axis) if isinstance(axis, str) else AxisRef(axis[0], SubAxisInfo(*axis[1:]))
+        for axis in axes
+    ]
+    assert [one.axes for one in found.collectives] == [(axis,) for axis in expected]
+    assert [one.kind for one in found.collectives] == ["all-gather"] * 3
+    between = found.collectives[0]
+    assert (between.group_size, between.bytes, between.sent) == (2, 64, 32)
+    assert (found.mesh, found.num_devices) == (Mesh.of(mesh), 8)
+    times = cost(program, [Mesh.of(mesh)])
+    assert math.isclose(times.collectives[0].each, 32 / 3.125e9)
+
+
+def test_a_permutation_across_slices_sends_all_of_it():
+    hlo = MEGASCALE.replace('"{1,2}x{0:3}"', "{{100000->200001},{200001->100000}}")
+    program = made(hlo.replace("ALL_GATHER", "ONE_TO_ONE"), 8, topology=SLICES)
+    mesh = Mesh.of({"data": 2, "a": 2, "b": 2})
+    between = collectives_of(program, read_hlo(program.hlo), [mesh]).collectives[0]
+    assert (between.kind, between.axes, between.sent) == ("collective-permute", None, 32)
+
+
+def test_one_slice_is_read_as_it_is():
+    module = read_hlo(HLO)
+    assert collectives_of(made(), module, [MESH]) == collectives(module, [MESH])
+
+
+def megatron(mesh):
+    """Forward of the MLP of Megatron-LM: a matmul by columns, one by rows."""
+
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    def step(x, up, down):
+        return jax.lax.with_sharding_constraint(jnp.maximum(x @ up, 0) @ down, on("data", None))
+
+    shapes = [
+        ((1024, 512), ("data", None)),
+        ((512, 2048), (None, "model")),
+        ((2048, 512), ("model", None)),
+    ]
+    arguments = [
+        jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec)) for shape, spec in shapes
+    ]
+    return Program("megatron", jax.jit(step), tuple(arguments))
+
+
+@pytest.mark.compiles
+def test_a_megatron_mlp_is_one_all_reduce_of_its_output():
+    program = megatron(AbstractMesh((2, 4), ("data", "model"), axis_types=(AxisType.Auto,) * 2))
+    found = inspect(program).cost(
+        "shardy", bandwidths={"model": "10GB/s"}, latencies={"model": "1us"}
+    )
+    output = 1024 // 2 * 512 * 4
+    assert [one.collective.kind for one in found.collectives] == ["all-reduce"]
+    assert math.isclose(found.communication.seconds, 2 * (3 / 4 * output / 10e9 + 3e-6))
+    assert found.work.total.matmuls == {"f32": 2 * 2 * 512 * 512 * 512}
+    assert found.arithmetic.seconds is None
+
+
+LAYERS, WIDTH, HIDDEN, HEADS, VOCAB = 2, 256, 512, 8 * 32, 1024
+TOKENS, SEQUENCE = 16 * 64, 64
+
+
+@cache
+def transformer(scan):
+    mesh = {"fsdp": 8, "model": 2}
+    program = resolve("fsdp-transformer", mesh=mesh, settings={"layers": str(LAYERS), "scan": scan})
+    return Inspection(program, ("shardy",)).cost("shardy", "tpu:v5e:4x4")
+
+
+@pytest.mark.compiles
+@needs_libtpu
+def test_a_transformer_step_by_hand():
+    """6 operations a parameter and token (Kaplan et al., 2020), and attention's own."""
+    found = transformer("false")
+    devices = 16
+    parameters = LAYERS * (4 * WIDTH * HEADS + 3 * WIDTH * HIDDEN) + VOCAB * WIDTH
+    attention = 3 * LAYERS * 2 * 2 * TOKENS * SEQUENCE * HEADS
+    products = sum(found.work.total.matmuls.values()) * devices
+    assert math.isclose(products, 6 * parameters * TOKENS + attention, rel_tol=0.02)
+    assert set(found.work.total.matmuls) == {"bf16"}
+    assert math.isclose(found.arithmetic.seconds, products / devices / 1.97e14, rel_tol=0.05)
+    # Every matrix is gathered over fsdp at least once, in bf16 and half of it on a device.
+    busy = {roof.axis: roof.seconds for roof in found.roofs}
+    gathered = 2 * parameters / 2
+    assert busy["fsdp"] > 7 / 8 * gathered / 67.5e9
+    assert found.limit.axis == "fsdp"
+    assert found.memory.hbm < found.memory.bytes
+
+
+@pytest.mark.compiles
+@needs_libtpu
+def test_a_scanned_transformer_computes_what_an_unrolled_one_does():
+    flops = [transformer(scan).arithmetic.flops for scan in ("true", "false")]
+    assert math.isclose(*flops, rel_tol=0.05)
+
+
+def test_the_share_of_each_tensor_adds_up():
+    found = cost(made(), [MESH])
+    for one in found.collectives:
+        assert math.isclose(sum(map(one.of_part, one.collective.parts)), one.seconds)
+    empty = replace(found.collectives[0], each=None)
+    assert empty.seconds is None
+    assert empty.of_part(empty.collective.parts[0]) is None
+
+
+OFFLOADED = """HloModule jit_f, num_partitions=256
+
+%inner (p: bf16[256,1024]) -> bf16[4096,1024] {
+  %p = bf16[256,1024]{1,0} parameter(0)
+  ROOT %g = bf16[4096,1024]{1,0} all-gather(%p), channel_id=1, replica_groups=[16,16]<=[256], dimensions={0}, use_global_device_ids=true
+}
+
+ENTRY %e (p: bf16[256,1024]) -> bf16[4096,1024] {
+  %p = bf16[256,1024]{1,0} parameter(0)
+  %s = ((bf16[256,1024]{1,0}), bf16[4096,1024]{1,0}, u32[]{:S(8)}) call-start(%p), async_execution_thread="sparsecore", to_apply=%inner
+  ROOT %d = bf16[4096,1024]{1,0} call-done(%s)
+}
+"""  # noqa: E501
+
+
+def test_what_is_offloaded_to_sparse_cores_is_not_missed():
+    found = cost(made(OFFLOADED), [MESH])
+    (gather,) = found.collectives
+    assert gather.collective.asynchronous
+    assert math.isclose(gather.seconds, 15 / 16 * 4096 * 1024 * 2 / 9e10 + 8e-6)

@@ -1,0 +1,326 @@
+"""Two partitioned programs: exactly what differs is named, and where it begins."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.diff.collectives import collective_differences
+from sdyscope.analysis.diff.compiled import CompiledSide, compiled_diff
+from sdyscope.analysis.naming.scopes import phase_of
+from sdyscope.facts.program import Program
+from sdyscope.hlo import Shape, read_hlo
+from sdyscope.inspection import Inspection
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.source import SourceLocation
+
+MESH = Mesh.of({"data": 4, "model": 2})
+LINE = SourceLocation("/home/one/model.py", 10)
+
+
+def part(scope, size=64, *, primitive="dot_general", source=LINE):
+    phase = phase_of(f"jit(f)/{scope}/{primitive}", differentiated=True)
+    return Part(Shape("f32", (size // 4,)), size, size, size, scope, primitive, phase, source)
+
+
+def collective(*parts, kind="all-gather", axes=("model",), count=1):
+    return Collective(
+        name="c",
+        kind=kind,
+        axes=tuple(map(AxisRef, axes)),
+        group_size=2,
+        count=count,
+        unknown_trips=False,
+        conditional=False,
+        asynchronous=False,
+        channel_id=None,
+        groups="",
+        parts=parts,
+        line=1,
+    )
+
+
+def program(*every, mesh=MESH):
+    return Collectives(every, 8, mesh, differentiated=True)
+
+
+def differences(a, b):
+    return collective_differences(program(*a), program(*b))
+
+
+# --- what is matched ------------------------------------------------------------------------------
+
+
+def test_order_names_and_joining_make_no_difference():
+    one, two = part("jvp(layer0)/mlp"), part("jvp(layer1)/mlp", 128)
+    a = [collective(one), replace(collective(two), name="d", line=9)]
+    b = [replace(collective(two, one), name="e", asynchronous=True)]
+    assert differences(a, b) == ((), 0)
+    whole = compiled_diff(CompiledSide("a", program(*a)), CompiledSide("b", program(*b)))
+    # Joined in one they are as many tensors and bytes, and one collective less: that is told.
+    assert not whole.is_same
+    assert not whole.collectives
+
+
+def test_another_line_is_no_difference_and_another_axis_is():
+    moved = part("jvp(layer0)/mlp", source=SourceLocation("model.py", 99))
+    assert differences([collective(part("jvp(layer0)/mlp"))], [collective(moved)]) == ((), 0)
+    found, _ = differences(
+        [collective(part("jvp(layer0)/mlp"))],
+        [collective(part("jvp(layer0)/mlp"), axes=("data",))],
+    )
+    assert [(one.change, one.key.axes[0].name) for one in found] == [
+        ("only in a", "model"),
+        ("only in b", "data"),
+    ]
+
+
+def test_layers_are_one_difference_and_the_one_that_differs_is_named():
+    a = [collective(part(f"jvp(layer{n})/mlp"), kind="all-reduce") for n in range(80)]
+    found, _ = differences(a, [])
+    (one,) = found
+    assert one.key.scope == "jvp(layer*)/mlp"
+    assert one.scopes == tuple(f"jvp(layer{n})/mlp" for n in range(80))
+    assert (one.change, one.a.tensors, one.b.tensors, one.sent) == ("only in a", 80, 0, -80 * 64)
+    (one,), _ = differences(a, a[:7] + a[8:])
+    assert one.key.scope == "jvp(layer7)/mlp"
+    assert one.scopes == ("jvp(layer7)/mlp",)
+
+
+def test_what_grows_in_one_layer_and_shrinks_in_another_is_not_netted():
+    a = [collective(part("layer0"), part("layer0")), collective(part("layer1"))]
+    b = [collective(part("layer0")), collective(part("layer1"), part("layer1"))]
+    found, _ = differences(a, b)
+    assert [(one.key.scope, one.change, one.sent) for one in found] == [
+        ("layer0", "changed", -64),
+        ("layer1", "changed", 64),
+    ]
+
+
+def test_a_loop_written_out_is_moved():
+    a = [collective(part(f"layer{n}/mlp")) for n in range(6)]
+    b = [collective(part("while/body/mlp", source=replace(LINE, file="other/model.py")), count=6)]
+    assert differences(a, b) == ((), 6)
+    found, moved = differences(a, [replace(b[0], count=5)])
+    assert moved == 0
+    assert {one.change for one in found} == {"only in a", "only in b"}
+    sides = [CompiledSide("unrolled", program(*a)), CompiledSide("scan", program(*b))]
+    assert compiled_diff(*sides).is_same
+
+
+def test_what_is_moved_may_be_for_several_lines():
+    other = replace(LINE, line=11)
+    a = [
+        collective(part(scope, source=line))
+        for scope in ("layer0/mlp", "layer1/mlp")
+        for line in (LINE, other)
+    ]
+    b = [collective(part("while/body/mlp", source=line), count=2) for line in (other, LINE)]
+    assert differences(a, b) == ((), 4)
+
+
+def test_without_a_mesh_groups_are_told_by_their_size():
+    a = program(collective(part("layer0")))
+    b = program(replace(collective(part("layer0")), axes=None), mesh=None)
+    assert collective_differences(a, b) == ((), 0)
+    bigger = program(replace(collective(part("layer0")), axes=None, group_size=4), mesh=None)
+    assert len(collective_differences(a, bigger)[0]) == 2
+
+
+@st.composite
+def programs(draw):
+    made = []
+    for _ in range(draw(st.integers(0, 8))):
+        scope = draw(st.sampled_from(["", "layer0/mlp", "layer1/mlp", "transpose(jvp(layer2))"]))
+        source = draw(st.sampled_from([None, LINE, SourceLocation("model.py", 3)]))
+        parts = [
+            part(scope, draw(st.sampled_from([4, 64])), source=source)
+            for _ in range(draw(st.integers(1, 3)))
+        ]
+        kind = draw(st.sampled_from(["all-gather", "all-reduce"]))
+        axes = draw(st.sampled_from([("data",), ("model",), ("data", "model")]))
+        made.append(collective(*parts, kind=kind, axes=axes, count=draw(st.integers(1, 3))))
+    return made
+
+
+@settings(max_examples=60)
+@given(programs(), programs(), st.randoms(use_true_random=False))
+def test_differences_account_for_every_byte(a, b, random):
+    found, moved = differences(a, b)
+    ours, theirs = program(*a).total, program(*b).total
+    assert sum(one.sent for one in found) == theirs.sent - ours.sent
+    change = sum(one.b.tensors - one.a.tensors for one in found)
+    assert change == theirs.tensors - ours.tensors
+    assert 0 <= moved <= min(ours.tensors, theirs.tensors)
+    shuffled = list(a)
+    random.shuffle(shuffled)
+    assert differences(a, shuffled) == ((), 0)
+    # The other way round is the same the other way round.
+    back, again = differences(b, a)
+    assert again == moved
+    assert sorted(-one.sent for one in back) == sorted(one.sent for one in found)
+
+
+HLO = """HloModule jit_f, num_partitions=8
+
+ENTRY e {{
+  %p = f32[1024]{{0}} parameter(0)
+  ROOT %r = f32[{size}]{{0}} {what}, channel_id=1, replica_groups=[4,2]<=[8], use_global_device_ids=true, metadata={{op_name="jit(f)/layer/psum" source_file="a.py" source_line=3}}
+}}
+"""  # noqa: E501
+
+
+def test_texts_of_compiled_programs():
+    texts = [
+        HLO.format(size=1024, what="all-reduce(%p)"),
+        HLO.format(size=2048, what="all-gather(%p), dimensions={0}"),
+    ]
+    sides = [
+        CompiledSide(name, collectives(read_hlo(text), [MESH]))
+        for name, text in zip("ab", texts, strict=True)
+    ]
+    assert compiled_diff(sides[0], sides[0]).is_same
+    found = compiled_diff(*sides)
+    assert [(one.key.kind, one.key.scope, one.change) for one in found.collectives] == [
+        ("all-reduce", "layer", "only in a"),
+        ("all-gather", "layer", "only in b"),
+    ] or found.collectives[0].sent == 0
+    assert found.memory == ()
+
+
+# --- against the compiler -------------------------------------------------------------------------
+
+ABSTRACT = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+
+def on(*spec):
+    return NamedSharding(ABSTRACT, P(*spec))
+
+
+def layers(*turned, count=3):
+    """Layers of a matmul whose results are left sharded over `data`, but for the turned ones."""
+
+    def step(x, w):
+        for layer in range(count):
+            with jax.named_scope(f"layer{layer}"):
+                x = jnp.tanh(x @ w)
+                x = jax.lax.with_sharding_constraint(x, on("data", None))
+                if layer in turned:
+                    x = jax.lax.with_sharding_constraint(x, on(None, "data"))
+        return jax.lax.with_sharding_constraint(x, on("data", None))
+
+    x = jax.ShapeDtypeStruct((16, 64), jnp.float32, sharding=on("data", None))
+    w = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=on(None, None))
+    return Inspection(Program("layers", jax.jit(step), (x, w)))
+
+
+@pytest.mark.compiles
+def test_a_constraint_in_one_layer_is_exactly_the_extra_collectives():
+    found = layers(1).compiled_diff(layers())
+    assert not found.is_same
+    assert found.b.collectives.total.count == 0
+    assert {one.change for one in found.collectives} == {"only in a"}
+    assert sum(one.a.tensors for one in found.collectives) == found.a.collectives.total.tensors
+    # It is turned in its layer, and turned back where the next one needs it.
+    scopes = {one.key.scope for one in found.collectives}
+    assert "layer1" in scopes
+    assert scopes <= {"layer1", "layer2"}
+    (cause,) = {one.cause for one in found.collectives}
+    places = found.causes[cause].places
+    assert [(one.kind, one.change, one.tensor) for one in places] == [
+        ("constraint", "only in a", "jit(step)/layer1")
+    ]
+    total = found.memory[-1]
+    assert (total.kind, total.differs) == ("total", True)
+
+
+@pytest.mark.compiles
+def test_a_constraint_in_every_layer_is_one_row():
+    found = layers(0, 1, 2, 3, 4, count=5).compiled_diff(layers(count=5))
+    (cause,) = {one.cause for one in found.collectives}
+    assert [one.tensor for one in found.causes[cause].places] == [
+        f"jit(step)/layer{layer}" for layer in range(5)
+    ]
+    # The first and the last layer may be turned otherwise; those between them are alike.
+    assert [one for one in found.collectives if len(one.scopes) >= 3]
+    assert all("*" in one.key.scope for one in found.collectives if len(one.scopes) > 1)
+
+
+@pytest.mark.compiles
+def test_the_same_program_twice_is_the_same():
+    found = layers(1).compiled_diff(layers(1))
+    assert found.is_same
+    assert found.memory
+    assert found.moved == 0
+
+
+@pytest.mark.compiles
+def test_a_scan_and_the_loop_written_out_come_to_the_same():
+    def layer(x, w):
+        with jax.named_scope("layer"):
+            return jax.lax.psum(jnp.tanh(x @ w), "model"), None
+
+    def looped(x, ws):
+        return jax.lax.scan(layer, x, ws)[0]
+
+    def written_out(x, ws):
+        for w in ws:
+            x, _ = layer(x, w)
+        return x
+
+    def inspection(body):
+        mapped = jax.shard_map(
+            body,
+            mesh=ABSTRACT,
+            in_specs=(P("data", None), P(None, "model", None)),
+            out_specs=P("data", None),
+            check_vma=False,
+        )
+        x = jax.ShapeDtypeStruct((16, 32), jnp.float32, sharding=on("data", None))
+        ws = jax.ShapeDtypeStruct((5, 64, 32), jnp.float32, sharding=on(None, "model", None))
+        return Inspection(Program("step", jax.jit(mapped), (x, ws)), ["shardy"])
+
+    found = inspection(looped).compiled_diff(inspection(written_out))
+    assert found.a.collectives.total == found.b.collectives.total
+    assert found.a.collectives.total.count == 5
+    assert found.collectives == ()
+    assert found.moved == 5
+
+
+@pytest.mark.compiles
+def test_two_partitioners_differ_because_propagation_does():
+    def step(x, w):
+        with jax.named_scope("take"):
+            rows = jnp.take(w, x, axis=0)
+        return (rows * 2).sum(axis=1)
+
+    x = jax.ShapeDtypeStruct((16, 8), jnp.int32, sharding=on("data", None))
+    w = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=on("model", "data"))
+    found = Inspection(Program("take", jax.jit(step), (x, w))).compiled_diff()
+    assert (found.a.label, found.b.label) == ("shardy", "gspmd")
+    assert not found.is_same
+    kinds = {(one.change, one.key.kind) for one in found.collectives}
+    assert kinds == {("only in a", "all-gather"), ("only in b", "all-to-all")}
+    for one in found.collectives:
+        assert one.cause is not None
+        (place,) = found.causes[one.cause].places
+        if one.key.kind == "all-to-all":
+            assert one.key.primitive == "gather"
+            assert place.begins.value.kind == "stablehlo.gather"
+
+
+@pytest.mark.compiles
+def test_two_kinds_of_hardware_have_one_propagation():
+    found = layers(1).compiled_diff(on="cpu", other_on="cpu:8")
+    assert (found.a.label, found.b.label) == ("cpu", "cpu:8")
+    assert found.propagated is None
+    assert found.is_same

@@ -1,0 +1,250 @@
+"""diff: what is no difference stays quiet, and every annotation that changes is named."""
+
+import random
+import re
+from functools import cache
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdyscope.annotations import read_annotations
+from sdyscope.errors import CompilerError, TargetError
+from sdyscope.facts.program import Program
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.read import read_bytes
+from sdyscope.targets import resolve
+from sdyscope.values.mesh import Mesh
+from tests.programs import PROGRAMS
+from tests.user_programs import USER_PROGRAMS
+
+PARTITIONERS = ("shardy", "gspmd")
+
+
+@cache
+def text(partitioner, **settings):
+    program = resolve("mlp", settings=settings)
+    return Inspection(program, [partitioner]).lowered[partitioner].text()
+
+
+def module(source):
+    return Inspection(read_bytes(source.encode()))
+
+
+def differences(one, two):
+    return module(one).diff(module(two))
+
+
+def as_is(source):
+    return source
+
+
+def values_renamed(source):
+    return re.sub(r"%(\w+)", r"%value_\1", source)
+
+
+def program_renamed(source):
+    return source.replace("jit_step", "jit_other").replace("jit(step)", "jit(other)")
+
+
+def lines_moved(source):
+    return re.sub(r'(\.py":)(\d+)', lambda found: f"{found[1]}{int(found[2]) + 1000}", source)
+
+
+def locations_renumbered(source):
+    return re.sub(r"#loc(\d*)\b", lambda found: f"#loc{int(found[1] or 0) + 5000}", source)
+
+
+def arguments_numbered_otherwise(source):
+    """An inner function gets another number, as when one more was lowered before it."""
+    return re.sub(r"@(_?[a-z]\w*)\b(?=\()", r"@\1_7", source).replace("@main_7", "@main")
+
+
+def reordered(source, random):
+    """The ops of main in another order in which each value is still defined before it is used."""
+    head, start, rest = source.partition("func.func public @main")
+    signature, brace, rest = rest.partition("{\n")
+    # The braces of attributes come before that of the body, which ends its line.
+    body, end, tail = rest.partition("    return ")
+    waiting, done, lines = body.splitlines(), set(), []
+    defined = {name for line in waiting for name in re.findall(r"^\s*(%\w+)", line)}
+    while waiting:
+        ready = [
+            line
+            for line in waiting
+            if all(use in done for use in re.findall(r"%\w+", line)[1:] if use in defined)
+        ]
+        chosen = random.choice(ready)
+        waiting.remove(chosen)
+        done.update(re.findall(r"^\s*(%\w+)", chosen))
+        lines.append(chosen)
+    return f"{head}{start}{signature}{brace}" + "\n".join(lines) + f"\n{end}{tail}"
+
+
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize(
+    "change",
+    [
+        as_is,
+        values_renamed,
+        program_renamed,
+        lines_moved,
+        locations_renumbered,
+        arguments_numbered_otherwise,
+    ],
+)
+def test_no_difference(change, partitioner):
+    source = text(partitioner)
+    changed = change(source)
+    assert change is as_is or changed != source
+    found = differences(source, changed)
+    assert found.is_same, found
+    assert found.same == 22
+
+
+@given(st.randoms(use_true_random=False), st.sampled_from(PARTITIONERS))
+def test_another_order_of_ops_is_no_difference(random, partitioner):
+    source = text(partitioner)
+    found = differences(source, values_renamed(reordered(source, random)))
+    assert found.is_same, found
+
+
+def test_the_orders_are_others():
+    source = text("shardy")
+    assert reordered(source, random.Random(0)) != source
+
+
+@pytest.mark.parametrize("name", [*USER_PROGRAMS, *PROGRAMS])
+def test_nothing_differs_from_itself(name):
+    if name in PROGRAMS:
+        program = Program(name, *PROGRAMS[name])
+    else:
+        mesh = compat.abstract_mesh(Mesh.of({"data": 2, "model": 2, "spare": 2}))
+        program = USER_PROGRAMS[name](mesh)
+    try:
+        modules = Inspection(program).lowered.values()
+    except CompilerError:
+        return  # This JAX can't lower it, which is test_check's to judge.
+    for lowered in modules:
+        found = Inspection(program).diff(Inspection(program))
+        assert found.is_same, found
+        reread = differences(lowered.text(), lowered.text())
+        assert reread.is_same, reread
+        assert (reread.tensors, reread.ops, reread.meshes) == ((), (), ())
+
+
+# --- what is a difference -------------------------------------------------------------------------
+
+SHARDY = re.compile(r"<@mesh, \[[^\]]*\]>")
+GSPMD = re.compile(r'(?<=mhlo\.sharding = )"[^"]*"')
+
+
+def another_shardy(found):
+    dims = re.search(r"\[(.*)\]", found[0])[1]
+    each = re.findall(r"\{[^}]*\}", dims)
+    if not each:
+        return None
+    free = [axis for axis in ("data", "model") if axis not in dims]
+    each[-1] = f'{{"{free[0]}"}}' if free and each[-1] == "{}" else "{?}"
+    return found[0].replace(f"[{dims}]", f"[{', '.join(each)}]")
+
+
+def another_gspmd(found):
+    if found[0] == '"{replicated}"':
+        return None
+    return '"{replicated}"'
+
+
+@pytest.mark.parametrize(
+    ("partitioner", "pattern", "another"),
+    [("shardy", SHARDY, another_shardy), ("gspmd", GSPMD, another_gspmd)],
+)
+def test_every_changed_annotation_is_found(partitioner, pattern, another):
+    source = text(partitioner)
+    before = module(source)
+    seen = set()
+    for place in pattern.finditer(source):
+        other = another(place)
+        if other is None:
+            continue
+        assert other != place[0]
+        after = module(source[: place.start()] + other + source[place.end() :])
+        found = before.diff(after)
+        (only,) = found.tensors
+        assert only.change == "changed"
+        assert set(only.what) <= {"placement", "open dimensions"}
+        assert only.what
+        assert only.words_a != only.words_b
+        # It is the only one that is written otherwise, and it is the one that is named.
+        olds, news = read_annotations(before.graph()), read_annotations(after.graph())
+        (changed,) = [
+            k for k, (x, y) in enumerate(zip(olds, news, strict=True)) if x.text != y.text
+        ]
+        assert (only.kind, only.tensor) == (olds[changed].kind, olds[changed].path)
+        assert only.a is not None
+        assert only.a.source == olds[changed].source
+        seen.add(changed)
+        assert (found.meshes, found.ops, found.same) == ((), (), 21)
+    # All but the scalars.
+    assert len(seen) == 19
+
+
+def test_another_mesh():
+    source = text("shardy")
+    found = differences(source, source.replace('"data"=4, "model"=2', '"data"=2, "model"=4'))
+    assert found.meshes == (
+        "Only jit_step (a) has the mesh data=4 x model=2.",
+        "Only jit_step (b) has the mesh data=2 x model=4.",
+    )
+    assert {difference.what for difference in found.tensors} == {("placement",)}
+
+
+def test_another_type():
+    one, two = text("shardy"), text("shardy", batch="32")
+    found = differences(one, two)
+    types = {d.tensor: d.what for d in found.tensors}
+    assert types["batch['x']"] == ("type",)
+    assert "params['w1']" not in types
+    assert all(op.count_a == op.count_b for op in found.ops), "other types, not other ops"
+    assert all(op.types_a and op.types_b for op in found.ops)
+
+
+def test_constraints_that_are_gone():
+    found = differences(text("shardy"), text("shardy", constrained="false"))
+    assert [(d.kind, d.change) for d in found.tensors] == [("constraint", "only in a")] * 5
+    assert found.ops == (), "a constraint is a tensor, not once more an op"
+
+
+def test_other_ops():
+    source = text("gspmd")
+    found = differences(source, source.replace("stablehlo.tanh %", "stablehlo.sine %", 1))
+    assert found.tensors == ()
+    assert {(op.kind, op.count_a - op.count_b) for op in found.ops} == {
+        ("stablehlo.tanh", 1),
+        ("stablehlo.sine", -1),
+    }
+
+
+def test_one_more_argument_is_the_only_difference():
+    source = text("shardy")
+    more = source.replace("@main(", '@main(%extra: tensor<4xf32> loc("extra"), ', 1)
+    found = differences(source, more)
+    assert [(d.tensor, d.change) for d in found.tensors] == [("extra", "only in b")]
+    assert found.same == 22
+
+
+def test_one_program_under_both_partitioners():
+    found = Inspection(resolve("mlp")).diff()
+    assert (found.label_a, found.label_b, found.is_same, found.same) == (*PARTITIONERS, True, 22)
+
+
+def test_files_for_different_partitioners():
+    found = differences(text("shardy"), text("gspmd"))
+    assert found.is_same
+    assert any("Ops were not compared" in note for note in found.notes)
+
+
+def test_one_module_alone_has_nothing_to_be_compared_with():
+    with pytest.raises(TargetError, match="nothing to compare it with"):
+        module(text("shardy")).diff()

@@ -1,0 +1,190 @@
+"""Differences of two propagations: which values, where they begin, what follows from each."""
+
+import gc
+import json
+import weakref
+from functools import cache
+
+import pytest
+
+from sdyscope.analysis.diff.propagated import PropagatedSide, inputs, propagated_diff
+from sdyscope.analysis.naming.pairs import value_pairs
+from sdyscope.facts.program import Program
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.lower import NotLowerable
+from sdyscope.stages.propagated.propagate import propagate
+from sdyscope.stages.propagated.xla_dump import propagated_by_xla
+from sdyscope.targets import resolve
+from tests.analysis.propagations import of_model, of_text, sharded
+from tests.programs import PROGRAMS
+
+T = "tensor<8x16xf32>"
+BATCH, FEATURES = sharded('[{"a"}, {}]'), sharded('[{}, {"a"}]')
+
+
+def side(label, found):
+    return PropagatedSide(label, found.graph, found.propagated)
+
+
+def chain_of_ops(sharding, *, first="negate"):
+    body = (
+        f"%0 = stablehlo.{first} %arg0 : {T}\n%1 = stablehlo.tanh %0 : {T}\n"
+        f"%c = stablehlo.constant dense<1.0> : {T}\n%2 = stablehlo.add %1, %c : {T}\n"
+        f"%3 = stablehlo.negate %arg1 : {T}\nreturn %2, %3 : {T}, {T}"
+    )
+    return of_text(body, f"%arg0: {T} {sharding}, %arg1: {T} {BATCH}", f"{T}, {T}")
+
+
+@cache
+def both(settings):
+    """The transformer under Shardy in process and under GSPMD as XLA propagates it."""
+    inspection = Inspection(resolve("fsdp-transformer", settings=json.loads(settings)))
+    try:
+        gspmd = inspection.lowered["gspmd"]
+    except (KeyError, NotLowerable):  # pragma: no cover - a future JAX without GSPMD
+        pytest.fail("GSPMD is gone from this JAX")
+    graphs = [inspection.graph(partitioner) for partitioner in ("shardy", "gspmd")]
+    return (
+        PropagatedSide("shardy", graphs[0], propagate(inspection.lowered["shardy"], graphs[0])),
+        PropagatedSide("gspmd", graphs[1], propagated_by_xla(gspmd, graphs[1])),
+    )
+
+
+def test_the_same_is_the_same():
+    found = chain_of_ops(BATCH)
+    same = propagated_diff(side("one", found), side("two", found))
+    assert same.is_same
+    assert same.compared == same.same == len(found.propagated.values)
+    assert same.not_comparable == {}
+
+
+def test_everything_that_follows_from_one_argument_is_one_group():
+    a, b = chain_of_ops(BATCH), chain_of_ops(FEATURES)
+    found = propagated_diff(side("batch", a), side("features", b))
+    (group,) = found.groups
+    assert group.begins.value.kind == "argument"
+    assert group.inputs == ()
+    kinds = [value.value.kind for value in group.follows]
+    assert kinds == [
+        "stablehlo.negate",
+        "stablehlo.tanh",
+        "stablehlo.constant",
+        "stablehlo.add",
+        "result",
+    ]
+    assert (group.count, found.different, found.same) == (6, 6, 3)
+    assert group.bytes == 6 * 8 * 16 * 4
+    assert group.bytes_a == group.bytes_b == group.bytes // 4
+    assert "dim 0 split 4 ways over a" in group.begins.words_a
+    assert "dim 1 split 4 ways over a" in group.begins.words_b
+
+
+def test_a_difference_begins_where_inputs_agree():
+    body = (
+        f"%0 = stablehlo.negate %arg0 : {T}\n"
+        f"%1 = sdy.sharding_constraint %0 <@mesh, SHARDING> : {T}\n"
+        f"%2 = stablehlo.tanh %1 : {T}\nreturn %2 : {T}"
+    )
+    cases = [
+        of_text(body.replace("SHARDING", sharding), f"%arg0: {T} {BATCH}", T)
+        for sharding in ('[{"a"}, {}]', '[{}, {"a"}]')
+    ]
+    found = propagated_diff(side("a", cases[0]), side("b", cases[1]))
+    (group,) = found.groups
+    assert group.begins.value.kind in ("stablehlo.negate", "sdy.sharding_constraint")
+    assert [name for name, _ in group.inputs]
+    assert all("dim 0 split 4 ways over a" in words for _, words in group.inputs)
+    assert [value.value.kind for value in group.follows[-2:]] == ["stablehlo.tanh", "result"]
+
+
+def test_values_that_one_side_does_not_have_are_counted():
+    a, b = chain_of_ops(BATCH), chain_of_ops(BATCH, first="exponential")
+    found = propagated_diff(side("a", a), side("b", b))
+    assert found.not_comparable == {"b's module has no such value": 1}
+    # Of the first's two negates, the one that negates the same argument is the same.
+    assert found.is_same
+    assert found.compared + sum(found.not_comparable.values()) == len(a.propagated.values)
+
+
+def test_different_programs_match_arguments_by_path():
+    mlp = of_model("mlp")
+    wide = of_model("mlp", optimizer="sgd")
+    pairs = value_pairs(mlp.graph, wide.graph, by_name=True)
+    names = {a.node: a.name for a in mlp.graph.main.arguments}
+    others = {a.node: a.name for a in wide.graph.main.arguments}
+    matched = [(names[a], others[b]) for (a, _), (b, _) in pairs.items() if a in names]
+    assert matched
+    assert all(one == other for one, other in matched)
+    found = propagated_diff(side("adamw", mlp), side("sgd", wide), by_name=True)
+    assert found.compared + sum(found.not_comparable.values()) == len(mlp.propagated.values)
+
+
+def test_modules_are_paired_once_for_each_way_and_forgotten_with_them():
+    a = Inspection(resolve("mlp"), ("shardy",)).graph()
+    b = Inspection(resolve("mlp", settings={"optimizer": "sgd"}), ("shardy",)).graph()
+    by_name, by_number = value_pairs(a, b, by_name=True), value_pairs(a, b)
+    assert by_name != by_number
+    assert value_pairs(a, b, by_name=True) is by_name
+    assert value_pairs(a, b) is by_number
+    assert value_pairs(b, a) != by_number
+    kept = weakref.ref(a)
+    del a
+    gc.collect()
+    assert kept() is None
+
+
+@pytest.mark.parametrize("name", ["shard_map", "shard_map_grad", "shard_map_nested"])
+def test_what_enters_and_leaves_a_shard_map_has_a_partner(name):
+    inspection = Inspection(Program(name, *PROGRAMS[name]))
+    a, b = inspection.graph("shardy"), inspection.graph("gspmd")
+    pairs = value_pairs(a, b)
+    bodies = [op for op in a.ops if op.kind == "sdy.manual_computation"]
+    assert bodies
+    for op in bodies:
+        arguments = [(child.id, 0) for child in a.children(op) if child.is_argument]
+        for node, result in [*arguments, *((op.id, k) for k in range(len(op.types)))]:
+            other, number = pairs[node, result]
+            assert b.ops[other].types[number].text == a.ops[node].types[result].text
+    targets = {b.ops[pairs[op.id, 0][0]].call_target for op in bodies if op.types}
+    assert targets == {"SPMDShardToFullShape"}
+
+
+def test_inputs_of_a_loop_flow_over_its_boundary():
+    graph = of_model("fsdp-transformer", scan=True, constrained=False).graph
+    loop = next(op for op in graph.ops if op.kind == "stablehlo.while")
+    carried = next(op for op in graph.children(loop) if op.is_argument)
+    assert len(inputs(graph, (carried.id, 0))) == 2
+    assert len(inputs(graph, (loop.id, 0))) == 1
+
+
+@pytest.mark.compiles
+def test_the_unconstrained_transformer_differs_from_the_embedding_lookup_on():
+    found = propagated_diff(*both('{"constrained": false}'))
+    first = found.groups[0]
+    assert first.begins.value.name == "jit(step)/jvp(embed)/gather"
+    assert "dim 2 split 4 ways over fsdp" in first.begins.words_a
+    assert "dim 0 split 4 ways over fsdp" in first.begins.words_b
+    assert first.count > 0.9 * found.different
+    assert first.bytes_a > 2 * first.bytes_b
+    assert found.compared > 10 * len(found.not_comparable)
+    assert [group.bytes for group in found.groups] == sorted(
+        (group.bytes for group in found.groups), reverse=True
+    )
+
+
+@pytest.mark.compiles
+def test_the_constrained_transformer_does_not_differ():
+    found = propagated_diff(*both("{}"))
+    assert found.same > 1000
+    # GSPMD of JAX up to 0.9 leaves the two halves that jnp.roll puts together without a sharding.
+    assert all("roll" in group.begins.value.ssa for group in found.groups)
+    assert found.is_same or compat.version_tuple() < (0, 10)
+
+
+@pytest.mark.compiles
+def test_every_value_has_its_partner_under_the_other_partitioner():
+    a, b = both("{}")
+    pairs = value_pairs(a.graph, b.graph)
+    assert len(pairs) == len(a.propagated.values)
+    assert len(set(pairs.values())) == len(pairs)

@@ -1,0 +1,227 @@
+"""Bytes a device: against the compiler's own, and what was donated or could be sharded further."""
+
+import importlib.util
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.facts.program import Program
+from sdyscope.hardware.names import parse_hardware
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.targets import resolve
+
+pytestmark = pytest.mark.compiles
+
+MESH = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
+)
+
+KINDS = ("device", "pinned_host")
+
+
+def on(*spec):
+    return NamedSharding(MESH, P(*spec))
+
+
+def given(dims, *spec, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(dims, dtype, sharding=on(*spec))
+
+
+def memory(fun, *args, partitioner="shardy"):
+    program = Program("step", fun, args, mesh=MESH)
+    return Inspection(program, [partitioner]).memory()
+
+
+def held(found, name):
+    return next(one for one in found.held if one.name == name)
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+@pytest.mark.parametrize("model", ["mlp", "fsdp-transformer"])
+def test_models_take_what_the_compiler_counts(model, partitioner):
+    small = {"layers": 1, "donate": True}
+    found = Inspection(resolve(model, settings=small), [partitioner]).memory()
+    said = found.compiled.memory
+    groups = found.groups
+    arguments = sum(one.bytes_per_device for one in groups if one.kind == "argument")
+    results = sum(one.bytes_per_device for one in groups if one.kind == "result")
+    assert found.equal is True
+    assert arguments == said.arguments
+    assert results + 8 * sum(one.tensors for one in groups if one.kind == "result") == said.outputs
+    assert sum(one.shared for one in groups if one.kind == "result") == said.aliases > 0
+    assert sum(one.shared for one in groups if one.kind == "argument") == said.aliases
+    assert [one.name for one in groups if one.kind == "argument"][:2] == ["params", "opt_state"]
+    assert found.passed
+    assert not found.findings
+
+
+@needs_libtpu
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+@pytest.mark.parametrize(
+    ("model", "hardware", "mesh"),
+    [
+        ("mlp", "tpu:v5e:4x4", {"data": 4, "model": 4}),
+        ("mlp", "tpu:v5p:2x2x1x2slices", {"data": 4, "model": 2}),
+        ("fsdp-transformer", "tpu:v5e:4x4", {"fsdp": 8, "model": 2}),
+        ("fsdp-transformer", "tpu:v5p:2x2x2x2slices", {"data": 2, "fsdp": 4, "model": 2}),
+    ],
+)
+def test_tpus_store_tiles(model, hardware, mesh, partitioner):
+    settings = {"donate": True, **({"layers": 1} if model == "fsdp-transformer" else {})}
+    program = resolve(model, mesh=mesh, settings=settings)
+    found = Inspection(program, [partitioner]).memory(on=hardware)
+    said = found.compiled.memory
+    assert found.equal is True
+    stored = sum(one.stored for one in found.groups if one.kind == "argument")
+    assert stored == said.arguments
+    assert stored > sum(one.bytes_per_device for one in found.groups if one.kind == "argument")
+    results = sum(one.stored for one in found.groups if one.kind == "result")
+    assert results == said.outputs - found.table
+    # What a donated argument gives to a result is counted alike.
+    assert sum(one.shared for one in found.groups if one.kind == "result") == said.aliases > 0
+
+
+def test_what_could_be_sharded_further():
+    def step(w, b, c):
+        return (w.sum() + b.sum() + c.sum()).astype(jnp.float32)
+
+    found = memory(
+        jax.jit(step), given((16, 32), None, "model"), given((6,)), given((8,), ("data", "model"))
+    )
+    w, b, c = (held(found, name) for name in "wbc")
+    assert (w.copies, w.bytes_per_device, w.replicated) == (4, 16 * 16 * 4, 16 * 16 * 3)
+    assert str(w.best) == "P('data', 'model')"
+    assert w.saves == w.bytes_per_device * 3 // 4
+    assert {(one.dim, one.axis, one.saves) for one in w.options} == {
+        (0, "data", w.saves),
+        (1, "data", w.saves),
+    }
+    # Only model's size, 2, divides 6.
+    assert str(b.best) == "P('model')"
+    assert [(one.dim, one.axis) for one in b.options] == [(0, "model")]
+    assert (c.copies, c.best, c.options, c.replicated) == (1, None, (), 0)
+    assert [one.name for one in found.under_sharded] == ["w", "b"]
+
+
+def test_a_result_in_place_of_an_argument_is_not_told_again():
+    fun = jax.jit(lambda a: (a + 1, a * 2), out_shardings=on("data", None))
+    found = memory(fun, given((16, 32), "data"))
+    assert [one.name for one in found.under_sharded] == ["a", "result[1]"]
+
+
+def test_one_device_holds_one_copy():
+    found = Inspection(Program("step", jax.jit(lambda a: a + 1), (jnp.ones(3),))).memory()
+    assert [one.copies for one in found.held] == [1, 1]
+    assert found.equal is True
+
+
+@needs_libtpu
+def test_thousands_of_arguments_are_one_tuple_on_tpus():
+    arrays = [given((8, 16), "data") for _ in range(2001)]
+    program = Program("step", jax.jit(lambda a: a[0] + a[2000], keep_unused=True), (arrays,))
+    found = Inspection(program, ["shardy"]).memory(on="tpu:v5e:2x4")
+    assert found.compiled.memory.arguments > sum(
+        one.stored.bytes for one in found.held if one.kind == "argument"
+    )
+    assert found.equal is True
+
+
+def test_what_nothing_divides():
+    found = memory(jax.jit(lambda a: a + 1), given((5, 3)))
+    assert found.under_sharded == ()
+    assert held(found, "a").replicated == 60 - 60 // 8
+
+
+def test_what_is_left_to_the_compiler():
+    free = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    found = memory(
+        jax.jit(lambda a, b: a + b, out_shardings=on("data")), given((8, 8), "data"), free
+    )
+    b = held(found, "b")
+    assert b.origin == "compiled"
+    assert held(found, "a").origin == "requested"
+    assert b.bytes_per_device == b.stored.bytes
+    assert found.equal is True
+
+
+def test_a_donation_that_no_result_has_the_shape_of():
+    fun = jax.jit(lambda w, x: (w @ x).sum(), donate_argnums=0)
+    found = memory(fun, given((16, 32), "data"), given((32, 8)))
+    (finding,) = found.findings
+    assert (finding.rule, finding.severity, finding.tensor) == ("donation-unused", "warning", "w")
+    assert "512 bytes a device" in finding.message
+    assert "no result is f32[16,32]" in finding.message
+    assert not found.passed
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_a_donation_whose_result_is_placed_otherwise(partitioner):
+    fun = jax.jit(lambda w: w + 1, donate_argnums=0, out_shardings=on("data"))
+    found = memory(fun, given((16, 32), None, "model"), partitioner=partitioner)
+    (finding,) = found.findings
+    assert "no f32[16,32] result is placed as it is, P(None, 'model')" in finding.message
+    assert "P('data')" in finding.message
+    assert "out_shardings" in finding.hint
+    assert finding.partitioner == partitioner
+
+
+def test_a_donation_that_came_too_late():
+    fun = jax.jit(lambda v, w: v + w, donate_argnums=(0, 1), out_shardings=on("data"))
+    found = memory(fun, given((16, 32), "data"), given((16, 32), "data"))
+    (finding,) = found.findings
+    assert "took another argument's buffer" in finding.message
+
+
+def test_a_donation_of_what_is_not_used():
+    fun = jax.jit(lambda v, w: v + 1, donate_argnums=(0, 1))
+    found = memory(fun, given((16, 32), "data"), given((3,)))
+    (finding,) = found.findings
+    assert (finding.severity, finding.tensor) == ("note", "w")
+    assert found.passed
+
+
+def test_donations_of_use():
+    fun = jax.jit(lambda w: w + 1, donate_argnums=0, out_shardings=on("data"))
+    found = memory(fun, given((16, 32), "data"))
+    assert found.findings == ()
+    assert held(found, "w").shares == held(found, "result").name
+    assert held(found, "result").shares == "w"
+
+
+@pytest.mark.parametrize("hardware", ["cpu:4", pytest.param("tpu:v5e:2x2", marks=needs_libtpu)])
+def test_what_is_offloaded_is_the_hosts(hardware):
+    if hardware.startswith("cpu") and compat.version_tuple() < (0, 8):
+        pytest.skip("XLA's CPU compiler forgets memory kinds before JAX 0.8")
+    mesh = AbstractMesh((4,), ("data",), axis_types=(AxisType.Auto,))
+    device, host = (NamedSharding(mesh, P("data"), memory_kind=kind) for kind in KINDS)
+    args = [jax.ShapeDtypeStruct((1024, 8), "float32", sharding=s) for s in (device, host)]
+
+    @jax.jit
+    def step(params, state):
+        state = jax.device_put(state, device) + params
+        return params - state, jax.device_put(state, host)
+
+    program = Program("offloads", step, tuple(args))
+    found = Inspection(program).memory("shardy", parse_hardware(hardware))
+    assert [(group.title, group.memory) for group in found.groups] == [
+        ("params", "device"),
+        ("state, on the host", "host"),
+        ("result[0]", "device"),
+        ("result[1], on the host", "host"),
+    ]
+    assert found.equal
+    said = found.compiled.memory
+    stored = {one.name: one.stored.bytes for one in found.held}
+    if hardware.startswith("tpu"):
+        assert said.arguments == stored["params"]
+        assert (said.host_arguments, said.host_outputs) == (stored["state"], stored["result[1]"])
+        assert said.host >= stored["state"] + stored["result[1]"]
+    else:
+        assert said.arguments == stored["params"] + stored["state"]
+        assert said.host == 0

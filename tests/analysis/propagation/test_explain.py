@@ -1,0 +1,526 @@
+"""explain: every kind of chain, every reason for an absence, how much of a model they cover."""
+
+import re
+from dataclasses import replace
+from functools import cache
+
+import pytest
+
+from sdyscope.analysis.naming.resolve import resolve_value
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.analysis.propagation.explain import Explainer, completeness, explain
+from sdyscope.analysis.propagation.flow import Flow
+from sdyscope.errors import TargetError
+from sdyscope.facts.propagated import Steps
+from sdyscope.stages.lowered.lower import NotLowerable
+from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
+from tests.analysis.propagations import of_model, of_program, of_text, sharded
+from tests.programs import PROGRAMS
+from tests.user_programs import USER_PROGRAMS
+
+T = "tensor<8x16xf32>"
+# Shardings of arguments and results.
+A = sharded('[{"a"}, {}]')
+A_ON_1 = sharded('[{}, {"a"}]')
+HALF_OF_A = sharded('[{"a":(1)2, ?}, {?}]')
+A_OPEN = sharded('[{"a", ?}, {?}]')
+B = sharded('[{"b"}, {}]')
+B_LATER = sharded('[{"b", ?}p1, {?}]')
+A_FIRST = sharded('[{"a", ?}p0, {?}]')
+ALL = sharded('[{"a", "b", "c"}]')
+
+MODELS = [
+    ("mlp", {}),
+    ("fsdp-transformer", {}),
+    ("fsdp-transformer", {"constrained": False}),
+    ("fsdp-transformer", {"scan": True}),
+    ("fsdp-transformer", {"scan": True, "constrained": False}),
+    ("fsdp-transformer", {"remat": True, "constrained": False}),
+    ("fsdp-transformer", {"remat": True, "scan": True}),
+]
+
+
+@cache
+def case(body, arguments, results=T, mesh='"a"=4, "b"=2'):
+    return of_text(body, arguments, results, mesh)
+
+
+def explained(found, name):
+    (value,) = resolve_value(found.graph, name)
+    return explain(found.propagated, found.graph, found.annotations, value)
+
+
+def chain(found, name, dimension=0, axis="a"):
+    chains = explained(found, name).chains
+    (chosen,) = [c for c in chains if c.dimension == dimension and c.axis.name == axis]
+    return chosen
+
+
+def is_complete(found):
+    return completeness(found.propagated, found.graph, found.annotations).is_complete
+
+
+def absence(found, name, reason):
+    absences = explained(found, name).absences
+    matching = [one for one in absences if one.reason == reason]
+    assert matching, [one.words for one in absences]
+    return matching[0]
+
+
+# --- chains ---------------------------------------------------------------------------------------
+
+
+def test_forward_through_two_ops():
+    found = case(
+        f"%0 = stablehlo.negate %arg0 : {T}\n%1 = stablehlo.tanh %0 : {T}\nreturn %1 : {T}",
+        f"%arg0: {T} {A}",
+    )
+    steps = chain(found, "%1")
+    assert steps.beginning.kind == "argument"
+    assert steps.beginning.dimension == 0
+    assert [move.direction for move in steps.moves] == ["forward", "forward"]
+    assert [move.kind for move in steps.moves] == ["stablehlo.negate", "stablehlo.tanh"]
+    first, second = steps.moves
+    assert first.number < second.number
+    assert "dim 0 of the operand is dim 0 of the result (factor i of size 8)" in first.rule
+    assert steps.words[0].startswith('the annotation {"a"} on dim 0 of the argument')
+    assert is_complete(found)
+
+
+def test_an_annotated_value_has_no_moves():
+    found = case(f"return %arg0 : {T}", f"%arg0: {T} {A}")
+    assert chain(found, "%arg0").moves == ()
+
+
+def test_backward_from_a_result():
+    found = case(
+        f"%0 = stablehlo.negate %arg0 : {T}\nreturn %0 : {T}",
+        f"%arg0: {T}",
+        f"{T} {A}",
+    )
+    steps = chain(found, "%arg0")
+    assert steps.beginning.kind == "result"
+    assert [move.direction for move in steps.moves] == ["backward"]
+    assert is_complete(found)
+
+
+def test_sideways_through_a_contraction():
+    types = "(tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>"
+    found = case(
+        f"%0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : {types}\n"
+        "return %0 : tensor<8x4xf32>",
+        f"%arg0: {T} {A_ON_1}, %arg1: tensor<16x4xf32>",
+        "tensor<8x4xf32>",
+    )
+    steps = chain(found, "%arg1")
+    assert [move.direction for move in steps.moves] == ["sideways"]
+    assert "dim 1 of the left operand is dim 0 of the right operand" in steps.moves[0].rule
+    assert "size 16, which is reduced over" in steps.moves[0].rule
+
+
+def test_from_a_constraint_to_what_it_constrains():
+    found = case(
+        f"%0 = stablehlo.negate %arg0 : {T}\n"
+        f'%1 = sdy.sharding_constraint %0 <@mesh, [{{"a"}}, {{}}]> : {T}\nreturn %1 : {T}',
+        f"%arg0: {T}",
+    )
+    assert chain(found, "%1").beginning.kind == "constraint"
+    steps = chain(found, "%arg0")
+    assert steps.beginning.kind == "constraint"
+    assert steps.beginning.annotation.ordinal == 0
+    assert [move.direction for move in steps.moves] == ["backward", "backward"]
+    assert is_complete(found)
+
+
+def test_over_the_boundary_of_a_loop():
+    body = f"""
+      %c = stablehlo.constant dense<0> : tensor<i32>
+      %n = stablehlo.constant dense<3> : tensor<i32>
+      %one = stablehlo.constant dense<1> : tensor<i32>
+      %0:2 = stablehlo.while(%i = %c, %x = %arg0) : tensor<i32>, {T} cond {{
+        %p = stablehlo.compare LT, %i, %n : (tensor<i32>, tensor<i32>) -> tensor<i1>
+        stablehlo.return %p : tensor<i1>
+      }} do {{
+        %j = stablehlo.add %i, %one : tensor<i32>
+        %y = stablehlo.tanh %x : {T}
+        stablehlo.return %j, %y : tensor<i32>, {T}
+      }}
+      %1 = stablehlo.negate %0#1 : {T}
+      return %1 : {T}"""
+    found = case(body, f"%arg0: {T} {A}")
+    steps = chain(found, "%1")
+    assert steps.beginning.kind == "argument"
+    assert [move.direction for move in steps.moves] == ["data flow", "forward"]
+    assert "loop" in steps.moves[0].rule
+    (loop,) = [op for op in found.graph.ops if op.kind == "stablehlo.while"]
+    names = resolve_value(found.graph, f"{loop.name}#1")
+    assert [move.direction for move in chain(found, names[0].ssa).moves] == ["data flow"]
+    assert is_complete(found)
+
+
+def test_into_and_out_of_a_manual_computation():
+    body = f"""
+      %0 = stablehlo.negate %arg0 : {T}
+      %1 = sdy.manual_computation(%0) in_shardings=[<@mesh, [{{"a", "b"}}, {{}}]>]
+          out_shardings=[<@mesh, [{{"a"}}, {{"b"}}]>] manual_axes={{"a"}}
+          (%x: tensor<2x16xf32>) {{
+        %y = stablehlo.tanh %x : tensor<2x16xf32>
+        sdy.return %y : tensor<2x16xf32>
+      }} : ({T}) -> {T}
+      %2 = stablehlo.negate %1 : {T}
+      return %2 : {T}"""
+    found = case(body, f"%arg0: {T}")
+    assert is_complete(found)
+    entering = {c.axis.name: c for c in explained(found, "%0").chains}
+    assert {c.beginning.kind for c in entering.values()} == {"shard_map input"}
+    inside = next(op for op in found.graph.ops if op.kind == "stablehlo.tanh")
+    (own,) = explained(found, inside.name).chains
+    assert (own.axis.name, own.beginning.kind) == ("b", "shard_map input")
+    leaving = chain(found, "%2", 1, "b")
+    assert leaving.beginning.kind == "shard_map output"
+    assert [move.direction for move in leaving.moves] == ["forward"]
+
+
+def test_values_of_a_sharding_group():
+    found = case(
+        f"sdy.sharding_group %arg0 group_id=21 : {T}\n"
+        f"%0 = stablehlo.negate %arg1 : {T}\n"
+        f"sdy.sharding_group %0 group_id=21 : {T}\nreturn %0 : {T}",
+        f"%arg0: {T} {A}, %arg1: {T}",
+    )
+    steps = chain(found, "%arg1")
+    assert steps.beginning.name == found.annotations[0].path
+    assert [move.direction for move in steps.moves] == ["group", "backward"]
+    assert steps.moves[0].number is None
+    assert is_complete(found)
+
+
+def test_an_axis_whose_halves_come_from_two_places():
+    found = case(
+        f"%0 = stablehlo.add %arg0, %arg1 : {T}\nreturn %0 : {T}",
+        f"%arg0: {T} {HALF_OF_A}, %arg1: {T} {A_OPEN}",
+    )
+    own, brought = explained(found, "%arg0").chains
+    assert str(own.axis) == '"a":(1)2'
+    assert own.moves == ()
+    assert str(brought.axis) == '"a":(2)2'
+    assert [move.direction for move in brought.moves] == ["sideways"]
+    assert is_complete(found)
+
+
+def test_a_constant_is_sharded_as_its_use():
+    found = case(
+        f"%c = stablehlo.constant dense<1.0> : {T}\n"
+        f"%0 = stablehlo.add %arg0, %c : {T}\nreturn %0 : {T}",
+        f"%arg0: {T} {A}",
+    )
+    (constant,) = [op for op in found.graph.ops if op.kind == "stablehlo.constant"]
+    steps = chain(found, constant.name)
+    assert steps.beginning.kind == "argument"
+    assert [move.direction for move in steps.moves] == ["sideways"]
+
+
+# --- absences -------------------------------------------------------------------------------------
+
+
+def test_conflict_with_another_dimension():
+    types = "(tensor<8x16xf32>, tensor<16x4xf32>) -> tensor<8x4xf32>"
+    found = case(
+        f"%0 = stablehlo.dot_general %arg0, %arg1, contracting_dims = [1] x [0] : {types}\n"
+        "return %0 : tensor<8x4xf32>",
+        f"%arg0: {T} {A_OPEN}, %arg1: tensor<16x4xf32> {A_OPEN}",
+        "tensor<8x4xf32>",
+    )
+    stopped = absence(found, "%arg0", "conflict")
+    assert (stopped.dimension, stopped.axis.name) == (1, "a")
+    assert stopped.neighbour == "dim 0 of the right operand"
+    assert 'dim 0 of the value already has "a", from the annotation' in stopped.words
+    assert stopped.rival.beginning.kind == "argument"
+    missing = absence(found, "%0", "no factor")
+    assert missing.dimension is None
+    assert "reduced over" in missing.words
+
+
+def test_two_operands_that_can_not_agree():
+    found = case(
+        f"%0 = stablehlo.add %arg0, %arg1 : {T}\nreturn %0 : {T}",
+        f"%arg0: {T} {A}, %arg1: {T} {B}",
+    )
+    assert "the same factor" in absence(found, "%0", "conflict").words
+    closed = absence(found, "%arg1", "closed")
+    assert 'closed by the annotation {"b"} on dim 0 of the argument' in closed.words
+
+
+def test_another_axis_in_its_place_by_priority():
+    found = case(
+        f"%0 = stablehlo.add %arg0, %arg1 : {T}\nreturn %0 : {T}",
+        f"%arg0: {T} {B_LATER}, %arg1: {T} {A_FIRST}",
+    )
+    assert [str(c.axis) for c in explained(found, "%0").chains] == ['"a"']
+    stopped = absence(found, "%0", "priority")
+    assert stopped.axis.name == "b"
+    assert "has priority 0 before 1" in stopped.words
+
+
+def test_a_closed_constraint():
+    found = case(
+        f"%0 = stablehlo.negate %arg0 : {T}\n"
+        f"%1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}]> : {T}\nreturn %1 : {T}",
+        f"%arg0: {T} {A}",
+    )
+    stopped = absence(found, "%0", "closed")
+    assert "closed by the annotation {} on dim 0 of the constraint" in stopped.words
+
+
+def test_an_axis_that_is_kept_replicated():
+    sharding = '<@mesh, [{?}, {?}], replicated={"a"}>'
+    found = case(
+        f"%0 = stablehlo.negate %arg0 : {T}\n"
+        f"%1 = sdy.sharding_constraint %0 {sharding} : {T}\nreturn %1 : {T}",
+        f"%arg0: {T} {A}",
+    )
+    assert 'replicated along "a"' in absence(found, "%1", "replicated").words
+
+
+def test_operands_follow_a_result_that_is_closed():
+    found = case(
+        f"%0 = stablehlo.add %arg0, %arg1 : {T}\n"
+        f"%1 = sdy.sharding_constraint %0 <@mesh, [{{}}, {{}}]> : {T}\nreturn %1 : {T}",
+        f"%arg0: {T} {A}, %arg1: {T}",
+    )
+    stopped = absence(found, "%arg1", "closed")
+    assert "operands follow the result, which can't have it: dim 0 is closed by" in stopped.words
+
+
+def test_a_size_that_does_not_divide():
+    types = "(tensor<8x6xf32>) -> tensor<48xf32>"
+    found = case(
+        f"%0 = stablehlo.reshape %arg0 : {types}\nreturn %0 : tensor<48xf32>",
+        "%arg0: tensor<8x6xf32>",
+        f"tensor<48xf32> {ALL}",
+        '"a"=4, "b"=2, "c"=4',
+    )
+    stopped = absence(found, "%arg0", "not divisible")
+    assert "factor j of size 6 does not divide into" in stopped.words
+
+
+def test_a_factor_that_nothing_propagates_along():
+    rule = "<([i, j])->([i, j]) {i=8, j=16} blocked_propagation={i}, custom>"
+    found = case(
+        f"%0 = stablehlo.custom_call @own(%arg0) "
+        f"{{sdy.sharding_rule = #sdy.op_sharding_rule{rule}}} : ({T}) -> {T}\nreturn %0 : {T}",
+        f"%arg0: {T} {A}",
+    )
+    stopped = absence(found, "%0", "blocked")
+    assert "nothing propagates along factor i of size 8" in stopped.words
+
+
+def test_an_op_without_a_rule():
+    found = case(
+        f"%0 = stablehlo.custom_call @unknown(%arg0) : ({T}) -> {T}\nreturn %0 : {T}",
+        f"%arg0: {T} {A}",
+    )
+    assert "has no sharding rule" in absence(found, "%0", "no rule").words
+
+
+def test_a_barrier():
+    found = case(
+        f"%0 = stablehlo.negate %arg0 : {T}\n"
+        f"%1 = sdy.propagation_barrier %0 allowed_direction=NONE : {T}\nreturn %1 : {T}",
+        f"%arg0: {T} {A}",
+    )
+    assert "barrier stands between" in absence(found, "%1", "barrier").words
+
+
+# --- models ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "settings"), MODELS)
+def test_models_are_explained_completely(name, settings):
+    found = of_model(name, **settings)
+    counted = completeness(found.propagated, found.graph, found.annotations)
+    assert counted.missing == ()
+    assert counted.explained == counted.total > 80
+
+
+@pytest.mark.parametrize(("name", "settings"), MODELS[:2] + MODELS[4:5] + MODELS[6:])
+def test_chains_begin_where_shardy_says_that_axes_come_from(name, settings):
+    found = of_model(name, **settings)
+    explainer = Explainer(found.propagated, found.graph, found.annotations)
+    flow = Flow(found.propagated, found.graph)
+    constraints = {
+        op.attributes["sdy.sharding_origin_name"]: op.id
+        for op in found.propagated.graph.ops
+        if "sdy.sharding_origin_name" in op.attributes
+    }
+    checked = 0
+    for value in found.propagated.values.values():
+        if value.node is None:
+            continue
+        for one in explainer.explain(value.id).chains:
+            part = part_of(one.axis, flow.mesh)
+            origin = next(o for a, o in value.origins if part_of(a, flow.mesh).shared(part))
+            start = one.beginning
+            checked += 1
+            if origin.type == "self":
+                assert one.moves == ()
+            elif origin.type == "constraint":
+                nodes = [node for node, _ in flow.lowered_ids[constraints[str(origin)], 0]]
+                assert start.annotation.op in nodes
+            else:
+                kind = {"input": "argument", "output": "result"}[origin.type]
+                assert (start.kind, start.annotation.index) == (kind, origin.index)
+    assert checked > 80
+
+
+@pytest.mark.parametrize(("name", "settings"), MODELS[2:4])
+def test_every_absence_on_a_model_has_a_reason(name, settings):
+    found = of_model(name, **settings)
+    explainer = Explainer(found.propagated, found.graph, found.annotations)
+    reasons = set()
+    for value in found.propagated.values:
+        for one in explainer.explain(value).absences:
+            assert one.reason != "unknown", one.words
+            reasons.add(one.reason)
+    assert {"conflict", "no factor"} <= reasons
+
+
+def test_why_the_unconstrained_lookup_is_sharded_on_features():
+    found = of_model("fsdp-transformer", constrained=False)
+    (value,) = resolve_value(found.graph, "embed/gather")
+    why = explain(found.propagated, found.graph, found.annotations, value)
+    (only,) = why.chains
+    assert (only.dimension, only.axis.name) == (2, "fsdp")
+    assert only.beginning.name == "params['embedding']"
+    (stopped,) = [one for one in why.absences if one.dimension == 0]
+    assert stopped.reason == "conflict"
+    assert "dim 2 of the value already has" in stopped.words
+    assert stopped.rival.beginning.name == "params['embedding']"
+
+
+def test_a_result_is_explained_by_its_own_annotation():
+    found = of_model("mlp")
+    main = found.graph.main
+    sharded_results = [a for a in found.annotations if a.kind == "result" and a.placement]
+    annotation = next(a for a in sharded_results if any(a.placement.dims))
+    (value,) = resolve_value(found.graph, annotation.path)
+    assert value.id == (main.results[annotation.index].node, 0)
+    assert value.name == main.results[annotation.index].name
+    why = explain(found.propagated, found.graph, found.annotations, value)
+    assert why.chains
+    assert {c.beginning.kind for c in why.chains} == {"result"}
+
+
+@pytest.mark.parametrize("name", [*PROGRAMS, *USER_PROGRAMS])
+def test_whatever_jax_lets_one_write_is_explained(name):
+    try:
+        found = of_program(name)
+    except NotLowerable:
+        return  # This JAX can't lower it, which is the test of the lowering to judge.
+    assert completeness(found.propagated, found.graph, found.annotations).missing == ()
+    explainer = Explainer(found.propagated, found.graph, found.annotations)
+    for value in found.propagated.values:
+        for one in explainer.explain(value).absences:
+            assert one.reason != "unknown", one.words
+
+
+def test_what_can_not_be_explained_says_so():
+    found = of_model("mlp")
+    values = [v for v in found.propagated.values.values() if v.node is not None and v.origins]
+    without_steps = replace(found.propagated, steps=Steps())
+    assert "no steps" in Explainer(without_steps, found.graph).explain(values[0].id).notes[-1]
+    gspmd = replace(found.propagated, partitioner="gspmd")
+    why = Explainer(gspmd, found.graph).explain(values[0].id)
+    assert why.chains == why.absences == ()
+    assert "GSPMD does not say" in why.notes[-1]
+
+
+@pytest.mark.parametrize(
+    ("fate", "words"), [("merged", "made one value of this and"), ("folded", "folded this value")]
+)
+def test_the_fate_of_a_value_is_said(fate, words):
+    found = of_model("mlp")
+    value = next(v for v in found.propagated.values.values() if v.fate == fate)
+    why = Explainer(found.propagated, found.graph).explain(value.id)
+    assert words in why.notes[0]
+    assert fate == "merged" or why.chains == ()
+
+
+def test_a_chain_that_begins_nowhere_is_missing():
+    found = of_model("mlp")
+    counted = completeness(replace(found.propagated, steps=Steps()), found.graph, found.annotations)
+    assert counted.missing
+    assert counted.explained + len(counted.missing) == counted.total
+    assert "steps back" in counted.missing[0].reached
+
+
+# --- naming values --------------------------------------------------------------------------------
+
+
+def test_values_by_path_and_ssa_name():
+    graph = of_model("mlp").graph
+    argument = graph.main.arguments[0]
+    assert [v.id for v in resolve_value(graph, argument.name)] == [(argument.node, 0)]
+    assert [v.id for v in resolve_value(graph, "%arg0")] == [(argument.node, 0)]
+    assert [v.id for v in resolve_value(graph, "main:%arg0")] == [(argument.node, 0)]
+
+
+def test_values_by_the_end_of_a_scope():
+    graph = of_model("fsdp-transformer").graph
+    values = resolve_value(graph, "layer0/attention/dot_general")
+    assert len(values) > 1
+    assert {v.kind for v in values} == {"stablehlo.dot_general"}
+    assert all("layer0" in v.name and "attention" in v.name for v in values)
+    (gather,) = resolve_value(graph, "jit(step)/jvp(embed)/gather")
+    assert [v.id for v in resolve_value(graph, "embed/gather")] == [gather.id]
+
+
+def test_values_by_source_line():
+    graph = of_model("fsdp-transformer").graph
+    (gather,) = resolve_value(graph, "jit(step)/jvp(embed)/gather")
+    line = f"fsdp_transformer.py:{gather.source.line}"
+    found = resolve_value(graph, line)
+    assert gather.id in [v.id for v in found]
+    assert [v.id for v in resolve_value(graph, str(gather.source))] == [v.id for v in found]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "hint"),
+    [
+        ("params['embeding']", "params['embedding']"),
+        ("layer0/attention/dot_generel", "dot_general"),
+        ("fsdp_transformer.py:100000", "Lines of fsdp_transformer.py with values"),
+        ("elsewhere.py:3", "No value comes from a file that ends with elsewhere.py"),
+        ("%no_such", "Did you mean|pytree path"),
+        ("", "pytree path"),
+    ],
+)
+def test_a_name_that_nothing_has(wanted, hint):
+    with pytest.raises(TargetError) as caught:
+        resolve_value(of_model("fsdp-transformer").graph, wanted)
+    assert re.search(hint.replace("[", r"\["), caught.value.hint)
+
+
+# --- parts of axes --------------------------------------------------------------------------------
+
+
+def test_parts_of_an_axis():
+    mesh = Mesh.of({"a": 8})
+    whole = part_of(AxisRef("a"), mesh)
+    half = part_of(AxisRef("a", SubAxisInfo(1, 2)), mesh)
+    middle = part_of(AxisRef("a", SubAxisInfo(2, 2)), mesh)
+    assert whole.size == 8
+    assert half.shared(middle) is None
+    assert whole.shared(middle) == middle
+    assert whole.without([middle]) == [half, AxisPart("a", 4, 8)]
+    assert str(whole.axis(mesh)) == '"a"'
+    assert str(middle.axis(mesh)) == '"a":(2)2'
+
+
+@pytest.mark.parametrize("name", ["jit(fun)/jit(qr)/geqrf", "jit(qr)/geqrf", "qr/geqrf", "geqrf"])
+def test_the_scope_of_what_a_function_of_its_own_does(name):
+    """As lint and comms name it: in the module that scope begins with the function."""
+    graph = of_program("decomposed").graph
+    found = resolve_value(graph, name)
+    assert {graph.ops[value.id[0]].kind for value in found} == {"stablehlo.custom_call"}
+    assert len(found) == 2

@@ -1,0 +1,123 @@
+"""Errors of results, and what each dtype excuses."""
+
+import math
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from sdyscope.analysis.run.numerics import ROUNDOFF, coarsest, difference, numeric, tolerance
+from sdyscope.facts.execution import HostBlock
+
+
+def compared(actual, expected, dtype="f32", computed_in=("f32",)):
+    whole = HostBlock.whole(np.asarray(actual))
+    return numeric("result", 0, dtype, computed_in, [difference(whole, np.asarray(expected))])
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        ("f64", np.float64),
+        ("f32", np.float32),
+        ("f16", np.float16),
+        ("bf16", ml_dtypes.bfloat16),
+        ("f8E4M3FN", ml_dtypes.float8_e4m3fn),
+        ("f8E5M2", ml_dtypes.float8_e5m2),
+    ],
+)
+def test_roundoff_is_half_of_the_distance_from_one_to_the_next_number(name, dtype):
+    assert ROUNDOFF[name] == float(ml_dtypes.finfo(dtype).eps) / 2
+
+
+def test_tolerances_widen_with_the_roundoff_and_never_excuse_everything():
+    ordered = sorted(ROUNDOFF, key=ROUNDOFF.__getitem__)
+    allowed = [tolerance(dtype) for dtype in ordered]
+    assert allowed == sorted(allowed)
+    assert allowed[0] > 0
+    assert allowed[-1] < 1
+    assert tolerance("") == 0
+
+
+def test_the_coarsest_dtype_that_takes_part_decides():
+    assert coarsest("f32", ["f32"]) == "f32"
+    assert coarsest("f32", ["bf16", "f32"]) == "bf16"
+    assert coarsest("complex<f32>", ["f32"]) == "f32"
+    assert coarsest("f32", ["complex<f64>", "tf32"]) == "tf32"
+    assert coarsest("i32", ["bf16"]) == ""
+
+
+def test_the_error_is_of_the_whole_and_the_worst_element_is_named():
+    found = compared([[3.0, 0.0], [0.0, 4.5]], [[3.0, 0.0], [0.0, 4.0]])
+    assert found.error == pytest.approx(0.5 / 5)
+    assert (found.max_abs, found.where) == (0.5, (1, 1))
+    assert not found.within
+
+
+def test_a_few_elements_that_are_noise_are_no_error():
+    expected = np.full(1_000_000, 0.1, np.float32)
+    actual = expected.copy()
+    actual[17] = -0.1
+    found = compared(actual, expected, computed_in=("bf16",))
+    assert found.within
+    assert (found.max_abs, found.where) == (pytest.approx(0.2), (17,))
+
+
+def test_integers_and_booleans_must_be_the_same():
+    assert compared([1, 2], [1, 2], "i32").within
+    assert not compared([1, 3], [1, 2], "i32").within
+    assert not compared([True, True], [True, False], "i1").within
+    large = 2**62
+    assert not compared([large + 1], [large], "i64").within
+
+
+def test_what_is_not_finite_must_be_so_in_both():
+    nan, inf = math.nan, math.inf
+    assert compared([1.0, nan, inf, -inf], [1.0, nan, inf, -inf]).within
+    for actual, expected in (([nan], [1.0]), ([1.0], [nan]), ([inf], [-inf]), ([inf], [1.0])):
+        found = compared(actual, expected)
+        assert not found.within
+        assert found.max_abs == math.inf
+
+
+def test_numbers_whose_squares_are_none():
+    assert compared([1e200, 1e-200], [1e200, 1e-200], "f64", ("f64",)).error == 0
+    found = compared([2e200], [1e200], "f64", ("f64",))
+    assert found.error == pytest.approx(1)
+    assert compared([2e-200], [1e-200], "f64", ("f64",)).error == pytest.approx(1)
+
+
+def test_nothing_and_zeros():
+    assert compared(np.zeros((0, 3)), np.zeros((0, 3))).within
+    assert compared([0.0], [0.0]).within
+    assert compared([1e-9], [0.0]).error == math.inf
+    assert compared([1.0, 2.0], [1.0]).error == math.inf
+
+
+def test_large_arrays_are_compared_in_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    one, two = rng.standard_normal((2, 7, 11))
+    whole = compared(one, two)
+    monkeypatch.setattr("sdyscope.analysis.run.numerics._BLOCK", 5)
+    parts = compared(one, two)
+    assert parts.error == pytest.approx(whole.error)
+    assert (parts.max_abs, parts.where) == (whole.max_abs, whole.where)
+
+
+def test_blocks_of_several_processes_have_the_error_of_the_whole():
+    expected = np.random.default_rng(0).standard_normal((6, 4)).astype(np.float32)
+    actual = expected + np.float32(1e-3)
+    actual[4, 1] += 1
+    copy = actual[:3] + np.float32(2)  # another process holds it, and the worse copy counts
+    blocks = [
+        HostBlock(((0, 3), (0, 4)), actual[:3]),
+        HostBlock(((3, 6), (0, 4)), actual[3:]),
+    ]
+    found = numeric("result", 0, "f32", (), [difference(block, expected) for block in blocks])
+    whole = compared(actual, expected)
+    assert found.error == pytest.approx(whole.error)
+    assert (found.max_abs, found.where) == (whole.max_abs, whole.where)
+    assert found.where == (4, 1)
+    blocks.append(HostBlock(((0, 3), (0, 4)), copy))
+    worse = numeric("result", 0, "f32", (), [difference(block, expected) for block in blocks])
+    assert worse.error > found.error

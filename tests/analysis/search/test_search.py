@@ -1,0 +1,166 @@
+"""Searches of programs whose best sharding is known."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import AbstractMesh, AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.search.cost import Rates
+from sdyscope.analysis.search.searched import searched
+from sdyscope.analysis.search.strategy import Budget
+from sdyscope.errors import TargetError
+from sdyscope.inspection import inspect
+
+MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+PREDICTED = {"checks": 0, "compiles": 0}
+
+
+def on(*spec):
+    return NamedSharding(MESH, P(*spec))
+
+
+def array(shape, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=on(*spec))
+
+
+def changes(candidate):
+    return {one.decision.name: str(one.after) for one in candidate.changes}
+
+
+def forward(w1, w2, x):
+    return jnp.tanh(x @ w1) @ w2
+
+
+def mlp(batch=64, width=256, spec=()):
+    """A layer of an MLP in training: weights, and their next values, sharded as `spec` says."""
+
+    def step(w1, w2, x):
+        grads = jax.grad(lambda w: jnp.sum(forward(*w, x) ** 2))((w1, w2))
+        return w1 - grads[0], w2 - grads[1]
+
+    weights = array((width, 4 * width), *spec), array((4 * width, width), *spec)
+    jitted = jax.jit(step, out_shardings=(on(*spec),) * 2, donate_argnums=(0, 1))
+    return inspect(jitted, *weights, array((batch, width), "data"), partitioners=("shardy",))
+
+
+def test_megatron_is_found_where_weights_are_large():
+    """Columns, then rows: one sum over `model`, and half of each gradient to sum over `data`."""
+    program = mlp()
+    found = searched(program, ["w*"], ["model"], **PREDICTED)
+    assert changes(found.best) == {"w1": "P(None, 'model')", "w2": "P('model', None)"}
+    start, best = found.start.prediction, found.best.prediction
+    assert best.flops == start.flops / 2
+    # Weights are 256 x 1024: their gradients are summed over data, 2 (n - 1) / n of what is held.
+    weights = 2 * 256 * 1024 * 4
+    assert start.sent == pytest.approx(2 * 3 / 4 * weights, rel=0.01)
+    sums = [one.sent for one in best.traffic if one.axes == ("data",)]
+    assert sum(sums) == pytest.approx(2 * 3 / 4 * weights / 2, rel=0.01)
+    # One sum of [16, 256] forward; backward there is none, as the input needs no gradient.
+    (over_model,) = [one for one in best.traffic if one.axes == ("model",)]
+    assert over_model.sent == 16 * 256 * 4
+    # Donated buffers count once: half of what was held, and the same batch.
+    held = start.held - best.held
+    assert (start.shared, best.shared, held) == (weights, weights // 2, weights // 2)
+
+
+def test_replication_is_found_where_weights_are_tiny():
+    program = inspect(
+        jax.jit(forward),
+        array((8, 8), None, "model"),
+        array((8, 8), "data"),
+        array((4096, 8), ("data", "model")),
+        partitioners=("shardy",),
+    )
+    found = searched(program, ["w*"], **PREDICTED)
+    assert changes(found.best) == {"w1": "P()", "w2": "P()"}
+    assert found.best.prediction.sent == 0 < found.start.prediction.sent
+
+
+def test_a_limit_of_memory_shards_the_weights():
+    """FSDP: a quarter of the weights, gathered and scattered, for what an all-reduce would send."""
+    program = mlp(batch=8192)
+    start = searched(program, ["w*"], ["data"], budget=Budget(1), **PREDICTED).start.prediction
+    weights = 2 * 256 * 1024 * 4
+    found = searched(program, ["w*"], ["data"], limit=start.held - weights // 2, **PREDICTED)
+    best = found.best.prediction
+    assert len(found.best.changes) == 2
+    assert all("data" in spec for spec in changes(found.best).values())
+    assert best.held == start.held - weights * 3 // 4
+    # An all-reduce is an all-gather and a reduce-scatter.
+    assert start.sent == best.sent == 2 * weights * 3 // 4
+    assert [one.kind for one in best.traffic] == ["all-gather", "reduce-scatter"]
+
+
+def test_bandwidths_choose_between_axes():
+    """With weights on one axis only, that is the fast one."""
+    for fast, slow in (("data", "model"), ("model", "data")):
+        program = inspect(
+            jax.jit(forward),
+            array((1024, 1024)),
+            array((1024, 1024)),
+            array((16, 1024)),
+            partitioners=("shardy",),
+        )
+        rates = Rates({fast: 1e12, slow: 1e6}, flops_per_byte=1.0)
+        found = searched(program, ["w*"], rates=rates, **PREDICTED)
+        used = {axis for one in found.best.prediction.traffic for axis in one.axes}
+        assert used == {fast}
+        assert rates.seconds(found.best.prediction) < rates.seconds(found.start.prediction)
+
+
+def test_the_same_seed_is_the_same_search():
+    program = mlp()
+    one, two = (searched(program, ["w*"], budget=Budget(40), seed=3, **PREDICTED) for _ in range(2))
+    assert one.tried == two.tried <= 41
+    assert one.best == two.best
+    assert one.front == two.front
+
+
+def test_results_that_were_left_open_follow_their_arguments():
+    def step(w, x):
+        return w - jax.grad(lambda w: jnp.sum((x @ w) ** 2))(w)
+
+    program = inspect(
+        jax.jit(step), array((64, 64)), array((128, 64), "data"), partitioners=("shardy",)
+    )
+    found = searched(program, [], ["data"], limit=10_000, **PREDICTED)
+    (change,) = found.best.changes
+    assert [member.kind for member in change.decision.members] == ["argument", "result"]
+    # Both are held in quarters: no reshard is bought at the end.
+    batch = 128 * 64 * 4 // 4
+    assert found.best.prediction.arguments - batch == found.best.prediction.results == 64 * 64
+
+
+def test_what_can_not_be_searched_is_said():
+    alone = inspect(jax.jit(forward), *[jnp.ones((4, 4))] * 3, partitioners=("shardy",))
+    with pytest.raises(TargetError, match="not on one mesh"):
+        searched(alone, ["w*"])
+    weights = [array((4, 4))] * 3
+    with pytest.raises(TargetError, match="GSPMD's shardings"):
+        searched(inspect(jax.jit(forward), *weights, partitioners=("gspmd",)), ["w*"])
+
+
+@pytest.mark.compiles
+def test_what_is_found_is_partitioned_and_compiled():
+    program = mlp(batch=32, width=128)
+    found = program.search(["w*"], ["model"], checks=4, compiles=1)
+    assert found.confirmed is found.best
+    assert changes(found.best) == {"w1": "P(None, 'model')", "w2": "P('model', None)"}
+    # Of a program without bf16 and reduce-scatters, all three say the same.
+    (trial,) = found.trials
+    sent = found.best.prediction.sent
+    assert found.best.partitioned.sent == pytest.approx(sent, rel=0.01)
+    assert trial.compiled.measured.sent == pytest.approx(sent, rel=0.01)
+    assert trial.compiled.measured.arguments == found.best.prediction.arguments
+    assert trial.compiled.measured.shared == found.best.prediction.shared
+    assert trial.compiled.total < found.compiled_start.total
+
+
+@pytest.mark.compiles
+def test_a_limit_that_the_compiler_exceeds_is_said():
+    program = mlp(batch=32, width=128)
+    held = searched(program, ["w*"], budget=Budget(1), **PREDICTED).start.prediction.held
+    found = program.search(["w*"], ["data"], max_memory=held // 2, checks=0, compiles=1)
+    assert found.confirmed is None
+    assert "more than the limit" in found.trials[0].why

@@ -1,0 +1,214 @@
+"""`ci` on terminals, for GitHub, as JUnit's XML and as SARIF: read back as their readers do."""
+
+import json
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import jsonschema
+import pytest
+from ci_cases import NASTY, document
+
+from sdyscope.ci.forms import FORMS, Reader
+from sdyscope.commands import document_type
+from sdyscope.commands.ci import command
+from sdyscope.page.markdown import LIMIT
+from sdyscope.terminal.document import schema
+
+ASSETS = Path(__file__).parents[2] / "assets"
+
+
+@pytest.fixture
+def found(tmp_path):
+    return document(tmp_path)
+
+
+def form(name, found, **options):
+    return FORMS[name](found, Reader(**options))
+
+
+def terminal(found, columns, **options):
+    return form("text", found, columns=columns, budgets=True, **options).decode()
+
+
+def junit(found):
+    return form("junit", found)
+
+
+def sarif(found):
+    return form("sarif", found)
+
+
+def markdown(found):
+    return form("summary", found).decode()
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_every_form_is_made_of_the_document_alone(found, name):
+    assert form(name, found)
+    assert form(name, found, notes=True).decode("utf-8")
+
+
+@pytest.mark.parametrize("name", ["text", "github"])
+def test_what_a_stream_can_not_show_is_escaped(found, name):
+    assert r"\U0001f4a9" in form(name, found, encoding="ascii").decode("ascii")
+
+
+def test_forms_that_are_files_are_options_of_the_command():
+    options = {word for each in command.params for word in each.opts}
+    assert {f"--{name}" for name in FORMS} - options == {"--text"}
+
+
+def test_the_document_follows_its_schema(found):
+    jsonschema.validate(json.loads(form("json", found)), schema(document_type("ci")))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_a_terminal_shows_a_line_a_target(found, columns):
+    lines = terminal(found, columns).split("\n")
+    assert max(map(len, lines)) <= columns
+    assert re.split("  +", lines[2]) == ["step", "1 warning", *["1 error"] * 3, "2.5 s"]
+    assert lines[3].split() == ["broken", "error", "error", "error", "error", "-"]
+    assert lines[4].split()[:2] == ["old", "skipped"]
+    assert lines[6] == "3 targets: 1 failed, 1 errored, 1 skipped; 1 finding ignored"
+
+
+def test_notes_are_told_when_asked_for(found):
+    assert "argument-dropped" not in terminal(found, 80)
+    assert "1 note: --notes" in terminal(found, 80)
+    told = terminal(found, 80, notes=True)
+    assert "argument-dropped" in told
+    assert "not run: rule: because" in told
+
+
+# As the runner undoes it: src/Runner.Common/ActionCommand.cs.
+def unescaped(text, more=()):
+    for code, character in (("%0D", "\r"), ("%0A", "\n"), *more, ("%25", "%")):
+        text = text.replace(code, character)
+    return text
+
+
+def read_command(line):
+    name, properties, message = re.fullmatch(r"::(\w+) (.*?)::(.*)", line).groups()
+    pairs = dict(word.split("=", 1) for word in properties.split(","))
+    more = (("%3A", ":"), ("%2C", ","))
+    return name, {key: unescaped(value, more) for key, value in pairs.items()}, unescaped(message)
+
+
+def test_annotations_say_the_same_to_github(found):
+    lines = form("github", found).decode().removesuffix("\n").split("\n")
+    assert not any("\r" in line for line in lines)
+    read = [read_command(line) for line in lines]
+    assert [name for name, _, _ in read] == ["error"] * 4 + ["warning"] * 3
+    broken, odd = read[0], read[1]
+    assert broken[1] == {
+        "file": "step.py",
+        "line": "9",
+        "title": "broken: target could not be done",
+    }
+    assert broken[2].endswith(NASTY)
+    assert odd[1]["file"] == "pyproject.toml"
+    assert odd[2].startswith(NASTY)
+    assert NASTY.split("\r")[0] in odd[1]["title"]
+    places = {(place["file"], place["line"], place.get("col")) for _, place, _ in read}
+    assert ("step.py", "2", "8") in places
+    told = " ".join(place["title"] for _, place, _ in read)
+    assert "known" not in told  # ignored
+    assert "argument-dropped" not in told  # a note
+
+
+def test_junit_counts_and_tells(found):
+    data = junit(found)
+    suites = ElementTree.fromstring(data)
+    assert suites.attrib == {
+        "name": "sdyscope ci",
+        "time": "3.000",
+        "tests": "7",
+        "failures": "5",
+        "errors": "1",
+    }
+    step, broken, old, configuration = suites
+    assert old.get("skipped") == "1"
+    assert [case.get("name") for case in step.findall("testcase")] == [
+        *("check", "lint", "snapshot", "budgets")
+    ]
+    lint = step.findall("testcase")[1]
+    (failure,) = lint.findall("failure")
+    assert failure.get("type") == "odd"
+    assert "It is well" not in failure.text
+    assert "Ignored: It is well, 100%." in lint.find("system-out").text
+    assert NASTY.replace("\r\n", "\n").replace("\x1b", "\N{REPLACEMENT CHARACTER}") in failure.text
+    assert broken.find("testcase/error").get("message").startswith("step.py:9: 100%")
+    assert old.find("testcase/skipped") is not None
+    assert configuration.find("testcase/failure").get("type") == "unused-ignore"
+
+
+#: What junit-10.xsd of Jenkins' xUnit plugin, the strictest reader, takes.
+JUNIT = {
+    "testsuites": {"name", "time", "tests", "failures", "errors"},
+    "testsuite": {"name", "time", "tests", "failures", "errors", "skipped", "file"},
+    "properties": set(),
+    "property": {"name", "value"},
+    "testcase": {"name", "time", "classname"},
+    "failure": {"type", "message"},
+    "error": {"type", "message"},
+    "skipped": {"type", "message"},
+    "system-out": set(),
+}
+
+
+def test_junit_has_only_what_strict_readers_take(found):
+    for element in ElementTree.fromstring(junit(found)).iter():
+        assert set(element.attrib) <= JUNIT[element.tag], element.tag
+
+
+def test_sarif_follows_its_schema(found):
+    read = json.loads(sarif(found))
+    schema = json.loads((ASSETS / "sarif-2.1.0-rtm.5.json").read_text())
+    jsonschema.Draft4Validator(schema).validate(read)
+    (run,) = read["runs"]
+    rules = run["tool"]["driver"]["rules"]
+    assert all(rules[one["ruleIndex"]]["id"] == one["ruleId"] for one in run["results"])
+    by_rule = {one["ruleId"]: one for one in run["results"]}
+    place = by_rule["not-divisible"]["locations"][0]["physicalLocation"]
+    assert place["artifactLocation"] == {"uri": "step.py", "uriBaseId": "%SRCROOT%"}
+    assert place["region"] == {"startLine": 2, "startColumn": 8}
+    assert by_rule["known"]["suppressions"] == [
+        {"kind": "external", "justification": "It is well, 100%."}
+    ]
+    assert "suppressions" not in by_rule["odd"]
+    prints = [tuple(one["partialFingerprints"].values()) for one in run["results"]]
+    assert len(set(prints)) == len(prints) == 8
+    assert run["invocations"][0]["executionSuccessful"] is False
+    notified = run["invocations"][0]["toolExecutionNotifications"]
+    assert notified[0]["message"]["text"].startswith("broken: target could not be done: step.py:9")
+
+
+def test_the_schema_refuses_what_is_no_sarif(found):
+    read = json.loads(sarif(found))
+    schema = json.loads((ASSETS / "sarif-2.1.0-rtm.5.json").read_text())
+    del read["runs"][0]["results"][0]["message"]
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.Draft4Validator(schema).validate(read)
+
+
+def test_markdown_is_harmless_and_tells_what_fails(found):
+    text = markdown(found)
+    outside_code = re.sub(r"(?<!`)(`+)(?!`).*?(?<!`)\1(?!`)", "", text)
+    assert "<b>" in text
+    assert "<b>" not in outside_code
+    assert "| `step` | 1 warning | 1 error | 1 error | 1 error | 2.5 s |" in text
+    assert "`snapshot-changed` `constraint layer0` at `golden.snap:1`" in text
+    assert "| `step` | `memory` | shardy | 2.0 KiB | 10 B | ❌ 20,480 % |" in text
+    assert "| `step` | `all-gather, count` | shardy | 1 | 4 | 25 % |" in text
+    assert "- `step` `known` `layer0`: It is well, 100%." in text
+    assert "argument-dropped" not in text
+
+
+def test_markdown_is_never_longer_than_a_comment(tmp_path):
+    from ci_cases import finding
+
+    extra = [finding(tensor=f"jit(step)/layer{n}", message="x" * 500) for n in range(900)]
+    text = markdown(document(tmp_path, extra=extra))
+    assert 1_000 < len(text) <= LIMIT
+    assert re.search(r"and \d+ more", text)

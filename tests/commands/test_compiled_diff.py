@@ -1,0 +1,235 @@
+"""`sdyscope diff --at compiled`."""
+
+# ruff: noqa: E501 - lines of HLO are long
+
+import jax
+import pytest
+
+from sdyscope.errors import CompilerError
+from sdyscope.staged import Staged
+
+PROGRAM = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"data": 4, "model": 2}
+
+def program(mesh, turned=-1):
+    turned = int(turned)
+
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    def step(x, w):
+        for layer in range(3):
+            with jax.named_scope(f"layer{layer}"):
+                x = jnp.tanh(x @ w)
+                x = jax.lax.with_sharding_constraint(x, on("data", None))
+                if layer == turned:
+                    x = jax.lax.with_sharding_constraint(x, on(None, "data"))
+        return jax.lax.with_sharding_constraint(x, on("data", None))
+
+    x = jax.ShapeDtypeStruct((16, 64), jnp.float32, sharding=on("data", None))
+    w = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=on(None, None))
+    return Program("step", jax.jit(step), (x, w))
+
+def turned(mesh):
+    return program(mesh, 1)
+
+def looked_up(mesh):
+    def on(*spec):
+        return NamedSharding(mesh, P(*spec))
+
+    def step(w, x):
+        with jax.named_scope("embed"):
+            return w[x] * 2
+
+    w = jax.ShapeDtypeStruct((32, 64), jnp.float32, sharding=on("model", "data"))
+    x = jax.ShapeDtypeStruct((16, 8), jnp.int32, sharding=on("data", None))
+    return Program("embed", jax.jit(step), (w, x))
+
+def unreduced(mesh):
+    # An unreduced result, which GSPMD has no form for.
+    mesh = jax.sharding.AbstractMesh(
+        tuple(MESH.values()), tuple(MESH), axis_types=(jax.sharding.AxisType.Explicit,) * 2
+    )
+    def on(*spec, **kinds):
+        return NamedSharding(mesh, P(*spec, **kinds))
+
+    def step(x, w):
+        return jnp.einsum("ij,jk->ik", x, w, out_sharding=on("data", None, unreduced={"model"}))
+
+    x = jax.ShapeDtypeStruct((16, 64), jnp.float32, sharding=on("data", "model"))
+    w = jax.ShapeDtypeStruct((64, 64), jnp.float32, sharding=on("model", None))
+    return Program("unreduced", jax.jit(step), (x, w))
+"""
+
+HLO = """HloModule jit_f, entry_computation_layout={{(f32[1024]{{0}})->f32[1024]{{0}}}}, num_partitions=8
+
+ENTRY e {{
+  %p = f32[1024]{{0}} parameter(0), metadata={{op_name="x"}}
+  ROOT %r = f32[1024]{{0}} all-reduce(%p), channel_id=1, replica_groups={groups}, use_global_device_ids=true, metadata={{op_name="jit(f)/layer/psum" source_file="a.py" source_line=3}}
+}}
+"""
+
+
+@pytest.fixture
+def program(tmp_path):
+    path = tmp_path / "layered.py"
+    path.write_text(PROGRAM)
+    return path
+
+
+@pytest.fixture
+def texts(tmp_path):
+    paths = tmp_path / "before.txt", tmp_path / "after.txt"
+    for path, groups in zip(paths, ("[4,2]<=[8]", "[2,4]<=[2,4]T(0,1)"), strict=True):
+        path.write_text(HLO.format(groups=groups))
+    return paths
+
+
+@pytest.mark.compiles
+def test_the_same_under_both_partitioners(sdyscope):
+    done = sdyscope("diff", "mlp", "--at", "compiled")
+    assert (done.status, done.err) == (0, "")
+    first, second = done.out.splitlines()[:2]
+    assert first.startswith("mlp: 2 collectives a step that send 103.7 KiB, and ")
+    assert first.endswith(", the same under shardy and gspmd")
+    assert second == "data=4 x model=2, 8 devices; compiled for cpu:8"
+
+
+@pytest.mark.compiles
+def test_a_constraint_is_named_with_what_it_costs(sdyscope, program):
+    words = ("diff", f"{program}:program", f"{program}:turned", "--at", "compiled")
+    found = sdyscope(*words, "--json")
+    assert found.status == 1
+    document = found.document("diff")
+    assert (document["at"], document["same"]) == ("compiled", False)
+    (one,) = document["compiled"]
+    assert one["across"] == "programs"
+    assert one["a"]["total"]["count"] == 0
+    (cause,) = one["causes"]
+    assert cause["begins"] is None
+    assert cause["constraint"]["name"] == "layer1"
+    assert cause["constraint"]["only"] == one["b"]["label"]
+    assert cause["sent"] == one["b"]["total"]["sent"] > 0
+    for difference in one["collectives"]:
+        assert (difference["change"], difference["cause"]) == ("only in b", 0)
+        assert difference["b"]["origins"]
+    for columns in (60, 80, 120, None):
+        done = sdyscope(*words, columns=columns)
+        assert done.status == 1
+        if columns is not None:
+            assert max(map(len, done.out.splitlines())) <= columns
+        flat = " ".join(done.out.split())
+        assert "1. the constraint in layer1 at " in flat
+        assert f": only in {one['b']['label']}" in flat
+
+
+@pytest.mark.compiles
+def test_the_look_up_in_a_table_is_where_partitioners_part(sdyscope, program):
+    done = sdyscope("diff", f"{program}:looked_up", "--at", "compiled", "--all", "--json")
+    assert done.status == 1
+    (one,) = done.document("diff")["compiled"]
+    assert [one[side]["label"] for side in "ab"] == ["shardy", "gspmd"]
+    assert all(difference["cause"] is not None for difference in one["collectives"])
+    sent = sum(difference["sent"] for difference in one["collectives"])
+    assert sent == one["b"]["total"]["sent"] - one["a"]["total"]["sent"]
+    assert sent == sum(cause["sent"] for cause in one["causes"])
+    assert any("gather" in cause["begins"]["kind"] for cause in one["causes"])
+
+
+@pytest.mark.compiles
+def test_two_kinds_of_hardware(sdyscope):
+    words = ("diff", "mlp", "--at", "compiled", "--on", "cpu", "--on", "cpu:8")
+    done = sdyscope(*words)
+    assert done.status == 0
+    assert "the same on cpu and cpu:8" in done.out
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(jax.__version_info__ < (0, 9), reason="can't lower unreduced results at all")
+def test_what_one_partitioner_refuses_is_told(sdyscope, program):
+    done = sdyscope("diff", f"{program}:unreduced", "--at", "compiled")
+    assert done.status == 1
+    assert done.out.startswith("unreduced: compiles under shardy, and not under gspmd\n")
+    assert "unreduced" in done.out.partition("gspmd: ")[2]
+    (one,) = sdyscope("diff", f"{program}:unreduced", "--at", "compiled", "--json").document(
+        "diff"
+    )["compiled"]
+    assert one["a"]["total"] is not None
+    assert one["b"]["total"] is None
+    assert one["b"]["failure"]
+
+
+@pytest.mark.compiles
+def test_a_compiler_that_fails_on_one_side_is_a_difference(sdyscope, monkeypatch):
+    compiled = Staged.compiled
+
+    def refuses(self, partitioner=None, on=None):
+        if partitioner == "gspmd":
+            raise CompilerError("XLA aborted on it.")
+        return compiled(self, partitioner, on)
+
+    monkeypatch.setattr(Staged, "compiled", refuses)
+    done = sdyscope("diff", "mlp", "--at", "compiled")
+    assert done.status == 1
+    assert done.out.splitlines()[0] == "mlp: compiles under shardy, and not under gspmd"
+    assert "gspmd: XLA aborted on it." in done.out
+    sdyscope("diff", "mlp", "mlp", "--partitioner", "gspmd", "--at", "compiled").said(
+        "XLA aborted on it."
+    )
+
+
+def test_texts_of_compiled_programs(sdyscope, texts):
+    done = sdyscope("diff", *texts, "--at", "compiled", "--mesh", "data=4,model=2")
+    assert done.status == 1
+    assert "all-reduce" in done.out
+    assert "model=2" in done.out
+    assert "layer/psum" in done.out
+    same = sdyscope("diff", texts[0], texts[0], "--at", "compiled")
+    assert same.status == 0
+    assert "1 collective a step that send 4.0 KiB, and 8.0 KiB that a device holds" in same.out
+    document = sdyscope("diff", *texts, "--at", "compiled", "--json").document("diff")
+    (one,) = document["compiled"]
+    assert {row["kind"]: row["a"] for row in one["memory"]} == {
+        "argument": 4096,
+        "result": 4096,
+        "total": 8192,
+    }
+
+
+@pytest.mark.compiles
+def test_a_text_and_the_program_that_it_is_of(sdyscope, program, tmp_path):
+    from sdyscope.inspection import Inspection
+    from sdyscope.targets import resolve
+
+    found = resolve(f"{program}:turned")
+    path = tmp_path / "compiled.txt"
+    path.write_text(Inspection(found).compiled("shardy").hlo)
+    done = sdyscope("diff", path, f"{program}:turned", "--at", "compiled")
+    assert (done.status, done.err) == (0, "")
+    other = sdyscope("diff", path, f"{program}:program", "--at", "compiled")
+    assert other.status == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("mlp", "--on", "cpu:8"), "At lowered nothing is compiled"),
+        (("mlp", "--at", "compiled", "--on", "cpu:3"), "cpu:3 has 3 devices"),
+        (("mlp", "--at", "compiled", *["--on", "cpu:8"] * 3), "--on is for each of two sides"),
+        (("mlp", "--at", "compiled", "--on", "abacus"), "names no hardware"),
+        (("mlp", "--at", "compiled", "--partitioner", "shardy"), "nothing to compare it with"),
+    ],
+)
+def test_bad_usage(sdyscope, words, said):
+    sdyscope("diff", *words).said(said)
+
+
+def test_texts_have_nothing_to_compile(sdyscope, texts):
+    sdyscope("diff", texts[0], "--at", "compiled").said("nothing to compare it with")
+    sdyscope("diff", *texts, "--at", "compiled", "--on", "cpu:8").said("Leave --on out")
+    sdyscope("diff", *texts, "--at", "compiled", "--mesh", "a=4").said("for 8 devices")

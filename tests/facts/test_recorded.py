@@ -1,0 +1,132 @@
+"""Recorded runs, read from the lines that processes wrote."""
+
+import json
+
+import pytest
+
+from sdyscope.errors import TargetError
+from sdyscope.facts.recorded import INDEX, SCHEMA, is_recorded, read_record
+
+HEADER = {
+    "line": "process",
+    "at": 1.0,
+    "schema": SCHEMA,
+    "pid": 7,
+    "parent": 1,
+    "host": "here",
+    "arguments": ["python", "train.py"],
+    "jax": "0.10.2",
+    "python": "3.11.7",
+}
+
+
+def lowered(module, at, name="jit_step", **changes):
+    return {
+        "line": "lowered",
+        "at": at,
+        "module": module,
+        "name": name,
+        "function": name.removeprefix("jit_"),
+        "defined": ["train.py", 3],
+        "by_jax": False,
+        "called": ["train.py", 9],
+        "partitioner": "shardy",
+        "arguments": ["f32[8]"],
+        "paths": ["x"],
+        "results": ["f32[]"],
+        "seconds": 0.5,
+        "others": {},
+        "failures": {},
+        **changes,
+    }
+
+
+def compiled(module, at, name="jit_step", **changes):
+    return {
+        "line": "compiled",
+        "at": at,
+        "module": module,
+        "name": name,
+        "partitioner": "shardy",
+        "devices": 8,
+        "index": 0,
+        "seconds": 2.0,
+        "called": ["train.py", 9],
+        "failed": "",
+        **changes,
+    }
+
+
+def write(folder, process, *lines, cut=""):
+    (folder / "processes").mkdir(exist_ok=True)
+    (folder / "modules").mkdir(exist_ok=True)
+    text = "".join(json.dumps(line) + "\n" for line in lines) + cut
+    (folder / "processes" / f"{process}.jsonl").write_text(text)
+    for line in lines:
+        for module in (line.get("module"), *line.get("others", {}).values()):
+            if module:
+                (folder / "modules" / f"{module}.mlir").write_text("module {}")
+
+
+def test_processes_are_merged(tmp_path):
+    write(tmp_path, "a", HEADER, lowered("m1", 2.0), compiled("m1", 3.0))
+    again = lowered("m2", 5.0, arguments=["f32[16]"], called=["train.py", 12])
+    other = {**HEADER, "pid": 8, "at": 1.5}
+    write(
+        tmp_path, "b", other, lowered("m1", 2.5), compiled("m1", 3.5, index=1), again,
+        compiled("m2", 6.0, index=1, failed="XlaRuntimeError: no"),
+    )  # fmt: skip
+    found = read_record(tmp_path)
+    assert [process.index for process in found.processes] == [0, 1]
+    one, two = found.programs
+    assert (one.label, two.label) == ("step.1", "step.2")
+    assert (one.lowerings, one.compiles, one.compile_seconds) == (2, 2, 4.0)
+    assert one.processes == ("a", "b")
+    assert (two.refused, two.processes) == (("XlaRuntimeError: no",), ("b",))
+    assert (found.shapes(one), one.words) == (2, "step.1 (f32[8])")
+    assert [str(line) for line in two.called] == ["train.py:12", "train.py:9"]
+    assert found.problems == ()
+
+
+def test_a_line_that_was_cut_off_is_no_problem_and_a_bad_one_is(tmp_path):
+    write(tmp_path, "a", HEADER, lowered("m1", 2.0), cut='{"line": "compiled", "at"')
+    assert read_record(tmp_path).problems == ()
+    write(tmp_path, "a", HEADER, {"line": "surprise", "at": 2}, lowered("m1", 2.0))
+    found = read_record(tmp_path)
+    assert found.problems == ("1 of the lines of a.jsonl can't be read, the first of them 2.",)
+    assert [program.label for program in found.programs] == ["step"]
+
+
+def test_the_other_partitioner(tmp_path):
+    write(
+        tmp_path, "a", HEADER, lowered("m1", 2.0, others={"gspmd": "m2"}),
+        lowered("m3", 3.0, "jit_other", failures={"gspmd": "ValueError: no"}),
+    )  # fmt: skip
+    one, two = read_record(tmp_path).programs
+    assert one.modules == {"shardy": "modules/m1.mlir", "gspmd": "modules/m2.mlir"}
+    assert two.failures == {"gspmd": "ValueError: no"}
+    assert two.devices is None
+    (tmp_path / "modules" / "m2.mlir").unlink()
+    found = read_record(tmp_path)
+    assert list(found.programs[0].modules) == ["shardy"]
+    assert found.problems == ("step has no module for gspmd any more: modules/m2.mlir is gone.",)
+
+
+def test_what_was_only_seen_to_be_compiled(tmp_path):
+    write(tmp_path, "a", HEADER, compiled("m1", 2.0, "pmap_f"))
+    (program,) = read_record(tmp_path).programs
+    assert (program.label, program.words, program.arguments) == ("pmap_f", "pmap_f", None)
+
+
+def test_a_newer_form_and_a_broken_index(tmp_path):
+    assert not is_recorded(tmp_path)
+    write(tmp_path, "a", {**HEADER, "schema": "sdyscope.record/2"})
+    assert is_recorded(tmp_path)
+    with pytest.raises(TargetError, match="Read it with a newer sdyscope"):
+        read_record(tmp_path)
+    write(tmp_path, "a", HEADER)
+    for text, words in (("{", "no index of a recorded run"), ("{}", "Record the run again")):
+        (tmp_path / INDEX).write_text(text)
+        with pytest.raises(TargetError, match=words):
+            read_record(tmp_path)
+    assert read_record(tmp_path, trust_index=False).programs == ()

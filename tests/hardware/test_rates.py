@@ -1,0 +1,66 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sdyscope.errors import TargetError
+from sdyscope.hardware.rates import bandwidth_text, parse_bandwidth, parse_latency, time_text
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("90GB/s", 90e9),
+        ("84GiB/s", 84 * 2**30),
+        ("400Gbit/s", 50e9),
+        ("400Gb/s", 50e9),
+        ("1.5 TB/s", 1.5e12),
+        ("3e9B/s", 3e9),
+        ("2kB/s", 2e3),
+    ],
+)
+def test_bandwidths(text, value):
+    assert parse_bandwidth(text) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "90", "90GB", "GB/s", "-1GB/s", "0GB/s", "90gb/s", "90GBs", "90iB/s", "nanGB/s", "9,0GB/s",
+     "1e999GB/s", "90GB/s/s", "90 G B/s"],
+)  # fmt: skip
+def test_what_is_no_bandwidth_is_said_in_a_sentence(text):
+    with pytest.raises(TargetError) as caught:
+        parse_bandwidth(text)
+    assert repr(text) in caught.value.message
+    assert caught.value.message.endswith(".")
+
+
+@given(st.floats(min_value=1e-3, max_value=1e15))
+def test_what_is_written_is_read_back(value):
+    assert math.isclose(parse_bandwidth(bandwidth_text(value)), value, rel_tol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("1us", 1e-6), ("1µs", 1e-6), ("500ns", 5e-7), ("0ms", 0), ("0.5 s", 0.5)]
+)
+def test_latencies(text, value):
+    assert math.isclose(parse_latency(text), value)
+
+
+@pytest.mark.parametrize("text", ["", "1", "us", "-1us", "1 hour", "1e999s"])
+def test_what_is_no_latency(text):
+    with pytest.raises(TargetError, match="no latency"):
+        parse_latency(text)
+
+
+@given(st.floats(min_value=1e-10, max_value=900))
+def test_times_have_three_digits(seconds):
+    number, unit = time_text(seconds).split()
+    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
+    assert math.isclose(float(number) * scale, seconds, rel_tol=6e-3, abs_tol=5e-12)
+    assert seconds < 0.1e-9 or len(number.replace(".", "")) <= 4
+
+
+def test_times_that_are_not_there():
+    assert (time_text(None), time_text(0)) == ("-", "0 s")

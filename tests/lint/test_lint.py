@@ -1,0 +1,192 @@
+"""How rules are chosen and run, what is said of those that can't be, and what is said once."""
+
+from dataclasses import replace
+
+import jax
+import pytest
+
+from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.errors import TargetError
+from sdyscope.inspection import Inspection, read
+from sdyscope.lint import RULES, chosen_rules, lint, linted, rule
+from sdyscope.lint.subject import NOT_COMPILED
+from tests.lint_cases import annotated_for_both, one_axis_of_two, plain, step, train
+from tests.programs import EXPLICIT, array
+
+UNREDUCED = """
+module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["data"=4, "model"=2]>
+  func.func public @main(
+      %x: tensor<16x32xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"data"}]>},
+      %w: tensor<32x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"data"}, {}]>}
+  ) -> (tensor<16x16xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {"model"}]>}) {
+    %0 = stablehlo.dot_general %x, %w, contracting_dims = [1] x [0]
+        : (tensor<16x32xf32>, tensor<32x16xf32>) -> tensor<16x16xf32>
+    %1 = sdy.sharding_constraint %0 <@mesh, [{}, {}], unreduced={"data"}> : tensor<16x16xf32>
+    %2 = sdy.sharding_constraint %1 <@mesh, [{}, {}]> : tensor<16x16xf32>
+    return %2 : tensor<16x16xf32>
+  }
+}
+"""
+
+
+MIXED = """
+module @mixed attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["a"=8]>
+  func.func public @main(%arg0: tensor<8x8xf32>
+      {sdy.sharding = #sdy.sharding<@mesh, [{"a"}, {}]>}) -> tensor<8x8xf32> {
+    %0 = stablehlo.custom_call @Sharding(%arg0) {mhlo.sharding = "{devices=[1,8]<=[8]}"}
+      : (tensor<8x8xf32>) -> tensor<8x8xf32>
+    return %0 : tensor<8x8xf32>
+  }
+}
+"""
+
+
+def test_names_are_stable_words():
+    for name, one in RULES.items():
+        assert name == one.name == name.lower()
+        assert set(name) <= set("abcdefghijklmnopqrstuvwxyz-")
+        assert one.summary.endswith(".")
+        assert one.explanation.rstrip().endswith(".")
+
+
+def test_rules_are_chosen_by_globs():
+    assert [one.name for one in chosen_rules(["not-*"], ["not-a*"])] == [
+        name for name in RULES if name.startswith("not-") and not name.startswith("not-a")
+    ]
+    assert chosen_rules() == tuple(RULES.values())
+    with pytest.raises(TargetError, match="no rule 'donation-unusd'") as error:
+        chosen_rules(["donation-unusd"])
+    assert "donation-unused" in (error.value.hint or "")
+    with pytest.raises(TargetError):
+        rule("")
+
+
+def test_lint_is_public():
+    inspection = one_axis_of_two()
+    (finding,) = inspection.lint(select=["unused-*"], compiled=False)
+    assert lint(inspection, select=["unused-*"], compiled=False) == (finding,)
+    assert finding.rule == "unused-mesh-axis"
+
+
+def test_rules_that_need_a_compile_are_listed():
+    found = linted(plain(), compiled=False)
+    missing = {one.rule for one in found.not_run if one.reason == NOT_COMPILED}
+    assert missing == {one.name for one in RULES.values() if one.needs == "compiled"}
+
+
+def test_what_a_program_leaves_to_the_compiler_is_not_run_without_compiling():
+    found = linted(train(out_shardings=None), select=["next-value-differs"], compiled=False)
+    assert found.findings == ()
+    (missing,) = found.not_run
+    assert missing.applies
+    assert "leaves the sharding of 8 next values to the compiler" in missing.reason
+
+
+def test_one_thing_under_both_partitioners_is_said_once():
+    inspection = Inspection(one_axis_of_two().source, ("shardy", "gspmd"))
+    (finding,) = inspection.lint(select=["unused-mesh-axis"], compiled=False)
+    assert finding.partitioner is None
+
+
+def test_errors_come_first():
+    found = annotated_for_both().lint(compiled=False)
+    ranks = [("error", "warning", "note").index(one.severity) for one in found]
+    assert ranks == sorted(ranks)
+
+
+@pytest.mark.compiles
+@pytest.mark.skipif(jax.__version_info__ >= (0, 11), reason="XLA refuses mixed modules since")
+def test_what_xla_does_with_both_kinds_of_annotations(tmp_path):
+    path = tmp_path / "mixed.mlir"
+    path.write_text(MIXED)
+    found = linted(read(path, trusted=True), select=["silent-fallback"])
+    assert [one.message for one in found.findings] == [
+        "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back to "
+        "GSPMD without a word."
+    ]
+
+
+@pytest.mark.compiles
+def test_an_unreduced_value_meets_a_reduction(tmp_path, monkeypatch):
+    path = tmp_path / "unreduced.mlir"
+    path.write_text(UNREDUCED)
+    inspection = read(path, trusted=True)
+    assert inspection.lint(select=["unreduced-never-reduced"]) == ()
+    # No installed compiler leaves it out (openxla/xla#40034 did): take its reductions away.
+    real = inspection.collectives()
+    assert {one.kind for one in real.collectives} <= {"all-reduce", "reduce-scatter"}
+    monkeypatch.setattr(
+        inspection, "collectives", lambda *_, **__: Collectives((), 8, real.mesh, False)
+    )
+    (finding,) = inspection.lint(select=["unreduced-never-reduced"])
+    assert finding.severity == "error"
+    assert "unreduced over 'data'" in finding.message
+
+
+@pytest.mark.compiles
+def test_a_program_that_cannot_be_compiled_is_looked_at_as_far_as_it_goes():
+    from tests.lint_cases import kernel_on_pieces
+
+    found = linted(kernel_on_pieces())
+    assert {one.rule for one in found.findings} == {
+        "collective-before-custom-call",
+        "unused-mesh-axis",
+    }
+    refused = [one for one in found.not_run if one.applies]
+    assert {"donation-unused", "gathered-in-loop"} <= {one.rule for one in refused}
+    assert all("a_kernel" in one.reason for one in refused)
+
+
+@pytest.mark.compiles
+def test_a_constraint_that_gspmd_does_not_keep():
+    """What JAX itself returns is sharded otherwise than the last constraint says."""
+    from sdyscope.facts.program import Program
+    from tests.programs import PROGRAMS
+
+    fun, arguments = PROGRAMS["shard_map"]
+    inspection = Inspection(Program("shard_map", fun, arguments), ("gspmd",))
+    (finding,) = inspection.lint(select=["constraint-overridden"])
+    assert (finding.expected, finding.found) == (
+        "dim 0 split 4 ways over data, dim 1 whole; replicated 2 times over model",
+        "dim 0 split 4 ways over data, dim 1 split 2 ways over model",
+    )
+    assert inspection.compiled().result_shardings == ("{devices=[4,2]<=[8]}",)
+
+
+@pytest.mark.compiles
+def test_a_remat_is_predicted_and_confirmed_alike():
+    from tests.lint_cases import all_to_all, no_way_there
+
+    inspection = no_way_there()
+    (confirmed,) = inspection.lint(select=["full-rematerialization"])
+    (predicted,) = inspection.lint(select=["full-rematerialization"], compiled=False)
+    assert (confirmed.expected, confirmed.found) == (predicted.expected, predicted.found)
+    assert (confirmed.source.file, confirmed.source.line) == (
+        predicted.source.file,
+        predicted.source.line,
+    )
+    assert "predicted" in predicted.message
+    assert all_to_all().lint(select=["full-rematerialization"]) == ()
+
+
+@pytest.mark.skipif(jax.__version_info__ < (0, 8), reason="it takes jax.set_mesh to lower there")
+def test_unreduced_results_are_the_callers():
+    def fun(x, w):
+        spec = jax.sharding.PartitionSpec(None, None, unreduced={"data"})
+        sharding = jax.sharding.NamedSharding(EXPLICIT, spec)
+        return jax.numpy.einsum("bd,df->bf", x, w, out_sharding=sharding)
+
+    arguments = array((16, 32), None, "data", mesh=EXPLICIT), array((32, 16), "data", mesh=EXPLICIT)
+    from tests.lint_cases import program
+
+    found = linted(program(fun, *arguments), select=["unreduced-never-reduced"], compiled=False)
+    assert found.findings == ()
+    assert replace(found, not_run=()).passed
+
+
+def test_what_has_no_line_has_that_of_the_function():
+    (finding,) = train(batch=()).lint(select=["batch-not-sharded"], compiled=False)
+    code = step.__code__
+    assert (finding.source.file, finding.source.line) == (code.co_filename, code.co_firstlineno)

@@ -1,0 +1,53 @@
+"""Every rule finds what it is for, and spares what comes close."""
+
+import jax
+import pytest
+
+from sdyscope.lint import RULES, linted
+from tests import lint_collective_cases
+from tests.lint_cases import CASES
+
+assert lint_collective_cases  # Its cases are among them.
+
+
+def params():
+    for case in CASES:
+        marks = [pytest.mark.compiles] if case.compiled else []
+        yield pytest.param(case, id=case.name, marks=marks)
+
+
+@pytest.mark.parametrize("case", list(params()))
+def test_rule(case):
+    if jax.__version_info__ < case.since:
+        pytest.skip("this JAX can't lower it")
+    if (case.hardware or "").startswith("tpu"):
+        pytest.importorskip("libtpu")
+    found = linted(
+        case.make(),
+        select=[case.rule],
+        compiled=case.compiled,
+        on=case.hardware,
+        logical=case.logical,
+    )
+    assert [one for one in found.not_run if one.applies] == []
+    if case.tensor is None:
+        assert found.findings == ()
+        return
+    assert found.findings
+    first = found.findings[0]
+    assert first.rule == case.rule
+    assert case.tensor in first.tensor
+    assert first.severity == (case.severity or RULES[case.rule].severity)
+    assert first.message.endswith((".", "?")) or ": " in first.message
+    assert found.passed == (first.severity == "note")
+
+
+#: No compiler says such things of any program: these are about our own reading of it.
+UNREACHABLE = {"bytes-differ"}
+
+
+def test_every_rule_has_a_program_that_it_finds_and_one_that_it_spares():
+    found = {case.rule for case in CASES if case.tensor is not None}
+    spared = {case.rule for case in CASES if case.tensor is None}
+    assert found == set(RULES) - UNREACHABLE
+    assert spared == set(RULES)

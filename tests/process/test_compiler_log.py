@@ -1,0 +1,49 @@
+"""Which lines of a compiler's log matter. The lines are real ones."""
+
+import pytest
+
+from sdyscope.process.compiler_log import last_words, noteworthy
+
+UNKNOWN_FLAG = (
+    "F1120 09:22:34.845518    8444 parse_flags_from_env.cc:234] "
+    "Unknown flag in XLA_FLAGS: --no_such_flag=1"
+)
+FATAL = "Unknown flag in XLA_FLAGS: --no_such_flag=1 (parse_flags_from_env.cc:234)"
+REMAT = (
+    "W1120 09:22:34.845518    8444 spmd_partitioner.cc:652] [SPMD] Involuntary full "
+    "rematerialization. The compiler cannot go from sharding {devices=[2,1]<=[2]} to {replicated}"
+)
+
+
+@pytest.mark.parametrize(
+    ("log", "words"),
+    [
+        ("", ""),
+        ("nothing in particular\n", ""),
+        (UNKNOWN_FLAG, FATAL),
+        (f"{UNKNOWN_FLAG}\n*** Check failure stack trace: ***\n    @ 0x7f main\n", FATAL),
+        ("LLVM ERROR: out of memory\n", "LLVM ERROR: out of memory"),
+        ("a.mlir:1:2: error: expected ')'\n", "a.mlir:1:2: error: expected ')'"),
+        ("terminate called after throwing\n  what():  vector\n", "what():  vector"),
+    ],
+)
+def test_last_words(log, words):
+    assert last_words(log) == words
+
+
+def test_last_words_are_not_a_novel():
+    assert len(last_words("LLVM ERROR: " + "x" * 10_000)) < 500
+
+
+def test_noteworthy_keeps_warnings_and_drops_noise():
+    log = "\n".join(
+        (
+            "WARNING: All log messages before absl::InitializeLog() is called",
+            "I0000 00:00:1763630554.845518    8444 service.cc:145] XLA service initialized",
+            REMAT,
+            "",
+            "2026-11-20 09:22:34.8: E cuda_fft.cc:485] Unable to register cuFFT factory",
+            "loc(unknown): note: called from",
+        )
+    )
+    assert list(noteworthy(log)) == [REMAT, "loc(unknown): note: called from"]

@@ -1,0 +1,243 @@
+"""Compiling ahead of time: against JAX's own compile, and what can go wrong."""
+
+import importlib.util
+import re
+import signal
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.errors import CompilerError, TargetError
+from sdyscope.facts.program import Program
+from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.stages.compiled import compiler, topology
+from sdyscope.targets import resolve
+
+needs_libtpu = pytest.mark.skipif(
+    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
+)
+
+
+def program(shape=(4, 2), **options) -> Program:
+    """`tanh(x @ w)` with its result summed, Megatron's way."""
+    mesh = jax.sharding.AbstractMesh(shape, ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+
+    def given(dims, *spec):
+        return jax.ShapeDtypeStruct(dims, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    def step(w, x):
+        return w + 1, jnp.tanh(x @ w).sum()
+
+    fun = jax.jit(step, out_shardings=(NamedSharding(mesh, P(None, "model")), None), **options)
+    return Program("step", fun, (given((16, 32), None, "model"), given((8, 16), "data")), mesh=mesh)
+
+
+def without_order(hlo):
+    """HLO without what XLA writes in any order, from one run to the next."""
+    return re.sub(r"backend_config=\S+", "", hlo)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_is_what_jax_compiles(partitioner):
+    inspection = Inspection(program(donate_argnums=0), [partitioner])
+    found = inspection.compiled()
+    devices = np.array(jax.devices("cpu")[:8])
+    with compat.partitioner(partitioner):
+        compiled = inspection.lowered[partitioner].lowered.compile(device_assignment=tuple(devices))
+    assert without_order(found.hlo) == without_order(compiled.as_text())
+    stats = compiled.memory_analysis()
+    assert found.memory is not None
+    assert found.memory.arguments == stats.argument_size_in_bytes == (16 * 16 + 2 * 16) * 4
+    assert found.memory.outputs == stats.output_size_in_bytes
+    assert found.memory.aliases == stats.alias_size_in_bytes == 16 * 16 * 4
+    assert found.memory.temporaries == stats.temp_size_in_bytes
+    assert found.cost is not None
+    assert found.cost["flops"] == compiled.cost_analysis()["flops"]
+    assert found.hardware == Hardware("cpu", 8)
+    assert (found.devices, found.device_kind, found.name) == (8, "cpu", "step")
+    assert found.parameter_shardings[0] == found.result_shardings[0]
+    assert "devices=[1,2,4]" in found.parameter_shardings[0]
+    assert found.rematerializations == ()
+    assert inspection.compiled(on="cpu:8") is found
+
+
+@pytest.mark.compiles
+def test_one_device():
+    found = Inspection(program((1, 1)), ["shardy"]).compiled()
+    assert found.devices == 1
+    assert found.memory is not None
+    assert found.memory.arguments == (16 * 32 + 8 * 16) * 4
+
+
+@pytest.mark.compiles
+def test_a_resharding_by_replication_is_kept():
+    mesh = jax.sharding.AbstractMesh((2, 4), ("x", "y"), axis_types=(AxisType.Auto,) * 2)
+    argument = jax.ShapeDtypeStruct(
+        (8, 8, 8), jnp.float32, sharding=NamedSharding(mesh, P("y", None, "x"))
+    )
+
+    def step(a):
+        b = jnp.sin(a)
+        return jnp.cos(
+            jax.lax.with_sharding_constraint(b, NamedSharding(mesh, P(None, ("x", "y"), None)))
+        )
+
+    fun = jax.jit(step, out_shardings=NamedSharding(mesh, P(None, ("x", "y"), None)))
+    found = Inspection(Program("step", fun, (argument,), mesh=mesh), ["shardy"]).compiled()
+    assert any("full rematerialization" in line for line in found.rematerializations)
+
+
+def test_what_asks_python_back():
+    @custom_partitioning
+    def double(x):
+        return x * 2
+
+    double.def_partition(
+        partition=lambda mesh, args, result: (mesh, lambda x: x * 2, result.sharding, args),
+        infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
+        sharding_rule="i j -> i j",
+    )
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
+    argument = jax.ShapeDtypeStruct((8, 8), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    inspection = Inspection(Program("double", jax.jit(double), (argument,)), ["shardy"])
+    with pytest.raises(CompilerError, match="custom_partitioning asks Python"):
+        inspection.compiled()
+
+
+def test_another_number_of_devices():
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(TargetError, match="cpu:4 has 4 devices, and the program is for 8 devices"):
+        inspection.compiled(on="cpu:4")
+
+
+def test_a_missing_compiler(monkeypatch):
+    nothing = SimpleNamespace(util=SimpleNamespace(find_spec=lambda name: None))
+    monkeypatch.setattr(topology, "importlib", nothing)
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(TargetError, match=r"needs libtpu.*not installed.*\n.*sdyscope\[tpu\]"):
+        inspection.compiled(on="tpu:v5e:2x4")
+    with pytest.raises(TargetError, match=r"sdyscope\[cuda\]"):
+        inspection.compiled(on="cuda:h100.txtpb:1x1x8")
+
+
+def test_an_abort_names_the_hardware_and_the_signal(monkeypatch):
+    start = (
+        "import os, sys; os.write(2, b'F1120 10:00:00.0 1 a.cc:1] Check failed: b\\n'); os.abort()"
+    )
+    real = compiler.subprocess.Popen
+
+    def aborts(command, **options):
+        return real([sys.executable, "-c", start], **options)
+
+    monkeypatch.setattr(compiler.subprocess, "Popen", aborts)
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(CompilerError, match=r"aborted on cpu:8 \(SIGABRT\): Check failed: b"):
+        inspection.compiled()
+
+
+def counted(monkeypatch, *, refuse=""):
+    """What happens to compiles, in order; one partitioner's can be refused."""
+    happened = []
+    start, made = compiler._start, compiler._made
+
+    def starts(folder, on):
+        happened.append("started")
+        return start(folder, on)
+
+    def makes(child, folder, name, partitioner, *rest):
+        happened.append("waited for")
+        if partitioner == refuse:
+            raise CompilerError(f"{refuse} was refused.")
+        return made(child, folder, name, partitioner, *rest)
+
+    monkeypatch.setattr(compiler, "_start", starts)
+    monkeypatch.setattr(compiler, "_made", makes)
+    return happened
+
+
+@pytest.mark.compiles
+def test_partitioners_compile_at_the_same_time(monkeypatch):
+    alone = Inspection(program()).compiled("gspmd")
+    happened = counted(monkeypatch)
+    inspection = Inspection(program())
+    inspection.compile_together()
+    found = {one: inspection.compiled(one) for one in ("shardy", "gspmd")}
+    assert happened == ["started", "started", "waited for", "waited for"]
+    assert [one.partitioner for one in found.values()] == ["shardy", "gspmd"]
+    assert found["gspmd"].memory == alone.memory
+
+
+@pytest.mark.compiles
+def test_what_is_refused_of_several_is_refused_once(monkeypatch):
+    happened = counted(monkeypatch, refuse="gspmd")
+    inspection = Inspection(program())
+    inspection.compile_together()
+    assert inspection.compiled("shardy").partitioner == "shardy"
+    with pytest.raises(CompilerError, match="gspmd was refused"):
+        inspection.compiled("gspmd")
+    assert happened.count("started") == 2
+
+
+def test_a_compile_is_stopped_that_nobody_waits_for(monkeypatch):
+    children = []
+
+    def sleeps(folder, on):
+        children.append(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]))
+        return children[-1]
+
+    monkeypatch.setattr(compiler, "_start", sleeps)
+    module = Inspection(program(), ["shardy"]).lowered["shardy"]
+    with pytest.raises(KeyError), compiler.compiling(module):
+        raise KeyError
+    assert children[0].returncode == -signal.SIGKILL
+
+
+def test_a_module_for_another_platform_is_not_compiled(monkeypatch):
+    monkeypatch.setattr(compiler, "missing_plugin", lambda on: None)
+    module = Inspection(program(), ["shardy"]).lowered["shardy"]
+    with pytest.raises(TargetError, match="lowered for cpu, not for tpu:v5e:2x4"):
+        compiler.compile_module(module, parse_hardware("tpu:v5e:2x4"))
+
+
+@pytest.mark.compiles
+@needs_libtpu
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_tpus_that_are_not_there(partitioner):
+    inspection = Inspection(resolve("mlp", mesh={"data": 8, "model": 2}), [partitioner])
+    found = inspection.compiled(on="tpu:v5e:4x4")
+    assert (found.devices, found.device_kind) == (16, "TPU v5 lite")
+    assert found.memory is not None
+    assert found.cost is not None
+    assert "all-reduce" in found.hlo
+
+
+@pytest.mark.compiles
+@needs_libtpu
+def test_a_topology_that_libtpu_aborts_on():
+    settings = {"batch": 1024}
+    inspection = Inspection(
+        resolve("mlp", mesh={"data": 512, "model": 2}, settings=settings), ["shardy"]
+    )
+    with pytest.raises(CompilerError, match=r"aborted on tpu:v5e:32x32 \(SIG"):
+        inspection.compiled(on="tpu:v5e:32x32")
+
+
+@pytest.mark.compiles
+@needs_libtpu
+def test_tpus_nobody_makes():
+    inspection = Inspection(program(), ["shardy"])
+    with pytest.raises(TargetError, match="has no topology tpu:v9:4x2"):
+        inspection.compiled(on="tpu:v9:4x2")
+    with pytest.raises(TargetError, match="has 16 devices, and the program is for 8"):
+        inspection.compiled(on="tpu:v5e:4x4")

@@ -1,0 +1,64 @@
+"""Every document has a schema, and what is encoded follows it."""
+
+import dataclasses
+import json
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import jsonschema
+import pytest
+
+from sdyscope.commands import COMMANDS, document_type
+from sdyscope.terminal.document import encode, schema
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    size: float
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whole:
+    schema: Literal["sdyscope.whole/1"] = "sdyscope.whole/1"
+    parts: tuple[Part, ...]
+
+
+def test_schema_comes_first_and_names_its_version():
+    encoded = encode(Whole(parts=()))
+    assert encoded.startswith(b'{\n  "schema": "sdyscope.whole/1",\n')
+    assert encoded.endswith(b"}\n")
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_a_float_that_is_not_finite_is_null(value):
+    document = json.loads(encode(Whole(parts=(Part(value),))))
+    assert document["parts"] == [{"size": None, "name": None}]
+    jsonschema.validate(document, schema(Whole))
+
+
+def test_schema_refuses_what_is_missing_or_of_another_version():
+    made = schema(Whole)
+    jsonschema.Draft202012Validator.check_schema(made)
+    good = json.loads(encode(Whole(parts=(Part(1.5, "a"),))))
+    jsonschema.validate(good, made)
+    for bad in (
+        {**good, "schema": "sdyscope.whole/2"},
+        {"parts": []},
+        {**good, "parts": [{"size": 1.0}]},
+        {**good, "parts": [{"size": "1", "name": None}]},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(bad, made)
+
+
+def test_something_that_is_no_document_is_refused():
+    with pytest.raises(TypeError):
+        encode(object())
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_field_is_the_schema(command):
+    first = dataclasses.fields(document_type(command))[0]
+    assert (first.name, first.default.rpartition("/")[0]) == ("schema", f"sdyscope.{command}")

@@ -1,0 +1,26 @@
+import pytest
+
+from sdyscope.words.counts import counted, listed
+
+
+@pytest.mark.parametrize(
+    ("count", "words", "said"),
+    [
+        (0, ("value",), "0 values"),
+        (1, ("value",), "1 value"),
+        (2, ("value",), "2 values"),
+        (12_345, ("more difference",), "12,345 more differences"),
+        (1, ("axis", "axes"), "1 axis"),
+        (2, ("tensor is", "tensors are"), "2 tensors are"),
+    ],
+)
+def test_counted(count, words, said):
+    assert counted(count, *words) == said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [((), ""), (("a",), "a"), (("a", "b"), "a and b"), (("a", "b", "c"), "a, b and c")],
+)
+def test_listed(words, said):
+    assert listed(words) == said

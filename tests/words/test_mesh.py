@@ -1,0 +1,27 @@
+"""Meshes in headings."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.inspection import inspect
+from sdyscope.stages import compat
+from sdyscope.values.mesh import Mesh, MeshAxis
+from sdyscope.words.mesh import mesh_documents, mesh_words
+
+
+def test_in_words():
+    meshes = {"mesh": Mesh.of({"data": 4, "model": 2}), "one": Mesh((), (3,)), "other": Mesh(())}
+    documents = mesh_documents(meshes)
+    assert [*map(mesh_words, documents)] == ["data=4 x model=2, 8 devices", "one: device 3 alone"]
+
+
+def test_the_mesh_of_random_keys_is_none_of_the_programs():
+    """JAX writes the sharding of keys that it leaves open on a mesh without axes."""
+    mesh = compat.abstract_mesh(Mesh((MeshAxis("data", 4),)))
+    x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    key = jax.eval_shape(lambda: jax.random.key(0))
+    found = inspect(jax.jit(lambda key, x: (jax.random.split(key), x)), key, x)
+    assert any(not one.axes for one in found.meshes.values())
+    assert [one.axes for one in mesh_documents(found.meshes)] == [{"data": 4}]
