@@ -372,7 +372,7 @@ class _Aligner:
         for region, arguments in mine.arguments.items():
             others = theirs.arguments.get(region, ()) if theirs is not None else ()
             for index, (argument, position) in enumerate(zip(arguments, carried, strict=False)):
-                place = places[index] if index in unchanged else None
+                place = self.brought(node, places[index]) if index in unchanged else None
                 if position is not None and position < len(others):
                     place = (others[position], 0)
                 self.bind((argument, 0), place)
@@ -384,11 +384,31 @@ class _Aligner:
                 self.fill_returned(returned, theirs.returned[region : region + 1], order)
         for result, type_ in enumerate(op.types):
             position = order[result]
-            gone = position is None and result in unchanged
-            place = places[result] if gone else self.result(node, position, type_)
+            place = self.result(node, position, type_)
+            if position is None and result in unchanged:
+                # After the loop it is the operand; what nothing uses then is only inside.
+                used = any(edge.result == result for _, edge in self.lowered.uses(op))
+                place = places[result] if used else self.brought(node, places[result])
             self.bind((op.id, result), place)
         if theirs is not None:
             self.fill_returned(operands, [theirs.operands], carried)
+
+    def brought(self, loop: int | None, value: ValueId | None) -> ValueId | None:
+        """What a loop uses of a value that it no longer carries.
+
+        XLA's pass `xla-sdy-open-while-free-vars-sharding` puts an open constraint on whatever a
+        loop uses of its surroundings, so that it can be sharded otherwise inside; where there is
+        none it is the value itself.
+        """
+        if loop is None or value is None:
+            return value
+        for node in self.target.consumers.get(value, ()):
+            op = self.target.graph.ops[node]
+            tags = self.target.tags.get(node, ())
+            of_user = any(is_identity(self.lowered.ops[tag]) for tag in tags)
+            if op.kind in CONSTRAINTS and not of_user and self.target.is_used_inside(node, loop):
+                return (node, 0)
+        return value
 
     def fill_returned(
         self,

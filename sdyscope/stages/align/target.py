@@ -152,6 +152,11 @@ class Target:
         best = max(votes.values(), default=0)
         return [node for node, count in votes.items() if count == best]
 
+    def is_used_inside(self, node: int, owner: int) -> bool:
+        """Whether an op's first result is used by an op in a region of another."""
+        users = self.consumers.get((node, 0), ())
+        return any(parent.id == owner for user in users for parent in self.parents(user))
+
     def parents(self, node: int) -> Iterator[Op]:
         """The ops around an op, innermost first."""
         parent = self.graph.ops[node].parent

@@ -1,0 +1,243 @@
+"""What the compiler wrote of a program's shardings, read without a line of sdyscope.
+
+XLA's dump of the module before SPMD partitioning is read with regular expressions, its shardings
+are laid out with numpy, and values are known by the `jax.named_scope` that their op was written in.
+"""
+
+import re
+import tempfile
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+from itertools import permutations
+from math import prod
+from pathlib import Path
+
+import numpy as np
+
+from sdyscope.stages import compat
+
+#: Moves a value as it is; one partitioner has some where the other has none.
+PASSED_ON = {"copy", "tuple", "get-tuple-element", "parameter", "custom-call", "constant"}
+
+#: What makes of the blocks that a `shard_map` returns one tensor again.
+BOUNDARY = 'custom_call_target="SPMDShardToFullShape"'
+
+_INSTRUCTION = re.compile(
+    r"^  (?P<root>ROOT )?%?(?P<name>\S+) = (?P<type>\(.*?\)|\S+) (?P<opcode>[\w-]+)\((?P<rest>.*)$"
+)
+_SCOPE = re.compile(r'op_name="[^"]*?/(v\d+)/')
+_TYPE = re.compile(r"\w+\[[\d,]*\]")
+_TILES = re.compile(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))(.*)$")
+
+
+def laid_out(text, rank, num_devices):
+    """Which block of each dimension every device holds: (device, dimension) -> number."""
+    whole = np.zeros((num_devices, rank), int).tolist()
+    if text is None or text in ("replicated", "manual") or not rank:
+        return whole
+    found = _TILES.match(text)
+    assert found, text
+    tiles = [int(size) for size in found[1].split(",")]
+    if found[4]:
+        devices = np.array([int(device) for device in found[4].split(",")])
+    else:
+        shape = [int(size) for size in found[2].split(",")]
+        devices = np.arange(prod(shape)).reshape(shape)
+        if found[3]:
+            devices = devices.transpose([int(axis) for axis in found[3].split(",")])
+    devices = devices.reshape(tiles)
+    blocks = np.zeros((num_devices, rank), int)
+    for index in np.ndindex(*tiles):
+        blocks[devices[index]] = index[:rank]
+    return blocks.tolist()
+
+
+@dataclass(frozen=True)
+class Dumped:
+    """What a partitioner decided.
+
+    Attributes:
+      values: (scope, opcode, result, type) -> how each such value is laid out. Where all that uses
+        it is a copy, by which Shardy reshards, it is either as the op has it or as the copy has it.
+      arguments: how each argument is laid out, in order.
+      results: how each result is.
+    """
+
+    values: dict
+    arguments: list
+    results: list
+
+
+def shardings(text):
+    """The shardings of `sharding={...}`, those of a tuple one by one."""
+    found = re.search(r"sharding=(\{(?:[^{}]|\{[^{}]*\})*\})", text)
+    if not found:
+        return None
+    inner = re.sub(r"/\*.*?\*/", "", found[1][1:-1]).strip()
+    if inner.startswith("{"):
+        return re.findall(r"\{([^{}]*)\}", inner)
+    return [re.sub(r" *metadata=\{.*?\}", "", inner)]
+
+
+def read(text, num_devices):
+    """A dump before SPMD partitioning, as HLO text."""
+    values, computation = defaultdict(list), ""
+    arguments, results, resharded = {}, [], {}
+    users = Counter(re.findall(r"%([\w.-]+)(?=[,)])", text))
+    for line in text.splitlines():
+        if line.startswith("ENTRY"):
+            computation = "ENTRY"
+        elif line and not line.startswith(" "):
+            computation = line.split()[0]
+        found = _INSTRUCTION.match(line)
+        if not found:
+            continue
+        types = _TYPE.findall(found["type"])
+        ranks = [type_.count(",") + (not type_.endswith("[]")) for type_ in types]
+        written = shardings(found["rest"])
+        if written is not None and len(written) == 1 and len(types) > 1:
+            written = written * len(types)
+        texts = [None] * len(types) if written is None else written
+        places = [
+            str(laid_out(text, rank, num_devices)) for text, rank in zip(texts, ranks, strict=True)
+        ]
+        scope = _SCOPE.search(found["rest"])
+        name = re.search(r'op_name="([^"]*)"', found["rest"])
+        name = name and name[1]
+        boundary = BOUNDARY in found["rest"]
+        if scope and (boundary or found["opcode"] not in PASSED_ON):
+            for number, (type_, place) in enumerate(zip(types, places, strict=True)):
+                layouts = [place]
+                values[scope[1], found["opcode"], number, type_].append(layouts)
+                if len(types) == 1 and users[found["name"]] == 1:
+                    resharded[found["name"]] = name, layouts
+        if found["opcode"] == "copy":
+            operand = re.match(r"%([\w.-]+)\)", found["rest"])[1]
+            of, layouts = resharded.get(operand, (None, None))
+            if of == name and layouts is not None:
+                layouts.append(places[0])
+        if computation == "ENTRY" and found["opcode"] == "parameter":
+            arguments[int(found["rest"].split(")")[0])] = places[0]
+        if computation == "ENTRY" and found["root"]:
+            results = places
+    laid = {key: sorted(map(frozenset, found), key=sorted) for key, found in values.items()}
+    return Dumped(laid, [arguments[number] for number in sorted(arguments)], results)
+
+
+def different(one, two, *, surely):
+    """What two dumps place differently, of the values that both have as many of.
+
+    Args:
+      one: the first.
+      two: the second.
+      surely: leave out what differs only if a reshard is of an op's result, not of its user's.
+    """
+    found = []
+    for key in sorted(one.values.keys() & two.values.keys()):
+        mine, theirs = one.values[key], two.values[key]
+        if len(mine) != len(theirs) or mine == theirs:
+            continue
+        if surely and any(
+            all(a & b for a, b in zip(mine, order, strict=True)) for order in permutations(theirs)
+        ):
+            continue
+        found.append(key)
+    for what in ("arguments", "results"):
+        both = zip(getattr(one, what), getattr(two, what), strict=True)
+        found += [(what, number) for number, (a, b) in enumerate(both) if a != b]
+    return found
+
+
+def before_partitioning(program, partitioner):
+    """XLA's own account of what a partitioner decides.
+
+    Args:
+      program: on a mesh of its own.
+      partitioner: which.
+    """
+    with tempfile.TemporaryDirectory() as folder, compat.partitioner(partitioner):
+        lowered = program.fun.lower(*program.args)
+        lowered.compile(
+            compiler_options={
+                "xla_dump_to": folder,
+                "xla_dump_hlo_pass_re": "shardy-xla|sharding-propagation|spmd-partitioning",
+            }
+        )
+        last = "shardy-xla" if partitioner == "shardy" else "sharding-propagation"
+        (dump,) = Path(folder).glob(f"*after_{last}.before_spmd-partitioning.txt")
+        return read(dump.read_text(), program.mesh.size)
+
+
+def blocks(axes, rank, sizes):
+    """Which block every device of a mesh holds, for the axes that cut each dimension."""
+    mesh = np.indices(tuple(sizes.values())).reshape(len(sizes), -1)
+    coordinates = dict(zip(sizes, mesh, strict=True))
+    found = np.zeros((mesh.shape[1], rank), int)
+    for dim, names in enumerate(axes):
+        for name in names:
+            found[:, dim] = found[:, dim] * sizes[name] + coordinates[name]
+    return found.tolist()
+
+
+def of_attribute(text, rank, sizes):
+    """What a sharding attribute of a lowered module says: blocks by device, and open dimensions."""
+    tiles = re.search(r'"\{(.*)\}"', text)
+    if tiles:
+        inner, open_dims = tiles[1], ()
+        return laid_out(inner.partition(" last_tile")[0], rank, prod(sizes.values())), open_dims
+    dims = re.findall(r"\{([^{}]*)\}", re.search(r"\[(.*)\]", text)[1])
+    assert len(dims) == rank, text
+    axes = [re.findall(r'"(\w+)"', dim) for dim in dims]
+    return blocks(axes, rank, sizes), tuple(dim for dim, words in enumerate(dims) if "?" in words)
+
+
+def lowered_shardings(program, partitioner):
+    """What JAX wrote into a lowered module, read with MLIR's own bindings.
+
+    Returns:
+      Of every argument and result of main, of every constraint and of what goes in and out of every
+      `shard_map`, in order: its blocks by device and its open dimensions; None where nothing is
+      written.
+    """
+    sizes = dict(program.mesh.shape)
+    with compat.partitioner(partitioner):
+        module = program.fun.lower(*program.args).compiler_ir("stablehlo")
+    (main,) = (op for op in module.body if str(op.attributes["sym_name"]) == '"main"')
+    found = []
+
+    def add(attributes, names, type_):
+        rank = str(type_).count("x")
+        texts = [str(attributes[name]) for name in names if name in attributes]
+        found.append(of_attribute(texts[0], rank, sizes) if texts else None)
+
+    names = ("sdy.sharding", "mhlo.sharding")
+    for attribute, types in (("arg_attrs", main.type.inputs), ("res_attrs", main.type.results)):
+        for attributes, type_ in zip(main.attributes[attribute], types, strict=True):
+            add(attributes, names, type_)
+
+    def boundary(op, attribute, values):
+        texts = re.findall(r"<@\w+, (\[[^\]]*\])", str(op.attributes[attribute]))
+        for text, value in zip(texts, values, strict=True):
+            found.append(of_attribute(text, str(value.type).count("x"), sizes))
+
+    def visit(op):
+        target = (
+            str(op.attributes["call_target_name"]) if "call_target_name" in op.attributes else ""
+        )
+        if op.name == "sdy.sharding_constraint":
+            add(op.attributes, ("sharding",), op.results[0].type)
+        elif op.name == "sdy.manual_computation":
+            boundary(op, "in_shardings", op.operands)
+        elif target in ('"Sharding"', '"SPMDShardToFullShape"') and "manual" not in str(
+            op.attributes["mhlo.sharding"]
+        ):
+            add(op.attributes, ("mhlo.sharding",), op.results[0].type)
+        for region in op.regions:
+            for block in region:
+                for inner in block:
+                    visit(inner.operation)
+        if op.name == "sdy.manual_computation":
+            boundary(op, "out_shardings", op.results)
+
+    visit(main.operation)
+    return found

@@ -1,0 +1,182 @@
+"""Generated programs on a mesh, each op in a scope; and pairs that differ in one sharding."""
+
+from dataclasses import dataclass, replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from hypothesis import strategies as st
+from jax.sharding import Mesh, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.facts.program import Program
+
+#: Eight devices; four along `a`, so that a reshape can cut it into sub-axes.
+SIZES = {"a": 4, "b": 2}
+
+N = 16
+
+#: Specs of an N x N tensor; `?` is left to the compiler.
+SPECS = [
+    (None, None),
+    ("a", None),
+    (None, "a"),
+    ("b", None),
+    (None, "b"),
+    ("a", "b"),
+    ("b", "a"),
+    (("a", "b"), None),
+    (None, ("b", "a")),
+]
+
+#: What an op does, and how many of the values before it takes.
+OPS = {
+    "tanh": 1,
+    "add": 2,
+    "dot": 2,
+    "transpose": 1,
+    "reshape": 1,
+    "concatenate": 2,
+    "constrain": 1,
+    "scan": 2,
+    "call_twice": 2,
+    "shard_map": 1,
+    "sort": 2,
+    "reduce_several": 2,
+    "cond": 2,
+}
+
+
+def mesh():
+    """A mesh whose axes the compiler decides over."""
+    devices = np.array(jax.devices()[:8]).reshape(tuple(SIZES.values()))
+    return Mesh(devices, tuple(SIZES))
+
+
+@dataclass(frozen=True)
+class Step:
+    """An op on values before it; `spec` is what a constraint or shard_map asks for."""
+
+    op: str
+    operands: tuple[int, ...]
+    spec: tuple
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A program: its arguments' specs, its ops, and which values it returns with which specs.
+
+    A result's spec is None where it is left to the compiler.
+    """
+
+    arguments: tuple
+    steps: tuple[Step, ...]
+    returned: tuple[int, ...]
+    out_shardings: tuple
+
+    def program(self, name="step"):
+        """The program on the mesh."""
+        on_mesh = mesh()
+        on = lambda spec: NamedSharding(on_mesh, P(*spec))  # noqa: E731
+
+        def step(*values):
+            values = list(values)
+            for number, one in enumerate(self.steps):
+                with jax.named_scope(f"v{number}"):
+                    values.append(apply(one, [values[i] for i in one.operands], on_mesh))
+            return [values[i] for i in self.returned]
+
+        step.__name__ = name
+        out = [None if spec is None else on(spec) for spec in self.out_shardings]
+        args = [
+            jax.ShapeDtypeStruct((N, N), jnp.float32, sharding=on(spec)) for spec in self.arguments
+        ]
+        return Program(name, jax.jit(step, out_shardings=out), tuple(args), mesh=on_mesh)
+
+
+def apply(step, values, mesh):
+    """The value of one step, N x N."""
+    match step.op, values:
+        case "tanh", [x]:
+            return jnp.tanh(x)
+        case "add", [x, y]:
+            return x + y
+        case "dot", [x, y]:
+            return x @ y
+        case "transpose", [x]:
+            return x.T
+        case "reshape", [x]:
+            # Two blocks of what four devices cut: the axis is cut, too.
+            return jnp.tanh(x.reshape(2, N // 2, N)).sum(0).repeat(2, 0)
+        case "concatenate", [x, y]:
+            return jnp.concatenate([x, y], 1)[:, N // 2 : N // 2 + N]
+        case "constrain", [x]:
+            return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, P(*step.spec)))
+        case "scan", [x, y]:
+            return jax.lax.scan(lambda c, _: (jnp.tanh(c @ y), None), x, None, length=2)[0]
+        case "call_twice", [x, y]:
+
+            @jax.jit
+            def inner(z):
+                return jnp.sin(z) + z
+
+            return inner(x) * inner(y)
+        case "shard_map", [x]:
+            spec = P(*step.spec)
+            return jax.shard_map(jnp.exp, mesh=mesh, in_specs=spec, out_specs=spec)(x)
+        case "sort", [x, y]:
+            one, two = jax.lax.sort((x, y), dimension=0)
+            return one - two
+        case "reduce_several", [x, y]:
+            zero = jnp.float32(0)
+            both = lambda a, b: (a[0] + b[0], jnp.maximum(a[1], b[1]))  # noqa: E731
+            one, two = jax.lax.reduce((x, y), (zero, zero), both, (1,))
+            # Not of 1 x N and N x 1, for which HLO has a reshape more than StableHLO.
+            return sum(
+                jax.lax.broadcast_in_dim(z, (N, N), (dim,)) for dim, z in enumerate((one, two))
+            )
+        case "cond", [x, y]:
+            return jax.lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, y)
+    raise AssertionError(step)
+
+
+specs = st.sampled_from(SPECS)
+
+
+@st.composite
+def recipes(draw):
+    """Programs of up to four ops on two arguments, with one to three results."""
+    arguments = (draw(specs), draw(specs))
+    steps = []
+    for number in range(draw(st.integers(1, 4))):
+        # Shardy aborts, when it keeps origins, on a shard_map of what a loop returns.
+        loop = any(step.op == "scan" for step in steps)
+        op = draw(st.sampled_from(sorted(OPS.keys() - {"shard_map"} if loop else OPS)))
+        operands = tuple(draw(st.integers(0, 1 + number)) for _ in range(OPS[op]))
+        steps.append(Step(op, operands, draw(specs)))
+    last = len(steps) + 1
+    returned = (last, *draw(st.lists(st.integers(2, last), max_size=2)))
+    out_shardings = tuple(draw(st.none() | specs) for _ in returned)
+    return Recipe(arguments, tuple(steps), returned, out_shardings)
+
+
+@st.composite
+def pairs(draw):
+    """A program, and the same with one sharding written otherwise, or with none."""
+    recipe = draw(recipes())
+    place = draw(
+        st.sampled_from(
+            [("arguments", number) for number in range(2)]
+            + [("out_shardings", number) for number in range(len(recipe.returned))]
+            + [
+                ("steps", number)
+                for number, step in enumerate(recipe.steps)
+                if step.op in ("constrain", "shard_map")
+            ]
+        )
+    )
+    spec = draw(specs)
+    field, number = place
+    listed = list(getattr(recipe, field))
+    listed[number] = replace(listed[number], spec=spec) if field == "steps" else spec
+    return recipe, replace(recipe, **{field: tuple(listed)})
