@@ -42,10 +42,10 @@ __all__ = ["PARTITIONERS", "Inspection", "inspect", "of_modules", "read"]
 
 
 class Inspection(Staged, Displayed):
-    """Everything known about one program, or one module read from a file.
+    """Everything known about one program, or one module or compiled program read from a file.
 
     Args:
-        source: the program, or a module that was read from a file.
+        source: the program, or a module or compiled program that was read from a file.
         partitioners: which to lower under; of a file, the one that its shardings are for.
 
     The stages import jax when they are first asked for, not before.
@@ -129,10 +129,9 @@ class Inspection(Staged, Displayed):
             CompilerError: the compiler refuses the program or aborts on it.
             TargetError: it can't be compiled for that hardware.
         """
-        from sdyscope.analysis.memory.memory import memory
+        from sdyscope.analysis.memory.memory import memory_of
 
-        chosen = self.chosen(partitioner)
-        return memory(self.tensors, self.compiled(chosen, on), self.only_mesh(chosen))
+        return memory_of(self, partitioner, on)
 
     def collectives(
         self,
@@ -155,9 +154,8 @@ class Inspection(Staged, Displayed):
         """
         from sdyscope.analysis.collectives.compiled import compiled_collectives
 
-        chosen = self.chosen(partitioner)
-        made = self.compiled(chosen, on)
-        compiled = self.lowered_for(made.hardware.platform, chosen) if origins else None
+        made = self.compiled(partitioner, on)
+        compiled = self.lowered_of(made) if origins else None
         return compiled_collectives(made, self.meshes.values(), compiled)
 
     def cost(
@@ -310,9 +308,12 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.diff import sides as comparisons
 
         ends = comparisons.compiled_ends(self, other, partitioner, on, other_on)
-        comparisons.compile_ends(ends)
-        sides = comparisons.compiled_side(ends[0]), comparisons.compiled_side(ends[1])
-        return comparisons.compiled(ends, sides)
+        a, b = comparisons.compiled_sides(ends)
+        if isinstance(a, CompilerError):
+            raise a
+        if isinstance(b, CompilerError):
+            raise b
+        return comparisons.compiled(ends, (a, b))
 
     def snapshot(
         self, stages: Sequence[Stage] | None = None, on: Hardware | str | None = None
@@ -490,7 +491,7 @@ def of_modules(
 
 
 def read(path: str | Path, *, trusted: bool = False) -> Inspection:
-    """Looks at a module in a file: StableHLO or HLO, text or bytecode.
+    """Looks at what a file holds: StableHLO or HLO, text or bytecode, or a compiled program.
 
     Args:
         path: the file.
@@ -500,8 +501,11 @@ def read(path: str | Path, *, trusted: bool = False) -> Inspection:
     Raises:
         SdyscopeError: the file can't be read as a module; says where and why.
     """
+    from sdyscope.stages.compiled.text import read_compiled
     from sdyscope.stages.lowered import read as reading
 
+    if (compiled := read_compiled(Path(path))) is not None:
+        return Inspection(compiled)
     if not trusted:
         reading.probe(path)
     return Inspection(reading.read(Path(path)))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 
 from sdyscope.annotations import Annotation, read_annotations, unplaced
 from sdyscope.errors import CompilerError, TargetError
@@ -24,28 +24,31 @@ from sdyscope.words.account import unknown_text
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
 
-__all__ = ["PARTITIONERS", "Staged", "compile_together"]
+__all__ = ["PARTITIONERS", "Staged", "compile_together", "compiled_already"]
 
 PARTITIONERS: tuple[Partitioner, ...] = ("shardy", "gspmd")
 
 _Compile: TypeAlias = tuple[Partitioner, Hardware]
+
+_Made = TypeVar("_Made")
 
 
 class Staged:
     """One program, or one module read from a file, through the stages.
 
     Args:
-        source: the program, or a module that was read from a file.
+        source: the program, or a module or compiled program that was read from a file.
         partitioners: which to lower under; of a file, the one that its shardings are for.
 
-    The stages import jax when they are first asked for, not before.
+    The stages import jax when they are first asked for, not before. Of a compiled program that was
+    read there is just the last one; any before it raises a ``TargetError`` that says so.
     """
 
     _wishes: tuple[Sequence[wishing.Wish], ...] = ()
 
     def __init__(
         self,
-        source: Program | LoweredModule,
+        source: Program | LoweredModule | Compiled,
         partitioners: Sequence[Partitioner] = PARTITIONERS,
     ) -> None:
         if isinstance(source, Program) and hasattr(source.fun, "compiler_ir"):
@@ -57,7 +60,10 @@ class Staged:
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.name} under {' and '.join(self.partitioners)}>"
+        under = " and ".join(self.partitioners)
+        return (
+            f"<{type(self).__name__} of {self.name}{f' under {under}' if under else ', compiled'}>"
+        )
 
     @property
     def name(self) -> str:
@@ -71,6 +77,13 @@ class Staged:
         return None if path is None else str(path)
 
     @property
+    def jax_version(self) -> str:
+        """The version of JAX that lowered or read it; empty for a compiled program's text."""
+        if isinstance(self.source, Compiled):
+            return ""
+        return str(next(iter(self.lowered.values())).jax_version)
+
+    @property
     def program(self) -> Program | None:
         """The program; None for a file."""
         return self.source if isinstance(self.source, Program) else None
@@ -80,6 +93,8 @@ class Staged:
         """What the program is lowered under, or what a file's shardings are written for."""
         if isinstance(self.source, Program):
             return self._asked
+        if isinstance(self.source, Compiled):
+            return ()
         return ("gspmd",) if self.source.found == "gspmd" else ("shardy",)
 
     @cached_property
@@ -89,6 +104,8 @@ class Staged:
         Raises:
             CompilerError: tracing the program raised.
         """
+        if isinstance(self.source, Compiled):
+            raise compiled_already(self.source)
         if self.program is None:
             return None
         from sdyscope.stages.lowered.lower import trace
@@ -134,6 +151,8 @@ class Staged:
     def _lowered(
         self,
     ) -> tuple[dict[Partitioner, LoweredModule], dict[Partitioner, CompilerError]]:
+        if isinstance(self.source, Compiled):
+            raise compiled_already(self.source)
         if not isinstance(self.source, Program):
             return {self.partitioners[0]: self.source}, {}
         from sdyscope.stages.lowered.lower import lower
@@ -190,6 +209,8 @@ class Staged:
         A mesh that shardings were requested on and that no module has, as under GSPMD, is called
         ``mesh``, or ``mesh_1`` and so on.
         """
+        if isinstance(self.source, Compiled):
+            return {} if self.source.mesh is None else {"mesh": self.source.mesh}
         found: dict[str, Mesh] = {}
         for partitioner in self.lowered:
             for name, mesh in self.graph(partitioner).meshes.items():
@@ -307,6 +328,49 @@ class Staged:
 
         return propagate(lowered, graph, conservative=conservative)
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether it is a compiled program's text, without the stages before."""
+        return isinstance(self.source, Compiled)
+
+    @property
+    def compiled_under(self) -> tuple[Partitioner | None, ...]:
+        """What ``compiled`` takes: the partitioners; None alone for a compiled program's text.
+
+        Raises:
+            CompilerError: the program can't be lowered under any.
+        """
+        return (None,) if isinstance(self.source, Compiled) else tuple(self.lowered)
+
+    def under_each(
+        self, make: Callable[[Partitioner | None], _Made], on: Hardware | str | None = None
+    ) -> tuple[tuple[_Made, ...], dict[Partitioner, CompilerError]]:
+        """What is made of each compiled program, and under which partitioners there is none.
+
+        They are compiled at the same time.
+
+        Args:
+            make: makes it of what was compiled under a partitioner.
+            on: what to compile for, as ``compiled`` takes it.
+
+        Raises:
+            CompilerError: it can't be compiled under any of them.
+            TargetError: it can't be compiled for this hardware.
+        """
+        refused = {} if isinstance(self.source, Compiled) else dict(self.failures)
+        self.compile_together(on)
+        found: list[_Made] = []
+        for partitioner in self.compiled_under:
+            try:
+                found.append(make(partitioner))
+            except CompilerError as error:
+                if partitioner is None:
+                    raise
+                refused[partitioner] = error
+        if not found:
+            raise next(iter(refused.values()))
+        return tuple(found), refused
+
     def compiled(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
     ) -> Compiled:
@@ -325,6 +389,11 @@ class Staged:
             TargetError: there is no such hardware, it has another number of devices than the
                 program, or its compiler is not installed.
         """
+        if isinstance(self.source, Compiled):
+            for option, given in (("--partitioner", partitioner), ("--on", on)):
+                if given is not None:
+                    raise compiled_already(self.source, option)
+            return self.source
         from sdyscope.stages.compiled.compiler import compile_module
 
         chosen = self.chosen(partitioner)
@@ -350,7 +419,7 @@ class Staged:
 
     def compile_together(self, on: Hardware | str | None = None) -> None:
         """Compiles the program under its partitioners at the same time; see the function."""
-        compile_together([(self, partitioner, on) for partitioner in self.lowered])
+        compile_together([(self, partitioner, on) for partitioner in self.compiled_under])
 
     def _hardware(self, chosen: Partitioner, on: Hardware | str | None) -> tuple[Hardware, str]:
         """What to compile for, and what there is to say about it."""
@@ -397,6 +466,16 @@ class Staged:
             self._for[key] = Staged(other, [partitioner])
             self._for[key].partitioners = (partitioner,)
         return self._for[key]
+
+    def lowered_of(self, compiled: Compiled) -> Staged | None:
+        """The program as it was lowered to be compiled; None where that is not known, of a text.
+
+        Raises:
+            CompilerError: as ``lowered_for``.
+        """
+        if compiled.partitioner is None or compiled.hardware is None:
+            return None
+        return self.lowered_for(compiled.hardware.platform, compiled.partitioner)
 
     def with_wishes(self, wishes: Sequence[wishing.Wish]) -> Self:
         """The same program with other annotations; see ``Inspection.what_if``."""
@@ -455,7 +534,7 @@ class Staged:
 
 
 def compile_together(
-    asked: Iterable[tuple[Staged, Partitioner, Hardware | str | None]],
+    asked: Iterable[tuple[Staged, Partitioner | None, Hardware | str | None]],
 ) -> None:
     """Compiles several programs at the same time, so that ``Staged.compiled`` has them.
 
@@ -473,7 +552,7 @@ def compile_together(
     with ExitStack() as running:
         waiting: dict[tuple[Staged, _Compile], Callable[[], Compiled]] = {}
         for program, partitioner, on in asked:
-            if partitioner not in program.lowered:
+            if partitioner is None or partitioner not in program.lowered:
                 continue  # ``compiled`` says why.
             key = (partitioner, program._hardware(partitioner, on)[0])
             if key in program._compiled or (program, key) in waiting or key[1].present:
@@ -489,6 +568,25 @@ def compile_together(
                 program._compiled[key] = replace(made(), name=program.name)
             except CompilerError as error:
                 program._compiled[key] = program._with_unplaced(error, key[0])
+
+
+def compiled_already(compiled: Compiled, option: str = "") -> TargetError:
+    """What is said of a compiled program's text that is asked for more than it has.
+
+    Args:
+        compiled: the program.
+        option: what can't be asked for; empty for a stage.
+    """
+    file = compiled.path or compiled.name
+    if option:
+        return TargetError(
+            f"{file} is a compiled program: {option} can't change it.", hint=f"Leave {option} out."
+        )
+    return TargetError(
+        f"{file} is a compiled program: the stages before are not in it.",
+        hint="`sdyscope comms`, `sdyscope memory` and `sdyscope diff --at compiled` read it. Or "
+        "name the program itself.",
+    )
 
 
 def _lowered_before(program: Program) -> LoweredModule:

@@ -21,8 +21,10 @@ from types import ModuleType
 from typing import Any
 
 from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
 from sdyscope.facts.settings import Setting, coerced, described
+from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
 
@@ -82,7 +84,7 @@ def resolve(
     mesh: Mesh | Mapping[str, int] | None = None,
     settings: Mapping[str, object] | None = None,
     devices: Sequence[Any] | None = None,
-) -> Program | Path:
+) -> Program | Compiled | Path:
     """What `word` names.
 
     Args:
@@ -90,12 +92,14 @@ def resolve(
         file, or a directory of dumps (`in_directory` takes a module's name off first). The name is
         that of a `Program`, of a `jax.stages.Traced` or `Lowered`, or of a function that returns
         one of these and may take `mesh` and settings.
-      mesh: The mesh to build the program on, None for the target's own.
+      mesh: The mesh to build the program on, None for the target's own; of a compiled program, the
+        one whose axes to name.
       settings: Values by name, as text or as they are.
       devices: Real devices to put the mesh on; without, the mesh is abstract.
 
     Returns:
-      A `Program`, or the `Path` of a file or directory that the read stage takes.
+      A `Program`; what the text of a compiled program says; or the `Path` of any other file or
+      directory, which the read stage takes.
 
     Raises:
       TargetError: there is no such thing, or it can't be built with this mesh and these settings.
@@ -134,21 +138,25 @@ def _unknown(word: str) -> TargetError:
     )
 
 
-def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object]) -> Path:
+def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object]) -> Compiled | Path:
     if path.suffix == ".py":
         raise TargetError(
             "A Python file needs the name of what is meant in it.",
             file=word,
             hint=f"Write {word}:name. {_WRITE_A_PROGRAM}",
         )
-    for option, given in (("--mesh", axes is not None), ("--set", bool(settings))):
+    compiled = read_compiled(path, axes)
+    for option, given in (
+        ("--mesh", axes is not None and compiled is None),
+        ("--set", bool(settings)),
+    ):
         if given:
             raise TargetError(
                 f"{option} can't change a module that was lowered already.",
                 file=word,
                 hint=f"Leave {option} out, or name the program that the file was made from.",
             )
-    return path
+    return compiled or path
 
 
 # --- Python objects -------------------------------------------------------------------------------

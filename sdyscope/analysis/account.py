@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from sdyscope.annotations import unplaced
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account, Stage, Unknown
+from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.graph import NotUnderstood, OpGraph
@@ -28,6 +29,8 @@ def account_of(program: Staged) -> Account:
 
 
 def _unknowns(program: Staged) -> Iterator[Unknown]:
+    if isinstance(program.source, Compiled):
+        return  # It has no stage but the compiled one, and that is there.
     for partitioner, error in program.failures.items():
         yield _refused("lowered", partitioner, error)
     for partitioner in program.lowered:

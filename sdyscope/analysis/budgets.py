@@ -242,7 +242,7 @@ def replication_spent(
 
 
 def _replicated(one: Held) -> str:
-    return f"{one.replicated:,} bytes: {one.name}, {one.copies or 1:,} copies"
+    return f"{one.replicated:,} bytes: {one.name}, {one.replicas or 1:,} replicas"
 
 
 def memory_spent(

@@ -274,8 +274,8 @@ def _spent(
         yield from found
     if budgets.limits_memory:
         memory = inspection.memory(partitioner, on)
-        yield from replication_spent(budgets, memory.held, partitioner)
-        yield from memory_spent(budgets, memory.compiled.memory, memory.held, partitioner)
+        yield from replication_spent(budgets, memory.tensors, partitioner)
+        yield from memory_spent(budgets, memory.compiled.memory, memory.tensors, partitioner)
 
 
 def _check_axes(config: Config, target: Target, budgets: Budgets, inspection: Inspection) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import compiled_file, opening, options
+from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
@@ -53,27 +52,16 @@ def command(
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
     """
-    from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.views import comms, comms_table, comms_words
 
-    file = compiled_file.compiled_file(target)
-    if file is not None:
-        given = {"--on": on is not None, "--module": module is not None, "--predicted": predicted}
-        for option in (option for option, there in given.items() if there):
-            raise TargetError(
-                f"{target} is the text of a program that was compiled already.",
-                hint=f"Leave {option} out.",
-            )
-        found = _of_file(file, mesh)
-    else:
-        if predicted:
-            partitioners = _predictable(target, partitioners, on)
-        inspection = opening.open_one(
-            target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-        )
-        found = _predicted(inspection) if predicted else comms.document(inspection, on)
+    if predicted:
+        partitioners = _predictable(target, partitioners, on)
+    inspection = opening.open_one(
+        target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+    )
+    found = _predicted(inspection) if predicted else comms.document(inspection, on)
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
@@ -87,13 +75,6 @@ def command(
         here.write("")
     paragraphs.print_paragraphs(comms_words.footer(found, everything=everything))
     return 0
-
-
-def _of_file(path: Path, axes: dict[str, int] | None) -> Comms:
-    from sdyscope.views import comms
-
-    module, found = compiled_file.read_compiled(path, axes)
-    return comms.of_programs(module.name, [comms.program(found, None)], file=str(path))
 
 
 def _predictable(
@@ -118,7 +99,7 @@ def _predicted(inspection: Inspection) -> Comms:
     from sdyscope.errors import TargetError
     from sdyscope.views import comms
 
-    if "shardy" not in inspection.partitioners:
+    if "shardy" not in inspection.lowered:
         raise TargetError(
             f"{inspection.name} has GSPMD's shardings, and only Shardy's reshards predict "
             "collectives.",

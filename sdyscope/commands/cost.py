@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from sdyscope.commands import compiled_file, opening, options, rates
+from sdyscope.commands import opening, options, rates
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
@@ -40,16 +40,10 @@ def command(
     hardware; and so what a step takes at least, with everything overlapped and with nothing. It is
     an estimate, not a measurement.
     """
-    from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.views import cost, cost_table
 
-    if compiled_file.compiled_file(target) is not None:
-        raise TargetError(
-            f"{target} is the text of a compiled program, which does not say what for.",
-            hint="Name the program itself; `sdyscope comms` shows what the text sends.",
-        )
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )

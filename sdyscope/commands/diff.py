@@ -9,14 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import (
-    compiled_diff,
-    opening,
-    options,
-    pairing,
-    snapshot_diff,
-)
-from sdyscope.commands.compiled_file import compiled_file
+from sdyscope.commands import opening, options, pairing, snapshot_diff
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 
@@ -124,7 +117,8 @@ class _Asked:
     def open(self, word: str) -> opening.Opened:
         if opening.is_read(word):
             module = self.module if Path(word).is_dir() else None
-            return opening.open_target(word, partitioners=self.partitioners, module=module)
+            opened = opening.open_target(word, partitioners=self.partitioners, module=module)
+            return opened.with_mesh(self.mesh)
         return opening.open_target(
             word, mesh=self.mesh, settings=self.settings, partitioners=self.partitioners
         )
@@ -133,11 +127,6 @@ class _Asked:
 def _alone(asked: _Asked, word: str) -> Diff:
     from sdyscope.views import diff
 
-    if asked.at == "compiled" and compiled_file(word) is not None:
-        raise TargetError(
-            f"{word} is one program, so there is nothing to compare it with.",
-            hint="Name a second target.",
-        )
     opened = asked.open(word)
     if opened.record is not None and len(opened.programs) > 1:
         return _both_of_each(asked, opened)
@@ -148,7 +137,7 @@ def _alone(asked: _Asked, word: str) -> Diff:
         case "propagated":
             return diff.document(propagated=[_compare_propagated(inspection, None)])
         case "compiled":
-            return diff.document(compiled=[compiled_diff.compare(inspection, None, asked.on)])
+            return diff.document(compiled=[_compare_compiled(inspection, None, asked.on)])
 
 
 def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
@@ -166,17 +155,6 @@ def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
 
 
 def _two(asked: _Asked, first: str, second: str) -> Diff:
-    from sdyscope.views import diff
-
-    if asked.at == "compiled":
-        texts = compiled_file(first), compiled_file(second)
-        if texts != (None, None):
-            sides = [
-                opening.single(asked.open(word)) if text is None else text
-                for word, text in zip((first, second), texts, strict=True)
-            ]
-            found = compiled_diff.compare_texts(sides[0], sides[1], asked.on, asked.mesh)
-            return diff.document(compiled=[found])
     one, two = asked.open(first), asked.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
         return _each(asked, [(opening.single(one), opening.single(two))], _Rest())
@@ -209,7 +187,7 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> Diff:
                 case "propagated":
                     propagated.append(_compare_propagated(*pair))
                 case "compiled":
-                    compiled.append(compiled_diff.compare(*pair, asked.on))
+                    compiled.append(_compare_compiled(*pair, asked.on))
         except CompilerError as error:
             if len(pairs) == 1:
                 raise
@@ -242,6 +220,15 @@ def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
     found, sides = one.compared(two)
     of_sides = [only_mesh(side.meshes.values()) for side in (one, two or one)]
     return diff.program(one.name, found, *sides, of_sides, notes)
+
+
+def _compare_compiled(
+    one: Inspection, two: Inspection | None, on: Sequence[Hardware]
+) -> CompiledDiff:
+    from sdyscope.views import compiled_diff
+
+    first, second = (*on, None, None)[:2]
+    return compiled_diff.compared(one, two, first, second)
 
 
 def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDiff:

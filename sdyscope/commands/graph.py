@@ -76,7 +76,7 @@ def command(
         settings=settings,
         partitioners=(partitioner,) if partitioner else ("shardy", "gspmd"),
         module=module,
-        compiled=True,
+        as_module=True,
     )
     chosen = inspection.partitioners[0]
     made = inspection.graph(chosen, at=at)

@@ -55,7 +55,7 @@ def command(
         settings=settings,
         partitioners=partitioners,
         module=module,
-        compiled=True,
+        as_module=True,
     )
     found = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
     if target_path is not None:

@@ -294,6 +294,7 @@ def _domains(on: Hardware) -> int:
 
 def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
     """As many devices as the target's own mesh has; the sizes' product where none is -1."""
+    from sdyscope.facts.compiled import Compiled
     from sdyscope.stages.executed.devices import devices_needed
     from sdyscope.targets import resolve
 
@@ -317,6 +318,8 @@ def _own(shape: MeshShape, parameters: Mapping[str, Any]) -> Devices:
                 hint="Say how many devices there are: --devices 8.",
             ) from error
         raise
+    if isinstance(program, Compiled):
+        return Devices(program.devices)
     if isinstance(program, Path):
         raise TargetError(
             f"The {_unknown(shape)} can't be inferred from a file.",

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from sdyscope.commands import compiled_file, options
+from sdyscope.commands import options
 from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
+    from sdyscope.facts.compiled import Compiled
     from sdyscope.facts.program import Partitioner
     from sdyscope.facts.recorded import Record, RecordedProgram
     from sdyscope.inspection import Inspection
@@ -59,6 +60,50 @@ class Opened:
     record: Record | None = None
     several: bool = False
 
+    @property
+    def lowered(self) -> Opened:
+        """Of a directory the modules alone; what was compiled already can't be read as one."""
+        from dataclasses import replace
+
+        from sdyscope.facts.compiled import Compiled
+        from sdyscope.staged import compiled_already
+
+        if not self.is_directory:
+            return self
+        compiled = [one.source for one in self.programs if isinstance(one.source, Compiled)]
+        return replace(
+            self,
+            programs=tuple(one for one in self.programs if not one.is_compiled),
+            unread=(
+                *self.unread,
+                *(Unread(one.path or Path(one.name), compiled_already(one)) for one in compiled),
+            ),
+        )
+
+    def with_mesh(self, mesh: Mapping[str, int] | None) -> Opened:
+        """The same with a mesh whose axes to name in programs that were compiled already.
+
+        Raises:
+          TargetError: one is for another number of devices.
+        """
+        from dataclasses import replace
+
+        from sdyscope.facts.compiled import Compiled
+        from sdyscope.inspection import Inspection
+        from sdyscope.stages.compiled.text import on_mesh
+        from sdyscope.values.mesh import Mesh
+
+        if mesh is None:
+            return self
+        named = Mesh.of(mesh)
+        return replace(
+            self,
+            programs=tuple(
+                Inspection(on_mesh(one.source, named)) if isinstance(one.source, Compiled) else one
+                for one in self.programs
+            ),
+        )
+
     def program_of(self, inspection: Inspection) -> RecordedProgram | None:
         """What was recorded of one of the programs."""
         known = self.record.programs if self.record else ()
@@ -89,7 +134,7 @@ def open_target(
     settings: Mapping[str, object] | None = None,
     partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
     module: str | None = None,
-    compiled: bool = False,
+    as_module: bool = False,
 ) -> Opened:
     """Opens a TARGET, of a directory all modules or the one that is named.
 
@@ -99,12 +144,14 @@ def open_target(
       settings: what `--set` changes.
       partitioners: which to lower under; of a file, which it may be written for.
       module: name of one module of a directory.
-      compiled: whether the text of a compiled program will do, whose shapes are one device's.
+      as_module: whether a compiled program is looked at as a module, whose shapes are one device's.
 
     Raises:
       SdyscopeError: there is no such thing, or it can't be read, or a directory holds nothing that
-        can be; or it is compiled already, and that will not do.
+        can be.
     """
+    from sdyscope.facts.compiled import Compiled
+    from sdyscope.facts.program import Program
     from sdyscope.inspection import Inspection
     from sdyscope.targets import in_directory, resolve
 
@@ -122,10 +169,12 @@ def open_target(
             f"--module picks one of a directory's modules, and {word} is not a directory.",
             hint="Leave --module out.",
         )
-    if isinstance(found, Path):
-        if not compiled:
-            compiled_file.check_not_compiled(word)
-        return Opened(word, (_read(found, partitioners),))
+    if isinstance(found, Compiled) and not as_module:
+        _check_chosen(found, partitioners)
+        return Opened(word, (Inspection(found),))
+    if not isinstance(found, Program):
+        path = found if isinstance(found, Path) else found.path
+        return Opened(word, (_lowered(path or Path(word), partitioners),))
     inspection = Inspection(found, partitioners)
     if inspection.program is None:
         _check_partitioner(inspection.lowered[inspection.partitioners[0]], word, partitioners)
@@ -139,7 +188,7 @@ def open_one(
     settings: Mapping[str, object] | None = None,
     partitioners: Sequence[Partitioner] = ("shardy", "gspmd"),
     module: str | None = None,
-    compiled: bool = False,
+    as_module: bool = False,
 ) -> Inspection:
     """Opens a TARGET that is one program or module; see `open_target`.
 
@@ -153,7 +202,7 @@ def open_one(
             settings=settings,
             partitioners=partitioners,
             module=module,
-            compiled=compiled,
+            as_module=as_module,
         )
     )
 
@@ -210,6 +259,25 @@ def _only_own(opened: Opened) -> Inspection:
 
 
 def _read(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
+    """What a file holds: a compiled program, or a module."""
+    from sdyscope.inspection import Inspection
+    from sdyscope.stages.compiled.text import read_compiled
+
+    if (compiled := read_compiled(path)) is not None:
+        _check_chosen(compiled, partitioners)
+        return Inspection(compiled)
+    return _lowered(path, partitioners)
+
+
+def _check_chosen(compiled: Compiled, partitioners: Sequence[Partitioner]) -> None:
+    """Finds a --partitioner that was asked for; by default there are both."""
+    from sdyscope.staged import compiled_already
+
+    if len(partitioners) == 1:
+        raise compiled_already(compiled, "--partitioner")
+
+
+def _lowered(path: Path, partitioners: Sequence[Partitioner]) -> Inspection:
     from sdyscope.inspection import Inspection
     from sdyscope.stages.lowered.read import read
 

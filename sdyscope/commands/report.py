@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope.commands import compiled_file, opening, options, report_differences
+from sdyscope.commands import opening, options, report_differences
 from sdyscope.commands import run as running
 from sdyscope.process import child
 
@@ -112,7 +112,6 @@ def command(
             "--on is what to compile for, and --no-compile compiles for nothing.",
             hint="Leave one of them out.",
         )
-    compiled_file.check_not_compiled(target)
     if as_json and form not in (None, "json"):
         raise TargetError(f"--json is not --format {form}.", hint="Leave one of them out.")
     chosen = form or ("json" if as_json else "svg" if tensor else _form_of(path))
@@ -134,8 +133,6 @@ def command(
         where = path or Path("differences.html")
         if snapshots is not None:
             return _written(where, snapshots)
-        if second is not None:
-            compiled_file.check_not_compiled(second)
         content = report_differences.page(
             (target, second),
             mesh=mesh,

@@ -69,7 +69,7 @@ def command(
 
     opened = opening.open_target(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
-    )
+    ).lowered
     found = show(
         opened.programs,
         target,

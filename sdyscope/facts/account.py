@@ -87,6 +87,16 @@ class Account:
             counter[unknown.kind] += unknown.count
         return dict(counter)
 
+    @property
+    def refused(self) -> dict[Partitioner, str]:
+        """Under which partitioners there is no module or compiled program, and why."""
+        return {
+            partitioner: unknown.reason
+            for unknown in self.unknowns
+            if unknown.kind == "refused" and unknown.stage in ("lowered", "compiled")
+            for partitioner in unknown.partitioners
+        }
+
 
 def _together(unknowns: Iterable[Unknown]) -> Iterator[Unknown]:
     """One for both partitioners where they are alike, and one for several alike of one of them."""

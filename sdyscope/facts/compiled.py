@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.topology import Topology
+from sdyscope.values.mesh import Mesh
 
 __all__ = ["Compiled", "MemoryAnalysis"]
 
@@ -55,18 +57,22 @@ class MemoryAnalysis:
 class Compiled:
     """The SPMD program that every device runs, as the compiler of some hardware made it.
 
+    It was compiled here, or elsewhere and its text was read from a file (``path``). A text says
+    less: not for what it was compiled nor how results are sharded, and nothing of temporaries.
+
     Attributes:
         name: the program's name.
-        partitioner: whose shardings were compiled.
-        hardware: what it was compiled for.
+        partitioner: whose shardings were compiled; None for a text.
+        hardware: what it was compiled for; None for a text.
         devices: how many devices run it.
-        device_kind: what the compiler calls such a device: `TPU v5 lite`.
+        device_kind: what the compiler calls such a device: `TPU v5 lite`; empty for a text.
         hlo: text of the partitioned and optimized HLO module.
         memory: bytes a device; None where the compiler does not say.
         cost: XLA's cost analysis of what one device runs, by property (`flops`, `bytes accessed`);
             None where the compiler has none. `optimal_seconds` is for no real hardware.
-        parameter_shardings: HLO sharding of each parameter of the module, as text.
-        result_shardings: of each result.
+        parameter_shardings: HLO sharding of each parameter of the module, as text; empty where the
+            text of the program has none.
+        result_shardings: of each result; none for a text.
         rematerializations: what the partitioner logged on reshardings that it could only do by
             making a whole tensor on every device ("involuntary full rematerialization").
         compile_seconds: how long the compile took.
@@ -75,11 +81,13 @@ class Compiled:
         topology: where the devices stand; None for CPUs, and where they do not tell.
         tags: by HLO instruction, the ops that it was made from: of each the calls that it was
             inlined from, then the op itself, as nodes in the op graph of the lowered module.
+        path: the file with its text; None for what was compiled here.
+        mesh: of a text, the mesh whose axes to name, where the reader was told one.
     """
 
     name: str
-    partitioner: Partitioner
-    hardware: Hardware
+    partitioner: Partitioner | None
+    hardware: Hardware | None
     devices: int
     device_kind: str
     hlo: str
@@ -93,3 +101,5 @@ class Compiled:
     notes: tuple[str, ...] = ()
     topology: Topology | None = None
     tags: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, hash=False)
+    path: Path | None = None
+    mesh: Mesh | None = None

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from sdyscope.analysis.diff import sides as comparisons
+from sdyscope.analysis.diff.entries import Entries
 from sdyscope.errors import SdyscopeError
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
@@ -16,7 +17,7 @@ from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
 from sdyscope.values.mesh import only_mesh
 from sdyscope.views import compiled_diff, diff, propagated, propagated_diff
-from sdyscope.views.compiled_diff import Across, CompiledDiff
+from sdyscope.views.compiled_diff import CompiledDiff, entry_text, not_compared_texts
 from sdyscope.views.compiled_diff_parts import (
     Cause,
     CollectiveDifference,
@@ -74,14 +75,14 @@ def differences(
         "propagated": _or_reason(lambda: _propagated(_compare_propagated(one, two), pool)),
         "compiled": {"unavailable": on}
         if isinstance(on, str)
-        else _or_reason(lambda: _compiled(_compare_compiled(one, two, on, other_on), pool)),
+        else _or_reason(lambda: _compiled(compiled_diff.compared(one, two, on, other_on), pool)),
     }
 
 
 def _on_two(pool: Pool, one: Inspection, on: Hardware | None, other_on: Hardware) -> dict[str, Any]:
     """One program on two kinds of hardware: only what is compiled can differ."""
     ends = comparisons.compiled_ends(one, None, None, on, other_on)
-    under = {"shardy": "Shardy", "gspmd": "GSPMD"}[ends[0].partitioner]
+    under = {"shardy": "Shardy", "gspmd": "GSPMD"}[ends[0].partitioner or "shardy"]
     same = {"unavailable": f"It is the same program on both, lowered for {under}."}
     return {
         "name": one.name,
@@ -89,7 +90,9 @@ def _on_two(pool: Pool, one: Inspection, on: Hardware | None, other_on: Hardware
         "labels": [end.label for end in ends],
         "lowered": same,
         "propagated": {"unavailable": "Each compiler propagates by itself; see the collectives."},
-        "compiled": _or_reason(lambda: _compiled(_compare_compiled(one, None, on, other_on), pool)),
+        "compiled": _or_reason(
+            lambda: _compiled(compiled_diff.compared(one, None, on, other_on), pool)
+        ),
     }
 
 
@@ -159,25 +162,6 @@ def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDi
         propagated.describer(two or one, sides[1].propagated),
     )
     return propagated_diff.program(one.name, sides, describers, by_name=two is not None)
-
-
-def _compare_compiled(
-    one: Inspection, two: Inspection | None, on: Hardware | None, other_on: Hardware | None
-) -> CompiledDiff:
-    across: Across = "programs"
-    if two is None:
-        across = "partitioners" if other_on is None else "hardware"
-    ends = comparisons.compiled_ends(one, two, None, on, other_on)
-    sides = comparisons.compiled_side(ends[0]), comparisons.compiled_side(ends[1])
-    found = comparisons.compiled(ends, sides)
-    if found.propagated is None:
-        return compiled_diff.program(one.name, across, found)
-    modules = comparisons.lowered_as(ends, sides)
-    describers = (
-        propagated.describer(modules[0], found.propagated[0].propagated),
-        propagated.describer(modules[1], found.propagated[1].propagated),
-    )
-    return compiled_diff.program(one.name, across, found, describers)
 
 
 # --- lowered --------------------------------------------------------------------------------------
@@ -293,7 +277,18 @@ def _compiled(found: CompiledDiff, pool: Pool) -> dict[str, Any]:
         "causes": [_cause(one, pool) for one in found.causes],
         "collectives": [_collective(one, pool) for one in found.collectives],
         "moved": found.moved,
+        "entries": None if found.entries is None else _entries(found.entries),
         "notes": found.notes,
+    }
+
+
+def _entries(entries: Entries) -> dict[str, Any]:
+    return {
+        "same": entries.same,
+        "different": [
+            (one.kind, one.name, entry_text(one.a), entry_text(one.b)) for one in entries.different
+        ],
+        "notCompared": list(not_compared_texts(entries)),
     }
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
+from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
@@ -19,7 +20,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import check, comms, lint, memory, propagate
+from sdyscope.views import check, comms, lint, propagate
 from sdyscope.views.check import FindingDocument
 from sdyscope.views.failure import failures
 from sdyscope.views.run import Run
@@ -75,7 +76,7 @@ class Report:
     check: check.Check
     lint: lint.Lint
     propagate: propagate.Propagate | None
-    memory: memory.Memory | None
+    memory: MemoryDocument | None
     comms: comms.Comms | None
     run: Run | None
     unavailable: tuple[Unavailable, ...]
@@ -137,7 +138,7 @@ def document(
     held = sent = None
     if compiled:
         notify("compiling", 2, steps)
-        held = _or_missing(missing, "compiled", lambda: memory.document(inspection, on))
+        held = _or_missing(missing, "compiled", lambda: memory_document(inspection, on))
         notify("reading collectives", 3, steps)
         sent = _comms(inspection, on, missing)
     else:
@@ -156,7 +157,7 @@ def document(
         sdyscope_version=version("sdyscope"),
         meshes=mesh_documents(inspection.meshes),
         partitioners=shown.partitioners,
-        hardware=None if first is None else first.hardware,
+        hardware=None if first is None else str(first.hardware),
         device_kind=None if first is None else first.device_kind,
         stages=stages(shown, checked, decided, held, sent, ran, missing),
         headlines=headlines(shown, checked, decided, held, sent),

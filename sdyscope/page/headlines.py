@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.terminal.table import size
 from sdyscope.views.check import Check
 from sdyscope.views.comms import Comms
-from sdyscope.views.memory import CompiledMemory, Memory
 from sdyscope.views.propagate import Propagate
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import axes_text
@@ -48,7 +48,7 @@ def headlines(
     shown: ShownProgram,
     checked: Check,
     decided: Propagate | None,
-    held: Memory | None,
+    held: MemoryDocument | None,
     sent: Comms | None,
 ) -> tuple[Headline, ...]:
     """All there are. Where nothing is wrong, the first says so."""
@@ -106,7 +106,7 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
 
 
 def _between_partitioners(
-    decided: Propagate | None, held: Memory | None, sent: Comms | None
+    decided: Propagate | None, held: MemoryDocument | None, sent: Comms | None
 ) -> Iterator[Headline]:
     needs = {
         one.partitioner: one.compiler.total
@@ -149,7 +149,7 @@ def _between_partitioners(
         )
 
 
-def _remade(held: Memory | None) -> Iterator[Headline]:
+def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
     for one in held.compiled if held is not None else ():
         if one.rematerializations:
             many = len(one.rematerializations)
@@ -162,8 +162,8 @@ def _remade(held: Memory | None) -> Iterator[Headline]:
             )
 
 
-def _savings(held: Memory | None) -> Iterator[Headline]:
-    one: CompiledMemory | None = None if held is None else next(iter(held.compiled), None)
+def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
+    one: Memory | None = None if held is None else next(iter(held.compiled), None)
     if one is None or not one.savings:
         return
     saved = {tensor.name: tensor for tensor in one.tensors if tensor.kind == "argument"}
@@ -177,7 +177,7 @@ def _savings(held: Memory | None) -> Iterator[Headline]:
         "plain",
         f"{size(total)} of the {size(whole)} of arguments that a device holds could be held by "
         "other devices.",
-        f"{most.name} is held {most.copies} times; {most.best} would save {size(most.saves)}.",
+        f"{most.name} is held {most.replicas} times; {most.best} would save {size(most.saves)}.",
         "memory",
     )
 

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
+from sdyscope.analysis.memory.memory import Held, Memory
 from sdyscope.errors import SdyscopeError
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
-from sdyscope.views.memory import CompiledMemory, HeldTensor
 
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -36,16 +36,16 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         raise SdyscopeError(" ".join(["Memory is not known.", *reasons[:1]]))
     return {
         "programs": [_program(one) for one in report.memory.compiled],
-        "failures": [(one.partitioner, one.reason) for one in report.memory.failures],
+        "failures": list(report.memory.account.refused.items()),
     }
 
 
-def _program(one: CompiledMemory) -> dict[str, Any]:
+def _program(one: Memory) -> dict[str, Any]:
     said = one.compiler
     beyond = [tensor for tensor in one.tensors if tensor.replicated and not tensor.best]
     return {
         "partitioner": one.partitioner,
-        "hardware": one.hardware,
+        "hardware": str(one.hardware),
         "deviceKind": one.device_kind,
         "devices": one.devices,
         "needs": None
@@ -86,14 +86,15 @@ def _program(one: CompiledMemory) -> dict[str, Any]:
     }
 
 
-def _savings(one: CompiledMemory) -> Iterator[dict[str, Any]]:
+def _savings(one: Memory) -> Iterator[dict[str, Any]]:
     """What could be sharded further; the tensors of layers that are placed alike are one row."""
     wanted = set(one.savings)
-    found: dict[tuple[object, ...], list[HeldTensor]] = defaultdict(list)
+    found: dict[tuple[object, ...], list[Held]] = defaultdict(list)
     for tensor in one.tensors:
         if tensor.name in wanted and tensor.best:
             name = _INDEX.sub("[*]", tensor.name)
-            key = (tensor.kind, name, tensor.shape, tensor.dtype, tensor.sharding, tensor.best)
+            sharding = str(tensor.sharding)
+            key = (tensor.kind, name, tensor.shape, tensor.dtype, sharding, tensor.best)
             found[key].append(tensor)
     for members in sorted(found.values(), key=lambda group: -sum(each.saves for each in group)):
         first = members[0]
@@ -104,9 +105,9 @@ def _savings(one: CompiledMemory) -> Iterator[dict[str, Any]]:
             "names": [tensor.name for tensor in members[:MEMBERS]],
             "shape": first.shape,
             "dtype": first.dtype,
-            "sharding": first.sharding,
-            "copies": first.copies,
-            "best": first.best,
+            "sharding": str(first.sharding),
+            "replicas": first.replicas,
+            "best": str(first.best),
             "device": sum(tensor.bytes_per_device for tensor in members),
             "saves": sum(tensor.saves for tensor in members),
             "options": [(option.dim, option.axis, option.saves) for option in first.options],

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.memory.memory import MemoryDocument
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.table import size
 from sdyscope.views.check import Check
 from sdyscope.views.comms import Comms
-from sdyscope.views.memory import Memory
 from sdyscope.views.propagate import Propagate
 from sdyscope.views.run import Run
 from sdyscope.words.counts import counted, listed
@@ -62,7 +62,7 @@ def stages(
     shown: ShownProgram,
     checked: Check,
     decided: Propagate | None,
-    held: Memory | None,
+    held: MemoryDocument | None,
     sent: Comms | None,
     ran: Run | None,
     missing: Sequence[Unavailable],
@@ -168,7 +168,9 @@ def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> St
     return Stage("propagated", "good", "agreed" if compared else "decided", words)
 
 
-def _compiled(held: Memory | None, sent: Comms | None, missing: Sequence[Unavailable]) -> Stage:
+def _compiled(
+    held: MemoryDocument | None, sent: Comms | None, missing: Sequence[Unavailable]
+) -> Stage:
     if held is None:
         return _unknown("compiled", missing)
     needs = [
@@ -191,7 +193,8 @@ def _compiled(held: Memory | None, sent: Comms | None, missing: Sequence[Unavail
     if sends:
         parts.append(f"A step has {_each(sends)}.")
     parts += [
-        f"Nothing under {_called(one.partitioner)}: {_first(one.reason)}" for one in held.failures
+        f"Nothing under {_called(partitioner)}: {_first(reason)}"
+        for partitioner, reason in held.account.refused.items()
     ]
     remade = sum(len(one.rematerializations) for one in held.compiled)
     if remade:
@@ -199,7 +202,7 @@ def _compiled(held: Memory | None, sent: Comms | None, missing: Sequence[Unavail
     words = " ".join(parts)
     if not held.passed:
         return Stage("compiled", "warning", "with findings", words)
-    if remade or held.failures:
+    if remade or held.account.refused:
         return Stage("compiled", "warning", "compiled", words)
     return Stage("compiled", "good", "compiled", words)
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from sdyscope.analysis.memory.memory import Held
 from sdyscope.analysis.show import ShownTensor
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
-from sdyscope.views.memory import HeldTensor
 from sdyscope.views.propagate_rows import Value
 from sdyscope.views.run_parts import Executed
 from sdyscope.words.places import shown_name
@@ -37,7 +37,7 @@ class Row:
     name: str
     tensor: ShownTensor | None
     value: Value | None
-    held: dict[Partitioner, HeldTensor] = field(default_factory=dict)
+    held: dict[Partitioner, Held] = field(default_factory=dict)
     executed: dict[Partitioner, Executed] = field(default_factory=dict)
 
 
@@ -117,11 +117,13 @@ def _one(row: Row) -> ShownTensor | Value:
     return found
 
 
-def _held(held: HeldTensor | None) -> tuple[Any, ...] | None:
-    """Sharding, block, layout, bytes stored, copies, and what shares the buffer."""
+def _held(held: Held | None) -> tuple[Any, ...] | None:
+    """Sharding, block, layout, bytes stored, replicas, and what shares the buffer."""
     if held is None:
         return None
-    return (held.sharding, held.local_shape, held.layout, held.stored, held.copies, held.shares)
+    stored = held.stored
+    spec = "" if held.sharding is None else str(held.sharding)
+    return (spec, stored.shape, stored.layout, stored.bytes, held.replicas, held.shares)
 
 
 def _executed(executed: Executed | None) -> tuple[str, str, str] | None:
@@ -183,17 +185,18 @@ class _Keys:
 
 def _held_by_name(
     report: Report,
-) -> Mapping[tuple[str, int | None], dict[Partitioner, HeldTensor]]:
+) -> Mapping[tuple[str, int | None], dict[Partitioner, Held]]:
     """What is held of each argument and result that was not dropped, by its flat index."""
     indices: dict[tuple[str, str], int | None] = {}
     for tensor in report.show.tensors:
         if tensor.kind in ("argument", "result"):
             indices.setdefault((tensor.kind, tensor.name), tensor.index)
-    found: dict[tuple[str, int | None], dict[Partitioner, HeldTensor]] = {}
+    found: dict[tuple[str, int | None], dict[Partitioner, Held]] = {}
     for compiled in report.memory.compiled if report.memory is not None else ():
         for held in compiled.tensors:
             index = indices.get((held.kind, held.name))
             if index is not None:
+                assert compiled.partitioner is not None
                 found.setdefault((held.kind, index), {})[compiled.partitioner] = held
     return found
 

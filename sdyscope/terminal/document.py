@@ -20,7 +20,7 @@ import msgspec
 from sdyscope.facts.sharded import Sharded
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import AxisRef, Mesh
-from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.sharding import ShardingDocument, sharding_document
@@ -76,7 +76,17 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
-    **dict.fromkeys((TensorSharding, HloSharding, NamedHloSharding, TupleSharding), (str, str)),
+    **dict.fromkeys(
+        (
+            TensorSharding,
+            HloSharding,
+            NamedHloSharding,
+            TupleSharding,
+            NamedSharding,
+            PartitionSpec,
+        ),
+        (str, str),
+    ),
 }
 
 _CONVERTERS: dict[type, Callable[[Any], Any]] = {

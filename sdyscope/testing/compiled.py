@@ -195,12 +195,17 @@ def _over(word: str, found: int, limit: int, what: str) -> str:
 
 def _held(memory: Memory, limits: dict[str, int]) -> Iterator[str]:
     by_kind = {
-        kind: [one for one in memory.held if one.kind == kind] for kind in ("argument", "result")
+        kind: [one for one in memory.tensors if one.kind == kind] for kind in ("argument", "result")
     }
     sums: tuple[tuple[str, str, Callable[[Held], int], str], ...] = (
         ("arguments", "argument", lambda one: one.stored.bytes, "a device holds"),
         ("results", "result", lambda one: one.stored.bytes, "a device holds"),
-        ("replicated", "argument", lambda one: one.replicated, "a device holds of further copies"),
+        (
+            "replicated",
+            "argument",
+            lambda one: one.replicated,
+            "a device holds of further replicas",
+        ),
     )
     for word, kind, count, what in sums:
         found = sum(map(count, by_kind[kind]))
@@ -220,9 +225,9 @@ def _largest(held: Sequence[Held], count: Callable[[Held], int]) -> Iterator[str
     largest = sorted((one for one in held if count(one)), key=lambda one: -count(one))
     for one in largest[:_NAMED]:
         spec = "placed by the compiler" if one.sharding is None else str(one.sharding.spec)
-        shape = ",".join(map(str, one.shape))
-        copies = f", {one.copies:,} copies" if (one.copies or 1) > 1 else ""
-        yield f"  {one.name} {one.dtype}[{shape}] {spec}{copies}: {size(count(one))}"
+        shape = ",".join(map(str, one.type[0]))
+        replicas = f", {one.replicas:,} replicas" if (one.replicas or 1) > 1 else ""
+        yield f"  {one.name} {one.dtype}[{shape}] {spec}{replicas}: {size(count(one))}"
         if one.best is not None:
             yield f"    could be {one.best}, which saves {size(one.saves)}"
     if len(largest) > _NAMED:

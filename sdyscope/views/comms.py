@@ -8,7 +8,6 @@ from typing import Literal
 
 from sdyscope.analysis.collectives import read as counting
 from sdyscope.analysis.collectives.rematerializations import Rematerialization
-from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
@@ -119,27 +118,21 @@ def document(inspection: Inspection, on: Hardware | None = None) -> Comms:
       CompilerError: it can't be compiled under any of them.
       TargetError: it can't be compiled for this hardware.
     """
-    refused = dict(inspection.failures)
-    made: list[CommsProgram] = []
-    hardware = device_kind = None
-    inspection.compile_together(on)
-    for partitioner in inspection.lowered:
-        try:
-            compiled = inspection.compiled(partitioner, on)
-        except CompilerError as error:
-            refused[partitioner] = error
-            continue
-        hardware, device_kind = str(compiled.hardware), compiled.device_kind
-        found = inspection.collectives(partitioner, on)
-        made.append(program(found, partitioner, notes=compiled.notes))
-    if not made:
-        raise next(iter(refused.values()))
+    compiled, refused = inspection.under_each(
+        lambda partitioner: inspection.compiled(partitioner, on), on
+    )
+    first = compiled[0]
     return of_programs(
         inspection.name,
-        made,
+        [
+            program(
+                inspection.collectives(made.partitioner, on), made.partitioner, notes=made.notes
+            )
+            for made in compiled
+        ],
         file=inspection.file,
-        hardware=hardware,
-        device_kind=device_kind,
+        hardware=None if first.hardware is None else str(first.hardware),
+        device_kind=first.device_kind or None,
         failures={partitioner: error.message for partitioner, error in refused.items()},
     )
 

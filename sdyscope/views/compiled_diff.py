@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.totals import Collectives, Tally
+from sdyscope.analysis.diff import sides as comparisons
 from sdyscope.analysis.diff.collectives import CollectiveDifference as Difference
 from sdyscope.analysis.diff.collectives import Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff as Found
 from sdyscope.analysis.diff.compiled import CompiledSide as Side
+from sdyscope.analysis.diff.entries import Entries
 from sdyscope.analysis.diff.lowered import Difference as Annotated
 from sdyscope.analysis.diff.memory import MemoryRow
 from sdyscope.analysis.diff.propagated import Group
+from sdyscope.analysis.memory.memory import Held
+from sdyscope.errors import CompilerError
+from sdyscope.hardware.names import Hardware
+from sdyscope.inspection import Inspection
+from sdyscope.terminal.table import shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.views.compiled_diff_parts import (
     Cause,
@@ -25,10 +32,15 @@ from sdyscope.views.compiled_diff_parts import (
     KindAxesDifference,
     LoneConstraint,
 )
-from sdyscope.views.propagated import Describer
+from sdyscope.views.propagated import Describer, describer
 from sdyscope.views.propagated_diff import Documents
+from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_document
 from sdyscope.words.places import shown_name
+from sdyscope.words.sharding import placement_text
+
+#: How many arguments or results are named that were not compared; `--json` has all.
+_NAMED = 4
 
 #: The index that tells the arrays of layers apart: `params['layers'][3]`.
 _INDEX = re.compile(r"\[\d+\]")
@@ -51,6 +63,8 @@ class CompiledDiff:
       b: the second side.
       by_kind_and_axes: totals that differ, by kind and axes.
       memory: bytes a device on both sides, alike or not; none where one side does not know them.
+      entries: arguments and results that are sharded differently, and those that were not compared;
+        null where one side does not know them.
       causes: where the differences begin, the most bytes first.
       collectives: what differs, the most bytes first.
       moved: how many tensors both communicate alike, for ops of other scopes.
@@ -64,10 +78,53 @@ class CompiledDiff:
     b: CompiledSide
     by_kind_and_axes: tuple[KindAxesDifference, ...]
     memory: tuple[MemoryRow, ...]
+    entries: Entries | None
     causes: tuple[Cause, ...]
     collectives: tuple[CollectiveDifference, ...]
     moved: int
     notes: tuple[str, ...]
+
+
+def compared(
+    one: Inspection,
+    two: Inspection | None,
+    on: Hardware | None = None,
+    other_on: Hardware | None = None,
+) -> CompiledDiff:
+    """One program under two partitioners or on two kinds of hardware, or two programs.
+
+    A side that the compiler refuses is told as such; the other one is then not compared.
+
+    Args:
+      one: the first program, which may have been compiled already.
+      two: the second; None for the first alone.
+      on: what to compile for.
+      other_on: what to compile the second side for; by default the same.
+
+    Raises:
+      CompilerError: both sides are refused.
+      TargetError: there is nothing to compare with, or no such hardware.
+    """
+    across: Across = "partitioners" if other_on is None else "hardware"
+    if two is not None:
+        across = "programs"
+    ends = comparisons.compiled_ends(one, two, None, on, other_on)
+    a, b = comparisons.compiled_sides(ends)
+    if isinstance(a, CompilerError) or isinstance(b, CompilerError):
+        first, second = (
+            _failed(end.label, side.message) if isinstance(side, CompilerError) else _side(side)
+            for end, side in zip(ends, (a, b), strict=True)
+        )
+        return CompiledDiff(one.name, across, False, first, second, (), (), None, (), (), 0, ())
+    found = comparisons.compiled(ends, (a, b))
+    describers = None
+    if found.propagated is not None:
+        modules = comparisons.lowered_as(ends, (a, b))
+        describers = (
+            describer(modules[0], found.propagated[0].propagated),
+            describer(modules[1], found.propagated[1].propagated),
+        )
+    return program(one.name, across, found, describers)
 
 
 def program(
@@ -94,6 +151,7 @@ def program(
         b=_side(found.b),
         by_kind_and_axes=tuple(_totals(found, meshes)),
         memory=found.memory,
+        entries=found.entries,
         causes=causes,
         collectives=tuple(_difference(one, meshes, numbers) for one in found.collectives),
         moved=found.moved,
@@ -153,20 +211,6 @@ def _constraint(cause: Annotated, found: Found) -> LoneConstraint:
     )
 
 
-def one_sided(
-    name: str,
-    across: Across,
-    labels: tuple[str, str],
-    sides: tuple[Side | str, Side | str],
-) -> CompiledDiff:
-    """The document where one side could not be compiled: of that side the reason is given."""
-    one, two = (
-        _failed(label, side) if isinstance(side, str) else _side(side)
-        for label, side in zip(labels, sides, strict=True)
-    )
-    return CompiledDiff(name, across, False, one, two, (), (), (), (), 0, ())
-
-
 def _failed(label: str, reason: str) -> CompiledSide:
     return CompiledSide(label, None, None, None, None, None, None, {}, 0, reason, ())
 
@@ -180,8 +224,8 @@ def _side(side: Side) -> CompiledSide:
     return CompiledSide(
         label=side.label,
         partitioner=None if made is None else made.partitioner,
-        hardware=None if made is None else str(made.hardware),
-        device_kind=None if made is None else made.device_kind,
+        hardware=None if made is None or made.hardware is None else str(made.hardware),
+        device_kind=None if made is None else made.device_kind or None,
         devices=side.collectives.num_devices,
         mesh=None if mesh is None else mesh_document("", mesh),
         total=side.collectives.total,
@@ -259,6 +303,27 @@ def _communicated(found: Communicated) -> CommunicatedTensors:
     return CommunicatedTensors(
         found.tensors, found.bytes, found.sent, found.received, found.shapes, tuple(origins)
     )
+
+
+def entry_text(held: Held | None) -> str:
+    """How an argument or result is sharded on one side: `P('data') in blocks f32[4,128]`."""
+    if held is None:
+        return "not there"
+    if held.sharding is not None:
+        words = str(held.sharding)
+    else:
+        words = "not known" if held.placement is None else placement_text(held.placement)
+    return f"{words} in blocks {shape(held.stored.shape, held.stored.dtype)}"
+
+
+def not_compared_texts(entries: Entries, labels: tuple[str, str] = ("A", "B")) -> Iterator[str]:
+    """A clause for each group of arguments and results that were not compared."""
+    for one in entries.not_compared:
+        count = counted(len(one.names), one.kind)
+        who = {"a": f"{labels[0]} does", "b": f"{labels[1]} does", "": "both sides do"}[one.side]
+        verb = "is" if len(one.names) == 1 else "are"
+        names = ", ".join(one.names[:_NAMED]) + (", ..." if len(one.names) > _NAMED else "")
+        yield f"{count} {verb} not compared: {who} not say how {names} {verb} sharded"
 
 
 def over_words(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number, size
-from sdyscope.views.compiled_diff import CompiledDiff
+from sdyscope.views.compiled_diff import CompiledDiff, entry_text
 from sdyscope.views.compiled_diff_parts import CollectiveDifference, CommunicatedTensors
 from sdyscope.views.shardings import NONE
 from sdyscope.words.places import source_text
@@ -109,6 +109,20 @@ def collectives(one: CompiledDiff, shown: Sequence[CollectiveDifference]) -> Tab
         number("line"),
     )
     return Table(columns, tuple(rows))
+
+
+def entries(one: CompiledDiff, limit: int | None) -> Table:
+    """A row an argument or result that is not the same on both sides."""
+    assert one.entries is not None
+    rows: list[Row] = [
+        (entry.name, entry.change, entry_text(entry.a), entry_text(entry.b))
+        for entry in one.entries.different[:limit]
+    ]
+    labels = short_labels(one)
+    return Table(
+        (Column("argument or result"), Column("differs"), Column(labels[0]), Column(labels[1])),
+        tuple(rows),
+    )
 
 
 def op_words(one: CollectiveDifference) -> str:

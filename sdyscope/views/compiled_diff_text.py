@@ -8,9 +8,16 @@ from typing import TypeAlias
 
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Table, size
-from sdyscope.views.compiled_diff import CompiledDiff
+from sdyscope.views.compiled_diff import CompiledDiff, not_compared_texts
 from sdyscope.views.compiled_diff_parts import Cause, CollectiveDifference, CompiledSide
-from sdyscope.views.compiled_diff_table import by_kind, collectives, op_words, short_labels, totals
+from sdyscope.views.compiled_diff_table import (
+    by_kind,
+    collectives,
+    entries,
+    op_words,
+    short_labels,
+    totals,
+)
 from sdyscope.views.propagated_diff_text import title
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_words
@@ -48,8 +55,14 @@ def total(one: CompiledDiff) -> Paragraph:
             ((row.a or 0, row.b or 0) for row in one.memory if row.kind == "total"), (0, 0)
         )
         words.append(_changed("holds" if _is_text(one) else "needs", before, after))
+    differ = 0 if one.entries is None else len(one.entries.different)
+    which = counted(differ, "argument or result is", "arguments and results are")
+    sharded = f"{which} sharded differently"
+    if not words:
+        return Paragraph(f"{one.name}: {sharded} in {one.a.label} and {one.b.label}", "bad", hang=2)
     text = f"{one.name}: {_where(one, one.b.label)} a device {' and '.join(words)}"
-    return Paragraph(f"{text} than {_where(one, one.a.label)}", "bad", hang=2)
+    text += f" than {_where(one, one.a.label)}" + (f"; {sharded}" if differ else "")
+    return Paragraph(text, "bad", hang=2)
 
 
 def _the_same(one: CompiledDiff) -> str:
@@ -96,6 +109,12 @@ def details(one: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
         if one.by_kind_and_axes:
             yield Paragraph("")
             yield by_kind(one)
+        if one.entries is not None and one.entries.different:
+            yield Paragraph("")
+            yield entries(one, None if everything else LISTED)
+            rest = len(one.entries.different) - LISTED
+            if rest > 0 and not everything:
+                yield Paragraph(f"and {counted(rest, 'more')}: --all lists them", "muted", hang=2)
         yield from _causes(one, everything)
     yield from _remarks(one, everything)
 
@@ -258,6 +277,12 @@ def _remarks(one: CompiledDiff, everything: bool) -> Iterator[Paragraph]:
         words.append("memory is not compared: a text does not say how it stores its parameters")
     if one.memory and _is_text(one):
         words.append("memory: arguments and results, which is all that a text says of it")
+    if one.entries is not None:
+        labels = one.a.label, one.b.label
+        unknown = [Paragraph(t, "warning", hang=2) for t in not_compared_texts(one.entries, labels)]
+        if unknown:
+            yield Paragraph("")
+            yield from unknown
     words += one.notes
     for side in (one.a, one.b):
         words += [f"{side.label}: {note}" for note in side.notes]

@@ -8,7 +8,6 @@ from typing import Literal
 
 from sdyscope.analysis.cost import cost as costing
 from sdyscope.analysis.cost.links import Level
-from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.specs import Chip
@@ -46,9 +45,9 @@ class CostProgram:
     """The cost of the program under one partitioner.
 
     Attributes:
-      partitioner: the partitioner.
-      hardware: what was compiled for, such as `tpu:v5e:4x4`.
-      device_kind: what the compiler calls such a device.
+      partitioner: the partitioner; null for a compiled program's text.
+      hardware: what was compiled for, such as `tpu:v5e:4x4`; null likewise.
+      device_kind: what the compiler calls such a device; empty likewise.
       devices: how many devices run the program.
       chip: the chip in the table of hardware; null where it does not have it.
       figures: what is known of the chip, and from where.
@@ -74,8 +73,8 @@ class CostProgram:
       notes: what else is worth knowing.
     """
 
-    partitioner: Partitioner
-    hardware: str
+    partitioner: Partitioner | None
+    hardware: str | None
     device_kind: str
     devices: int
     chip: str | None
@@ -133,19 +132,13 @@ def document(
       CompilerError: it can't be compiled under any of them.
       TargetError: it can't be compiled for this hardware, or has no such mesh axis.
     """
-    refused: dict[Partitioner, CompilerError] = dict(inspection.failures)
-    made: list[CostProgram] = []
-    inspection.compile_together(on)
-    for partitioner in inspection.lowered:
-        try:
-            found = inspection.cost(partitioner, on, bandwidths=bandwidths, latencies=latencies)
-        except CompilerError as error:
-            refused[partitioner] = error
-        else:
-            made.append(_program(found))
-    if not made:
-        raise next(iter(refused.values()))
-    return Cost(name=inspection.name, programs=tuple(made), failures=failures(refused))
+    made, refused = inspection.under_each(
+        lambda partitioner: _program(
+            inspection.cost(partitioner, on, bandwidths=bandwidths, latencies=latencies)
+        ),
+        on,
+    )
+    return Cost(name=inspection.name, programs=made, failures=failures(refused))
 
 
 def _program(found: costing.Cost) -> CostProgram:
@@ -155,7 +148,7 @@ def _program(found: costing.Cost) -> CostProgram:
     ordered = sorted(found.collectives, key=lambda one: -(one.seconds or 0.0))
     return CostProgram(
         partitioner=made.partitioner,
-        hardware=str(made.hardware),
+        hardware=None if made.hardware is None else str(made.hardware),
         device_kind=made.device_kind,
         devices=made.devices,
         chip=None if found.chip is None else found.chip.name,

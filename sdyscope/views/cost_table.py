@@ -24,7 +24,7 @@ _NAMED = 4
 def told(found: Cost) -> Iterator[tuple[CostProgram, tuple[Partitioner, ...]]]:
     """The programs to tell of, each with the partitioners under which it costs the same."""
     for same in alike(found.programs, _bare):
-        yield same[0], tuple(one.partitioner for one in same)
+        yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
 
 
 def _bare(program: CostProgram) -> CostProgram:
@@ -44,7 +44,10 @@ def heading(
         parts.append(mesh_words(program.mesh))
     else:
         parts.append(counted(program.devices, "device"))
-    parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
+    if program.hardware is None:
+        parts.append("compiled for hardware that its text does not name")
+    else:
+        parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
     yield Paragraph("; ".join(parts), hang=2)
     yield Paragraph(f"estimate, not measured: {_limit_words(program)}", "heading", hang=2)
     if program.overlapped is not None and program.sequential is not None:

@@ -132,7 +132,7 @@ class Diff:
       notes: sentences on programs that were left out.
     """
 
-    schema: Literal["sdyscope.diff/2"] = "sdyscope.diff/2"
+    schema: Literal["sdyscope.diff/3"] = "sdyscope.diff/3"
     at: Stage = "lowered"
     same: bool
     programs: tuple[ProgramDiff, ...] = ()

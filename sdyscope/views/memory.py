@@ -1,208 +1,285 @@
-"""What `memory` found, as a document."""
+"""What a device holds, as tables, and the words around them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from sdyscope.analysis.memory.memory import Group, Held, HeldKind, Option, Origin
-from sdyscope.analysis.memory.memory import Memory as Found
-from sdyscope.analysis.memory.text import TextMemory
-from sdyscope.errors import CompilerError
-from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.analysis.memory.memory import Group, Held, Memory, MemoryDocument
 from sdyscope.facts.program import Partitioner
-from sdyscope.hardware.names import Hardware
-from sdyscope.inspection import Inspection
-from sdyscope.views.check import FindingDocument, finding_document
-from sdyscope.views.failure import Failure, failures
-from sdyscope.words.mesh import MeshDocument, mesh_documents
+from sdyscope.terminal.alike import alike
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape, size
+from sdyscope.views.check import finding_document, finding_paragraphs
+from sdyscope.views.show import REPLICAS
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_words_of
+
+_INDEX = re.compile(r"\[\d+\]")
+_EVERY = "[*]"
+_COSTS = "cost analysis"
+
+
+def told(found: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
+    """What to tell of, each with the partitioners under which a device holds the same."""
+    for same in alike(found.compiled, _bare):
+        yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
+
+
+def _bare(memory: Memory) -> object:
+    """What is left of it when it does not matter whose it is."""
+    findings = tuple(replace(finding, partitioner=None) for finding in memory.findings)
+    return (
+        memory.tensors,
+        memory.groups,
+        memory.compiler,
+        memory.equal,
+        memory.rematerializations,
+        memory.notes,
+        findings,
+    )
+
+
+def heading(found: MemoryDocument, compiled: Memory, partitioners: Sequence[Partitioner]) -> str:
+    """The program, its meshes and what it was compiled for, in a line."""
+    kind = compiled.device_kind
+    name = f"{found.name} ({found.file})" if compiled.hardware is None else found.name
+    if compiled.hardware is None:
+        made = f"compiled for {counted(compiled.devices, 'device')}"
+    else:
+        on = str(compiled.hardware) if kind == "cpu" else f"{compiled.hardware} ({kind})"
+        made = f"compiled for {on} under {' and '.join(partitioners)} by JAX {found.jax_version}"
+    return "; ".join([name, *mesh_words_of(found.meshes), made])
+
+
+def groups(compiled: Memory) -> Table:
+    """A row a group of arguments or results, then what the program needs in all."""
+    padded = any(group.stored != group.bytes_per_device for group in compiled.groups)
+    shared = any(group.shared for group in compiled.groups)
+    whole = any(group.bytes is not None for group in compiled.groups)
+    columns = [Column("group"), number("tensors"), number("a device")]
+    if whole:
+        columns.insert(2, number("whole"))
+    if padded:
+        columns.append(number("stored"))
+    columns.append(number("redundant"))
+    if shared:
+        columns.append(number("reused"))
+    rows: list[Row] = []
+    for kind, title in (("argument", "arguments"), ("result", "results")):
+        members = [group for group in compiled.groups if group.kind == kind]
+        if members:
+            rows.append(Heading(title))
+            rows += [_group(group, whole=whole, padded=padded, shared=shared) for group in members]
+    rows += _needed(compiled, before=1 + whole + padded, empty=1 + shared)
+    return Table(tuple(columns), tuple(rows))
+
+
+def _group(group: Group, *, whole: bool, padded: bool, shared: bool) -> Row:
+    cells: list[Cell | str] = [group.title, f"{group.tensors:,}"]
+    if whole:
+        cells.append(size(group.bytes))
+    cells.append(size(group.bytes_per_device))
+    if padded:
+        cells.append(size(group.stored))
+    cells.append(_size_or_dash(group.replicated))
+    if shared:
+        cells.append(_size_or_dash(group.shared))
+    return tuple(cells)
+
+
+def _size_or_dash(count: int) -> Cell:
+    return Cell(size(count)) if count else Cell("-", "muted")
+
+
+def _needed(compiled: Memory, *, before: int, empty: int) -> list[Row]:
+    said = compiled.compiler
+    if said is None:
+        held = ("arguments and results", *[""] * before, size(compiled.stored), *[""] * empty)
+        return [Heading("a device holds"), held]
+    lines = [
+        ("arguments", said.arguments),
+        (
+            "results" if not said.aliases else "other results",
+            said.outputs - said.aliases,
+        ),
+        ("temporaries", said.temporaries),
+        ("code", said.generated_code),
+        ("in all", said.total),
+        ("and of the host's memory", said.host),
+    ]
+    optional = ("code", "and of the host's memory")
+    return [
+        Heading("a device needs, says the compiler"),
+        *(
+            (what, *[""] * before, size(count), *[""] * empty)
+            for what, count in lines
+            if count or what not in optional
+        ),
+    ]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldTensor:
-    """An argument or a result, and what a device holds of it.
-
-    Attributes:
-      name: its pytree path.
-      kind: what it is.
-      group: the name of its group.
-      number: which parameter or result of the compiled module it is.
-      shape: shape of the whole tensor.
-      dtype: MLIR element type.
-      origin: who says where it is: `requested`, `lowered`, `compiled`, or `unknown`.
-      sharding: where it is, as a PartitionSpec; empty where none can say it.
-      copies: how many devices hold the same block; null where nobody says.
-      bytes: bytes of the whole tensor.
-      bytes_per_device: bytes of the block that a device holds.
-      local_shape: shape of that block, as compiled.
-      layout: order of its dimensions and its tiles, as XLA writes them.
-      stored: bytes that it takes on a device.
-      replicated: bytes a device that it would not hold if there were one copy.
-      donated: whether the argument's buffer is donated.
-      shares: the result or argument that lies in the same buffer; empty for none.
-      options: single dimensions that could be cut along a free axis.
-      best: the PartitionSpec with all that can be cut along free axes; empty when nothing can.
-      saves: bytes a device that `best` saves.
-    """
+class _Saving:
+    """Tensors that differ in an index only, such as the layers of a model, and are placed alike."""
 
     name: str
-    kind: HeldKind
-    group: str
-    number: int
-    shape: tuple[int, ...]
-    dtype: str
-    origin: Origin
-    sharding: str
-    copies: int | None
-    bytes: int
-    bytes_per_device: int
-    local_shape: tuple[int, ...]
-    layout: str
-    stored: int
-    replicated: int
-    donated: bool
-    shares: str
-    options: tuple[Option, ...]
-    best: str
-    saves: int
+    tensors: list[Held]
+
+    @property
+    def saves(self) -> int:
+        return sum(tensor.saves for tensor in self.tensors)
 
 
-@dataclass(frozen=True, slots=True)
-class CompiledMemory:
-    """What a device holds of the program that one partitioner made.
+def _savings(compiled: Memory) -> list[_Saving]:
+    named = {(tensor.kind, tensor.name): tensor for tensor in compiled.tensors}
+    wanted = set(compiled.savings)
+    found: dict[tuple[object, ...], _Saving] = {}
+    for tensor in named.values():
+        if tensor.name not in wanted or not tensor.best:
+            continue
+        name = _INDEX.sub(_EVERY, tensor.name)
+        key = (name, tensor.type, str(tensor.sharding), str(tensor.best))
+        found.setdefault(key, _Saving(name, [])).tensors.append(tensor)
+    return sorted(found.values(), key=lambda saving: -saving.saves)
 
-    Attributes:
-      partitioner: the partitioner.
-      hardware: what it was compiled for.
-      device_kind: what the compiler calls such a device.
-      devices: how many there are.
-      compile_seconds: how long the compile took.
-      compiler: what the compiler says; null where it says nothing.
-      total: what a device needs by that: arguments, results that are not aliased, temporaries and
-        code.
-      equal: whether our bytes of arguments and results are the compiler's; null where it says none.
-      results_table: bytes of the compiler's table of the results' addresses.
-      groups: the groups, arguments first.
-      tensors: every argument and result.
-      savings: names of what could be sharded further, what saves most first.
-      rematerializations: the partitioner's words on reshardings by full rematerialization.
-      findings: what was found.
-      notes: what else there is to know.
+
+def savings(compiled: Memory, top: int, columns: int | None = None) -> Table:
+    """A row for each tensor that could be sharded further, what saves most first.
+
+    Args:
+      compiled: the document.
+      top: how many rows; 0 for all.
+      columns: the width to keep to. Where the table is wider, the types are left out.
     """
-
-    partitioner: Partitioner
-    hardware: str
-    device_kind: str
-    devices: int
-    compile_seconds: float
-    compiler: MemoryAnalysis | None
-    total: int | None
-    equal: bool | None
-    results_table: int
-    groups: tuple[Group, ...]
-    tensors: tuple[HeldTensor, ...]
-    savings: tuple[str, ...]
-    rematerializations: tuple[str, ...]
-    findings: tuple[FindingDocument, ...]
-    notes: tuple[str, ...]
+    return fitted(lambda brief: _savings_table(compiled, top, brief=brief), columns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Memory:
-    """The document of `sdyscope memory --json`.
-
-    Attributes:
-      schema: name and version of this form.
-      name: the program's name, or the module's.
-      jax_version: version of JAX that lowered and compiled it; empty for a compiled program's text.
-      meshes: the meshes that its shardings are on.
-      passed: whether there is nothing worse than a note.
-      compiled: one for each partitioner.
-      failures: for which partitioners there is no module, and why.
-      file: the file with a compiled program's text; null for what was compiled here.
-      text: what that text says; null for what was compiled here.
-    """
-
-    schema: Literal["sdyscope.memory/1"] = "sdyscope.memory/1"
-    name: str
-    jax_version: str
-    meshes: tuple[MeshDocument, ...]
-    passed: bool
-    compiled: tuple[CompiledMemory, ...]
-    failures: tuple[Failure, ...]
-    file: str | None = None
-    text: TextMemory | None = None
-
-
-def document(inspection: Inspection, on: Hardware | None = None) -> Memory:
-    """Compiles a program under each of its partitioners, and says what a device holds.
-
-    Raises:
-      CompilerError: it can't be compiled under any of them.
-      TargetError: it can't be compiled for this hardware.
-    """
-    lowered = inspection.lowered
-    refused = dict(inspection.failures)
-    found = []
-    inspection.compile_together(on)
-    for partitioner in lowered:
-        try:
-            found.append(inspection.memory(partitioner, on))
-        except CompilerError as error:
-            refused[partitioner] = error
-    if not found:
-        raise next(iter(refused.values()))
-    return Memory(
-        name=inspection.name,
-        jax_version=next(iter(lowered.values())).jax_version,
-        meshes=mesh_documents(inspection.meshes),
-        passed=all(one.passed for one in found),
-        compiled=tuple(map(_compiled, found)),
-        failures=failures(refused),
+def _savings_table(compiled: Memory, top: int, *, brief: bool) -> Table:
+    found = _savings(compiled)
+    rows: list[Row] = []
+    for saving in found[: top or None]:
+        first = saving.tensors[0]
+        count = len(saving.tensors)
+        name = first.name if count == 1 else f"{saving.name} ({count:,})"
+        kind = [] if brief else [shape(*first.type)]
+        held = (str(first.sharding), f"{first.replicas or 0:,}")
+        rows.append((name, *kind, *held, str(first.best), size(saving.saves)))
+    types = () if brief else (Column("type", fold=False),)
+    return Table(
+        columns=(
+            Column("held more than once"),
+            *types,
+            Column("as"),
+            number(REPLICAS),
+            Column("could be"),
+            number("saves"),
+        ),
+        rows=tuple(rows),
     )
 
 
-def _compiled(found: Found) -> CompiledMemory:
-    made = found.compiled
-    return CompiledMemory(
-        partitioner=made.partitioner,
-        hardware=str(made.hardware),
-        device_kind=made.device_kind,
-        devices=made.devices,
-        compile_seconds=made.compile_seconds,
-        compiler=made.memory,
-        total=None if made.memory is None else made.memory.total,
-        equal=found.equal,
-        results_table=found.table,
-        groups=found.groups,
-        tensors=tuple(map(_tensor, found.held)),
-        savings=tuple(one.name for one in found.under_sharded),
-        rematerializations=made.rematerializations,
-        findings=tuple(map(finding_document, found.findings)),
-        notes=made.notes,
+def largest(compiled: Memory, top: int) -> Table:
+    """A row for each of the largest arguments and results, where only blocks are known.
+
+    Args:
+      compiled: the document.
+      top: how many rows; 0 for all.
+    """
+    tensors = sorted(compiled.tensors, key=lambda one: -one.stored.bytes)[: top or None]
+    return Table(
+        columns=(Column("the largest"), Column("block"), number("stored"), Column("shares with")),
+        rows=tuple(
+            (one.name, shape(*one.type), size(one.stored.bytes), one.shares) for one in tensors
+        ),
     )
 
 
-def _tensor(held: Held) -> HeldTensor:
-    return HeldTensor(
-        name=held.name,
-        kind=held.kind,
-        group=held.group,
-        number=held.number,
-        shape=held.shape,
-        dtype=held.dtype,
-        origin=held.origin,
-        sharding="" if held.sharding is None else str(held.sharding),
-        copies=held.copies,
-        bytes=held.bytes,
-        bytes_per_device=held.bytes_per_device,
-        local_shape=held.stored.shape,
-        layout=held.stored.layout,
-        stored=held.stored.bytes,
-        replicated=held.replicated,
-        donated=held.donated,
-        shares=held.shares,
-        options=held.options,
-        best="" if held.best is None else str(held.best),
-        saves=held.saves,
+def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> Iterator[Paragraph]:
+    """What the numbers are, what was left out, and what was found.
+
+    Args:
+      compiled: the document.
+      top: how many rows the table of savings has at most; 0 for all.
+      partitioners: of whose program this is told.
+    """
+    for paragraph in _footer(compiled, top):
+        yield replace(paragraph, hang=3)
+    findings = compiled.findings
+    if len(partitioners) > 1:
+        findings = tuple(replace(finding, partitioner=None) for finding in findings)
+    yield from finding_paragraphs(tuple(map(finding_document, findings)))
+
+
+def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
+    found = _savings(compiled)
+    if found:
+        saves = sum(saving.saves for saving in found)
+        left = len(found) - len(found[: top or None])
+        more = f"; {counted(left, 'row')} left out by --top" if left else ""
+        yield Paragraph(f"sharding all of these further saves {size(saves)} a device{more}")
+    if compiled.hardware is not None:
+        yield from _beyond_help(compiled)
+    if compiled.hardware is None:
+        left = len(compiled.tensors) - top if top else 0
+        if left > 0:
+            yield Paragraph(f"{left:,} left out by --top")
+        yield Paragraph(
+            "the text of a compiled program says nothing of temporaries, nor how large the whole "
+            "tensors are: name the program itself, and it is compiled",
+            "muted",
+        )
+    elif compiled.equal:
+        yield Paragraph("arguments and results are what the compiler counts, to the byte", "good")
+    elif compiled.equal is None:
+        yield Paragraph("the compiler does not say what it counts", "warning")
+    unknown = sum(tensor.origin == "unknown" for tensor in compiled.tensors)
+    if unknown and compiled.hardware is not None:
+        words = counted(unknown, "tensor is", "tensors are")
+        yield Paragraph(f"{words} somewhere that nobody says", "warning")
+    chosen = sum(tensor.origin == "compiled" for tensor in compiled.tensors)
+    if chosen and compiled.hardware is not None:
+        words = counted(chosen, "tensor was", "tensors were")
+        yield Paragraph(f"{words} placed by the compiler", "muted")
+    if compiled.rematerializations:
+        words = counted(len(compiled.rematerializations), "value")
+        yield Paragraph(
+            f"the partitioner resharded {words} by making it whole on every device "
+            "(involuntary full rematerialization)",
+            "warning",
+        )
+    yield Paragraph(
+        "a device: what it holds; redundant: what it would not hold if every block were held once",
+        "muted",
     )
+    if any(group.stored != group.bytes_per_device for group in compiled.groups):
+        yield Paragraph("stored: with the padding of the hardware's tiles", "muted")
+    if any(group.shared for group in compiled.groups):
+        yield Paragraph("reused: donated arguments' buffers, in which results lie", "muted")
+    if compiled.results_table:
+        yield Paragraph(
+            f"results: with {size(compiled.results_table)} for the table of their addresses",
+            "muted",
+        )
+    # What is said of XLA's cost analysis is for those who ask for costs.
+    yield from (Paragraph(note, "warning") for note in compiled.notes if _COSTS not in note)
+
+
+#: What takes a smaller part of all that is redundant is not worth a line.
+_WORTH_TELLING = 0.01
+
+
+def _beyond_help(compiled: Memory) -> Iterator[Paragraph]:
+    """What is redundant in tensors that the table of savings can't have."""
+    tensors = [tensor for tensor in compiled.tensors if tensor.replicated and not tensor.best]
+    least = _WORTH_TELLING * sum(tensor.replicated for tensor in compiled.tensors)
+    for named, why in (
+        (True, "that no free axis divides"),
+        (False, "whose sharding has no name here for the axes of a mesh"),
+    ):
+        members = [tensor for tensor in tensors if (tensor.sharding is not None) is named]
+        wasted = sum(tensor.replicated for tensor in members)
+        if wasted > least:
+            words = counted(len(members), "tensor")
+            yield Paragraph(f"{size(wasted)} a device are redundant in {words} {why}")

@@ -188,13 +188,15 @@ ENTRY %main.1 (x.1: f32[4]) -> f32[4] {
 """
 
 
-@pytest.mark.parametrize("command", ["show", "check", "propagate", "explain", "lint", "snapshot"])
+@pytest.mark.parametrize(
+    "command", ["show", "check", "propagate", "explain", "lint", "snapshot", "search", "run"]
+)
 def test_a_compiled_program_has_the_shapes_of_one_device(sdyscope, tmp_path, command):
     """Its shardings, put on those shapes, would be in pieces twice."""
     path = tmp_path / "after.txt"
     path.write_text(COMPILED)
     value = ["x"] if command == "explain" else []
-    sdyscope(command, path, *value).said("compiled already", "sdyscope comms")
+    sdyscope(command, path, *value).said("is a compiled program", "sdyscope comms")
 
 
 @pytest.mark.parametrize("command", ["lower", "graph"])
@@ -202,3 +204,15 @@ def test_the_text_of_a_compiled_program_is_a_module(sdyscope, tmp_path, command)
     path = tmp_path / "after.txt"
     path.write_text(COMPILED)
     assert sdyscope(command, path).status == 0
+
+
+def test_a_compiled_program_among_dumps_is_told(sdyscope, tmp_path, mlp_files):
+    folder = tmp_path / "dumps"
+    folder.mkdir()
+    (folder / "after.txt").write_text(COMPILED)
+    (folder / "before.mlir").write_text((mlp_files / "shardy.mlir").read_text())
+    done = sdyscope("show", folder)
+    assert done.status == 1
+    assert "1 module" in done.out
+    assert "1 file could not be read" in done.out
+    assert "is a compiled program" in done.out

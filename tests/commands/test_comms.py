@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from sdyscope.stages.compiled.text import read_compiled
+
 PROGRAM = """
 import jax
 import jax.numpy as jnp
@@ -128,23 +130,10 @@ def test_a_file_of_hlo_is_read_as_it_is(sdyscope, hlo):
 
 
 def test_what_a_compiled_program_cannot_be_asked(sdyscope, hlo):
-    sdyscope("comms", hlo, "--on", "cpu:8").said("compiled already", "Leave --on out")
-    sdyscope("comms", hlo, "--module", "f").said("compiled already", "Leave --module out")
-
-
-def test_a_program_that_is_not_partitioned_is_refused(sdyscope, hlo):
-    sharded = '%s = f32[] custom-call(%p), custom_call_target="Sharding", sharding={replicated}'
-    hlo.write_text(HLO.replace("  ROOT", f"  {sharded}\n  ROOT"))
-    sdyscope("comms", hlo).said("not partitioned yet", "as_text()")
-
-
-@pytest.mark.parametrize(
-    "sharding", ["devices=[8]<=[8]", "mesh['x'=8], [{'x'}]", "replicated"], ids=str
-)
-def test_what_still_says_how_to_shard_an_op_is_refused(sdyscope, hlo, sharding):
-    product = f"%s = f32[1024]{{0}} multiply(%p, %p), sharding={{{sharding}}}"
-    hlo.write_text(HLO.replace("  ROOT", f"  {product}\n  ROOT"))
-    sdyscope("comms", hlo).said("not partitioned yet", "as_text()")
+    sdyscope("comms", hlo, "--on", "cpu:8").said("is a compiled program", "Leave --on out")
+    words = ("is a compiled program", "Leave --partitioner out")
+    sdyscope("comms", hlo, "--partitioner", "gspmd").said(*words)
+    sdyscope("comms", hlo, "--module", "f").said("not a directory", "Leave --module out")
 
 
 @pytest.mark.parametrize("command", ["comms", "memory", "cost"])
@@ -178,7 +167,7 @@ def test_a_file_that_is_cut_off_is_one_sentence(sdyscope, hlo, keep):
     hlo.write_text(HLO[:keep])
     done = sdyscope("comms", hlo)
     done.said(str(hlo), ":")
-    assert len(done.err.splitlines()) <= 2
+    assert len(done.err.splitlines()) <= 4
 
 
 def test_what_is_not_understood_is_said(sdyscope, hlo):
@@ -231,7 +220,7 @@ def test_predictions_say_so_in_the_document_and_take_no_devices(sdyscope):
 
 
 def test_what_cannot_be_predicted(sdyscope, hlo):
-    sdyscope("comms", hlo, "--predicted").said("compiled already", "Leave --predicted out")
+    sdyscope("comms", hlo, "--predicted").said("is a compiled program", "the stages before")
     sdyscope("comms", "mlp", "--predicted", "--on", "cpu:8").said("no hardware", "--on")
     sdyscope("comms", "mlp", "--predicted", "--partitioner", "gspmd").said("Only Shardy's")
 
@@ -261,12 +250,36 @@ def test_why_each_is_there(sdyscope):
     assert not any(entry["recorded"] for origin in origins for entry in origin["annotations"])
 
 
+@pytest.mark.compiles
 @pytest.mark.parametrize("command", ["comms", "memory"])
-def test_what_jax_lowered_as_hlo_is_not_partitioned(sdyscope, tmp_path, command):
+def test_what_jax_lowered_as_hlo_is_compiled(sdyscope, tmp_path, command):
     path = tmp_path / "before.txt"
     path.write_text(
         "HloModule jit_f\n\nENTRY %main.1 (x.1: f32[4]) -> f32[4] {\n"
         "  %x.1 = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n"
         "  ROOT %sine.1 = f32[4]{0} sine(%x.1)\n}\n"
     )
-    sdyscope(command, path).said("not partitioned yet")
+    done = sdyscope(command, path)
+    assert done.status == 0
+    assert "compiled for cpu:2" in done.out
+
+
+@pytest.mark.parametrize(
+    "sharding",
+    ["sharding={devices=[8]<=[8]}", "sharding={mesh['x'=8], [{'x'}]}", "sharding={replicated}"],
+)
+def test_what_still_says_how_to_shard_an_op_is_not_compiled(hlo, sharding):
+    assert read_compiled(hlo) is not None
+    product = f"%s = f32[1024]{{0}} multiply(%p, %p), {sharding}"
+    hlo.write_text(HLO.replace("  ROOT", f"  {product}\n  ROOT"))
+    assert read_compiled(hlo) is None
+    hlo.write_text(hlo.read_text().replace("num_part", "is_scheduled=true, num_part"))
+    assert read_compiled(hlo) is not None
+
+
+def test_parameters_keep_their_shardings_when_a_program_is_partitioned(hlo):
+    annotated = HLO.replace("parameter(0)", "parameter(0), sharding={devices=[8]<=[8]}")
+    hlo.write_text(annotated)
+    assert read_compiled(hlo).parameter_shardings == ("{devices=[8]<=[8]}",)
+    hlo.write_text(annotated.replace("all-reduce", "copy").partition(", channel_id")[0] + "\n}\n")
+    assert read_compiled(hlo) is None  # nothing shows that it was

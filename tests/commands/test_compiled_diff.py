@@ -233,3 +233,48 @@ def test_texts_have_nothing_to_compile(sdyscope, texts):
     sdyscope("diff", texts[0], "--at", "compiled").said("nothing to compare it with")
     sdyscope("diff", *texts, "--at", "compiled", "--on", "cpu:8").said("Leave --on out")
     sdyscope("diff", *texts, "--at", "compiled", "--mesh", "a=4").said("for 8 devices")
+
+
+ENTRIES = """HloModule jit_f, is_scheduled=true, entry_computation_layout={{(f32[8,8]{{1,0}})->f32[{block}]{{1,0}}}}, num_partitions=8
+
+ENTRY e {{
+  %p = f32[8,8]{{1,0}} parameter(0), sharding={sharding}, metadata={{op_name="x"}}
+  ROOT %r = f32[{block}]{{1,0}} slice(%p)
+}}
+"""
+
+
+def entries(sdyscope, tmp_path, *texts):
+    paths = [tmp_path / f"{name}.txt" for name in "ab"]
+    for path, (sharding, block) in zip(paths, texts, strict=True):
+        path.write_text(ENTRIES.format(sharding=sharding, block=block))
+    done = sdyscope("diff", *paths, "--at", "compiled")
+    (found,) = sdyscope("diff", *paths, "--at", "compiled", "--json").document("diff")["compiled"]
+    return done, found["entries"]
+
+
+def test_arguments_that_are_sharded_differently_are_never_the_same(sdyscope, tmp_path):
+    """Their blocks, bytes and collectives are the same: only the placements differ."""
+    rows, turned = "{devices=[8,1]<=[8]}", "{devices=[8,1]<=[2,4]T(1,0)}"
+    done, found = entries(sdyscope, tmp_path, (rows, "8,8"), (turned, "8,8"))
+    assert done.status == 1
+    assert "1 argument or result is sharded differently in a.txt and b.txt" in done.out
+    (one,) = found["different"]
+    assert (one["name"], one["change"]) == ("x", "sharding")
+
+
+def test_what_a_text_does_not_say_is_not_compared(sdyscope, tmp_path):
+    rows, written = "{devices=[8,1]<=[8]}", "{devices=[8,1]0,1,2,3,4,5,6,7}"
+    done, found = entries(sdyscope, tmp_path, (rows, "8,8"), (written, "8,8"))
+    assert (done.status, found["same"], found["different"]) == (0, 1, [])
+    assert found["not_compared"] == [{"kind": "result", "names": ["result 0"], "side": ""}]
+    assert "1 result is not compared: both sides do not say how result 0 is sharded" in done.out
+
+
+def test_results_whose_blocks_differ_are_different(sdyscope, tmp_path):
+    rows = "{devices=[8,1]<=[8]}"
+    done, found = entries(sdyscope, tmp_path, (rows, "1,8"), (rows, "8,1"))
+    assert done.status == 1
+    assert [(one["name"], one["change"]) for one in found["different"]] == [
+        ("result 0", "sharding")
+    ]

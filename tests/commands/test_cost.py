@@ -103,4 +103,4 @@ def test_the_text_of_a_compiled_program_does_not_say_what_for(sdyscope, tmp_path
     path.write_text(
         "HloModule jit_f, num_partitions=8\n\nENTRY e {\n  ROOT p = f32[] parameter(0)\n}\n"
     )
-    sdyscope("cost", path).said("text of a compiled program", "sdyscope comms")
+    sdyscope("cost", path).said("is a compiled program", "sdyscope comms")

@@ -106,7 +106,7 @@ def test_a_compiled_program_is_refused(sdyscope, tmp_path):
 
     file = tmp_path / "after.txt"
     file.write_text(Inspection(resolve("mlp")).compiled("shardy").hlo)
-    sdyscope("report", file).said("compiled already", "sdyscope comms")
+    sdyscope("report", file).said("is a compiled program", "sdyscope comms")
 
 
 def test_pictures_are_written_to_a_folder(sdyscope, target, tmp_path):

@@ -52,14 +52,14 @@ def test_bytes(mlp):
     said = str(caught.value)
     assert said.startswith("mlp needs more than it may:\narguments: ")
     assert f"({arguments:,} > {arguments - 1:,} B)" in said
-    assert "params['w1'] f32[128,256] P(None, 'model'), 4 copies: 64.0 KiB" in said
+    assert "params['w1'] f32[128,256] P(None, 'model'), 4 replicas: 64.0 KiB" in said
     assert "could be P('data', 'model'), which saves 48.0 KiB" in said
     assert f"({temporaries:,} > {temporaries - 1:,} B)" in said
 
 
-def test_copies_and_what_is_sent(mlp):
+def test_replicas_and_what_is_sent(mlp):
     with pytest.raises(AssertionError, match="replicated: 15"):
-        # Three of the four copies of each weight and of its moments, all of the rest.
+        # Three of the four replicas of each weight and of its moments, all of the rest.
         assert_max_bytes(mlp, replicated="100kB")
     with pytest.raises(AssertionError, match="sent: "):
         assert_max_bytes(mlp, sent=0)

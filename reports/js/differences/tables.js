@@ -89,6 +89,29 @@ function byPart(rows) {
   ];
 }
 
+/** Arguments and results that are sharded differently, or that one side does not have. */
+export function entryTable(entries, labels) {
+  return table(
+    el(
+      "thead",
+      {},
+      el(
+        "tr",
+        {},
+        ["argument or result", ...labels].map((text) => el("th", { scope: "col" }, text)),
+      ),
+    ),
+    entries.map(([, name, a, b]) =>
+      el(
+        "tr",
+        {},
+        el("th", { scope: "row" }, el("bdi", {}, name)),
+        [a, b].map((text) => el("td", {}, el("code", {}, coloured(text)))),
+      ),
+    ),
+  );
+}
+
 function table(thead, rows) {
   return el(
     "div.compared-frame",

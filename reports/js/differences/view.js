@@ -5,7 +5,7 @@ import { count, moreOrLess, partitionerName, whole } from "../base/format.js";
 import { isSame, places, withoutPlace } from "./model.js";
 import { place } from "./places.js";
 import { snapshots } from "./snapshots.js";
-import { collectiveTable, kindTable, loweredPart, memoryTable } from "./tables.js";
+import { collectiveTable, entryTable, kindTable, loweredPart, memoryTable } from "./tables.js";
 
 /** How many places are shown before the rest is asked for. */
 const SHOWN = 8;
@@ -133,9 +133,14 @@ function stageItems(data, labels) {
     stage("compiled", compiled, () => {
       const failed = [compiled.a, compiled.b].find((side) => side.failure);
       if (failed) return `${failed.label}: ${failed.failure}`;
-      return compiled.same
-        ? "a device sends and needs the same"
-        : `${count(compiled.collectives.length, "difference")} of collectives`;
+      if (compiled.same) return "a device sends and needs the same";
+      const entries = compiled.entries?.different.length;
+      const parts = [
+        compiled.collectives.length &&
+          `${count(compiled.collectives.length, "difference")} of collectives`,
+        entries && `${count(entries, "argument or result", "arguments and results")} differ`,
+      ].filter(Boolean);
+      return parts.join(", ") || "a device does not send and need the same";
     }),
   ];
 }
@@ -158,7 +163,13 @@ function tables(data, labels) {
     return [];
   }
   return [
-    el("div.compared-tables", {}, kindTable(compiled, labels), memoryTable(compiled, labels)),
+    el(
+      "div.compared-tables",
+      {},
+      kindTable(compiled, labels),
+      memoryTable(compiled, labels),
+      compiled.entries?.different.length ? entryTable(compiled.entries.different, labels) : null,
+    ),
   ];
 }
 
@@ -176,6 +187,7 @@ function notes(data, labels) {
       `${count(data.compiled.moved, "tensor")} are communicated alike by both, for ops of other scopes.`,
     );
   }
+  for (const words of data.compiled.entries?.notCompared ?? []) say(`${words}.`, "bad");
   for (const words of data.compiled.notes ?? []) say(words);
   const sides = [data.compiled.a, data.compiled.b].filter(Boolean);
   for (const [at, side] of sides.entries()) {

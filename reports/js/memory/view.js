@@ -308,7 +308,7 @@ function saving(row, { most, open, state }) {
     row.tensors === 1
       ? link(state, "tensors", { tensor: row.name }, row.name)
       : el("bdi", {}, row.name);
-  const copies = row.copies === null ? "" : `${whole(row.copies)} copies`;
+  const replicas = row.replicas === null ? "" : count(row.replicas, "replica");
   return el(
     "li.saving",
     {},
@@ -343,7 +343,7 @@ function saving(row, { most, open, state }) {
       "span.saving-change",
       {},
       spec(row.sharding || "–"),
-      el("span.muted", {}, copies && `, ${copies}`),
+      el("span.muted", {}, replicas && `, ${replicas}`),
       " → ",
       spec(row.best),
     ),

@@ -3,7 +3,7 @@
 import { module } from "../base/data.js";
 import { detailsHead, factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
-import { dims, partitionerName, size, whole } from "../base/format.js";
+import { count, dims, partitionerName, size } from "../base/format.js";
 import { axisName, coloured, spec } from "../base/spec.js";
 import { VERDICTS } from "./rows.js";
 
@@ -215,9 +215,9 @@ function executedLines([verdict, short, words]) {
   ];
 }
 
-function heldLines([sharding, block, layout, stored, copies, shares]) {
+function heldLines([sharding, block, layout, stored, replicas, shares]) {
   const parts = [`block ${dims(block)}`, `${size(stored)} stored`];
-  if (copies !== null) parts.push(`${whole(copies)} ${copies === 1 ? "copy" : "copies"}`);
+  if (replicas !== null) parts.push(count(replicas, "replica"));
   if (layout) parts.push(`layout ${layout}`);
   return [
     el(

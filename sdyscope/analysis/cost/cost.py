@@ -254,9 +254,16 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
         given: bandwidths and latencies of mesh axes, where the user knows better.
 
     Raises:
-        TargetError: a bandwidth is given for an axis that the mesh does not have.
+        TargetError: a bandwidth is given for an axis that the mesh does not have; or none is given
+            for a compiled program's text, which does not say what it was compiled for.
     """
     given = given or Given()
+    if compiled.hardware is None and not given.bandwidths:
+        raise TargetError(
+            f"{compiled.path} is a compiled program, which does not say what it was compiled for.",
+            hint="Give --bandwidth and --mesh, or name the program itself; `sdyscope comms` shows "
+            "what it sends.",
+        )
     chip = chip_of(compiled.device_kind)
     topology = compiled.topology
     module = read_hlo(compiled.hlo)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.diff.causes import Cause, Causes
 from sdyscope.analysis.diff.collectives import CollectiveDifference, collective_differences
+from sdyscope.analysis.diff.entries import Entries, compared_entries
 from sdyscope.analysis.diff.lowered import Difference
 from sdyscope.analysis.diff.memory import MemoryRow, memory_rows
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import Memory
-from sdyscope.analysis.memory.text import TextMemory
 from sdyscope.facts.compiled import Compiled
 
 __all__ = ["CompiledDiff", "CompiledSide", "compiled_diff"]
@@ -25,15 +25,15 @@ class CompiledSide:
     Attributes:
         label: what to call it: a partitioner, some hardware, a program.
         collectives: its collectives.
-        compiled: the compiled program; None for the text of one.
-        memory: what a device holds of it, or what a text says of that; None where it is not known.
+        compiled: the compiled program; None where only its collectives are known.
+        memory: what a device holds of it; None where the program does not say.
         notes: what else there is to know.
     """
 
     label: str
     collectives: Collectives
     compiled: Compiled | None = None
-    memory: Memory | TextMemory | None = None
+    memory: Memory | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -50,6 +50,7 @@ class CompiledDiff:
             ``cause`` of a difference is a number here.
         propagated: the two propagations; None where they are not compared.
         memory: bytes a device on both sides; none where one side does not know them.
+        entries: arguments and results; None where one side does not know them.
         notes: what else there is to know about the comparison.
     """
 
@@ -60,15 +61,20 @@ class CompiledDiff:
     causes: tuple[Cause, ...]
     propagated: tuple[PropagatedSide, PropagatedSide] | None
     memory: tuple[MemoryRow, ...]
+    entries: Entries | None
     notes: tuple[str, ...] = ()
 
     @property
     def is_same(self) -> bool:
-        """Whether a device sends the same and holds the same."""
+        """Whether a device sends the same and holds the same, arguments and results alike.
+
+        ``entries.not_compared`` says of which of these it is not known.
+        """
         return (
             not self.collectives
             and self.a.collectives.total == self.b.collectives.total
             and not any(row.differs for row in self.memory)
+            and not (self.entries is not None and self.entries.different)
         )
 
 
@@ -100,4 +106,7 @@ def compiled_diff(
         every = causes.causes
         found, moved = collective_differences(a.collectives, b.collectives, causes)
     rows = memory_rows(a.memory, b.memory)
-    return CompiledDiff(a, b, found, moved, every, propagated, rows, notes)
+    entries = None
+    if a.memory is not None and b.memory is not None:
+        entries = compared_entries(a.memory, b.memory, by_name=by_name)
+    return CompiledDiff(a, b, found, moved, every, propagated, rows, entries, notes)

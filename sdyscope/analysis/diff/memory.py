@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Memory
-from sdyscope.analysis.memory.text import TextMemory
 
 __all__ = ["MemoryKind", "MemoryRow", "memory_rows"]
 
@@ -39,19 +39,19 @@ class MemoryRow:
         return self.a != self.b
 
 
-def memory_rows(
-    a: Memory | TextMemory | None, b: Memory | TextMemory | None
-) -> tuple[MemoryRow, ...]:
+def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
     """Groups of arguments and results, then what the compiler says that a device needs.
 
-    Of texts of compiled programs, arguments and results are all that is known.
+    Where one side is a compiled program's text, arguments and results are all that is known, and
+    results have no names.
     """
     if a is None or b is None:
         return ()
-    ours, theirs = _groups(a), _groups(b)
+    texts = a.hardware is None or b.hardware is None
+    ours, theirs = _groups(a, texts), _groups(b, texts)
     rows = [MemoryRow(*key, ours.get(key), theirs.get(key)) for key in {**ours, **theirs}]
     rows.sort(key=lambda row: row.kind)
-    one, two = _needed(a), _needed(b)
+    one, two = _needed(a, texts), _needed(b, texts)
     rows += [
         MemoryRow("total" if name == "in all" else "needed", name, one.get(name), two.get(name))
         for name in {**one, **two}
@@ -59,15 +59,17 @@ def memory_rows(
     return tuple(rows)
 
 
-def _groups(memory: Memory | TextMemory) -> dict[tuple[Literal["argument", "result"], str], int]:
-    if isinstance(memory, TextMemory):
-        return {(group.kind, group.name): group.stored for group in memory.groups}
-    return {(group.kind, group.title): group.stored for group in memory.groups}
+def _groups(memory: Memory, texts: bool) -> dict[tuple[Literal["argument", "result"], str], int]:
+    found: Counter[tuple[Literal["argument", "result"], str]] = Counter()
+    for group in memory.groups:
+        name = "results" if texts and group.kind == "result" else group.title
+        found[group.kind, name] += group.stored
+    return dict(found)
 
 
-def _needed(memory: Memory | TextMemory) -> dict[str, int]:
-    if isinstance(memory, TextMemory):
-        return {"in all": memory.total}
+def _needed(memory: Memory, texts: bool) -> dict[str, int]:
+    if texts:
+        return {"in all": memory.stored}
     said = memory.compiled.memory
     if said is None:
         return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sdyscope.analysis.collectives.origins import with_origins
@@ -9,12 +10,13 @@ from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
 from sdyscope.analysis.diff.lowered import Diff, Side, diff
 from sdyscope.analysis.diff.propagated import PropagatedSide
-from sdyscope.analysis.memory.memory import memory
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.analysis.memory.memory import memory_of
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged, compile_together
+from sdyscope.values.mesh import Mesh
 
 __all__ = [
     "CompiledEnd",
@@ -23,6 +25,7 @@ __all__ = [
     "compiled",
     "compiled_ends",
     "compiled_side",
+    "compiled_sides",
     "lowered_as",
     "propagated_side",
     "propagated_sides",
@@ -42,8 +45,8 @@ def compared(a: Staged, b: Staged | None = None) -> tuple[Diff, tuple[Side, Side
         TargetError: there is only one module and nothing to compare it with.
     """
     if b is None:
-        one, two = both_partitioners(a)
-        sides = (_side(a, one, one), _side(a, two, two))
+        under = both_partitioners(a)
+        sides = (_side(a, under[0], under[0]), _side(a, under[1], under[1]))
         return diff(*sides, across_partitioners=True), sides
     one, two = partitioner_of_both(a, b)
     labels = labels_of(a, b)
@@ -51,7 +54,7 @@ def compared(a: Staged, b: Staged | None = None) -> tuple[Diff, tuple[Side, Side
     return diff(*sides, across_partitioners=one != two), sides
 
 
-def _side(program: Staged, partitioner: Partitioner, label: str) -> Side:
+def _side(program: Staged, partitioner: Partitioner | None, label: str) -> Side:
     return Side(label, program.graph(partitioner), program.annotations(partitioner))
 
 
@@ -70,8 +73,8 @@ def propagated_sides(
         TargetError: there is only one module and nothing to compare it with.
     """
     if b is None:
-        one, two = both_partitioners(a)
-        return propagated_side(a, one, one), propagated_side(a, two, two)
+        under = both_partitioners(a)
+        return propagated_side(a, under[0], under[0]), propagated_side(a, under[1], under[1])
     one, two = partitioner_of_both(a, b)
     labels = labels_of(a, b)
     return (
@@ -81,7 +84,7 @@ def propagated_sides(
 
 
 def propagated_side(
-    program: Staged, partitioner: Partitioner, label: str, *, conservative: bool = False
+    program: Staged, partitioner: Partitioner | None, label: str, *, conservative: bool = False
 ) -> PropagatedSide:
     """One propagation as it is compared with others.
 
@@ -98,13 +101,13 @@ class CompiledEnd:
 
     Attributes:
         program: the program.
-        partitioner: under which.
+        partitioner: under which; None for a program that was compiled already.
         on: for what hardware; None for virtual CPU devices.
         label: what to call this side.
     """
 
     program: Staged
-    partitioner: Partitioner
+    partitioner: Partitioner | None
     on: Hardware | str | None
     label: str
 
@@ -133,9 +136,14 @@ def compiled_ends(
     if b is not None:
         one, two = partitioner_of_both(a, b)
         labels = labels_of(a, b)
+        if other_on is None:
+            # What was compiled already is compared with what is compiled for it.
+            compiled = a.is_compiled, b.is_compiled
+            other_on = on if all(compiled) or not compiled[1] else None
+            on = on if all(compiled) or not compiled[0] else None
         return (
-            CompiledEnd(a, partitioner or one, on, labels[0]),
-            CompiledEnd(b, partitioner or two, other_on or on, labels[1]),
+            CompiledEnd(a, one if a.is_compiled else partitioner or one, on, labels[0]),
+            CompiledEnd(b, two if b.is_compiled else partitioner or two, other_on, labels[1]),
         )
     if other_on is not None:
         chosen = a.chosen(partitioner)
@@ -159,8 +167,12 @@ def compile_ends(ends: tuple[CompiledEnd, CompiledEnd]) -> None:
     compile_together([(end.program, end.partitioner, end.on) for end in ends])
 
 
-def compiled_side(end: CompiledEnd) -> CompiledSide:
-    """Compiles one side of a comparison.
+def compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh] | None = None) -> CompiledSide:
+    """Compiles one side of a comparison, unless it was compiled already.
+
+    Args:
+        end: the side.
+        meshes: meshes to name axes of where the program names none itself.
 
     Raises:
         CompilerError: the compiler refuses the program or aborts on it.
@@ -168,25 +180,47 @@ def compiled_side(end: CompiledEnd) -> CompiledSide:
     """
     program, partitioner = end.program, end.partitioner
     made = program.compiled(partitioner, end.on)
-    lowered = program.lowered_for(made.hardware.platform, partitioner)
-    found = collectives_of(made, read_hlo(made.hlo), program.meshes.values())
+    found = collectives_of(made, read_hlo(made.hlo), (program.meshes or meshes or {}).values())
     notes = made.notes
+    lowered = program.lowered_of(made)
     try:
-        found = with_origins(
-            found,
-            lowered.graph(partitioner),
-            lowered.propagated(partitioner),
-            lowered.annotations(partitioner),
-        )
+        if lowered is not None:
+            found = with_origins(
+                found,
+                lowered.graph(partitioner),
+                lowered.propagated(partitioner),
+                lowered.annotations(partitioner),
+            )
     except SdyscopeError as error:
         notes += (f"Why collectives are there is not known: {error.message}",)
-    return CompiledSide(
-        end.label,
-        found,
-        made,
-        memory(program.tensors, made, program.only_mesh(partitioner)),
-        notes=notes,
-    )
+    try:
+        held = memory_of(program, partitioner, end.on)
+    except CompilerError as error:
+        if lowered is not None:
+            raise
+        held, notes = None, (*notes, error.message)  # the text of an early pass
+    return CompiledSide(end.label, found, made, held, notes=notes)
+
+
+def compiled_sides(
+    ends: tuple[CompiledEnd, CompiledEnd],
+) -> tuple[CompiledSide | CompilerError, CompiledSide | CompilerError]:
+    """Compiles both sides at the same time; of one that is refused there is the error.
+
+    Raises:
+        CompilerError: both sides are refused.
+        TargetError: one can't be compiled for its hardware.
+    """
+    compile_ends(ends)
+    sides: list[CompiledSide | CompilerError] = []
+    for end, other in (ends, ends[::-1]):
+        try:
+            sides.append(compiled_side(end, other.program.meshes))
+        except CompilerError as error:
+            sides.append(error)
+    if isinstance(sides[0], CompilerError) and isinstance(sides[1], CompilerError):
+        raise sides[0]
+    return sides[0], sides[1]
 
 
 def compiled(
@@ -199,6 +233,8 @@ def compiled(
     one, two = ends
     if one.program is two.program and one.partitioner == two.partitioner:
         return compiled_diff(*sides)
+    if one.partitioner is None or two.partitioner is None:
+        return compiled_diff(*sides, by_name=True)
     a, b = lowered_as(ends, sides)
     try:
         propagated = (
@@ -223,9 +259,7 @@ def lowered_as(
 ) -> tuple[Staged, Staged]:
     """The two programs as they were lowered for the hardware that they were compiled for."""
     one, two = (
-        end.program
-        if side.compiled is None
-        else end.program.lowered_for(side.compiled.hardware.platform, end.partitioner)
+        (None if side.compiled is None else end.program.lowered_of(side.compiled)) or end.program
         for end, side in zip(ends, sides, strict=True)
     )
     return one, two
@@ -238,19 +272,20 @@ def both_partitioners(program: Staged) -> tuple[Partitioner, Partitioner]:
         TargetError: there is only one.
     """
     if len(program.partitioners) < 2:
+        what = "compiled program" if program.is_compiled else "module"
         raise TargetError(
-            f"{program.name} is one module, so there is nothing to compare it with.",
+            f"{program.name} is one {what}, so there is nothing to compare it with.",
             hint="Name a second target, or a program with --partitioner both.",
         )
     return program.partitioners[0], program.partitioners[1]
 
 
-def partitioner_of_both(a: Staged, b: Staged) -> tuple[Partitioner, Partitioner]:
-    """The first that both are lowered under, or the first of each."""
-    shared = [p for p in a.lowered if p in b.lowered]
+def partitioner_of_both(a: Staged, b: Staged) -> tuple[Partitioner | None, Partitioner | None]:
+    """The first that both are lowered under, or the first of each; None of what is compiled."""
+    shared = [p for p in a.compiled_under if p in b.compiled_under]
     if shared:
         return shared[0], shared[0]
-    return next(iter(a.lowered)), next(iter(b.lowered))
+    return a.compiled_under[0], b.compiled_under[0]
 
 
 def labels_of(a: Staged, b: Staged) -> tuple[str, str]:

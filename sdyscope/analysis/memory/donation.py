@@ -34,7 +34,7 @@ def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:
     return made
 
 
-def unused_donations(held: Sequence[Held], partitioner: Partitioner) -> list[Finding]:
+def unused_donations(held: Sequence[Held], partitioner: Partitioner | None) -> list[Finding]:
     """A finding for each donated argument whose buffer no result took, and why none did."""
     results = [one for one in held if one.kind == "result"]
     return [
@@ -55,8 +55,9 @@ def unused_donations(held: Sequence[Held], partitioner: Partitioner) -> list[Fin
 
 
 def _why_unused(one: Held, results: Sequence[Held]) -> tuple[str, str]:
-    alike = [r for r in results if r.shape == one.shape and r.dtype == one.dtype]
-    kind = f"{one.dtype}[{','.join(map(str, one.shape))}]"
+    alike = [r for r in results if r.type == one.type]
+    shape, dtype = one.type
+    kind = f"{dtype}[{','.join(map(str, shape))}]"
     if not alike:
         return (
             f"no result is {kind}.",

@@ -21,7 +21,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["Held", "HeldKind", "Option", "Origin", "group_of", "held"]
+__all__ = ["Held", "HeldKind", "Option", "Origin", "group_of", "held", "held_block"]
 
 HeldKind: TypeAlias = Literal["argument", "result"]
 
@@ -57,12 +57,13 @@ class Held:
         kind: what it is.
         group: the top-level argument or result that it belongs to.
         number: which parameter or result of the compiled module it is.
-        shape: shape of the whole tensor.
-        dtype: MLIR element type.
+        shape: shape of the whole tensor; None where only a compiled program's text is known, which
+            has blocks alone.
+        dtype: MLIR element type; of a text HLO's.
         origin: who says where it is.
         sharding: where it is, on the program's mesh; None where no PartitionSpec can say that.
-        copies: how many devices hold the same block; None where nobody says.
-        bytes: bytes of the whole tensor.
+        replicas: how many devices hold the same block; None where nobody says.
+        bytes: bytes of the whole tensor; None where its shape is not known.
         bytes_per_device: bytes of the block that a device holds.
         stored: how the compiler stores that block.
         donated: whether the argument's buffer was donated.
@@ -70,18 +71,20 @@ class Held:
         options: single dimensions that could be cut further, what saves most first.
         best: with all that can be cut along free axes; None when nothing can.
         saves: bytes a device that `best` saves.
+        placement: where it is, as the compiler says, else as it was closed in the lowered module;
+            None where nobody says.
     """
 
     name: str
     kind: HeldKind
     group: str
     number: int
-    shape: tuple[int, ...]
+    shape: tuple[int, ...] | None
     dtype: str
     origin: Origin
     sharding: NamedSharding | None
-    copies: int | None
-    bytes: int
+    replicas: int | None
+    bytes: int | None
     bytes_per_device: int
     stored: StoredArray
     donated: bool = False
@@ -89,18 +92,45 @@ class Held:
     options: tuple[Option, ...] = ()
     best: PartitionSpec | None = None
     saves: int = 0
+    placement: Placement | None = None
+
+    __document__ = (
+        "name",
+        "kind",
+        "group",
+        "number",
+        "shape",
+        "dtype",
+        "origin",
+        "sharding",
+        "replicas",
+        "bytes",
+        "bytes_per_device",
+        "stored",
+        "replicated",
+        "donated",
+        "shares",
+        "options",
+        "best",
+        "saves",
+    )
+
+    @property
+    def type(self) -> tuple[tuple[int, ...], str]:
+        """Shape and element type of the whole tensor, of its block where only that is known."""
+        return self.stored.shape if self.shape is None else self.shape, self.dtype
 
     @property
     def placed(self) -> object:
         """Something that is equal for two tensors of one shape that are placed alike."""
-        if self.sharding is None:
+        if self.sharding is None or self.shape is None:
             return self.stored.shape
         return to_placement(self.sharding, len(self.shape))
 
     @property
     def replicated(self) -> int:
-        """Bytes a device that it would not hold if the copies were one."""
-        return self.bytes_per_device - self.bytes_per_device // (self.copies or 1)
+        """Bytes a device that it would not hold if there were one replica."""
+        return self.bytes_per_device - self.bytes_per_device // (self.replicas or 1)
 
 
 def held(
@@ -122,9 +152,11 @@ def held(
         mesh: what shardings are named on where they do not name a mesh themselves.
     """
     stored = (layout.parameters if kind == "argument" else layout.results)[number]
+    assert compiled.partitioner is not None
     annotation = row.lowered[compiled.partitioner]
     shape = row.shape if row.shape is not None else stored.shape
-    origin, place, sharding = _placed(row, annotation, kind, number, compiled, mesh)
+    by_compiler = _compiled(kind, number, len(shape), compiled, mesh)
+    origin, place, sharding = _placed(row, annotation, by_compiler, mesh)
     whole = _bytes(shape, row.dtype)
     local = stored.shape if place is None else place.local_shape(shape)
     return Held(
@@ -136,11 +168,43 @@ def held(
         dtype=row.dtype,
         origin=origin,
         sharding=sharding,
-        copies=None if place is None else place.replication,
+        replicas=None if place is None else place.replication,
         bytes=whole,
         bytes_per_device=_bytes(local, row.dtype),
         stored=stored,
         donated=row.requested is not None and row.requested.donated,
+        placement=by_compiler or place,
+    )
+
+
+def held_block(
+    kind: HeldKind, number: int, name: str, stored: StoredArray, compiled: Compiled
+) -> Held:
+    """What a device holds of an argument or result of which only the block is known.
+
+    Args:
+        kind: what it is.
+        number: its number in the module.
+        name: its pytree path; empty where the text has none.
+        stored: how the module stores the block.
+        compiled: the compiled program.
+    """
+    place = _compiled(kind, number, len(stored.shape), compiled, compiled.mesh)
+    rank = len(stored.shape)
+    return Held(
+        name=name or f"{kind} {number}",
+        kind=kind,
+        group=group_of(name, kind) if name else f"{kind}s",
+        number=number,
+        shape=None,
+        dtype=stored.dtype,
+        origin="unknown" if place is None else "compiled",
+        sharding=None if place is None else _named(place, rank, compiled.mesh),
+        replicas=None if place is None else place.replication,
+        bytes=None,
+        bytes_per_device=_bytes(stored.shape, stored.dtype),
+        stored=stored,
+        placement=place,
     )
 
 
@@ -155,12 +219,7 @@ def group_of(name: str, kind: str) -> str:
 
 
 def _placed(
-    row: Tensor,
-    annotation: Annotation,
-    kind: str,
-    number: int,
-    compiled: Compiled,
-    mesh: Mesh | None,
+    row: Tensor, annotation: Annotation, by_compiler: Placement | None, mesh: Mesh | None
 ) -> tuple[Origin, Placement | None, NamedSharding | None]:
     """Where a tensor is, who says so, and that as a PartitionSpec."""
     rank = len(row.shape or ())
@@ -169,19 +228,27 @@ def _placed(
         return "requested", to_placement(asked, rank), asked
     if annotation.placement is not None and not annotation.open_dims:
         return "lowered", annotation.placement, _named(annotation.placement, rank, mesh)
+    if by_compiler is None:
+        return "unknown", None, None
+    return "compiled", by_compiler, _named(by_compiler, rank, mesh)
+
+
+def _compiled(
+    kind: HeldKind, number: int, rank: int, compiled: Compiled, mesh: Mesh | None
+) -> Placement | None:
+    """Where the compiler says that an argument or result is; None where it does not say."""
     texts = compiled.parameter_shardings if kind == "argument" else compiled.result_shardings
     if compiled.devices == 1:
-        return "compiled", Placement(1, ((),) * rank), None
+        return Placement(1, ((),) * rank)
     if number >= len(texts):
-        return "unknown", None, None
+        return None
     try:
         parsed = parse_hlo_sharding(texts[number])
         if isinstance(parsed, TupleSharding):
-            return "unknown", None, None
-        place = to_placement(parsed, rank, mesh, compiled.devices)
+            return None
+        return to_placement(parsed, rank, mesh, compiled.devices)
     except (SyntaxTextError, ConversionError):  # such as {unknown}: the compiler does not say
-        return "unknown", None, None
-    return "compiled", place, _named(place, rank, mesh)
+        return None
 
 
 def _named(place: Placement, rank: int, mesh: Mesh | None) -> NamedSharding | None:

@@ -6,47 +6,154 @@ believed.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.memory.donation import dropped_donations, unused_donations, with_shares
-from sdyscope.analysis.memory.held import Held, HeldKind, Option, Origin, held
+from sdyscope.analysis.memory.held import Held, HeldKind, Option, Origin, held, held_block
 from sdyscope.analysis.memory.options import under_sharded, with_options
 from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
-from sdyscope.facts.compiled import Compiled
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.account import Account
+from sdyscope.facts.compiled import Compiled, MemoryAnalysis
 from sdyscope.facts.findings import Finding
+from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
-from sdyscope.values.entry_layout import read_entry_layout
+from sdyscope.hardware.names import Hardware
+from sdyscope.hlo import read_hlo
+from sdyscope.staged import Staged
+from sdyscope.values.entry_layout import EntryLayout, read_entry_layout
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["Group", "Held", "HeldKind", "Memory", "Option", "Origin", "memory"]
+__all__ = [
+    "Group",
+    "Held",
+    "HeldKind",
+    "Memory",
+    "MemoryDocument",
+    "Option",
+    "Origin",
+    "memory",
+    "memory_document",
+    "memory_of",
+]
 
 
 @dataclass(frozen=True)
 class Memory:
-    """What a device holds of one program.
+    """What a device holds of one compiled program.
 
     Attributes:
         compiled: the compiled program.
-        held: arguments, then results.
+        tensors: arguments, then results.
         groups: argument groups, then result groups, in order.
-        table: bytes of the compiler's table of the results' addresses.
+        results_table: bytes of the compiler's table of the results' addresses.
         equal: whether our arguments and results take the bytes that the compiler says; None where
             it does not say.
         findings: donations that were of no use, and bytes that differ.
+        partitioner: under which it was compiled; None for a compiled program's text.
+        hardware: what it was compiled for; None for a text.
+        device_kind: what the compiler calls such a device; empty for a text.
+        devices: how many there are.
+        compile_seconds: how long the compile took.
+        compiler: what the compiler says; None where it says nothing.
+        total: what a device needs by that: arguments, results that are not aliased, temporaries and
+            code.
+        stored: bytes of arguments, and of results that lie in no argument's buffer.
+        savings: names of what could be sharded further, what saves most first.
+        rematerializations: the partitioner's words on reshardings by full rematerialization.
+        notes: what else there is to know.
     """
 
     compiled: Compiled
-    held: tuple[Held, ...]
+    tensors: tuple[Held, ...]
     groups: tuple[Group, ...]
-    table: int
+    results_table: int
     equal: bool | None
     findings: tuple[Finding, ...]
+
+    __document__ = (
+        "partitioner",
+        "hardware",
+        "device_kind",
+        "devices",
+        "compile_seconds",
+        "compiler",
+        "total",
+        "stored",
+        "equal",
+        "results_table",
+        "groups",
+        "tensors",
+        "savings",
+        "rematerializations",
+        "findings",
+        "notes",
+    )
+
+    @property
+    def partitioner(self) -> Partitioner | None:
+        """Under which it was compiled."""
+        return self.compiled.partitioner
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """What it was compiled for."""
+        return self.compiled.hardware
+
+    @property
+    def device_kind(self) -> str:
+        """What the compiler calls such a device."""
+        return self.compiled.device_kind
+
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return self.compiled.devices
+
+    @property
+    def compile_seconds(self) -> float:
+        """How long the compile took."""
+        return self.compiled.compile_seconds
+
+    @property
+    def compiler(self) -> MemoryAnalysis | None:
+        """What the compiler says."""
+        return self.compiled.memory
+
+    @property
+    def total(self) -> int | None:
+        """What a device needs, as the compiler says."""
+        return None if self.compiler is None else self.compiler.total
+
+    @property
+    def stored(self) -> int:
+        """Bytes of arguments, and of results that lie in no argument's buffer."""
+        return sum(
+            one.stored.bytes for one in self.tensors if one.kind == "argument" or not one.shares
+        )
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """Names of what could be sharded further, what saves most first."""
+        return tuple(one.name for one in self.under_sharded)
+
+    @property
+    def rematerializations(self) -> tuple[str, ...]:
+        """The partitioner's words on reshardings by full rematerialization."""
+        return self.compiled.rematerializations
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else there is to know."""
+        return self.compiled.notes
 
     @property
     def under_sharded(self) -> tuple[Held, ...]:
         """What could be sharded further, what saves most first."""
-        return under_sharded(self.held)
+        return under_sharded(self.tensors)
 
     @property
     def passed(self) -> bool:
@@ -54,30 +161,112 @@ class Memory:
         return all(finding.severity == "note" for finding in self.findings)
 
 
-def memory(table: TensorTable, compiled: Compiled, mesh: Mesh | None = None) -> Memory:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemoryDocument:
+    """The document of `sdyscope memory --json`.
+
+    Attributes:
+        schema: name and version of this form.
+        name: the program's name, or the module's.
+        file: the file that it was read from; null for a program.
+        jax_version: version of JAX that lowered and compiled it; empty for the text of a compiled
+            program.
+        meshes: the meshes that its shardings are on.
+        passed: whether there is nothing worse than a note.
+        compiled: one for each partitioner.
+        account: what is not known.
+    """
+
+    schema: Literal["sdyscope.memory/2"] = "sdyscope.memory/2"
+    name: str
+    file: str | None
+    jax_version: str
+    meshes: dict[str, Mesh]
+    passed: bool
+    compiled: tuple[Memory, ...]
+    account: Account
+
+
+def memory_document(program: Staged, on: Hardware | str | None = None) -> MemoryDocument:
+    """Compiles a program under each of its partitioners, and says what a device holds.
+
+    Args:
+        program: the program.
+        on: what to compile for, as ``Staged.compiled`` takes it.
+
+    Raises:
+        CompilerError: it can't be compiled under any of them.
+        TargetError: it can't be compiled for this hardware.
+    """
+    found, _ = program.under_each(lambda partitioner: memory_of(program, partitioner, on), on)
+    return MemoryDocument(
+        name=program.name,
+        file=program.file,
+        jax_version=program.jax_version,
+        meshes=program.meshes,
+        passed=all(one.passed for one in found),
+        compiled=found,
+        account=account_of(program),
+    )
+
+
+def memory_of(
+    program: Staged, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+) -> Memory:
+    """What a device holds of a program; see ``Inspection.memory``."""
+    made = program.compiled(partitioner, on)
+    if made.partitioner is None:
+        return memory(None, made, made.mesh)
+    return memory(program.tensors, made, program.only_mesh(made.partitioner))
+
+
+def memory(table: TensorTable | None, compiled: Compiled, mesh: Mesh | None = None) -> Memory:
     """Counts what a device holds.
 
     Args:
-        table: the program's tensors.
+        table: the program's tensors; None for a compiled program's text, which only has blocks.
         compiled: the compiled program.
         mesh: what shardings are named on where they do not name a mesh themselves.
 
     Raises:
         CompilerError: the compiled module does not say how it stores its parameters.
     """
-    layout = read_entry_layout(compiled.hlo)
-    every = [
-        with_options(held(row, kind, number, layout, compiled, mesh))
-        for kind, number, row in _rows(table, compiled)
-    ]
-    every = with_shares(every, layout)
+    try:
+        layout = read_entry_layout(compiled.hlo)
+    except SdyscopeError as error:
+        error.file = error.file or (None if compiled.path is None else str(compiled.path))
+        raise
+    if table is None:
+        every = list(_blocks(compiled, layout))
+    else:
+        every = [
+            held(row, kind, number, layout, compiled, mesh)
+            for kind, number, row in _rows(table, compiled)
+        ]
+    every = with_shares(list(map(with_options, every)), layout)
     equal, results_table = compared(layout, every, compiled)
     findings = [
         *unused_donations(every, compiled.partitioner),
-        *dropped_donations(table),
+        *(() if table is None else dropped_donations(table)),
         *([] if equal is not False else [bytes_differ(every, compiled)]),
     ]
     return Memory(compiled, tuple(every), groups(every), results_table, equal, tuple(findings))
+
+
+def _blocks(compiled: Compiled, layout: EntryLayout) -> Iterator[Held]:
+    """Arguments and results of a compiled program's text; arguments have names there."""
+    module = read_hlo(compiled.hlo)
+    names = {
+        int(instruction.operand_text): instruction.op_name
+        for instruction in module.computations[module.entry].instructions.values()
+        if instruction.opcode == "parameter"
+        and instruction.operand_text.isdecimal()
+        and not layout.parameters_are_tuple
+    }
+    for number, stored in enumerate(layout.parameters):
+        yield held_block("argument", number, names.get(number, ""), stored, compiled)
+    for number, stored in enumerate(layout.results):
+        yield held_block("result", number, "", stored, compiled)
 
 
 _Row: TypeAlias = tuple[HeldKind, int, Tensor]
@@ -87,6 +276,7 @@ def _rows(table: TensorTable, compiled: Compiled) -> list[_Row]:
     """Arguments and results of the module in order, each with its number there."""
     found: list[_Row] = []
     for row in table.tensors:
+        assert compiled.partitioner is not None
         there = row.lowered.get(compiled.partitioner)
         if there is None or there.index is None:
             continue

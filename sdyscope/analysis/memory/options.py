@@ -14,7 +14,7 @@ __all__ = ["under_sharded", "with_options"]
 
 def with_options(held: Held) -> Held:
     """A tensor with the dimensions that could be cut along one more axis, and the best of it."""
-    if held.sharding is None:
+    if held.sharding is None or held.shape is None:
         return held
     spec, sizes = held.sharding.spec, held.sharding.mesh.shape
     used = {*spec.axis_names(), *spec.unreduced, *spec.reduced}

@@ -24,10 +24,10 @@ class Group:
         name: the group's name: `params`, `result[0]`.
         memory: `device`, or `host` for what is offloaded (`memory_kind="pinned_host"`).
         tensors: how many.
-        bytes: bytes of the whole tensors.
+        bytes: bytes of the whole tensors; None where they are not known.
         bytes_per_device: bytes of what a device holds, without the padding of tiles.
         stored: bytes of what a device stores, with that padding.
-        replicated: bytes a device that it would not hold if every copy were one.
+        replicated: bytes a device that it would not hold if every block were held once.
         shared: bytes a device, as stored, that lie in the buffers of arguments (of results), or
             that are given to results (of arguments).
     """
@@ -36,7 +36,7 @@ class Group:
     name: str
     memory: Memory
     tensors: int
-    bytes: int
+    bytes: int | None
     bytes_per_device: int
     stored: int
     replicated: int
@@ -59,7 +59,7 @@ def groups(held: Iterable[Held]) -> tuple[Group, ...]:
             name,
             memory,
             len(members),
-            sum(one.bytes for one in members),
+            _sum(one.bytes for one in members),
             sum(one.bytes_per_device for one in members),
             sum(one.stored.bytes for one in members),
             sum(one.replicated for one in members),
@@ -67,6 +67,16 @@ def groups(held: Iterable[Held]) -> tuple[Group, ...]:
         )
         for (kind, name, memory), members in found.items()
     )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    """The sum; None where one is not known."""
+    total = 0
+    for count in counts:
+        if count is None:
+            return None
+        total += count
+    return total
 
 
 #: A multiple of what XLA pads its tables to on TPUs.
@@ -78,7 +88,7 @@ def compared(
 ) -> tuple[bool | None, int]:
     """Whether the bytes are what the compiler says, and those of the results' table."""
     said = compiled.memory
-    if said is None:
+    if said is None or compiled.hardware is None:
         return None, 0
     # A CPU has one memory, whatever the arrays' kinds say, and counts it as the device's.
     one_memory = compiled.hardware.platform == "cpu"
@@ -103,7 +113,7 @@ def _bytes(arrays: Iterable[StoredArray], memory: Memory) -> int:
 
 def _is_table(count: int, entries: int, compiled: Compiled) -> bool:
     """Whether so many bytes are a table of addresses: 8 bytes each, on TPUs 4 and some padding."""
-    if compiled.hardware.platform == "tpu" and entries:
+    if compiled.hardware is not None and compiled.hardware.platform == "tpu" and entries:
         return 4 * entries <= count <= -(-8 * entries // _ALIGNMENT) * _ALIGNMENT
     return count == 8 * entries
 

@@ -31,6 +31,7 @@ def ran(
     from sdyscope.stages.executed.processes import ALONE
 
     if lowered.program is None:
+        lowered.chosen(None)  # Of a compiled program that raises, with a better reason.
         raise TargetError(
             f"{lowered.name} is a module without values to run it on.",
             hint="Name the program that it was lowered from.",

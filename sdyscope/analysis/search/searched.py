@@ -45,7 +45,7 @@ def searched(
     """See ``Inspection.search``."""
     from sdyscope.analysis.collectives.predicted import Predictor
 
-    if "shardy" not in program.partitioners:
+    if "shardy" not in program.lowered:
         raise TargetError(
             f"{program.name} has GSPMD's shardings, and a search propagates with Shardy.",
             hint="Name the program that it was lowered from.",
@@ -200,7 +200,7 @@ class _Compiler:
             None if memory is None else memory.total,
             made.compile_seconds,
             str(made.hardware),
-            made.hardware.platform != "cpu",
+            made.hardware is not None and made.hardware.platform != "cpu",
         )
         if not settings:
             self._as_it_is = compiled

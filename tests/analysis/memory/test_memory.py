@@ -8,9 +8,10 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Program
 from sdyscope.hardware.names import parse_hardware
-from sdyscope.inspection import Inspection
+from sdyscope.inspection import Inspection, read
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
 
@@ -39,7 +40,7 @@ def memory(fun, *args, partitioner="shardy"):
 
 
 def held(found, name):
-    return next(one for one in found.held if one.name == name)
+    return next(one for one in found.tensors if one.name == name)
 
 
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
@@ -95,7 +96,7 @@ def test_what_could_be_sharded_further():
         jax.jit(step), given((16, 32), None, "model"), given((6,)), given((8,), ("data", "model"))
     )
     w, b, c = (held(found, name) for name in "wbc")
-    assert (w.copies, w.bytes_per_device, w.replicated) == (4, 16 * 16 * 4, 16 * 16 * 3)
+    assert (w.replicas, w.bytes_per_device, w.replicated) == (4, 16 * 16 * 4, 16 * 16 * 3)
     assert str(w.best) == "P('data', 'model')"
     assert w.saves == w.bytes_per_device * 3 // 4
     assert {(one.dim, one.axis, one.saves) for one in w.options} == {
@@ -105,7 +106,7 @@ def test_what_could_be_sharded_further():
     # Only model's size, 2, divides 6.
     assert str(b.best) == "P('model')"
     assert [(one.dim, one.axis) for one in b.options] == [(0, "model")]
-    assert (c.copies, c.best, c.options, c.replicated) == (1, None, (), 0)
+    assert (c.replicas, c.best, c.options, c.replicated) == (1, None, (), 0)
     assert [one.name for one in found.under_sharded] == ["w", "b"]
 
 
@@ -115,9 +116,9 @@ def test_a_result_in_place_of_an_argument_is_not_told_again():
     assert [one.name for one in found.under_sharded] == ["a", "result[1]"]
 
 
-def test_one_device_holds_one_copy():
+def test_one_device_holds_one_replica():
     found = Inspection(Program("step", jax.jit(lambda a: a + 1), (jnp.ones(3),))).memory()
-    assert [one.copies for one in found.held] == [1, 1]
+    assert [one.replicas for one in found.tensors] == [1, 1]
     assert found.equal is True
 
 
@@ -127,7 +128,7 @@ def test_thousands_of_arguments_are_one_tuple_on_tpus():
     program = Program("step", jax.jit(lambda a: a[0] + a[2000], keep_unused=True), (arrays,))
     found = Inspection(program, ["shardy"]).memory(on="tpu:v5e:2x4")
     assert found.compiled.memory.arguments > sum(
-        one.stored.bytes for one in found.held if one.kind == "argument"
+        one.stored.bytes for one in found.tensors if one.kind == "argument"
     )
     assert found.equal is True
 
@@ -217,7 +218,7 @@ def test_what_is_offloaded_is_the_hosts(hardware):
     ]
     assert found.equal
     said = found.compiled.memory
-    stored = {one.name: one.stored.bytes for one in found.held}
+    stored = {one.name: one.stored.bytes for one in found.tensors}
     if hardware.startswith("tpu"):
         assert said.arguments == stored["params"]
         assert (said.host_arguments, said.host_outputs) == (stored["state"], stored["result[1]"])
@@ -225,3 +226,72 @@ def test_what_is_offloaded_is_the_hosts(hardware):
     else:
         assert said.arguments == stored["params"] + stored["state"]
         assert said.host == 0
+
+
+# --- the text of a compiled program --------------------------------------------------------------
+
+HLO = r"""HloModule jit_step, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }, buffer_donor={ (2, {}) }, entry_computation_layout={(f32[4]{0}, bf16[8,2]{1,0:T(8,128)(2,1)}, s32[]{:S(5)})->(bf16[8,2]{1,0:T(8,128)(2,1)}, f32[])}, num_partitions=4
+
+ENTRY e {
+  %p = f32[4]{0} parameter(0), metadata={op_name="params[\'w\'].x"}
+  %q = bf16[8,2]{1,0} parameter(1), metadata={op_name="params[\'v\']"}
+  %r = s32[] parameter(2)
+  %z = f32[] constant(0)
+  ROOT %t = (bf16[8,2]{1,0}, f32[]) tuple(%q, %z)
+}
+"""  # noqa: E501
+
+
+def of_text(tmp_path, text):
+    path = tmp_path / "compiled.txt"
+    path.write_text(text)
+    return read(path).memory()
+
+
+def test_names_groups_and_shared_buffers_of_a_text(tmp_path):
+    found = of_text(tmp_path, HLO)
+    said = [
+        (one.name, one.group, one.stored.bytes, one.donated, one.shares) for one in found.tensors
+    ]
+    assert said == [
+        ("params['w'].x", "params", 16, False, ""),
+        ("params['v']", "params", 8 * 128 * 2, True, "result 0"),
+        ("argument 2", "arguments", 4, True, ""),
+        ("result 0", "results", 8 * 128 * 2, False, "params['v']"),
+        ("result 1", "results", 4, False, ""),
+    ]
+    assert [(one.name, one.memory, one.stored, one.shared) for one in found.groups] == [
+        ("params", "device", 16 + 2048, 2048),
+        ("arguments", "host", 4, 0),
+        ("results", "device", 2052, 2048),
+    ]
+    assert (found.devices, found.stored) == (4, 16 + 2048 + 4 + 4)
+    assert [finding.tensor for finding in found.findings] == ["argument 2"]
+
+
+def test_a_text_without_a_layout_says_nothing(tmp_path):
+    text = HLO.replace("entry_computation_layout", "other_layout")
+    with pytest.raises(CompilerError, match="does not say how it stores"):
+        of_text(tmp_path, text)
+
+
+def test_parameters_in_one_tuple_have_numbers(tmp_path):
+    text = HLO.replace("={(f32[4]{0}, ", "={((f32[4]{0}, ").replace(")->", "))->")
+    found = of_text(tmp_path, text)
+    assert [one.name for one in found.tensors][:3] == ["argument 0", "argument 1", "argument 2"]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("model", ["mlp", "fsdp-transformer"])
+def test_a_text_is_what_the_compiler_counts(model, tmp_path):
+    program = resolve(model, settings={"donate": True})
+    made = Inspection(program, ["shardy"]).compiled()
+    found = of_text(tmp_path, made.hlo)
+    said = made.memory
+    assert said is not None
+    arguments = [one for one in found.tensors if one.kind == "argument"]
+    results = [one for one in found.tensors if one.kind == "result"]
+    assert sum(one.stored.bytes for one in arguments) == said.arguments
+    assert sum(one.stored.bytes for one in results) + 8 * len(results) == said.outputs
+    assert sum(one.stored.bytes for one in results if one.shares) == said.aliases > 0
+    assert [group.name for group in found.groups] == ["params", "opt_state", "batch", "results"]

@@ -1,0 +1,142 @@
+"""Arguments and results of two compiled programs: which are sharded differently.
+
+Where a program does not say how an argument or result is sharded, as the text of one does not of
+results, it is not compared, unless what a device holds of it already differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.memory.memory import Held, HeldKind, Memory
+
+__all__ = ["Entries", "EntryDifference", "NotCompared", "compared_entries"]
+
+EntryChange: TypeAlias = Literal["type", "sharding", "only in a", "only in b"]
+"""What is not the same: shape or element type, the placement or the block that a device holds; or
+that only one side has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class EntryDifference:
+    """An argument or result that is not the same on both sides.
+
+    Attributes:
+        kind: what it is.
+        name: its pytree path.
+        change: what is not the same.
+        a: what a device holds of it on the first side; None where only the second has it.
+        b: what a device holds of it on the second side; None where only the first has it.
+    """
+
+    kind: HeldKind
+    name: str
+    change: EntryChange
+    a: Held | None
+    b: Held | None
+
+
+@dataclass(frozen=True, slots=True)
+class NotCompared:
+    """Arguments or results that were not compared.
+
+    Attributes:
+        kind: what they are.
+        names: their pytree paths.
+        side: the side that does not say how they are sharded; empty for both.
+    """
+
+    kind: HeldKind
+    names: tuple[str, ...]
+    side: Literal["a", "b", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Entries:
+    """Arguments and results of both sides.
+
+    Attributes:
+        same: how many are sharded alike.
+        different: those that are not.
+        not_compared: those of which nobody says.
+    """
+
+    same: int = 0
+    different: tuple[EntryDifference, ...] = ()
+    not_compared: tuple[NotCompared, ...] = ()
+
+
+def compared_entries(a: Memory, b: Memory, *, by_name: bool) -> Entries:
+    """Compares arguments and results, each by where the compilers say that it is.
+
+    Args:
+        a: what a device holds of the first program.
+        b: of the second.
+        by_name: the two are different programs, whose arguments and results are the same when
+            their pytree paths are; otherwise when their numbers are.
+    """
+    same = 0
+    different: list[EntryDifference] = []
+    unknown: dict[tuple[HeldKind, Literal["a", "b", ""]], list[str]] = {}
+    for one, two in _pairs(a, b, by_name=by_name):
+        own = one or two
+        assert own is not None
+        change = _change(one, two)
+        if change is not None:
+            name = two.name if _is_unnamed(own) and two is not None else own.name
+            different.append(EntryDifference(own.kind, name, change, one, two))
+        elif one is not None and two is not None and one.placement and two.placement:
+            same += 1
+        elif one is not None and two is not None:
+            side: Literal["a", "b", ""] = "b" if one.placement else "a" if two.placement else ""
+            name = two.name if _is_unnamed(one) else one.name
+            unknown.setdefault((own.kind, side), []).append(name)
+    missing = tuple(
+        NotCompared(kind, tuple(names), side) for (kind, side), names in unknown.items()
+    )
+    return Entries(same, tuple(different), missing)
+
+
+def _change(one: Held | None, two: Held | None) -> EntryChange | None:
+    """What is not the same; None where nothing is known to differ."""
+    if one is None or two is None:
+        return "only in a" if two is None else "only in b"
+    whole = one.shape, two.shape
+    if one.stored.dtype != two.stored.dtype or (None not in whole and whole[0] != whole[1]):
+        return "type"
+    if one.stored.shape != two.stored.shape:
+        return "sharding"
+    known = one.placement is not None and two.placement is not None
+    return "sharding" if known and one.placement != two.placement else None
+
+
+def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None, Held | None]]:
+    theirs = {_key(two, by_name): two for two in b.tensors}
+    alone: list[Held] = []
+    for one in a.tensors:
+        two = theirs.pop(_key(one, by_name), None)
+        if two is None:
+            alone.append(one)
+        else:
+            yield one, two
+    # A compiled program's text names no results: there the number is all that is known.
+    numbered = {(two.kind, two.number): two for two in theirs.values()}
+    for one in alone:
+        two = numbered.get((one.kind, one.number))
+        if two is not None and (_is_unnamed(one) or _is_unnamed(two)):
+            del numbered[one.kind, one.number]
+            yield one, two
+        else:
+            yield one, None
+    for two in numbered.values():
+        yield None, two
+
+
+def _key(one: Held, by_name: bool) -> tuple[object, ...]:
+    return (one.kind, one.name) if by_name else (one.kind, one.number)
+
+
+def _is_unnamed(one: Held) -> bool:
+    return one.name == f"{one.kind} {one.number}"
