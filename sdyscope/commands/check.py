@@ -12,6 +12,7 @@ from sdyscope.facts.program import Partitioner
 @options.partitioner()
 @options.settings
 @opening.module
+@options.strict
 @options.json("views.check:Check")
 def command(
     target: str,
@@ -19,6 +20,7 @@ def command(
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     module: str | None,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Compare what was requested with what was lowered.
@@ -29,6 +31,7 @@ def command(
     """
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import check
 
     inspection = opening.open_one(
@@ -39,4 +42,5 @@ def command(
         output.answers().write_bytes(document.encode(found))
     else:
         paragraphs.print_paragraphs(check.paragraphs(found))
-    return 0 if found.passed else 1
+        paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return 0 if found.passed and not (strict and found.account) else 1

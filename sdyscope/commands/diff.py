@@ -14,6 +14,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
+    from sdyscope.facts.account import Account
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.views.compiled_diff import CompiledDiff
@@ -44,6 +45,7 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
     is_flag=True,
     help="List every difference, those of JAX's own functions in recorded runs too.",
 )
+@options.strict
 @options.json("views.diff:Diff")
 def command(
     first: str,
@@ -55,6 +57,7 @@ def command(
     at: _Stage,
     on: tuple[Hardware, ...],
     everything: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Compare two partitioners, programs, files or directories.
@@ -77,6 +80,7 @@ def command(
     """
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import diff_text
 
     if on and at != "compiled":
@@ -99,7 +103,9 @@ def command(
                 table.print_table(part)
             else:
                 paragraphs.print_paragraphs([part])
-    return 0 if found.same else 1
+        for name, account in found.accounts.items():
+            paragraphs.print_paragraphs(account_paragraphs(account, of=name))
+    return 0 if found.same and not (strict and found.not_known) else 1
 
 
 @dataclass(frozen=True)
@@ -125,19 +131,10 @@ class _Asked:
 
 
 def _alone(asked: _Asked, word: str) -> Diff:
-    from sdyscope.views import diff
-
     opened = asked.open(word)
     if opened.record is not None and len(opened.programs) > 1:
         return _both_of_each(asked, opened)
-    inspection = opening.single(opened)
-    match asked.at:
-        case "lowered":
-            return diff.document([_compare(inspection, None)])
-        case "propagated":
-            return diff.document(propagated=[_compare_propagated(inspection, None)])
-        case "compiled":
-            return diff.document(compiled=[_compare_compiled(inspection, None, asked.on)])
+    return _each(asked, [(opening.single(opened), None)], _Rest())
 
 
 def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
@@ -178,12 +175,16 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> Diff:
     lowered: list[ProgramDiff] = []
     propagated: list[PropagatedDiff] = []
     compiled: list[CompiledDiff] = []
+    accounts: dict[str, Account] = {}
     failed = []
     for pair in pairs:
+        notes: list[str] = []
+        if asked.at == "lowered":
+            pair = _under_one(pair, notes)
         try:
             match asked.at:
                 case "lowered":
-                    lowered.append(_compare(*pair))
+                    lowered.append(_compare(*pair, notes))
                 case "propagated":
                     propagated.append(_compare_propagated(*pair))
                 case "compiled":
@@ -193,8 +194,28 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> Diff:
                 raise
             done = asked.at
             failed.append(f"{pair[0].name} was not {done}: {error.message}")
+        else:
+            accounts |= _accounts(*pair)
     rest = rest._replace(unread=(*rest.unread, *failed))
-    return diff.document(lowered, *rest, propagated=propagated, compiled=compiled, at=asked.at)
+    return diff.document(
+        lowered,
+        *rest,
+        propagated=propagated,
+        compiled=compiled,
+        accounts=accounts,
+        at=asked.at,
+    )
+
+
+def _accounts(one: Inspection, two: Inspection | None) -> dict[str, Account]:
+    """What is not known of each side, by what it is called; nothing where all is known."""
+    from sdyscope.analysis.diff.sides import labels_of
+
+    named = (
+        {one.name: one} if two is None else dict(zip(labels_of(one, two), (one, two), strict=True))
+    )
+    accounts = {name: inspection.account for name, inspection in named.items()}
+    return {name: account for name, account in accounts.items() if account}
 
 
 class _Rest(NamedTuple):
@@ -206,17 +227,22 @@ class _Rest(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _compare(one: Inspection, two: Inspection | None) -> ProgramDiff:
+def _under_one(pair: _Pair, notes: list[str]) -> _Pair:
+    """Two programs under one partitioner, as differences are the same under both, and quicker."""
     from sdyscope.inspection import Inspection
+
+    one, two = pair
+    if not (one.program and two is not None and two.program and len(one.partitioners) > 1):
+        return pair
+    chosen = one.partitioners[:1]
+    notes.append(f"Compared under {chosen[0]}; --partitioner names another.")
+    return Inspection(one.program, chosen), Inspection(two.program, chosen)
+
+
+def _compare(one: Inspection, two: Inspection | None, notes: Sequence[str]) -> ProgramDiff:
     from sdyscope.values.mesh import only_mesh
     from sdyscope.views import diff
 
-    notes = []
-    if one.program and two is not None and two.program and len(one.partitioners) > 1:
-        # Differences between programs are the same under both, and one lowering is quicker.
-        chosen = one.partitioners[:1]
-        one, two = Inspection(one.program, chosen), Inspection(two.program, chosen)
-        notes.append(f"Compared under {chosen[0]}; --partitioner names another.")
     found, sides = one.compared(two)
     of_sides = [only_mesh(side.meshes.values()) for side in (one, two or one)]
     return diff.program(one.name, found, *sides, of_sides, notes)

@@ -16,6 +16,7 @@ from sdyscope.commands import opening, options, propagation
 @opening.module
 @click.option("--all", "everything", is_flag=True, help="Explain every value that VALUE names.")
 @propagation.what_if
+@options.strict
 @options.json("views.explain:Explain")
 def command(
     target: str,
@@ -28,6 +29,7 @@ def command(
     shardings: tuple[str, ...],
     priorities: tuple[str, ...],
     conservative: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Explain why a value is sharded as it is.
@@ -40,6 +42,7 @@ def command(
     """
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import explain, explain_text
 
     inspection = opening.open_under(
@@ -58,4 +61,5 @@ def command(
     else:
         paragraphs.print_paragraphs(explain_text.heading(found))
         paragraphs.print_paragraphs(explain_text.details(found, everything=everything))
-    return 0
+        paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return 1 if strict and found.account else 0

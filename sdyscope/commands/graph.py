@@ -47,6 +47,7 @@ _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
     type=click.Path(path_type=Path),
     help="Write to this file instead of standard output.",
 )
+@options.strict
 @options.json("views.graph_json:Graph")
 def command(
     target: str,
@@ -57,6 +58,7 @@ def command(
     at: _Stage,
     form: _Format,
     path: Path | None,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Write the op graph: ops, edges, scopes and shardings.
@@ -67,6 +69,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.views import graph
+    from sdyscope.words.account import account_lines, account_title
 
     if as_json and form != "json":
         raise TargetError(f"--json and --format {form} are two things.", hint="Leave one out.")
@@ -80,7 +83,8 @@ def command(
     )
     chosen = inspection.partitioners[0]
     made = inspection.graph(chosen, at=at)
-    content = graph.encoded(made, form)
+    account = inspection.account
+    content = graph.encoded(made, form, account)
     if path is None:
         output.answers().write_bytes(content)
     else:
@@ -88,4 +92,6 @@ def command(
         # With --json the document is in the file, and standard output has nothing to say.
         click.echo(f"{path}: {len(content):,} bytes", err=True)
     click.echo(graph.statistics(made, inspection.name, chosen), err=True)
-    return 0
+    for line in (account_title(account), *account_lines(account)) if account else ():
+        click.echo(line, err=True)
+    return 1 if strict and account else 0

@@ -45,6 +45,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 )
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules.")
 @click.option("--explain", metavar="RULE", help="Say more about one rule.")
+@options.strict
 @options.json("views.lint:Lint")
 def command(
     target: str | None,
@@ -59,6 +60,7 @@ def command(
     no_compile: bool,
     list_rules: bool,
     explain: str | None,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Look for what is wrong, or costs more than it need.
@@ -74,6 +76,7 @@ def command(
     from sdyscope.lint import chosen_rules, linted, rule
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import lint
 
     if explain is not None or list_rules:
@@ -107,9 +110,10 @@ def command(
         logical=logical,
         no_logical=why_not,
     )
-    made = lint.document(inspection.name, found)
+    made = lint.document(inspection.name, found, inspection.account)
     if as_json:
         output.answers().write_bytes(document.encode(made))
     else:
         paragraphs.print_paragraphs(lint.paragraphs(made))
-    return 0 if found.passed else 1
+        paragraphs.print_paragraphs(account_paragraphs(made.account))
+    return 0 if found.passed and not (strict and made.account) else 1

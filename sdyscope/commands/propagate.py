@@ -27,6 +27,7 @@ from sdyscope.commands import opening, options, propagation
     help="Show the table as it stands after this step.",
 )
 @propagation.what_if
+@options.strict
 @options.json("views.propagate:Propagate")
 def command(
     target: str,
@@ -41,6 +42,7 @@ def command(
     shardings: tuple[str, ...],
     priorities: tuple[str, ...],
     conservative: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Show how every value is sharded after propagation.
@@ -55,6 +57,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import propagate, propagate_table
 
     if steps and at_step is not None:
@@ -77,15 +80,17 @@ def command(
             f"Nothing has a path, scope or source line that matches {match!r}.",
             hint="The whole of it has to: begin and end with * to match a part.",
         )
+    status = 1 if strict and found.account else 0
     if as_json:
         output.answers().write_bytes(document.encode(found))
-        return 0
+        return status
     paragraphs.print_paragraphs(propagate_table.heading(found))
     output.answers().write("")
     if found.changed is not None:
         paragraphs.print_paragraphs(propagate_table.changed(found, everything=everything))
         if not (steps or match is not None or at_step is not None):
-            return 0
+            paragraphs.print_paragraphs(account_paragraphs(found.account))
+            return status
         output.answers().write("")
     if steps:
         table.print_table(propagate_table.steps_table(found, everything=everything))
@@ -97,4 +102,5 @@ def command(
         table.print_table(made)
         output.answers().write("")
         paragraphs.print_paragraphs(propagate_table.footer(found, made, everything=everything))
-    return 0
+    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return status

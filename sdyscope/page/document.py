@@ -179,7 +179,7 @@ def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> lint
         found = linted(inspection, compiled=compiled, on=on)
     except TargetError:  # no such hardware here: what is missing says so
         found = linted(inspection, compiled=False)
-    return lint.document(inspection.name, found)
+    return lint.document(inspection.name, found, inspection.account)
 
 
 def _or_missing(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.analysis.check import Check as Checked
+from sdyscope.facts.account import Account
 from sdyscope.facts.findings import Finding, Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
@@ -64,9 +65,10 @@ class Check:
       compared: how many comparisons of a request with a module were made.
       agreed: how many of those agree.
       findings: what was found, errors first.
+      account: what is not known of the program, at the stages that were looked at.
     """
 
-    schema: Literal["sdyscope.check/1"] = "sdyscope.check/1"
+    schema: Literal["sdyscope.check/2"] = "sdyscope.check/2"
     name: str
     passed: bool
     partitioners: tuple[Partitioner, ...]
@@ -74,6 +76,7 @@ class Check:
     compared: int
     agreed: int
     findings: tuple[FindingDocument, ...]
+    account: Account
 
 
 def document(inspection: Inspection, checked: Checked) -> Check:
@@ -87,6 +90,7 @@ def document(inspection: Inspection, checked: Checked) -> Check:
         compared=checked.compared,
         agreed=checked.agreed,
         findings=tuple(map(finding_document, findings)),
+        account=inspection.account,
     )
 
 

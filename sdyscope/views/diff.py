@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
 from sdyscope.analysis.diff.lowered import Change, Side
@@ -11,6 +11,7 @@ from sdyscope.analysis.diff.lowered import Diff as Differences
 from sdyscope.analysis.diff.lowered import Difference as TensorDiff
 from sdyscope.analysis.diff.lowered import OpDifference as OpDiff
 from sdyscope.annotations import Annotation
+from sdyscope.facts.account import Account
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.views import snapshot_text
@@ -92,6 +93,7 @@ class ProgramDiff:
       b: what to call the second side.
       same: whether there is no difference.
       same_tensors: how many tensors are the same.
+      not_compared: tensors with a sharding on a side that can't be read or can't be.
       meshes: how the meshes differ, in sentences.
       tensors: the tensors that differ.
       ops: the ops that differ, the most first; none where ops were not compared.
@@ -103,6 +105,7 @@ class ProgramDiff:
     b: str
     same: bool
     same_tensors: int
+    not_compared: tuple[str, ...]
     meshes: tuple[str, ...]
     tensors: tuple[TensorDifference, ...]
     ops: tuple[OpDifference, ...]
@@ -130,6 +133,7 @@ class Diff:
       only_b: programs that only the second directory has.
       unread: sentences on files that could not be read.
       notes: sentences on programs that were left out.
+      accounts: what is not known of each side, by what it is called; nothing where all is known.
     """
 
     schema: Literal["sdyscope.diff/3"] = "sdyscope.diff/3"
@@ -143,6 +147,12 @@ class Diff:
     only_b: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+
+    @property
+    def not_known(self) -> bool:
+        """Whether anything is not known of a side, or was not compared for that."""
+        return bool(self.accounts) or any(one.not_compared for one in self.programs)
 
 
 def program(
@@ -171,6 +181,7 @@ def program(
         b=found.label_b,
         same=found.is_same,
         same_tensors=found.same,
+        not_compared=found.not_compared,
         meshes=found.meshes,
         tensors=tuple(_tensor(one, a, b, meshes) for one in found.tensors),
         ops=tuple(map(_op, found.ops)),
@@ -188,6 +199,7 @@ def document(
     propagated: Sequence[PropagatedDiff] = (),
     compiled: Sequence[CompiledDiff] = (),
     snapshots: Sequence[ComparisonDocument] = (),
+    accounts: Mapping[str, Account] | None = None,
     at: Stage | None = None,
 ) -> Diff:
     """The document of all comparisons.
@@ -201,6 +213,7 @@ def document(
       propagated: comparisons after propagation.
       compiled: comparisons of what was compiled.
       snapshots: comparisons of snapshot files.
+      accounts: what is not known of each side.
       at: the stage; by default that of the comparisons.
     """
     every: list[Compared] = [*programs, *propagated, *compiled]
@@ -217,6 +230,7 @@ def document(
         only_b=tuple(only_b),
         unread=tuple(unread),
         notes=tuple(notes),
+        accounts=accounts or {},
     )
 
 

@@ -61,7 +61,10 @@ def _total(one: ProgramDiff) -> Paragraph:
     sides = f"{one.a} and {one.b}"
     if one.same:
         where = "under" if one.a in PARTITIONERS else "in"
-        return Paragraph(f"{one.name}: {every}, the same {where} {sides}", "good", hang=2)
+        text = f"{one.name}: {every}, the same {where} {sides}"
+        if not one.not_compared:
+            return Paragraph(text, "good", hang=2)
+        return Paragraph(f"{text}; {len(one.not_compared):,} not compared", "warning", hang=2)
     differ = [f"{len(one.tensors):,} of {every}"] if one.tensors else []
     if one.meshes:
         differ.append("the meshes")

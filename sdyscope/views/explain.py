@@ -13,6 +13,7 @@ from sdyscope.analysis.propagation.chain import Beginning, Chain, Direction
 from sdyscope.analysis.propagation.explain import Explanation
 from sdyscope.analysis.propagation.obstacles import Absence, Reason
 from sdyscope.errors import CompilerError
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
@@ -178,9 +179,10 @@ class Explain:
       failures: which partitioners did not, and why.
       changes: the annotations that were changed: what was wished for.
       values: every value that was meant.
+      account: what is not known of the program, at the stages that were looked at.
     """
 
-    schema: Literal["sdyscope.explain/1"] = "sdyscope.explain/1"
+    schema: Literal["sdyscope.explain/2"] = "sdyscope.explain/2"
     name: str
     value: str
     meshes: tuple[MeshDocument, ...]
@@ -188,6 +190,7 @@ class Explain:
     failures: tuple[Failure, ...]
     changes: tuple[str, ...]
     values: tuple[ExplainedValue, ...]
+    account: Account
 
 
 def document(
@@ -234,6 +237,7 @@ def document(
         failures=(*failures(inspection.failures), *failures(failed)),
         changes=tuple(changes),
         values=tuple(maker.value(explainer.explain(one)) for one in named),
+        account=inspection.account,
     )
 
 

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 from typing import Literal, TypeAlias
 
+from sdyscope.facts.account import Account
 from sdyscope.graph import OpGraph
 from sdyscope.terminal import document
 from sdyscope.views import graph_graphml, graph_json, graph_model_explorer
@@ -16,16 +17,17 @@ Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 _DECLARATION = '<?xml version="1.0" encoding="UTF-8"?>\n'
 
 
-def encoded(graph: OpGraph, form: Format) -> bytes:
+def encoded(graph: OpGraph, form: Format, account: Account) -> bytes:
     """The graph as the content of a file.
 
     Args:
       graph: the graph.
+      account: what is not known of the program; `json` has it.
       form: `json` is sdyscope's own document, which NetworkX reads too; `graphml` is for every tool
         that draws graphs; `model-explorer` is for Google's Model Explorer.
     """
     if form == "json":
-        return document.encode(graph_json.document(graph))
+        return document.encode(graph_json.document(graph, account))
     if form == "graphml":
         return (_DECLARATION + graph_graphml.graphml(graph)).encode()
     return json.dumps(graph_model_explorer.graph_collection(graph)).encode() + b"\n"

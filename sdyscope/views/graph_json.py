@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from sdyscope.facts.account import Account
 from sdyscope.graph import Argument, OpGraph, Result
 from sdyscope.graph.model import EdgeKind
 from sdyscope.values.source import SourceLocation
@@ -148,6 +149,7 @@ class Graph:
       meshes: the module's meshes in Shardy's syntax, by name.
       functions: the module's functions.
       not_understood: what could not be read, and is kept as text.
+      account: what is not known of the program, at the stages that were looked at.
       stacks: the distinct call stacks, innermost frame first.
       directed: always true (NetworkX).
       multigraph: always true (NetworkX).
@@ -156,7 +158,7 @@ class Graph:
       edges: where values go.
     """
 
-    schema: Literal["sdyscope.graph/2"] = "sdyscope.graph/2"
+    schema: Literal["sdyscope.graph/3"] = "sdyscope.graph/3"
     module: str
     at: Literal["lowered", "propagated"]
     reader: Literal["bindings", "text"]
@@ -164,6 +166,7 @@ class Graph:
     meshes: dict[str, str]
     functions: tuple[FunctionEntry, ...]
     not_understood: tuple[Unread, ...]
+    account: Account
     stacks: tuple[tuple[SourceLocation, ...], ...]
     directed: bool = True
     multigraph: bool = True
@@ -172,8 +175,8 @@ class Graph:
     edges: tuple[Link, ...]
 
 
-def document(graph: OpGraph) -> Graph:
-    """The document of an op graph."""
+def document(graph: OpGraph, account: Account) -> Graph:
+    """The document of an op graph, with what is not known of its program."""
     stacks: dict[tuple[SourceLocation, ...], int] = {}
     nodes = tuple(
         Node(
@@ -237,6 +240,7 @@ def document(graph: OpGraph) -> Graph:
             )
             for item in graph.not_understood
         ),
+        account=account,
         stacks=tuple(stacks),
         nodes=nodes,
         edges=edges,

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from sdyscope.facts.account import Account
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.lint import Lint as Linted
@@ -73,18 +74,20 @@ class Lint:
       rules: the rules that were chosen.
       findings: what was found, errors first.
       not_run: the rules that were not run.
+      account: what is not known of the program, at the stages that were looked at.
     """
 
-    schema: Literal["sdyscope.lint/1"] = "sdyscope.lint/1"
+    schema: Literal["sdyscope.lint/2"] = "sdyscope.lint/2"
     name: str | None
     passed: bool
     partitioners: tuple[Partitioner, ...]
     rules: tuple[RuleDocument, ...]
     findings: tuple[FindingDocument, ...]
     not_run: tuple[NotRunDocument, ...]
+    account: Account
 
 
-def document(name: str, linted: Linted) -> Lint:
+def document(name: str, linted: Linted, account: Account) -> Lint:
     """The document of what the rules found in a program."""
     counts = {one.name: 0 for one in linted.rules}
     for finding in linted.findings:
@@ -99,6 +102,7 @@ def document(name: str, linted: Linted) -> Lint:
             NotRunDocument(one.rule, one.partitioner, one.reason, one.applies)
             for one in linted.not_run
         ),
+        account=account,
     )
 
 
@@ -111,6 +115,7 @@ def rules_document(rules: Sequence[Rule]) -> Lint:
         rules=tuple(_rule(one, None) for one in rules),
         findings=(),
         not_run=(),
+        account=Account(),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
 from sdyscope.views import propagated_diff
@@ -46,9 +47,10 @@ class Propagate:
       steps: the steps in order, those that match; null when they were not asked for.
       last_step: the number of the last step; null without any.
       has_priorities: whether the user gave priorities.
+      account: what is not known of the program, at the stages that were looked at.
     """
 
-    schema: Literal["sdyscope.propagate/1"] = "sdyscope.propagate/1"
+    schema: Literal["sdyscope.propagate/2"] = "sdyscope.propagate/2"
     name: str
     file: str | None
     jax_version: str
@@ -63,6 +65,7 @@ class Propagate:
     steps: tuple[Step, ...] | None
     last_step: int | None
     has_priorities: bool
+    account: Account
 
     @property
     def partitioners(self) -> tuple[Partitioner, ...]:
@@ -133,6 +136,7 @@ def document(
         steps=tuple(step_rows(replay, match)) if steps and replay is not None else None,
         last_step=None if replay is None else replay.last,
         has_priorities=replay is not None and replay.has_priorities,
+        account=inspection.account,
     )
 
 

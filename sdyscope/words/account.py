@@ -12,9 +12,9 @@ from sdyscope.words.places import shown_name, source_text
 __all__ = ["account_lines", "account_title", "unknown_text"]
 
 
-def account_title(account: Account) -> str:
-    """``not known (2)``."""
-    return f"not known ({sum(account.counts.values()):,})"
+def account_title(account: Account, of: str = "") -> str:
+    """``not known (2)``, ``not known of before.mlir (2)``."""
+    return f"not known{' of ' if of else ''}{of} ({sum(account.counts.values()):,})"
 
 
 def account_lines(account: Account, most: int | None = None) -> Iterator[str]:

@@ -98,6 +98,7 @@ class Diff:
         tensors: the tensors that differ.
         ops: ops that differ, the most first; empty where ops were not compared.
         same: how many tensors are the same.
+        not_compared: names of those with one text on both sides that can't be read or can't be.
         notes: what was left out of the comparison, and why.
     """
 
@@ -107,6 +108,7 @@ class Diff:
     tensors: tuple[Difference, ...]
     ops: tuple[OpDifference, ...]
     same: int
+    not_compared: tuple[str, ...]
     notes: tuple[str, ...]
 
     @property
@@ -146,13 +148,23 @@ def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
     meshes = (_mesh(a.graph), _mesh(b.graph))
     found = [_difference(one, two, meshes) for one, two in pairs]
     tensors = tuple(difference for difference in found if difference is not None)
+    not_compared = tuple(
+        tensor_name(one.kind, one.path, one.index)
+        for (one, two), difference in zip(pairs, found, strict=True)
+        if difference is None
+        and one is not None
+        and two is not None
+        # What places nothing on either side can't be told to be the same.
+        and (one.problem or two.problem)
+    )
     return Diff(
         a.label,
         b.label,
         () if across_partitioners else tuple(_mesh_differences(a, b)),
         tensors,
         () if across_partitioners else tuple(_op_differences(a.graph, b.graph)),
-        len(found) - len(tensors),
+        len(found) - len(tensors) - len(not_compared),
+        not_compared,
         tuple(notes),
     )
 
