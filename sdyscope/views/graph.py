@@ -34,7 +34,7 @@ def encoded(graph: OpGraph, form: Format) -> bytes:
 def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     """How large the graph is and how it was read, in a line."""
     kinds = Counter(op.kind for op in graph.operations())
-    edges = sum(edge.kind in ("data", "capture") for _, _, edge in graph.nx.edges(data="edge"))
+    edges = sum(edge.kind in ("data", "capture") for _, _, edge in graph.edges())
     written = [sharding for op in graph.ops for sharding in op.shardings]
     for function in graph.functions.values():
         written += [result.sharding for result in function.results if result.node is None]
