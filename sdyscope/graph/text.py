@@ -66,6 +66,7 @@ class _Assembly:
     structure: Structure
     parsers: Parsers
     types: dict[str, TensorType] = field(default_factory=dict)
+    values: dict[str, AttributeValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.not_understood: list[NotUnderstood] = list(self.structure.not_understood)
@@ -125,7 +126,10 @@ class _Assembly:
         found: dict[str, AttributeValue] = {}
         for name, text in texts.items():
             try:
-                value = attribute_value(text, self.structure.attribute_aliases)
+                value = self.values.get(text)
+                if value is None:
+                    aliases = self.structure.attribute_aliases
+                    value = self.values[text] = attribute_value(text, aliases)
             except RecursionError:
                 value = Unparsed(text)
                 error = "brackets nested too deep to read"

