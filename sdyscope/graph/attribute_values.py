@@ -22,6 +22,7 @@ __all__ = [
     "Keyword",
     "Structure",
     "Unparsed",
+    "has_unparsed",
     "rounded",
 ]
 
@@ -164,6 +165,15 @@ class Elements:
         if not self.body:
             return _nested(iter(()), shape)
         return _of_text(self.body, self.type.dtype)
+
+
+def has_unparsed(value: AttributeValue) -> bool:
+    """Whether a value is, or has inside, a text that there is no value for."""
+    if isinstance(value, tuple):
+        return any(map(has_unparsed, value))
+    if isinstance(value, Dictionary):
+        return any(map(has_unparsed, value.values()))
+    return isinstance(value, Unparsed)
 
 
 def _is_bytes(body: str) -> bool:

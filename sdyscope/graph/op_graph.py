@@ -8,6 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
+from sdyscope.graph.attribute_values import has_unparsed
 from sdyscope.graph.boundaries import boundary_edges
 from sdyscope.graph.model import (
     AttributeValue,
@@ -207,6 +208,24 @@ class OpGraph:
         """The function that a call goes into; None when `op` is no call of one in the module."""
         name = (self.ops[op] if isinstance(op, int) else op).callee
         return None if name is None else self.functions.get(name)
+
+    def unparsed(self) -> Iterator[tuple[int, str]]:
+        """Id of the op and name of each attribute that is, or holds, a text without a value.
+
+        Those that say something about sharding are in `not_understood` as well. Those of arguments
+        and results are found there, not on their function once more.
+        """
+        known: dict[int, list[str]] = {}
+        for op in self.ops:
+            key = id(op.attributes)
+            if key not in known:
+                known[key] = [
+                    name
+                    for name, value in op.attributes.items()
+                    if name not in ("arg_attrs", "res_attrs") and has_unparsed(value)
+                ]
+            for name in known[key]:
+                yield op.id, name
 
     def callers(self, function: str) -> list[Op]:
         """The calls of a function, in program order."""

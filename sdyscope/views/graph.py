@@ -47,6 +47,9 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     ]
     if graph.reader == "text":
         parts.append("read as text, without MLIR's parser")
+    listed = {(item.op, item.attribute) for item in graph.not_understood}
+    if texts := len(set(graph.unparsed()) - listed):
+        parts.append(f"{counted(texts, 'attribute')} kept as text")
     if graph.not_understood:
         count = len(graph.not_understood)
         parts.append(f"{counted(count, 'piece')} not understood")
