@@ -4,6 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import numpy
 from jax import lax
 from jax._src.interpreters import mlir
 from jax._src.lib.mlir import ir
@@ -12,6 +13,8 @@ from jax.sharding import PartitionSpec as P
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 PARTITIONERS = ("shardy", "gspmd")
+#: More than MLIR prints one by one.
+NUMBERS = numpy.linspace(-3, 5, 150, dtype=numpy.float32).reshape(3, 50)
 
 
 def on(*spec):
@@ -71,7 +74,61 @@ def layers():
     return jax.jit(step), (weights, array((16, 8), "data"), array((4,), "data"))
 
 
-PROGRAMS = {"regions": regions, "layers": layers}
+def operations():
+    """Operations with many attributes of their own: windows, dimension numbers, groups, numbers."""
+
+    def collectives(x):
+        x = lax.ppermute(x, "data", [(i, (i + 1) % 4) for i in range(4)])
+        y = lax.all_gather(x, "data", tiled=True)
+        y = lax.psum_scatter(y, "data", tiled=True)
+        return lax.all_to_all(y, "model", 1, 0, tiled=True) + lax.pmax(y, "model").sum()
+
+    def step(x, image, kernel, indices):
+        window = lax.reduce_window(image, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "SAME")
+        convolved = lax.conv_general_dilated(
+            image, kernel, (1, 2), ((1, 1), (0, 2)), rhs_dilation=(1, 2), precision="highest",
+            dimension_numbers=("NHWC", "HWIO", "NHWC"),
+        )  # fmt: skip
+        sent = jax.shard_map(
+            collectives, mesh=MESH, in_specs=P("data", None), out_specs=P(("data", "model"), None),
+            check_vma=False,
+        )(x)  # fmt: skip
+        square = x @ x.T
+        return (
+            window,
+            convolved,
+            sent,
+            x[indices],
+            jnp.zeros((8, 8)).at[indices, :].add(x[:8, :8], mode="drop", unique_indices=True),
+            lax.pad(x, 0.5, ((1, 2, 0), (0, 0, 3))),
+            lax.slice(x, (0, 1), (16, 7), (2, 1)),
+            lax.rev(x, (1,)),
+            jnp.fft.rfft(x),
+            lax.linalg.cholesky(square + 17 * jnp.eye(16)),
+            jax.scipy.linalg.solve_triangular(square, x, lower=True),
+            lax.reduce_precision(x, 5, 10),
+            lax.dot_general(x, x, (((0,), (0,)), ((1,), (1,))), precision="high"),
+            jnp.array([1 + 2j, 3 - 1j], jnp.complex64) * 2j,
+            jnp.array([0.1, jnp.inf, jnp.nan, -0.0], jnp.bfloat16),
+            jnp.arange(200).at[3].set(7)[jnp.array([True, False] * 100)[:10].argmax()],
+            jnp.array(NUMBERS),
+            jnp.array(NUMBERS > 0),
+            lax.full((3,), 0.1, jnp.float16),
+            lax.sort((x, x + 1), dimension=0, num_keys=2, is_stable=False),
+            lax.approx_max_k(x, 3),
+            lax.cond(indices[0] > 2, jnp.exp, lambda x: jnp.clip(x, 0, 1), x),
+        )
+
+    arguments = (
+        array((16, 8), "data", None),
+        array((4, 8, 8, 3), "data"),
+        array((3, 3, 3, 5)),
+        jax.ShapeDtypeStruct((8,), jnp.int32),
+    )
+    return jax.jit(step), arguments
+
+
+PROGRAMS = {"regions": regions, "layers": layers, "operations": operations}
 CASES = [(name, partitioner) for name in PROGRAMS for partitioner in PARTITIONERS]
 
 

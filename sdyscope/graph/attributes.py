@@ -1,14 +1,16 @@
-"""Attributes that the graph keeps, and how their texts become values."""
+"""Attributes about sharding, and how their texts become values."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from operator import is_
 from typing import Any, Literal, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.graph.model import AttributeValue, NotUnderstood, Sharding
+from sdyscope.graph.attribute_values import AttributeValue, Dictionary, Unparsed
+from sdyscope.graph.model import NotUnderstood, Sharding
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 
@@ -17,7 +19,6 @@ __all__ = [
     "Parsers",
     "ShardingTexts",
     "default_parsers",
-    "is_wanted",
     "result_shardings",
 ]
 
@@ -55,36 +56,6 @@ _SHARDY_TEXT = re.compile(r"#sdy[.<]\s*(\w+)")
 #: String attributes that hold an HLO sharding.
 HLO_SHARDING_NAMES = frozenset({"mhlo.sharding"})
 
-#: Attributes without a dialect prefix that say something about sharding, calls or communication.
-INHERENT_NAMES = frozenset(
-    {
-        "axes",
-        "backend_config",
-        "call_target_name",
-        "called_computations",
-        "callee",
-        "composite_attributes",
-        "decomposition",
-        "gathering_axes",
-        "group_id",
-        "in_shardings",
-        "index",
-        "manual_axes",
-        "mesh",
-        "out_sharding",
-        "out_shardings",
-        "params",
-        "reduce_scatter_axes",
-        "reduction_axes",
-        "replica_groups",
-        "sharding",
-        "slicing_axes",
-        "source_target_pairs",
-        "sym_name",
-        "sym_visibility",
-    }
-)
-
 #: Attributes that give the shardings of an op's results, by how they are found on it.
 RESULT_SHARDING_NAMES = (
     "sdy.sharding",
@@ -113,11 +84,6 @@ def default_parsers() -> Parsers:
     }
 
 
-def is_wanted(name: str) -> bool:
-    """Whether the graph keeps an op's attribute of that name."""
-    return "." in name or name in INHERENT_NAMES
-
-
 def language_of(name: str, text: str) -> Language | None:
     """The sharding language of an attribute, from its name and how its text begins."""
     if name in HLO_SHARDING_NAMES:
@@ -144,18 +110,45 @@ class ShardingTexts:
 
     def __init__(self, parsers: Parsers, not_understood: list[NotUnderstood]) -> None:
         self._parsers = parsers
-        self._not_understood = not_understood
+        self.not_understood = not_understood
         self._known: dict[tuple[Language, str], Any] = {}
 
-    def read(self, language: Language, text: str, op: int, attribute: str) -> AttributeValue:
-        """The value of `text`; `text` itself when it cannot be parsed, which is then listed."""
+    def read(self, language: Language, text: str, op: int | None, attribute: str) -> AttributeValue:
+        """The value of `text`; when it cannot be parsed `text` itself, which is then listed."""
         key = (language, text)
         if key not in self._known:
             self._known[key] = self._parse(language, text)
         value = self._known[key]
         if isinstance(value, _Failed):
-            self._not_understood.append(NotUnderstood(op, attribute, value.text, value.error))
-            return value.text
+            if op is not None:
+                item = NotUnderstood(op, attribute, value.text, value.error)
+                self.not_understood.append(item)
+            return Unparsed(value.text)
+        return value
+
+    def read_in(self, name: str, value: AttributeValue, op: int | None) -> AttributeValue:
+        """An attribute's value with the texts in it that say something about sharding read.
+
+        Args:
+          name: the attribute's name.
+          value: its value, where they are texts still.
+          op: the op that a text which cannot be parsed is listed under; None not to list it.
+        """
+        if isinstance(value, str):
+            language = language_of(name, value)
+            return value if language is None else self.read(language, value, op, name)
+        return self._read_inside(name, value, op)
+
+    def _read_inside(self, name: str, value: AttributeValue, op: int | None) -> AttributeValue:
+        """As `read_in`, but a string is a user's own there, whatever it looks like."""
+        if isinstance(value, Unparsed) or (isinstance(value, str) and name in HLO_SHARDING_NAMES):
+            return self.read_in(name, value, op)
+        if isinstance(value, tuple):
+            items = [self._read_inside(name, item, op) for item in value]
+            return value if all(map(is_, items, value)) else tuple(items)
+        if type(value) is Dictionary:
+            fields = {key: self._read_inside(key, item, op) for key, item in value.items()}
+            return value if all(map(is_, fields.values(), value.values())) else Dictionary(fields)
         return value
 
     def _parse(self, language: Language, text: str) -> Any:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from sdyscope.errors import TargetError
+from sdyscope.graph.attribute_texts import attribute_value
+from sdyscope.graph.attribute_values import NO_ATTRIBUTES, AttributeValue, Dictionary
 from sdyscope.graph.attributes import (
     Parsers,
     ShardingTexts,
     default_parsers,
-    is_wanted,
-    language_of,
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
@@ -21,8 +20,6 @@ from sdyscope.graph.functions import add_results, argument_of, result_of
 from sdyscope.graph.locations import LocationReader
 from sdyscope.graph.model import (
     ARGUMENT,
-    NO_ATTRIBUTES,
-    AttributeValue,
     Function,
     NotUnderstood,
     Op,
@@ -34,8 +31,20 @@ from sdyscope.graph.types import TensorType, parse_type
 
 __all__ = ["build"]
 
-#: The name of an attribute that the graph keeps, and its values that are known; None: not read.
-_Wanted = tuple[str, dict[Any, AttributeValue] | None]
+#: Attributes of a function that say the same as its arguments and results.
+_SAID_BEFORE = frozenset({"arg_attrs", "res_attrs"})
+_ARRAYS = frozenset(
+    {
+        "DenseBoolArrayAttr",
+        "DenseF32ArrayAttr",
+        "DenseF64ArrayAttr",
+        "DenseI16ArrayAttr",
+        "DenseI32ArrayAttr",
+        "DenseI64ArrayAttr",
+        "DenseI8ArrayAttr",
+    }
+)
+_SCALARS = frozenset({"BoolAttr", "FlatSymbolRefAttr", "FloatAttr", "IntegerAttr", "StringAttr"})
 
 _NO_SHARDING = (None,)
 
@@ -95,6 +104,7 @@ class _Builder:
         # The bindings' module, without importing it (that would be importing jax).
         bindings = sys.modules[type(module.operation).__module__]
         self.asm_state = bindings.AsmState(module.operation)
+        self.items = getattr(type(module.operation.attributes), "items", _pairs)
         self.ops: list[Op] = []
         self.operand_values: list[Sequence[ValueId]] = []
         self.functions: dict[str, Function] = {}
@@ -105,15 +115,14 @@ class _Builder:
         self.num_values = 0
         self.waiting: list[tuple[Any, int]] = []
         self.types: dict[Any, TensorType] = {}
-        self.wanted: dict[tuple[str, ...], tuple[_Wanted, ...]] = {}
-        self.known: dict[str, dict[Any, AttributeValue]] = {}
+        self.dictionary: dict[tuple[tuple[str, Any], ...], Mapping[str, AttributeValue]] = {}
+        self.known: dict[tuple[str, Any], AttributeValue] = {}
         self.plain: dict[Any, AttributeValue] = {}
         self.kinds: dict[str, str] = {}
 
     def visit_top(self, operation: Any) -> None:
         """Adds the module and all that is inside it."""
-        written = operation.attributes
-        attributes = self.attributes(written, _names_of(written), 0)
+        attributes = self.attributes(tuple(self.items(operation.attributes)), 0)
         location = self.location(operation.location)
         top = Op(0, operation.name, "", (), (), "", None, 0, 0, location, attributes)
         self.ops.append(top)
@@ -126,8 +135,8 @@ class _Builder:
         This loop is nearly all of the time that a graph takes, hence the local names.
         """
         ops, values, types, kinds = self.ops, self.values, self.types, self.kinds
-        asm_state, operand_values = self.asm_state, self.operand_values
-        locations, wanted, key_of = self.location.known, self.wanted, self.key_of
+        asm_state, operand_values, items = self.asm_state, self.operand_values, self.items
+        locations, dictionary, key_of = self.location.known, self.dictionary, self.key_of
         for view in block.operations:
             operation = view.operation
             node = len(ops)
@@ -136,9 +145,15 @@ class _Builder:
 
             attributes: Mapping[str, AttributeValue] = NO_ATTRIBUTES
             written = operation.attributes
-            names = _names_of(written)
-            if names and wanted.get(names, names):
-                attributes = self.attributes(written, names, node)
+            try:
+                # Equal attributes are one object of MLIR, and ops that have the same share one
+                # dictionary.
+                pairs = tuple(items(written))
+            except TypeError:
+                attributes = self.attributes(self.pairs_of_unknown(written), node)
+            else:
+                if pairs:
+                    attributes = dictionary.get(pairs) or self.attributes(pairs, node)
             inside = attributes.get("sym_name", "") if kind == "func.func" else function
 
             results = operation.results
@@ -242,58 +257,71 @@ class _Builder:
         return found
 
     def attributes(
-        self, attributes: Any, names: tuple[str, ...], node: int
+        self, pairs: tuple[tuple[str, Any], ...], node: int
     ) -> Mapping[str, AttributeValue]:
-        """The attributes that the graph keeps, of those with these names."""
-        wanted = self.wanted.get(names)
-        if wanted is None:
-            wanted = self.wanted[names] = tuple(
-                (name, None if name in self.unread else self.known.setdefault(name, {}))
-                for name in names
-                if is_wanted(name)
-            )
-        if not wanted:
-            return NO_ATTRIBUTES
-        found = {}
-        for name, known in wanted:
-            attribute = attributes[name]
-            if known is None:
-                found[name] = attribute
-                continue
-            value = known.get(attribute)
-            found[name] = self.value(name, attribute, node) if value is None else value
-        return found
+        """All attributes of an op, one dictionary for all ops that have the same."""
+        before = len(self.texts.not_understood)
+        made = Dictionary({name: self.value(name, attribute, node) for name, attribute in pairs})
+        if len(self.texts.not_understood) == before:
+            self.dictionary[pairs] = made
+        return made
+
+    def pairs_of_unknown(self, attributes: Any) -> tuple[tuple[str, Any], ...]:
+        """Names and attributes where the bindings have no class for one: its text instead.
+
+        They raise for a tensor of complex numbers.
+        """
+        pairs = []
+        for number, name in enumerate(_names_of(attributes)):
+            try:
+                attribute = attributes[name]
+            except TypeError:
+                text = str(attributes[number])
+                attribute = text.removeprefix(f"NamedAttribute({name}=").removesuffix(")")
+            pairs.append((name, attribute))
+        return tuple(pairs)
 
     def value(self, name: str, attribute: Any, node: int) -> AttributeValue:
-        """The value of an attribute; of a sharding that cannot be parsed the text."""
+        """The value of an attribute; of a sharding that cannot be parsed the text.
+
+        What was not understood is listed each time that it is met.
+        """
         if name in self.unread:
             return attribute
-        plain = self.plain.get(attribute)
-        if plain is None:
-            plain = self.plain[attribute] = self.plain_value(attribute)
-        value = plain
-        if type(plain) is str:
-            language = language_of(name, plain)
-            if language is not None:
-                value = self.texts.read(language, plain, node, name)
-                if isinstance(value, str):
-                    return value  # not understood, which is listed each time
-        self.known.setdefault(name, {})[attribute] = value
-        return value
+        key = (name, attribute)
+        found = self.known.get(key)
+        if found is None:
+            before = len(self.texts.not_understood)
+            op = None if name in _SAID_BEFORE else node
+            found = self.texts.read_in(name, self.plain_value(attribute), op)
+            if len(self.texts.not_understood) == before:
+                self.known[key] = found
+        return found
 
     def plain_value(self, attribute: Any) -> AttributeValue:
+        """The value of an attribute; what is about sharding stays a text."""
+        found = self.plain.get(attribute)
+        if found is None:
+            found = self.plain[attribute] = self.read_plain(attribute)
+        return found
+
+    def read_plain(self, attribute: Any) -> AttributeValue:
         kind = type(attribute).__name__
-        if kind in ("StringAttr", "FlatSymbolRefAttr", "IntegerAttr", "BoolAttr"):
-            return attribute.value
-        if kind == "UnitAttr":
-            return True
-        if kind == "DictAttr":
-            return MappingProxyType(
-                {name: self.plain_value(value) for name, value in _items(attribute)}
-            )
-        if kind == "ArrayAttr":
-            return tuple(self.plain_value(item) for item in attribute)
-        return str(attribute)
+        if kind == "str":
+            return attribute_value(attribute)
+        try:
+            if kind in _SCALARS:
+                return attribute.value
+            if kind in _ARRAYS:
+                return tuple(attribute)
+            if kind == "DictAttr":
+                fields = {name: self.plain_value(value) for name, value in _items(attribute)}
+                return Dictionary(fields)
+            if kind == "ArrayAttr":
+                return tuple([self.plain_value(item) for item in attribute])
+        except (TypeError, RuntimeError, UnicodeDecodeError):
+            pass  # bytes that are no UTF-8, or an element that the bindings have no class for
+        return attribute_value(str(attribute))
 
     def dictionaries(
         self, operation: Any, name: str, count: int, function: int | None = None
@@ -308,7 +336,9 @@ class _Builder:
             return [NO_ATTRIBUTES] * count
         first, step = (len(self.ops), 1) if function is None else (function, 0)
         return [
-            {key: self.value(key, value, first + step * index) for key, value in _items(item)}
+            Dictionary(
+                {key: self.value(key, value, first + step * index) for key, value in _items(item)}
+            )
             for index, item in enumerate(attributes[name])
         ]
 
@@ -354,6 +384,11 @@ def _names_of(attributes: Any) -> tuple[str, ...]:
     if found and type(found[0]) is not str:
         return tuple([pair.name for pair in found])
     return found
+
+
+def _pairs(attributes: Any) -> list[tuple[str, Any]]:
+    """Names and values of an op's attributes, by bindings whose map of them has no `items`."""
+    return [(pair.name, pair.attr) for pair in attributes]
 
 
 def _items(dictionary: Any) -> list[tuple[str, Any]]:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
+from sdyscope.graph.attribute_values import NO_ATTRIBUTES as NO_ATTRIBUTES
+from sdyscope.graph.attribute_values import AttributeValue as AttributeValue
 from sdyscope.graph.locations import Location
 from sdyscope.graph.types import TensorType
 from sdyscope.values.sharding import TensorSharding
@@ -15,10 +16,8 @@ from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 
 __all__ = [
     "ARGUMENT",
-    "NO_ATTRIBUTES",
     "RESULT",
     "Argument",
-    "AttributeValue",
     "Edge",
     "EdgeKind",
     "Function",
@@ -44,11 +43,6 @@ producer's. The others say where values continue across a region or function bou
 
 Sharding: TypeAlias = TensorSharding | HloSharding | NamedHloSharding | TupleSharding | str
 """A parsed sharding; its text when it could not be parsed (then it is in `not_understood`)."""
-
-AttributeValue: TypeAlias = Any
-"""A parsed sharding value, str, int, bool, tuple, mapping; else the text MLIR prints."""
-
-NO_ATTRIBUTES: Mapping[str, AttributeValue] = MappingProxyType({})
 
 ARGUMENT = "argument"
 """The `kind` of a block argument, of a function or of any other region."""
@@ -81,11 +75,9 @@ class Op(NamedTuple):
       region: Which of the parent's regions.
       block: Which block of that region.
       location: Scope path and source lines; of an argument or result of main its pytree path.
-      attributes: Attributes that bear on sharding, calls or bookkeeping, by MLIR's name:
-        every one with a dialect prefix (`sdy.sharding_rule`, `mhlo.sharding`,
-        `mhlo.frontend_attributes`), and of the op's own `sharding`, `in_shardings`,
-        `out_shardings`, `manual_axes`, `callee`, `call_target_name`, `backend_config`,
-        `replica_groups` and the like. Shardings are parsed, strings and symbols are str.
+      attributes: All its attributes by MLIR's name, as values (`AttributeValue`): the op's own
+        (`dot_dimension_numbers`, `replica_groups`, `in_shardings`) and those with a dialect prefix
+        (`sdy.sharding_rule`, `mhlo.frontend_attributes`).
       argument: Which argument of its block a block argument is; -1 for anything else.
       result: Which result of main it is; -1 for anything else.
     """

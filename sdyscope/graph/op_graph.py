@@ -8,6 +8,7 @@ from functools import cached_property
 from operator import itemgetter
 from typing import TYPE_CHECKING, Literal
 
+from sdyscope.graph.attribute_values import has_unparsed
 from sdyscope.graph.boundaries import boundary_edges
 from sdyscope.graph.model import (
     AttributeValue,
@@ -16,14 +17,12 @@ from sdyscope.graph.model import (
     Function,
     NotUnderstood,
     Op,
-    Sharding,
     ValueId,
 )
-from sdyscope.graph.types import TensorType
 from sdyscope.values.mesh import Mesh
 
 if TYPE_CHECKING:
-    import networkx
+    from sdyscope.graph.networkx_graph import ModuleGraph
 
 __all__ = ["OpGraph"]
 
@@ -45,6 +44,7 @@ class OpGraph:
         propagation decided.
       operand_numbers: Of an op some of whose operands could not be read, the numbers of those in
         `operand_values`.
+      before: The same ops with the shardings of the stage before; None when it was lowered.
     """
 
     ops: list[Op]
@@ -57,6 +57,7 @@ class OpGraph:
     reader: Literal["bindings", "text"]
     stage: Literal["lowered", "propagated"] = "lowered"
     operand_numbers: dict[int, Sequence[int]] = field(default_factory=dict)
+    before: OpGraph | None = None
 
     def __len__(self) -> int:
         return len(self.ops)
@@ -65,27 +66,19 @@ class OpGraph:
         return iter(self.ops)
 
     @cached_property
-    def nx(self) -> networkx.MultiDiGraph[int]:
-        """The NetworkX graph, made when it is first asked for.
+    def nx(self) -> ModuleGraph:
+        """The module as a NetworkX `MultiDiGraph`, made when it is first asked for.
 
-        A node is the id of an op, block argument or result of main and has the attribute `op` (the
-        `Op`); an edge has the attribute `edge` (the `Edge`). The key of an SSA use (`data`,
-        `capture`) is the operand's number; the key of any other edge is a string.
+        A node is the id of an op, block argument or result of main. Its data are texts and numbers
+        (`NODE_KEYS`), which every writer of NetworkX takes, and `nx.nodes[id].op` is the `Op`, with
+        all of its attributes as values. An edge has the texts and numbers of its `Edge`
+        (`EDGE_KEYS`); the key of an SSA use (`data`, `capture`) is the operand's number, the key of
+        any other edge a string.
         """
-        import networkx  # Not above: few ask for it, and it takes longer than all else here.
+        # Not above: few ask for it, and importing NetworkX takes longer than all else here.
+        from sdyscope.graph.networkx_graph import module_graph
 
-        made: networkx.MultiDiGraph[int] = networkx.MultiDiGraph()
-        made.add_nodes_from((op.id, {"op": op}) for op in self.ops)
-        made.add_edges_from(
-            (value[0], node, number, {"edge": edge})
-            for node in range(len(self.ops))
-            for number, value, edge in self._uses_by(node)
-        )
-        made.add_edges_from(
-            (producer, consumer, key, {"edge": edge})
-            for producer, consumer, key, edge in self._boundaries
-        )
-        return made
+        return module_graph(self)
 
     @property
     def main(self) -> Function | None:
@@ -148,9 +141,10 @@ class OpGraph:
         found = [(*use, (node, one)) for one in results for use in self.users((node, one))]
         if len(results) > 1:
             found.sort()
+        users = [self.ops[consumer] for consumer, _, _ in found]
         return [
-            (self.ops[consumer], self._use(consumer, number, value))
-            for consumer, number, value in found
+            (user, self._use(user, number, value))
+            for user, (_, number, value) in zip(users, found, strict=True)
         ]
 
     def users(self, value: ValueId) -> Sequence[tuple[int, int]]:
@@ -158,13 +152,24 @@ class OpGraph:
         return self._users.get(value, ())
 
     def edges(self) -> Iterator[tuple[int, int, Edge]]:
-        """Producer, consumer and edge of every edge, by producer."""
-        yield from self.nx.edges(data="edge")
+        """Producer, consumer and edge of every edge, by consumer; those across boundaries last."""
+        for producer, consumer, _, edge in self.keyed_edges():
+            yield producer, consumer, edge
+
+    def keyed_edges(self) -> Iterator[tuple[int, int, int | str, Edge]]:
+        """As `edges`, each with the key that tells it from others between the same two nodes."""
+        ops, use = self.ops, self._use
+        for node, values in enumerate(self.operand_values):
+            if values:
+                user = ops[node]
+                for number, value in zip(self._numbers(node), values, strict=True):
+                    yield value[0], node, number, use(user, number, value)
+        yield from self._boundaries
 
     def boundaries(self) -> Iterator[tuple[int, int, Edge]]:
         """Producer, consumer and edge of every edge across a boundary of a region or function.
 
-        By producer, as in `edges`; the NetworkX graph is not made for it.
+        By producer; the NetworkX graph is not made for it.
         """
         for producer, consumer, _, edge in sorted(self._boundaries, key=itemgetter(0)):
             yield producer, consumer, edge
@@ -204,6 +209,24 @@ class OpGraph:
         name = (self.ops[op] if isinstance(op, int) else op).callee
         return None if name is None else self.functions.get(name)
 
+    def unparsed(self) -> Iterator[tuple[int, str]]:
+        """Id of the op and name of each attribute that is, or holds, a text without a value.
+
+        Those that say something about sharding are in `not_understood` as well. Those of arguments
+        and results are found there, not on their function once more.
+        """
+        known: dict[int, list[str]] = {}
+        for op in self.ops:
+            key = id(op.attributes)
+            if key not in known:
+                known[key] = [
+                    name
+                    for name, value in op.attributes.items()
+                    if name not in ("arg_attrs", "res_attrs") and has_unparsed(value)
+                ]
+            for name in known[key]:
+                yield op.id, name
+
     def callers(self, function: str) -> list[Op]:
         """The calls of a function, in program order."""
         return [self.ops[i] for i in self._callers.get(function, [])]
@@ -215,38 +238,30 @@ class OpGraph:
     def _uses_by(self, node: int) -> Iterator[tuple[int, ValueId, Edge]]:
         """The number of each operand of an op, its value, and the edge."""
         values = self.operand_values[node]
-        if not values:
-            return
-        for number, value in zip(self._numbers(node), values, strict=True):
-            yield number, value, self._use(node, number, value)
+        if values:
+            user = self.ops[node]
+            for number, value in zip(self._numbers(node), values, strict=True):
+                yield number, value, self._use(user, number, value)
 
-    def _use(self, node: int, number: int, value: ValueId) -> Edge:
-        """The edge from a value to an operand of an op."""
-        user, source, result = self.ops[node], self.ops[value[0]], value[1]
-        is_beside = source.parent == user.parent and source.region == user.region
-        kind: EdgeKind = "data" if is_beside else "capture"
-        return self._edge(kind, result, number, source.types[result], source.shardings[result])
+    def _use(self, user: Op, number: int, value: ValueId) -> Edge:
+        """The edge from a value to an operand of an op.
 
-    def _edge(
-        self,
-        kind: EdgeKind,
-        result: int,
-        operand: int,
-        type_: TensorType,
-        sharding: Sharding | None,
-    ) -> Edge:
-        """An edge; there are few distinct ones, and equal edges are mostly one object.
-
-        Readers make types and shardings once a distinct text, so their identity stands for them.
+        There are few distinct ones, and equal edges are mostly one object: readers make types and
+        shardings once a distinct text, so their identity stands for them.
         """
-        key = (kind, result, operand, id(type_), id(sharding))
-        found = self._edges.get(key)
-        if found is None:
-            found = self._edges[key] = Edge(kind, result, operand, type_, sharding)
-        return found
+        producer, result = value
+        source = self.ops[producer]
+        type_, sharding = source.types[result], source.shardings[result]
+        is_beside = source.parent == user.parent and source.region == user.region
+        key = (is_beside, result, number, id(type_), id(sharding))
+        edge = self._edges.get(key)
+        if edge is None:
+            kind: EdgeKind = "data" if is_beside else "capture"
+            edge = self._edges[key] = Edge(kind, result, number, type_, sharding)
+        return edge
 
     @cached_property
-    def _edges(self) -> dict[tuple[str, int, int, int, int], Edge]:
+    def _edges(self) -> dict[tuple[bool, int, int, int, int], Edge]:
         return {}
 
     @cached_property

@@ -7,23 +7,27 @@ ops by how they begin.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from sdyscope.graph.attribute_texts import attribute_value
+from sdyscope.graph.attribute_values import (
+    NO_ATTRIBUTES,
+    AttributeValue,
+    Dictionary,
+    FunctionType,
+    Unparsed,
+)
 from sdyscope.graph.attributes import (
     Parsers,
     ShardingTexts,
     default_parsers,
-    is_wanted,
-    language_of,
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.functions import add_results, argument_of, result_of
 from sdyscope.graph.model import (
     ARGUMENT,
-    NO_ATTRIBUTES,
-    AttributeValue,
     Function,
     NotUnderstood,
     Op,
@@ -32,7 +36,7 @@ from sdyscope.graph.model import (
 from sdyscope.graph.op_graph import OpGraph
 from sdyscope.graph.text_records import Record
 from sdyscope.graph.text_structure import KEPT, Structure
-from sdyscope.graph.text_values import LocationTexts, attribute_value
+from sdyscope.graph.text_values import LocationTexts
 from sdyscope.graph.types import TensorType, parse_type
 
 __all__ = ["read_text"]
@@ -62,6 +66,7 @@ class _Assembly:
     structure: Structure
     parsers: Parsers
     types: dict[str, TensorType] = field(default_factory=dict)
+    values: dict[str, AttributeValue] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.not_understood: list[NotUnderstood] = list(self.structure.not_understood)
@@ -120,19 +125,17 @@ class _Assembly:
     def attributes(self, texts: Mapping[str, str], op: int) -> Mapping[str, AttributeValue]:
         found: dict[str, AttributeValue] = {}
         for name, text in texts.items():
-            if not is_wanted(name):
-                continue
             try:
-                value = attribute_value(text, self.structure.attribute_aliases)
+                value = self.values.get(text)
+                if value is None:
+                    aliases = self.structure.attribute_aliases
+                    value = self.values[text] = attribute_value(text, aliases)
             except RecursionError:
-                value = text
+                value = Unparsed(text)
                 error = "brackets nested too deep to read"
                 self.not_understood.append(NotUnderstood(op, name, text[:KEPT], error))
-            language = language_of(name, value) if isinstance(value, str) else None
-            if language is not None:
-                value = self.texts.read(language, value, op, name)
-            found[name] = value
-        return found or NO_ATTRIBUTES
+            found[name] = self.texts.read_in(name, value, op)
+        return Dictionary(found) if found else NO_ATTRIBUTES
 
     def add_uses(self, graph: OpGraph, record: Record) -> None:
         values: list[ValueId] = []
@@ -168,6 +171,8 @@ class _Assembly:
         ]
         types = [self.type_of(text) for text, _ in record.function_results]
         written = [self.attributes(dict(texts), op.id) for _, texts in record.function_results]
+        if any(child.parent == op.id for child in graph.ops[op.id + 1 : op.id + 2]):
+            graph.ops[op.id] = op._replace(attributes=_signature(op, arguments, types, written))
         return Function(
             op.function,
             op.attributes.get("sym_visibility", ""),
@@ -175,3 +180,21 @@ class _Assembly:
             tuple(map(argument_of, arguments)),
             tuple(map(result_of, range(len(types)), types, written)),
         )
+
+
+def _signature(
+    op: Op,
+    arguments: Sequence[Op],
+    types: Sequence[TensorType],
+    results: Sequence[Mapping[str, AttributeValue]],
+) -> Mapping[str, AttributeValue]:
+    """Attributes of a function with those that its pretty form writes on arguments and results."""
+    attributes = {
+        "function_type": FunctionType(tuple(one.types[0] for one in arguments), tuple(types)),
+        **op.attributes,
+    }
+    written = {"arg_attrs": [one.attributes for one in arguments], "res_attrs": results}
+    for name, dictionaries in written.items():
+        if any(dictionaries):
+            attributes.setdefault(name, tuple(dictionaries))
+    return Dictionary(attributes)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from sdyscope.graph.attributes import is_wanted
+from sdyscope.graph.text_pretty import pretty_attributes
 from sdyscope.graph.text_tokens import Token
 from sdyscope.graph.text_values import split, unescape
 
@@ -311,21 +311,36 @@ class Statement:
     def attributes(self) -> dict[str, str]:
         """Names and value texts of all attributes."""
         found: dict[str, str] = {}
+        named: dict[str, str] = {}
         tokens = self.tokens
+        # The braces of `sdy.all_reduce {"x"} %0` are no dictionary.
+        axes = self.op_position() + 1 if UNNAMED.get(self.kind, ("", ""))[1] == "{" else None
         for position in self.top(self.op_position() + 1):
             token, before = tokens[position], tokens[position - 1]
             if token.kind != "mark":
+                continue
+            if token.text == "{" and position == axes:
                 continue
             if token.text == "{" and before.text != "=":
                 found.update(self.dictionary(position))
             elif token.text == "<" and tokens[min(position + 1, len(tokens) - 1)].text == "{":
                 found.update(self.dictionary(position + 1))
-            elif token.text == "=" and before.kind == "word" and is_wanted(before.text):
-                end = self.close(position + 1) + 1
-                found[before.text] = self.text(position + 1, end)
+            elif token.text == "=" and before.kind == "word":
+                named[before.text] = self.text(position + 1, self._value_end(position + 1))
         if not self.is_generic:
+            found.update(pretty_attributes(self, named))
             self._add_unnamed(found)
         return {name: _with_prefix(name, text) for name, text in found.items()}
+
+    def _value_end(self, start: int) -> int:
+        """The end of a value such as `[0]`, `[0] x [1]` or `RFFT` that begins at `start`."""
+        end = self.close(start) + 1 if self.tokens[start].text in _PAIRS else start + 1
+        # Lists that belong together: `[0] x [1]`, `[b, f]x[i, o]->[b, f]`.
+        while end + 1 < len(self.tokens) and self.tokens[end].text in ("x", "->"):
+            if self.tokens[start].text != "[" or self.tokens[end + 1].text != "[":
+                break
+            end = self.close(end + 1) + 1
+        return end
 
     def _add_unnamed(self, found: dict[str, str]) -> None:
         """Attributes that a pretty form writes without their names."""

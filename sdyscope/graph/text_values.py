@@ -1,18 +1,15 @@
-"""Attribute values, types and locations from the texts that MLIR prints for them."""
+"""Strings, lists and locations from the texts that MLIR prints for them."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from types import MappingProxyType
 
 from sdyscope.graph.locations import UNKNOWN, Location, call_site, file_place, fused, named
-from sdyscope.graph.model import AttributeValue
 
-__all__ = ["LocationTexts", "attribute_value", "split", "unescape"]
+__all__ = ["LocationTexts", "split", "string_end", "unescape"]
 
 _ESCAPE = re.compile(r"\\(n|t|\\|\"|[0-9A-Fa-f]{2})")
-_INTEGER = re.compile(r"(-?\d+)(?:\s*:\s*(?:[su]?i\d+|index))?")
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?:\s+to\s+(?:\d+)?:\d+)?')
 _OPEN, _CLOSE = "([{<", ")]}>"
 
@@ -37,7 +34,7 @@ def split(text: str, separator: str = ",") -> list[str]:
     while position < len(text):
         character = text[position]
         if character == '"':
-            position = _string_end(text, position)
+            position = string_end(text, position)
             continue
         if character == "-" and text.startswith("->", position):
             position += 2
@@ -54,42 +51,12 @@ def split(text: str, separator: str = ",") -> list[str]:
     return [*parts, last] if parts or last else []
 
 
-def _string_end(text: str, start: int) -> int:
+def string_end(text: str, start: int) -> int:
+    """The position after the string that begins at `start`."""
     position = start + 1
     while position < len(text) and text[position] != '"':
         position += 2 if text[position] == "\\" else 1
     return position + 1
-
-
-def attribute_value(text: str, aliases: Mapping[str, str]) -> AttributeValue:
-    """The value of an attribute, as the bindings' reader gives it; of others the text."""
-    text = text.strip()
-    for _ in range(len(aliases)):
-        if text not in aliases:
-            break
-        text = aliases[text]
-    if text.startswith('"') and _string_end(text, 0) == len(text):
-        return unescape(text)
-    if text.startswith("@") and "::" not in text:
-        return unescape(text[1:]) if text[1:].startswith('"') else text[1:]
-    if text in ("true", "false"):
-        return text == "true"
-    if text in ("", "unit"):
-        return True
-    if match := _INTEGER.fullmatch(text):
-        return int(match[1])
-    if text.startswith("{") and text.endswith("}"):
-        pairs = (split(part, "=") for part in split(text[1:-1]))
-        return MappingProxyType(
-            {_key(pair[0]): attribute_value("=".join(pair[1:]), aliases) for pair in pairs if pair}
-        )
-    if text.startswith("[") and text.endswith("]"):
-        return tuple(attribute_value(part, aliases) for part in split(text[1:-1]))
-    return text
-
-
-def _key(text: str) -> str:
-    return unescape(text) if text.startswith('"') else text
 
 
 class LocationTexts:
@@ -142,7 +109,7 @@ class LocationTexts:
         if match := _FILE.fullmatch(text):
             return file_place(unescape(f'"{match[1]}"'), int(match[2]), int(match[3])), True
         if text.startswith('"'):
-            end = _string_end(text, 0)
+            end = string_end(text, 0)
             name, rest = unescape(text[:end]), text[end:].strip()
             if not rest:
                 return named(name, UNKNOWN, frame=False), False
@@ -173,7 +140,7 @@ def _split_at(text: str) -> tuple[str, str]:
     while position < len(text):
         character = text[position]
         if character == '"':
-            position = _string_end(text, position)
+            position = string_end(text, position)
             continue
         if character in _OPEN:
             depth += 1
@@ -192,7 +159,7 @@ def _metadata_length(text: str) -> int:
     depth, position = 0, 0
     while position < len(text):
         if text[position] == '"':
-            position = _string_end(text, position)
+            position = string_end(text, position)
             continue
         depth += {"<": 1, ">": -1}.get(text[position], 0)
         position += 1

@@ -36,7 +36,7 @@ def encoded(graph: OpGraph, form: Format, account: Account) -> bytes:
 def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     """How large the graph is and how it was read, in a line."""
     kinds = Counter(op.kind for op in graph.operations())
-    edges = sum(edge.kind in ("data", "capture") for _, _, edge in graph.nx.edges(data="edge"))
+    edges = sum(edge.kind in ("data", "capture") for _, _, edge in graph.edges())
     written = [sharding for op in graph.ops for sharding in op.shardings]
     for function in graph.functions.values():
         written += [result.sharding for result in function.results if result.node is None]
@@ -49,6 +49,9 @@ def statistics(graph: OpGraph, name: str, partitioner: str) -> str:
     ]
     if graph.reader == "text":
         parts.append("read as text, without MLIR's parser")
+    listed = {(item.op, item.attribute) for item in graph.not_understood}
+    if texts := len(set(graph.unparsed()) - listed):
+        parts.append(f"{counted(texts, 'attribute')} kept as text")
     if graph.not_understood:
         count = len(graph.not_understood)
         parts.append(f"{counted(count, 'piece')} not understood")

@@ -13,8 +13,8 @@ from typing import Literal
 from sdyscope.facts.account import Account
 from sdyscope.graph import Argument, OpGraph, Result
 from sdyscope.graph.model import EdgeKind
+from sdyscope.graph.scalars import attribute_texts, sharding_texts
 from sdyscope.values.source import SourceLocation
-from sdyscope.views.graph_values import attribute_texts, sharding_texts
 
 __all__ = ["Graph", "document"]
 
@@ -211,7 +211,7 @@ def document(graph: OpGraph, account: Account) -> Graph:
             sharding=_text(edge.sharding),
             via=edge.via,
         )
-        for producer, consumer, key, edge in graph.nx.edges(keys=True, data="edge")
+        for producer, consumer, key, edge in graph.keyed_edges()
     )
     functions = tuple(
         FunctionEntry(

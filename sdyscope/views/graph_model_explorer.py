@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from sdyscope.graph import Edge, Function, Op, OpGraph
-from sdyscope.views.graph_values import (
+from sdyscope.graph.scalars import (
     attribute_text,
     attribute_texts,
     frame_text,
@@ -54,7 +54,7 @@ def _graph(graph: OpGraph, function: Function, groups: _Groups) -> dict[str, Any
     loops = [
         {"sourceNodeId": str(producer), "targetNodeId": str(op.id), "label": str(edge.operand)}
         for op in inside
-        for producer, _, edge in graph.nx.in_edges(op.id, data="edge")
+        for producer, edge in graph.entering(op)
         if edge.kind == "loop"
     ]
     if loops:
@@ -70,7 +70,10 @@ def _graph(graph: OpGraph, function: Function, groups: _Groups) -> dict[str, Any
 def _node(graph: OpGraph, op: Op, groups: _Groups, path: str) -> dict[str, Any]:
     incoming = [
         (producer, edge, _input_id(edge, graph.ops[producer]))
-        for producer, _, edge in graph.nx.in_edges(op.id, data="edge")
+        for producer, edge in (
+            *((source.id, edge) for source, edge in graph.operands(op)),
+            *graph.entering(op),
+        )
         if edge.kind in _INPUTS or op.is_result
     ]
     incoming.sort(key=lambda item: (item[1].kind, item[1].operand))

@@ -27,7 +27,7 @@ def case(request):
 def edges(graph, *kinds):
     return [
         (producer, consumer, edge)
-        for producer, consumer, edge in graph.nx.edges(data="edge")
+        for producer, consumer, edge in graph.edges()
         if edge.kind in kinds
     ]
 
@@ -36,7 +36,7 @@ def test_has_every_operation_that_mlir_walks(case):
     module, graph = case
     assert [op.kind for op in graph.operations()] == [op.name for op in walked(module)]
     assert [op.id for op in graph.ops] == list(range(len(graph))) == list(graph.nx)
-    assert all(graph.nx.nodes[op.id]["op"] is op for op in graph.ops)
+    assert all(graph.nx.nodes[op.id].op is op for op in graph.ops)
 
 
 def test_has_every_use_in_mlirs_use_lists(case):
@@ -71,20 +71,9 @@ def test_has_every_use_in_mlirs_use_lists(case):
     assert set(found) == expected
 
 
-def test_is_the_graph_that_networkx_makes_of_its_nodes_and_edges(case):
-    _, graph = case
-    made = networkx.MultiDiGraph()
-    made.add_nodes_from(graph.nx.nodes(data=True))
-    made.add_edges_from(graph.nx.edges(keys=True, data=True))
-    assert networkx.utils.graphs_equal(graph.nx, made)
-    assert {node: dict(graph.nx.pred[node]) for node in made} == {
-        node: dict(made.pred[node]) for node in made
-    }
-
-
 def test_what_is_looked_up_without_networkx_is_what_is_in_its_graph(case):
     _, graph = case
-    every = [(u, v, edge) for u, v, edge in graph.nx.edges(data="edge") if edge.kind not in SSA]
+    every = [(u, v, edge) for u, v, edge in graph.edges() if edge.kind not in SSA]
     assert sorted(graph.boundaries(), key=str) == sorted(every, key=str)
     uses = edges(graph, *SSA)
     for op in graph.ops:
@@ -471,9 +460,7 @@ def test_values_whose_hashes_are_equal_are_told_apart(monkeypatch):
     monkeypatch.setattr(bindings, "hash", lambda value: hash(value) % 7, raising=False)
     graph = build(module)
     assert graph.ops == expected.ops
-    assert list(graph.nx.edges(keys=True, data="edge")) == list(
-        expected.nx.edges(keys=True, data="edge")
-    )
+    assert list(graph.keyed_edges()) == list(expected.keyed_edges())
 
 
 def test_nesting_beyond_reason():

@@ -42,7 +42,7 @@ def same(read, built, *, names=True, locations=True):
 
 
 def edge_values(graph):
-    return {(u, v, key): edge for u, v, key, edge in graph.nx.edges(keys=True, data="edge")}
+    return {(u, v, key): edge for u, v, key, edge in graph.keyed_edges()}
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -33,6 +33,16 @@ def test_what_was_not_understood_is_counted():
     assert "1 piece not understood" in text
 
 
+def test_attributes_without_a_value_are_counted():
+    made = read_text(
+        'module { "x.a"() {x.map = affine_map<() -> ()>, x.b = [#y.z], x.c = 1} : () -> () }'
+    )
+    assert list(made.unparsed()) == [(1, "x.map"), (1, "x.b")]
+    assert graph.statistics(made, "m", "shardy").endswith("2 attributes kept as text")
+    # A sharding that is not understood is not counted twice.
+    assert "kept as text" not in graph.statistics(read_text(TEXT), "m", "gspmd")
+
+
 def test_every_form_parses():
     made = read_text(TEXT)
     assert json.loads(graph.encoded(made, "json"))["schema"] == "sdyscope.graph/2"

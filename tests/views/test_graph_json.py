@@ -30,7 +30,7 @@ def test_networkx_reads_it_back(name, partitioner):
         assert [tuple(shape) for shape in node["shapes"]] == [type_.shape for type_ in op.types]
         stack = made["stacks"][node["stack"]]
         assert [frame["line"] for frame in stack] == [frame.line for frame in op.location.frames]
-    for producer, consumer, key, edge in graph.nx.edges(keys=True, data="edge"):
+    for producer, consumer, key, edge in graph.keyed_edges():
         link = read.edges[producer, consumer, key]
         assert (link["kind"], link["result"], link["operand"], link["via"]) == (
             edge.kind,

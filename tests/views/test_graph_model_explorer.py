@@ -85,7 +85,7 @@ def test_groups_are_scopes_and_regions():
     (overlays,) = main.tasksData.edgeOverlaysDataListLeftPane
     assert len(overlays.overlays[0].edges) == sum(
         edge.kind == "loop" and graph.ops[consumer].function == "main"
-        for _, consumer, edge in graph.nx.edges(data="edge")
+        for _, consumer, edge in graph.edges()
     )
 
 

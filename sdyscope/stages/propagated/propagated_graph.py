@@ -22,7 +22,7 @@ def propagated_graph(graph: OpGraph, propagated: Propagated) -> OpGraph:
     """
     ops = [_op(op, propagated) for op in graph.ops]
     functions = {name: _function(function, ops) for name, function in graph.functions.items()}
-    return replace(graph, ops=ops, functions=functions, stage="propagated")
+    return replace(graph, ops=ops, functions=functions, stage="propagated", before=graph)
 
 
 def _op(op: Op, propagated: Propagated) -> Op:

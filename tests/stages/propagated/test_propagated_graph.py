@@ -21,7 +21,7 @@ def test_every_value_and_edge_carries_what_was_decided(name, partitioner):
     assert (lowered.stage, graph.stage) == ("lowered", "propagated")
     assert set(graph.nx.edges(keys=True)) == set(lowered.nx.edges(keys=True))
     for before, after in zip(lowered.ops, graph.ops, strict=True):
-        assert graph.nx.nodes[after.id]["op"] is after
+        assert graph.nx.nodes[after.id].op is after
         assert (after.kind, after.types, after.attributes) == (
             before.kind,
             before.types,
@@ -31,7 +31,7 @@ def test_every_value_and_edge_carries_what_was_decided(name, partitioner):
             assert sharding == values[after.id, result].sharding
     for result, node in zip(graph.main.results, graph.results(), strict=True):
         assert (result.sharding,) == node.shardings
-    for producer, consumer, edge in graph.nx.edges(data="edge"):
+    for producer, consumer, edge in graph.edges():
         if edge.kind in ("data", "capture", "region", "call"):
             assert edge.sharding == graph.ops[producer].shardings[edge.result]
         elif edge.kind == "loop":

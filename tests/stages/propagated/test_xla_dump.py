@@ -88,10 +88,10 @@ def from_constants(graph):
                 if use.operand == result:
                     yield made.id, use.result
         if callee is None:
-            for producer, _, edge in graph.nx.in_edges(node, data="edge"):
-                mine = op.kind != "stablehlo.while" or edge.operand == result
-                if edge.kind in ("data", "capture", "region", "call") and mine:
-                    yield producer, edge.result
+            for producer, _, edge in graph.nx.in_edges(node, data=True):
+                mine = op.kind != "stablehlo.while" or edge["operand"] == result
+                if edge["kind"] in ("data", "capture", "region", "call") and mine:
+                    yield producer, edge["result"]
 
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(100_000)
