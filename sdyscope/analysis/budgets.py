@@ -25,6 +25,7 @@ from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.findings import Finding, Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.origins import annotation_text
 
 __all__ = [
     "Budgets",
@@ -174,7 +175,7 @@ def _each(parts: Sequence[_Amount], unit: str) -> Iterator[str]:
             scope = "/".join(word for word in (part.scope, part.primitive) if word)
             where = f" at {part.source}" if part.source is not None else ""
             origins = part.origin.annotations if part.origin is not None else ()
-            why = " and ".join(dict.fromkeys(origin.written().words for origin in origins))
+            why = " and ".join(dict.fromkeys(map(annotation_text, origins)))
             key = (one.kind, scope or "the program", where, why)
             amounts[key] = amounts.get(key, 0) + amount
     ordered = sorted(amounts.items(), key=lambda item: -item[1])

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 )
 @click.option("--scopes", is_flag=True, help="List scopes in place of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
+@options.strict
 @options.json("views.comms:Comms")
 def command(
     target: str,
@@ -40,6 +41,7 @@ def command(
     predicted: bool,
     scopes: bool,
     everything: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Show every collective: kind, mesh axes, bytes, line, and why.
@@ -62,10 +64,11 @@ def command(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
     found = _predicted(inspection) if predicted else comms.document(inspection, on)
+    status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
-        return 0
+        return status
     paragraphs.print_paragraphs(comms_words.heading(found))
     here.write("")
     for part in comms_table.parts(
@@ -74,7 +77,7 @@ def command(
         table.print_table(part)
         here.write("")
     paragraphs.print_paragraphs(comms_words.footer(found, everything=everything))
-    return 0
+    return status
 
 
 def _predictable(

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 @options.settings
 @opening.module
 @options.top(8, "scopes to show")
+@options.strict
 @options.json("views.cost:Cost")
 def command(
     target: str,
@@ -31,6 +32,7 @@ def command(
     settings: dict[str, str],
     module: str | None,
     top: int,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Estimate what limits a step: compute, memory or a mesh axis.
@@ -42,16 +44,18 @@ def command(
     """
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import cost, cost_table
 
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
     found = cost.document(inspection, on, bandwidths, latencies)
+    status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
-        return 0
+        return status
     for number, (program, partitioners) in enumerate(cost_table.told(found)):
         if number:
             here.write("")
@@ -65,5 +69,5 @@ def command(
             table.print_table(cost_table.scopes(program, top))
             here.write("")
         paragraphs.print_paragraphs(cost_table.footer(program, top))
-    paragraphs.print_paragraphs(cost_table.failed(found))
-    return 0
+    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return status

@@ -178,6 +178,7 @@ def _nobody(what: str, done: int, total: int) -> None:
     metavar="N",
     help="How many steps to time, after a warm-up.",
 )
+@options.strict
 @options.json("views.run:Run")
 def command(
     target: str,
@@ -187,6 +188,7 @@ def command(
     devices: int | None,
     platform: str | None,
     steps: int,
+    strict: bool,
     as_json: bool,
     group: Group,
     moved_on: Callable[[str, int, int], None],
@@ -202,6 +204,7 @@ def command(
     from sdyscope.process import output
     from sdyscope.stages.executed import devices as finding
     from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import run, run_table
 
     def opened() -> Inspection:
@@ -227,13 +230,14 @@ def command(
 
         ran = inspection.run(steps=steps, devices=run_on, notify=notify, group=group)
     moved_on("ending", 0, 1)
-    found = run.document(ran)
+    found = run.document(ran, inspection.account)
+    status = 0 if found.passed and not (strict and found.account) else 1
     if group.number:
-        return 0 if found.passed else 1
+        return status
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
-        return 0 if found.passed else 1
+        return status
     table.print_text(run_table.heading(found), "heading")
     here.write("")
     table.print_table(run_table.summary(found))
@@ -248,7 +252,8 @@ def command(
         table.print_table(run_table.numerics(found))
         here.write("")
     paragraphs.print_paragraphs(run_table.footer(found))
-    return 0 if found.passed else 1
+    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return status
 
 
 def devices_for(

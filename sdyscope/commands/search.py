@@ -100,6 +100,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 @options.settings
 @opening.module
 @click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
+@options.strict
 @options.json("views.search:Search")
 def command(
     target: str,
@@ -119,6 +120,7 @@ def command(
     settings: dict[str, str],
     module: str | None,
     everything: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Search for shardings that send less or hold less.
@@ -134,6 +136,7 @@ def command(
     from sdyscope.analysis.search.strategy import Budget
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import search, search_table
 
     inspection = opening.open_under(target, None, mesh=mesh, settings=settings, module=module)
@@ -153,10 +156,11 @@ def command(
             notify=lambda what, part: notify(what, round(100 * part), 100),
         )
     found = search.document(inspection, made)
+    status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
-        return 0
+        return status
     paragraphs.print_paragraphs(search_table.heading(found))
     here.write("")
     if everything:
@@ -172,4 +176,5 @@ def command(
             table.print_table(part)
             here.write("")
     paragraphs.print_paragraphs(search_table.footer(found, everything=everything))
-    return 0
+    paragraphs.print_paragraphs(account_paragraphs(found.account))
+    return status

@@ -15,6 +15,7 @@ from sdyscope.lint.rule import FEW_BYTES, Message, NotApplicable, rule
 from sdyscope.lint.subject import Subject
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import listed
+from sdyscope.words.origins import annotation_text
 
 __all__ = ["batch_sharding_lost", "parameter_gathered"]
 
@@ -312,7 +313,7 @@ def _lost_finding(
     axes = listed([repr(axis.name) for axis in one.axes or () if axis.name in batch_axes])
     origin = part.origin
     assert origin is not None
-    causes = dict.fromkeys(one.words for one in origin.annotations if one.role == "has")
+    causes = dict.fromkeys(annotation_text(one) for one in origin.annotations if one.role == "has")
     return Message(
         f"The batch is on {axes}, and this product is summed over {axes}: here its examples are "
         "not in pieces there, and the axis splits what is summed, as it splits the parameter. A "

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.communication_cost import estimates
 from sdyscope.page.document import Report
 from sdyscope.views.comms import CommsProgram
-from sdyscope.views.comms_origins import OriginAnnotationDocument, because
 from sdyscope.views.comms_parts import CollectiveDocument, PartDocument
-from sdyscope.words.mesh import axes_text
+from sdyscope.words.mesh import axes_text, axis_text
+from sdyscope.words.origins import origin_text, spec_text
 
 #: What tells the layers of a model apart in a scope, and in a pytree path.
 _NUMBER = re.compile(r"\d+")
@@ -137,11 +138,11 @@ def over_text(collective: CollectiveDocument, program: CommsProgram) -> str:
     return axes_text(collective.axes) or "one device alone"
 
 
-def annotation_label(one: OriginAnnotationDocument) -> str:
+def annotation_label(one: OriginAnnotation) -> str:
     """`params['layers'][*]['up'] P('fsdp', 'model')`: the layers together."""
     kind = "" if one.kind in ("argument", "result") else f"{one.kind} "
     name = _INDEX.sub("[*]", one.name) if not kind else _NUMBER.sub("*", one.name)
-    return f"{kind}{name} {one.spec}".strip()
+    return f"{kind}{name} {spec_text(one.spec)}".strip()
 
 
 def _parts_of(program: CommsProgram) -> Iterator[PartDocument]:
@@ -203,7 +204,7 @@ def _row(
             for name, found in labels_of(one, part, program, folds).items():
                 labels[name].update(dict.fromkeys(found))
         if (origin := main_part(one).origin) is not None:
-            words = because(origin)
+            words = origin_text(origin)
             why[_INDEX.sub("[*]", words) if len(group) > 1 else words] = None
     return {
         "program": number,
@@ -255,15 +256,15 @@ def _part(part: PartDocument, pool: Pool, tensors: dict[str, list[str]]) -> dict
         "tensor": found[0] if len(found) == 1 else "",
         "values": len(found),
         "source": pool.source(part.source),
-        "words": "" if origin is None else origin.words,
+        "words": "" if origin is None else origin_text(origin),
         "annotations": []
         if origin is None
         else [
             {
                 "kind": one.kind,
                 "name": one.name,
-                "spec": one.spec,
-                "axes": one.axes,
+                "spec": spec_text(one.spec),
+                "axes": [axis_text(axis) for axis in one.axes],
                 "role": one.role,
                 "recorded": one.recorded,
                 "source": pool.source(one.source),

@@ -218,4 +218,5 @@ def _comms(
         hardware=hardware,
         device_kind=device_kind,
         failures=failures,
+        account=inspection.account,
     )

@@ -11,7 +11,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import table
 from sdyscope.page.document import Report
 from sdyscope.page.graph_nodes import Nodes
-from sdyscope.views.comms_origins import because, origin_document
+from sdyscope.words.origins import origin_text
 
 __all__ = ["sent_by_node"]
 
@@ -90,8 +90,7 @@ def _rows(
 
 def _why(part: Part) -> str:
     """Why it is there, in a line; empty where that is not known."""
-    origin = origin_document(part.origin)
-    return "" if origin is None else because(origin)
+    return "" if part.origin is None else origin_text(part.origin)
 
 
 def _ops_of(inspection: Inspection, first: Partitioner, other: Partitioner) -> dict[int, int]:

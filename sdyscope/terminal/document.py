@@ -17,12 +17,19 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.sharded import Sharded
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
+from sdyscope.words.origins import (
+    OriginAnnotationDocument,
+    OriginDocument,
+    origin_annotation_document,
+    origin_document,
+)
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 
 
@@ -76,6 +83,8 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
+    CollectiveOrigin: (origin_document, OriginDocument),
+    OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(
         (
             TensorSharding,

@@ -11,7 +11,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.rates import parse_size
 from sdyscope.inspection import Inspection
 from sdyscope.terminal.table import size
-from sdyscope.views.comms_origins import because, origin_document
+from sdyscope.words.origins import origin_text
 from sdyscope.words.places import source_text
 
 if TYPE_CHECKING:
@@ -164,9 +164,8 @@ def _communicated(some: Sequence[Collective], found: Collectives) -> Iterator[st
         place = source_text(part.source)
         if where or place:
             yield f"    for {' at '.join(word for word in (where, place) if word)}"
-        origin = origin_document(part.origin)
-        if origin is not None:
-            yield f"    because {because(origin)}"
+        if part.origin is not None:
+            yield f"    because {origin_text(part.origin)}"
     if len(largest) > _NAMED:
         rest = largest[_NAMED:]
         yield f"  and {len(rest):,} more, {size(sum(one.sent for one in rest))}"

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.analysis.collectives import read as counting
+from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.rematerializations import Rematerialization
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.values.mesh import Mesh
-from sdyscope.views.comms_origins import (
-    origin_annotation_document,
-    origin_document,
-)
 from sdyscope.views.comms_parts import (
     AnnotationTally,
     AxesTally,
@@ -100,15 +98,17 @@ class Comms:
       device_kind: what the compiler calls such a device; null likewise.
       programs: one a partitioner.
       failures: for which partitioners there is none, and why.
+      account: what is not known.
     """
 
-    schema: Literal["sdyscope.comms/1"] = "sdyscope.comms/1"
+    schema: Literal["sdyscope.comms/2"] = "sdyscope.comms/2"
     name: str
     file: str | None
     hardware: str | None
     device_kind: str | None
     programs: tuple[CommsProgram, ...]
     failures: tuple[Failure, ...]
+    account: Account
 
 
 def document(inspection: Inspection, on: Hardware | None = None) -> Comms:
@@ -122,14 +122,19 @@ def document(inspection: Inspection, on: Hardware | None = None) -> Comms:
         lambda partitioner: inspection.compiled(partitioner, on), on
     )
     first = compiled[0]
+    found = [inspection.collectives(made.partitioner, on) for made in compiled]
     return of_programs(
         inspection.name,
         [
-            program(
-                inspection.collectives(made.partitioner, on), made.partitioner, notes=made.notes
-            )
-            for made in compiled
+            program(collectives, made.partitioner, notes=made.notes)
+            for made, collectives in zip(compiled, found, strict=True)
         ],
+        account=inspection.account
+        + Account.of(
+            unknown
+            for made, collectives in zip(compiled, found, strict=True)
+            for unknown in collectives_unknowns(collectives, made.partitioner)
+        ),
         file=inspection.file,
         hardware=None if first.hardware is None else str(first.hardware),
         device_kind=first.device_kind or None,
@@ -145,7 +150,10 @@ def predicted(inspection: Inspection) -> Comms:
     """
     found = inspection.predicted_collectives()
     made = program(found.collectives, "shardy", notes=found.notes)
-    return of_programs(inspection.name, [made], file=inspection.file)
+    unknowns = Account.of(collectives_unknowns(found.collectives, "shardy"))
+    return of_programs(
+        inspection.name, [made], file=inspection.file, account=inspection.account + unknowns
+    )
 
 
 def of_programs(
@@ -156,6 +164,7 @@ def of_programs(
     hardware: str | None = None,
     device_kind: str | None = None,
     failures: Mapping[Partitioner, str] | None = None,
+    account: Account | None = None,
 ) -> Comms:
     """The whole document; of each partitioner's program see ``program``."""
     return Comms(
@@ -165,6 +174,7 @@ def of_programs(
         device_kind=device_kind,
         programs=tuple(programs),
         failures=tuple(Failure(*failure) for failure in (failures or {}).items()),
+        account=account or Account(),
     )
 
 
@@ -196,8 +206,7 @@ def program(
         by_phase=tuple(PhaseTally(phase, _tally(tally)) for phase, tally in found.by_phase.items()),
         by_scope=tuple(ScopeTally(scope, _tally(tally)) for scope, tally in found.by_scope.items()),
         by_annotation=tuple(
-            AnnotationTally(origin_annotation_document(one), _tally(tally))
-            for one, tally in found.by_annotation.items()
+            AnnotationTally(one, _tally(tally)) for one, tally in found.by_annotation.items()
         ),
         collectives=tuple(_collective(one, mesh) for one in ordered),
         with_source=sum(part.source is not None for one in ordered for part in one.parts),
@@ -243,7 +252,7 @@ def _part(part: counting.Part) -> PartDocument:
         primitive=part.primitive,
         phase=part.phase,
         source=part.source,
-        origin=origin_document(part.origin),
+        origin=part.origin,
     )
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.values.source import SourceLocation
-from sdyscope.views.comms_origins import OriginAnnotationDocument, OriginDocument
 from sdyscope.words.mesh import AxisDocument
 
 
@@ -106,7 +106,7 @@ class AnnotationTally:
       tally: what they come to.
     """
 
-    annotation: OriginAnnotationDocument
+    annotation: OriginAnnotation
     tally: TallyDocument
 
 
@@ -134,7 +134,7 @@ class PartDocument:
     primitive: str
     phase: Phase
     source: SourceLocation | None
-    origin: OriginDocument | None
+    origin: CollectiveOrigin | None
 
 
 @dataclass(frozen=True, slots=True)

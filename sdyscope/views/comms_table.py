@@ -7,11 +7,11 @@ from typing import TypeAlias
 
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
 from sdyscope.views.comms import Comms, CommsProgram
-from sdyscope.views.comms_origins import NOT_FOUND, annotation_text, because
 from sdyscope.views.comms_parts import CollectiveDocument, PartDocument, TallyDocument
 from sdyscope.views.shardings import NONE
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import AxisDocument, over_text
+from sdyscope.words.origins import NOT_FOUND, annotation_text, origin_text
 from sdyscope.words.places import source_text
 
 #: How many collectives, or scopes, are shown unless all are asked for.
@@ -142,7 +142,7 @@ def _group_row(group: _Group, program: CommsProgram, file: str) -> tuple[Cell | 
 def _notes(group: _Group, file: str) -> Iterator[Note]:
     """Why they are there: the first, and how many others there are whose origin is another."""
     origins = (origin for one in group[1] if (origin := _main_part(one).origin) is not None)
-    texts = list(dict.fromkeys(because(origin, file) for origin in origins))
+    texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
     if not texts:
         return
     words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"

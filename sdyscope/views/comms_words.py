@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import size
 from sdyscope.views.comms import Comms, CommsProgram
-from sdyscope.views.comms_origins import OP_FOLLOWED
-from sdyscope.views.comms_parts import UnreadLine
 from sdyscope.views.comms_table import LISTED, distinct, groups
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_words
+from sdyscope.words.origins import OP_FOLLOWED
 from sdyscope.words.places import source_text
-
-#: How many lines that could not be read are quoted.
-_QUOTED = 5
 
 
 def heading(found: Comms) -> Iterator[Paragraph]:
@@ -43,8 +40,6 @@ def heading(found: Comms) -> Iterator[Paragraph]:
         for one, words in zip(found.programs, totals, strict=True):
             name = f"{one.partitioner}{', predicted' * one.predicted}: " if one.partitioner else ""
             yield Paragraph(f"{name}{words}", "heading", hang=2)
-    for failure in found.failures:
-        yield Paragraph(f"{failure.partitioner}: not there: {failure.reason}", "warning", hang=2)
 
 
 def _total_words(one: CommsProgram) -> str:
@@ -108,6 +103,7 @@ def footer(found: Comms, *, everything: bool = False) -> Iterator[Paragraph]:
     hidden = any(len(groups(one)) > LISTED for one in found.programs)
     if hidden and not everything:
         yield Paragraph("--all lists every collective", "muted")
+    yield from account_paragraphs(found.account)
 
 
 def _remade(found: Comms) -> Iterator[Paragraph]:
@@ -128,12 +124,6 @@ def _remade(found: Comms) -> Iterator[Paragraph]:
 
 
 def _uncertain(one: CommsProgram) -> Iterator[str]:
-    loops = sum(collective.unknown_trips for collective in one.collectives)
-    if loops:
-        yield f"{loops:,} are in loops of unknown trip count, which count once (+)"
-    branches = sum(collective.conditional for collective in one.collectives)
-    if branches:
-        yield f"{branches:,} are in branches, which count as if always taken (?)"
     if one.mesh is None and one.collectives:
         yield "no mesh is known that fits, so no axes are named; --mesh names one of a file"
     tensors = sum(len(collective.parts) for collective in one.collectives)
@@ -147,19 +137,4 @@ def _uncertain(one: CommsProgram) -> Iterator[str]:
         yield f"no origins: {one.origins_missing}"
     elif one.with_origin < tensors and not one.predicted:
         yield f"{tensors - one.with_origin:,} of {tensors:,} tensors have no origin"
-    if one.not_understood_count:
-        yield (
-            f"{_unread(one)} could not be read: "
-            + "; ".join(_quoted(line) for line in one.not_understood[:_QUOTED])
-        )
     yield from one.notes
-
-
-def _unread(one: CommsProgram) -> str:
-    if one.predicted:
-        return counted(one.not_understood_count, "op")
-    return f"{counted(one.not_understood_count, 'line')} of the HLO"
-
-
-def _quoted(line: UnreadLine) -> str:
-    return f"line {line.line}: {line.text}" if line.line else line.text

@@ -36,6 +36,7 @@ from sdyscope.views.propagated import Describer, describer
 from sdyscope.views.propagated_diff import Documents
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_document
+from sdyscope.words.origins import origin_text, spec_text
 from sdyscope.words.places import shown_name
 from sdyscope.words.sharding import placement_text
 
@@ -196,7 +197,8 @@ def _annotations(found: Sequence[Communicated]) -> tuple[str, ...]:
     for communicated in found:
         for collective, part in communicated.parts:
             annotations = part.origin.annotations if part.origin is not None else ()
-            for words in {_INDEX.sub("[*]", f"{one.name} {one.spec}") for one in annotations}:
+            named = (f"{one.name} {spec_text(one.spec)}" for one in annotations)
+            for words in {_INDEX.sub("[*]", text) for text in named}:
                 sent[words] += collective.count * part.sent
     return tuple(words for words, _ in sent.most_common())
 
@@ -296,7 +298,7 @@ def _difference(
 
 def _communicated(found: Communicated) -> CommunicatedTensors:
     origins = {
-        part.origin.words: None
+        origin_text(part.origin): None
         for _, part in found.parts
         if part.origin is not None and part.origin.is_known
     }

@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.cost import cost as costing
 from sdyscope.analysis.cost.links import Level
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.specs import Chip
@@ -111,13 +113,15 @@ class Cost:
       name: the program's name, or the module's.
       programs: one a partitioner.
       failures: for which partitioners there is none, and why.
+      account: what is not known.
     """
 
-    schema: Literal["sdyscope.cost/1"] = "sdyscope.cost/1"
+    schema: Literal["sdyscope.cost/2"] = "sdyscope.cost/2"
     estimate: str = ESTIMATE
     name: str
     programs: tuple[CostProgram, ...]
     failures: tuple[Failure, ...]
+    account: Account
 
 
 def document(
@@ -133,12 +137,22 @@ def document(
       TargetError: it can't be compiled for this hardware, or has no such mesh axis.
     """
     made, refused = inspection.under_each(
-        lambda partitioner: _program(
-            inspection.cost(partitioner, on, bandwidths=bandwidths, latencies=latencies)
+        lambda partitioner: inspection.cost(
+            partitioner, on, bandwidths=bandwidths, latencies=latencies
         ),
         on,
     )
-    return Cost(name=inspection.name, programs=made, failures=failures(refused))
+    return Cost(
+        name=inspection.name,
+        programs=tuple(map(_program, made)),
+        failures=failures(refused),
+        account=inspection.account
+        + Account.of(
+            unknown
+            for one in made
+            for unknown in collectives_unknowns(one.counted, one.compiled.partitioner)
+        ),
+    )
 
 
 def _program(found: costing.Cost) -> CostProgram:

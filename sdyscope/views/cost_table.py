@@ -15,7 +15,7 @@ from sdyscope.views.cost_parts import LevelDocument, RoofDocument, TimeDocument
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import mesh_words, over_text
 
-__all__ = ["failed", "footer", "heading", "kinds", "roofs", "scopes", "told"]
+__all__ = ["footer", "heading", "kinds", "roofs", "scopes", "told"]
 
 #: How many custom calls are named of those whose operations are not known.
 _NAMED = 4
@@ -224,9 +224,6 @@ def _uncertain(program: CostProgram) -> Iterator[str]:
     ]
     if unknown:
         yield f"no peak is known of {listed(unknown)}, which count at that of bf16"
-    if program.not_understood_count:
-        count = program.not_understood_count
-        yield f"{counted(count, 'line')} of the HLO could not be read"
     yield from program.notes
 
 
@@ -255,12 +252,6 @@ def _basis(program: CostProgram) -> Iterator[str]:
     if program.figures:
         titles = dict.fromkeys(one.title for one in program.figures)
         yield f"figures of {program.chip}: {'; '.join(titles)}"
-
-
-def failed(found: Cost) -> Iterator[Paragraph]:
-    """For which partitioners there is nothing, and why."""
-    for failure in found.failures:
-        yield Paragraph(f"{failure.partitioner}: not there: {failure.reason}", "warning", hang=2)
 
 
 def _si(value: float | None, unit: str) -> str:

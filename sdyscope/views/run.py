@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from sdyscope.analysis.run.judge import ExecutedTensor
 from sdyscope.analysis.run.judge import Run as Ran
 from sdyscope.analysis.run.numerics import Numeric
 from sdyscope.errors import ConversionError
+from sdyscope.facts.account import Account
 from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Part, Process
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.mesh import Mesh
@@ -54,6 +55,7 @@ class Run:
       tensors: arguments and results.
       findings: what was found, errors first.
       notes: what else there is to know.
+      account: what is not known.
     """
 
     schema: Literal["sdyscope.run/1"] = "sdyscope.run/1"
@@ -68,13 +70,14 @@ class Run:
     tensors: tuple[RunTensor, ...]
     findings: tuple[FindingDocument, ...]
     notes: tuple[str, ...]
+    account: Account = field(default_factory=Account)
 
 
 _SEVERITIES = ("error", "warning", "note")
 
 
-def document(ran: Ran) -> Run:
-    """The document of what `Inspection.run` found."""
+def document(ran: Ran, account: Account | None = None) -> Run:
+    """The document of what `Inspection.run` found, and of what is not known of the program."""
     machine, reference = ran.machine, ran.reference
     findings = sorted(ran.findings, key=lambda finding: _SEVERITIES.index(finding.severity))
     return Run(
@@ -97,6 +100,7 @@ def document(ran: Ran) -> Run:
         tensors=tuple(_tensor(row, ran) for row in ran.tensors),
         findings=tuple(map(finding_document, findings)),
         notes=ran.notes,
+        account=account or Account(),
     )
 
 

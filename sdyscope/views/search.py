@@ -10,6 +10,7 @@ from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.search import values as searching
 from sdyscope.analysis.search.cost import Prediction, Rates
 from sdyscope.analysis.search.space import Decision, Kind, Part, spec_of
+from sdyscope.facts.account import Account
 from sdyscope.inspection import Inspection
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.mesh import MeshDocument, mesh_documents
@@ -205,9 +206,10 @@ class Search:
       compiled_start: what the compiler makes of the program as it is; null where it was not asked.
       trials: what was compiled, in order.
       notes: what else there is to know.
+      account: what is not known.
     """
 
-    schema: Literal["sdyscope.search/1"] = "sdyscope.search/1"
+    schema: Literal["sdyscope.search/2"] = "sdyscope.search/2"
     name: str
     jax_version: str
     meshes: tuple[MeshDocument, ...]
@@ -230,6 +232,7 @@ class Search:
     front: tuple[CandidateDocument, ...]
     compiled_start: CompiledDocument | None
     trials: tuple[TrialDocument, ...]
+    account: Account
     notes: tuple[str, ...]
 
 
@@ -238,6 +241,7 @@ def document(inspection: Inspection, found: searching.Search) -> Search:
     best = found.confirmed or (None if found.best is found.start else found.best)
     per_byte = found.rates.flops_per_byte
     return Search(
+        account=inspection.account,
         name=inspection.name,
         jax_version=inspection.lowered["shardy"].jax_version,
         meshes=mesh_documents(inspection.meshes),

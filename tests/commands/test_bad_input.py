@@ -216,3 +216,36 @@ def test_a_compiled_program_among_dumps_is_told(sdyscope, tmp_path, mlp_files):
     assert "1 module" in done.out
     assert "1 file could not be read" in done.out
     assert "is a compiled program" in done.out
+
+
+WRONG_RANK = """module @m attributes {mhlo.num_partitions = 8 : i32} {
+  func.func public @main(%arg0: tensor<24x8xf32> {mhlo.sharding = "SHARDING"}) -> tensor<24x8xf32> {
+    %0 = stablehlo.add %arg0, %arg0 : tensor<24x8xf32>
+    return %0 : tensor<24x8xf32>
+  }
+}
+"""
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("command", ["comms", "memory", "cost"])
+def test_what_the_compiler_refuses_is_told_with_the_impossible_sharding(
+    sdyscope, tmp_path, command
+):
+    path = tmp_path / "wrong_rank.mlir"
+    path.write_text(WRONG_RANK.replace("SHARDING", "{devices=[3]<=[3]}"))
+    sdyscope(command, path).said("compiler refuses", "{devices=[3]<=[3]} places nothing")
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("command", ["comms", "memory", "cost"])
+def test_what_could_not_be_read_is_in_the_account(sdyscope, tmp_path, command):
+    path = tmp_path / "malformed.mlir"
+    path.write_text(WRONG_RANK.replace("SHARDING", "{devices=[3]<=[8}"))
+    done = sdyscope(command, path)
+    assert "not known (1)" in done.out
+    assert "{devices=[3]<=[8} could not be read: " in " ".join(done.out.split())
+    document = sdyscope(command, path, "--json").document(command)
+    (unknown,) = document["account"]["unknowns"]
+    assert (unknown["kind"], unknown["stage"]) == ("not understood", "lowered")
+    assert sdyscope(command, path, "--strict").status == 1

@@ -9,6 +9,27 @@ import pytest
 
 from sdyscope.stages.compiled.text import read_compiled
 
+SUB_AXES = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+from sdyscope import Program
+
+MESH = {"a": 4, "b": 2}
+
+def program(mesh):
+    def array(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    @jax.jit
+    def step(x, w):
+        y = x.reshape(2, 4, 16)
+        y = jax.lax.with_sharding_constraint(y, NamedSharding(mesh, P(P.UNCONSTRAINED, None, "b")))
+        return jnp.tanh(y), x @ w
+
+    return Program("step", step, (array((8, 16), "a", None), array((16, 32), None, "b")))
+"""
+
 PROGRAM = """
 import jax
 import jax.numpy as jnp
@@ -173,7 +194,12 @@ def test_a_file_that_is_cut_off_is_one_sentence(sdyscope, hlo, keep):
 def test_what_is_not_understood_is_said(sdyscope, hlo):
     hlo.write_text(HLO.replace("  ROOT", "  what is this\n  ROOT"))
     done = sdyscope("comms", hlo)
-    assert "1 line of the HLO could not be read: line 5: what is this" in done.out
+    assert done.status == 0
+    assert "not known (1)\n  what is this could not be read: line 5 of the HLO" in done.out
+    document = sdyscope("comms", hlo, "--json").document("comms")
+    (unknown,) = document["account"]["unknowns"]
+    assert (unknown["kind"], unknown["stage"]) == ("not understood", "compiled")
+    assert sdyscope("comms", hlo, "--strict").status == 1
 
 
 def test_bytes_that_are_no_text_do_no_harm(sdyscope, hlo):
@@ -283,3 +309,34 @@ def test_parameters_keep_their_shardings_when_a_program_is_partitioned(hlo):
     assert read_compiled(hlo).parameter_shardings == ("{devices=[8]<=[8]}",)
     hlo.write_text(annotated.replace("all-reduce", "copy").partition(", channel_id")[0] + "\n}\n")
     assert read_compiled(hlo) is None  # nothing shows that it was
+
+
+@pytest.mark.compiles
+def test_a_cause_is_one_sentence_everywhere(sdyscope, tmp_path):
+    """A sub-axis through a reshape, and a result that nobody gave a sharding."""
+    path = tmp_path / "sub_axes.py"
+    path.write_text(SUB_AXES)
+    target = f"{path}:program"
+    document = sdyscope("comms", target, "--json", "--partitioner", "shardy").document("comms")
+    collectives = document["programs"][0]["collectives"]
+    origins = [part["origin"] for one in collectives for part in one["parts"]]
+    assert origins[0]["words"] == (
+        "tanh [{a:(1)2}, {}, {b}] is returned as result[0] P(None, None, 'b'); "
+        "it has a:(1)2 from x P('a', None) (op followed)"
+    )
+    assert [one["axes"] for origin in origins for one in origin["annotations"]] == [
+        ["a:(1)2"],
+        ["a:(2)2"],
+        ["a:(2)2"],
+    ]
+    shown = " ".join(sdyscope("comms", target, "--partitioner", "shardy").out.split())
+    report = sdyscope("report", target, "--partitioner", "shardy", "--json").out
+    page = sdyscope("report", target, "--partitioner", "shardy", "-o", tmp_path / "page.html")
+    assert page.status == 0
+    html = (tmp_path / "page.html").read_text()
+    for origin in origins:
+        assert f"because {origin['words']}" in shown
+        assert json.dumps(origin["words"]) in report
+        words = json.dumps(origin["words"])[1:-1]
+        assert words in html or words.replace("'", "\\u0027") in html
+    assert '"a":(' not in shown

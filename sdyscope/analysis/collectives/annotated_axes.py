@@ -16,6 +16,7 @@ from sdyscope.analysis.collectives.propagated_axes import AxesByDim, PropagatedA
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.chains import Chains
 from sdyscope.annotations import Annotation, AnnotationKind
+from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
 from sdyscope.values.source import SourceLocation
@@ -46,7 +47,7 @@ class AnnotatedAxis(NamedTuple):
 
     kind: AnnotationKind
     name: str
-    spec: str
+    spec: Spec
     part: AxisPart
     source: SourceLocation | None
     recorded: bool
@@ -56,7 +57,7 @@ class Written(NamedTuple):
     """An annotation, how JAX writes it, and the axes of each dimension in it."""
 
     annotation: Annotation
-    spec: str
+    spec: Spec
     axes: AxesByDim
 
 

@@ -17,10 +17,11 @@ from sdyscope.analysis.collectives.propagated_axes import (
     AxesByDim,
     PropagatedAxes,
     axes_in,
-    spec_text,
+    spec_in,
 )
 from sdyscope.analysis.collectives.totals import Collective, Part
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
+from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
 
@@ -125,7 +126,7 @@ class Needs:
             return True
         return any(self.on(self.decided.axes(one), axes) != before for one in results)
 
-    def wanted(self, index: int) -> tuple[AxesByDim, str] | None:
+    def wanted(self, index: int) -> tuple[AxesByDim, Spec | None] | None:
         """Axes and spec of a result: as it is annotated, or as it is in the end."""
         written = self.annotated.of_result(index)
         if written is not None:
@@ -134,7 +135,7 @@ class Needs:
         if sharding is None:
             return None
         mesh = self.decided.mesh
-        return axes_in(sharding, mesh), spec_text(sharding, len(sharding.dim_shardings), mesh)
+        return axes_in(sharding, mesh), spec_in(sharding, len(sharding.dim_shardings), mesh)
 
     def on(self, by_dim: AxesByDim, axes: tuple[AxisPart, ...]) -> tuple[tuple[AxisPart, ...], ...]:
         """As much of each dimension's axes as is among these; none where that is none."""

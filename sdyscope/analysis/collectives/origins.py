@@ -25,12 +25,6 @@ from sdyscope.analysis.collectives.origin_needs import (
     Needs,
     kind_of,
 )
-from sdyscope.analysis.collectives.origin_values import (
-    CollectiveOrigin,
-    OriginAnnotation,
-    OriginRole,
-)
-from sdyscope.analysis.collectives.origin_words import OriginWords
 from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
@@ -39,6 +33,14 @@ from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.chains import Chains
 from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.annotations import Annotation
+from sdyscope.facts.origins import (
+    CollectiveOrigin,
+    NotFound,
+    OriginAnnotation,
+    OriginKind,
+    OriginRole,
+    Spec,
+)
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
 from sdyscope.values.source import SourceLocation
@@ -85,7 +87,6 @@ class _Search:
         self.annotated = annotated
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
-        self.words = OriginWords(decided.mesh)
         self.around = Needs(decided, annotated)
 
     def with_origin(self, collective: Collective, part: Part) -> Part:
@@ -98,7 +99,7 @@ class _Search:
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         origin = self.origin(collective, part, axes, values)
         if part.named_after != "op" and origin.kind != "unknown":
-            origin = self.words.followed(origin)
+            origin = replace(origin, followed=True)
         lines = [part.source, *(op.source for op in ops), origin.source]
         lines += [op.source for op in makers] + [one.source for one in origin.annotations]
         source = next((line for line in lines if line is not None), None)
@@ -157,7 +158,8 @@ class _Search:
         ops, makers = self.ops(part.tags), self.ops(part.makers)
         for op in ops:
             if kind_of(op) in PROGRAM and part.named_after == "op":
-                return self.words.program(part, op)
+                scope, primitive = _scope(op)
+                return _origin("program", op, scope, primitive or part.primitive)
         if axes:
             if part.result is not None and (made := self.returned(part, axes)) is not None:
                 return made
@@ -169,7 +171,7 @@ class _Search:
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
                     if (made := find(near, axes, collective, part, values)) is not None:
                         return made
-        return self.words.unknown(part, ops or makers, axes)
+        return _unknown(part, ops or makers, axes)
 
     def parts_of(self, collective: Collective) -> tuple[AxisPart, ...]:
         return tuple(part_of(axis, self.decided.mesh) for axis in collective.axes or ())
@@ -197,13 +199,13 @@ class _Search:
                 sharded = sharded[:1]
             largest = max(sharded, key=lambda value: math.prod(self.decided.shape(value) or ()))
             annotations = self.annotations(sharded, axes, "has")
-            return self.words.reduction(
+            return _origin(
+                "exchange" if kind in LOOKING_UP else "reduction",
                 op,
-                [self.names.name(value) for value in sharded],
-                self.names.name(largest),
-                self.decided.spec(largest),
-                annotations,
-                looks_up=kind in LOOKING_UP,
+                *_scope(op),
+                value=self.names.name(largest),
+                before=self.decided.spec(largest),
+                annotations=annotations,
             )
         return None
 
@@ -243,13 +245,13 @@ class _Search:
         value, op = need.value, need.op
         has = self.annotations([value], axes, "has")
         needed: list[OriginAnnotation] = []
-        after = ""
+        after: Spec | None = None
         if op is None:
             written = self.annotated.of_result(need.result or 0)
             if written is not None:
                 needed.append(self.needed(written, axes))
             wanted = self.around.wanted(need.result or 0)
-            after = wanted[1] if wanted is not None else ""
+            after = wanted[1] if wanted is not None else None
         elif self.around.is_constraint(op):
             written = self.annotated.of_op(op.id)
             if written is not None:
@@ -263,15 +265,17 @@ class _Search:
         reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
         if not has and not needed:
             return None
-        return self.words.resharding(
-            op=op,
+        scope, primitive = ("", "return") if op is None else _scope(op)
+        return _origin(
+            "exchange" if reaches else "resharding",
+            op,
+            scope,
+            primitive,
             value=self.names.name(value),
             before=self.decided.spec(value),
             after=after,
             annotations=(*has, *needed),
             result=self.result_name(need.result) if op is None else "",
-            reaches=reaches,
-            against=[self.names.name(one) for one in self.around.conflicting(need, axes)],
         )
 
     def result_name(self, index: int | None) -> str:
@@ -284,7 +288,7 @@ class _Search:
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
     ) -> list[OriginAnnotation]:
         """The annotations that the axes of values come from, each once."""
-        found: dict[tuple[str, str, str, SourceLocation | None], list[AnnotatedAxis]] = {}
+        found: dict[tuple[str, str, Spec, SourceLocation | None], list[AnnotatedAxis]] = {}
         for value in values:
             for part in self.around.carried(value, axes):
                 for one in self.annotated.of_value(value, part):
@@ -312,3 +316,42 @@ class _Search:
         return OriginAnnotation(
             one.kind, one.path, wanted.spec, named, "needed", one.source, recorded=True
         )
+
+
+def _origin(
+    kind: OriginKind,
+    op: Op | None,
+    scope: str,
+    primitive: str,
+    *,
+    value: str = "",
+    before: Spec | None = None,
+    after: Spec | None = None,
+    annotations: Sequence[OriginAnnotation] = (),
+    result: str = "",
+) -> CollectiveOrigin:
+    return CollectiveOrigin(
+        kind=kind,
+        value=value,
+        before=before,
+        after=after,
+        op=primitive,
+        scope=scope,
+        source=None if op is None else op.source,
+        annotations=tuple(annotations),
+        result=result,
+    )
+
+
+def _unknown(part: Part, ops: Sequence[Op], axes: Sequence[AxisPart]) -> CollectiveOrigin:
+    """One that nothing was found for; says how far it was followed."""
+    op = ops[0] if ops else None
+    scope, primitive = _scope(op) if op is not None else (part.scope, part.primitive)
+    why: NotFound = "no axes" if not axes else "no op" if op is None else "not sharded"
+    origin = _origin("unknown", op, scope, primitive)
+    return replace(origin, source=op.source if op is not None else part.source, not_found=why)
+
+
+def _scope(op: Op) -> tuple[str, str]:
+    scope, primitive = scope_of(op.scope)
+    return scope, primitive or kind_of(op)

@@ -9,14 +9,15 @@ from typing import TypeAlias
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError
+from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import OpGraph, Sharding
 from sdyscope.values.convert import to_named_sharding, to_tensor_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
-from sdyscope.values.sharding import TensorSharding, symbol
+from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["AxesByDim", "PropagatedAxes", "axes_in", "spec_of", "spec_text"]
+__all__ = ["AxesByDim", "PropagatedAxes", "axes_in", "spec_in", "spec_of"]
 
 AxesByDim: TypeAlias = tuple[tuple[AxisPart, ...], ...]
 """Of each dimension the axes that it is sharded on, major to minor."""
@@ -57,15 +58,15 @@ class PropagatedAxes:
         """The axes of each dimension; none where it is replicated, or nothing was decided."""
         return axes_in(self.sharding(value), self.mesh)
 
-    def spec(self, value: ValueId) -> str:
-        """The sharding as JAX writes it; empty where nothing was decided."""
-        return spec_text(self.sharding(value), self.rank(value), self.mesh)
+    def spec(self, value: ValueId) -> Spec | None:
+        """The sharding as JAX writes it; None where nothing was decided."""
+        return spec_in(self.sharding(value), self.rank(value), self.mesh)
 
-    def spec_without(self, value: ValueId, axes: Sequence[AxisPart]) -> str:
+    def spec_without(self, value: ValueId, axes: Sequence[AxisPart]) -> Spec | None:
         """As ``spec``, once the value is gathered over some axes."""
         sharding = self.sharding(value)
         if sharding is None:
-            return ""
+            return None
         dims = tuple(
             replace(
                 dim,
@@ -77,7 +78,7 @@ class PropagatedAxes:
             )
             for dim in sharding.dim_shardings
         )
-        return spec_text(replace(sharding, dim_shardings=dims), self.rank(value), self.mesh)
+        return spec_in(replace(sharding, dim_shardings=dims), self.rank(value), self.mesh)
 
     def rank(self, value: ValueId) -> int:
         """How many dimensions a value has."""
@@ -99,7 +100,7 @@ def axes_in(sharding: TensorSharding | None, mesh: Mesh) -> AxesByDim:
     return tuple(tuple(part_of(axis, mesh) for axis in dim.axes) for dim in sharding.dim_shardings)
 
 
-def spec_of(annotation: Annotation, mesh: Mesh) -> tuple[str, AxesByDim]:
+def spec_of(annotation: Annotation, mesh: Mesh) -> tuple[Spec, AxesByDim]:
     """A written sharding as JAX writes it, and its axes; its own text where it follows none."""
     rank = len(annotation.shape or ())
     sharding = _shardy_form(
@@ -107,19 +108,17 @@ def spec_of(annotation: Annotation, mesh: Mesh) -> tuple[str, AxesByDim]:
     )
     if sharding is None:
         return annotation.text, ()
-    return spec_text(sharding, rank, mesh), axes_in(sharding, mesh)
+    return spec_in(sharding, rank, mesh) or sharding, axes_in(sharding, mesh)
 
 
-def spec_text(sharding: TensorSharding | None, rank: int, mesh: Mesh) -> str:
-    """`P('data', None)`; what only Shardy can say as `[{"a":(1)2}]`; empty without a sharding."""
+def spec_in(sharding: TensorSharding | None, rank: int, mesh: Mesh) -> Spec | None:
+    """A sharding as JAX writes it, else as Shardy does; None without one."""
     if sharding is None:
-        return ""
+        return None
     try:
-        return str(to_named_sharding(sharding, rank, mesh).spec)
+        return to_named_sharding(sharding, rank, mesh).spec
     except ConversionError:
-        if isinstance(sharding.mesh, Mesh):
-            return str(sharding)
-        return str(sharding)[1:-1].removeprefix(f"{symbol(sharding.mesh)}, ")
+        return sharding
 
 
 def _shardy_form(

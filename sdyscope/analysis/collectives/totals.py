@@ -8,9 +8,9 @@ from typing import TypeVar
 
 from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
 from sdyscope.analysis.collectives.made_for import NamedAfter
-from sdyscope.analysis.collectives.origin_values import CollectiveOrigin, OriginAnnotation
 from sdyscope.analysis.collectives.rematerializations import Rematerialization
 from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.hlo import NotUnderstood, Shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation

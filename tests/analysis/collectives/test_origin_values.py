@@ -13,14 +13,15 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
-from sdyscope.analysis.collectives.origin_values import CollectiveOrigin
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.errors import CompilerError
+from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.origins import origin_text, spec_text
 
 pytestmark = pytest.mark.compiles
 
@@ -55,7 +56,7 @@ def parts_of(found: Collectives) -> list[tuple[Collective, Part, CollectiveOrigi
 
 
 def named(origin: CollectiveOrigin, role: str) -> set[tuple[str, str]]:
-    return {(one.name, one.spec) for one in origin.annotations if one.role == role}
+    return {(one.name, spec_text(one.spec)) for one in origin.annotations if one.role == role}
 
 
 @cache
@@ -79,7 +80,7 @@ def test_megatrons_second_matmul(partitioner: Any) -> None:
     assert ("params['w2']", "P('model', None)") in named(found, "has")
     assert {one.axes[0].name for one in found.annotations} == {"model"}
     assert all(one.recorded == (partitioner == "shardy") for one in found.annotations)
-    assert ("not recorded" in found.words) == (partitioner == "gspmd")
+    assert ("not recorded" in origin_text(found)) == (partitioner == "gspmd")
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -107,7 +108,10 @@ def test_fsdp_gathers_weights(partitioner: Any) -> None:
     ((collective, _, origin),) = parts_of(found)
     assert collective.kind == "all-gather"
     assert (origin.kind, origin.value, origin.op) == ("resharding", "w", "dot_general")
-    assert (origin.before, origin.after) == ("P('data', None)", "P(None, None)")
+    assert (spec_text(origin.before), spec_text(origin.after)) == (
+        "P('data', None)",
+        "P(None, None)",
+    )
     assert named(origin, "has") == {("w", "P('data', None)")}
     assert ("P('data', None)") in {spec for _, spec in named(origin, "needed")}
     (tally,) = [t for one, t in found.by_annotation.items() if one.name == "w"]
@@ -129,8 +133,10 @@ def test_every_change_of_a_sharding(partitioner: Any) -> None:
     found = collectives_of(step, *arrays, partitioner=partitioner)
     seen = set()
     for collective, _, origin in parts_of(found):
-        assert collective.axes, origin.words
-        assert (origin.kind, origin.op) == ("resharding", "sharding_constraint"), origin.words
+        assert collective.axes, origin_text(origin)
+        assert (origin.kind, origin.op) == ("resharding", "sharding_constraint"), origin_text(
+            origin
+        )
         (constraint,) = (one for one in origin.annotations if one.role == "needed")
         assert constraint.kind == "constraint"
         has = [one for one in origin.annotations if one.role == "has"]
@@ -138,8 +144,8 @@ def test_every_change_of_a_sharding(partitioner: Any) -> None:
         for number in numbers:
             one, two = pairs[number]
             # As JAX writes them since 0.8.
-            assert origin.before == f"P{(*one, *[None] * (2 - len(one)))!r}"
-            assert origin.after == f"P{(*two, *[None] * (2 - len(two)))!r}"
+            assert spec_text(origin.before) == f"P{(*one, *[None] * (2 - len(one)))!r}"
+            assert spec_text(origin.after) == f"P{(*two, *[None] * (2 - len(two)))!r}"
         seen |= numbers
     # What a device has already needs no collective; all else has one, with its argument.
     assert seen == {number for number, pair in enumerate(pairs) if not is_there(*pair)}
@@ -161,7 +167,7 @@ def test_a_result_that_is_wanted_otherwise(partitioner: Any) -> None:
     step = jax.jit(lambda x: {"y": x * 2}, out_shardings=NamedSharding(mesh, P(None, None)))
     found = collectives_of(step, abstract((16, 8), "data", None), partitioner=partitioner)
     ((_, _, origin),) = parts_of(found)
-    assert origin.before == "P('data', None)"
+    assert spec_text(origin.before) == "P('data', None)"
     assert ("x", "P('data', None)") in named(origin, "has")
     if origin.op == "return":
         assert named(origin, "needed") == {("result['y']", "P(None, None)")}

@@ -7,15 +7,24 @@ from typing import Literal, TypeAlias
 
 from sdyscope.annotations import AnnotationKind
 from sdyscope.values.mesh import AxisRef
+from sdyscope.values.sharding import PartitionSpec, TensorSharding
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["CollectiveOrigin", "OriginAnnotation", "OriginKind", "OriginRole"]
+__all__ = ["CollectiveOrigin", "NotFound", "OriginAnnotation", "OriginKind", "OriginRole", "Spec"]
 
 OriginKind: TypeAlias = Literal["reduction", "resharding", "exchange", "program", "unknown"]
 """``reduction``: an op sums over a dimension that is in pieces; ``resharding``: a value has one
 sharding and is needed with another; ``exchange``: an op reaches into the neighbouring blocks of a
 dimension that is in pieces (shifts, sorts, look-ups); ``program``: the program itself says so, in a
 ``shard_map``; ``unknown``: none of these was found."""
+
+NotFound: TypeAlias = Literal["", "no axes", "no op", "not sharded"]
+"""Why none was found: the collective runs over no axes of the mesh; the compiler kept no op that it
+was made for; nothing around that op is sharded on its axes. Empty where one was."""
+
+Spec: TypeAlias = PartitionSpec | TensorSharding | str
+"""A sharding as JAX writes it where it can be, else as Shardy does; its text where it follows no
+axes."""
 
 OriginRole: TypeAlias = Literal["has", "needed"]
 """``has``: the sharding of the value that is moved or summed; ``needed``: the one it is needed
@@ -29,7 +38,7 @@ class OriginAnnotation:
     Attributes:
         kind: what is annotated.
         name: pytree path of an argument or result, scope of anything else.
-        spec: the annotation, as JAX or else as the module writes it.
+        spec: what is written there.
         axes: those of the collective's axes that it is about.
         role: whose sharding it explains.
         source: its line, where one is known.
@@ -39,7 +48,7 @@ class OriginAnnotation:
 
     kind: AnnotationKind
     name: str
-    spec: str
+    spec: Spec
     axes: tuple[AxisRef, ...]
     role: OriginRole
     source: SourceLocation | None
@@ -56,15 +65,6 @@ class OriginAnnotation:
         """The annotation alone, alike for whatever comes from it."""
         return replace(self, axes=(), role="has", recorded=True)
 
-    @property
-    def words(self) -> str:
-        """``params['w1'] P('fsdp', 'model')``; a constraint by its line."""
-        name = self.name
-        if self.kind not in ("argument", "result"):
-            where = f" in {self.name}" if self.name else ""
-            name = self.kind + (where if self.source is None else f" at {self.source}")
-        return f"{name} {self.spec}".strip()
-
 
 @dataclass(frozen=True, slots=True)
 class CollectiveOrigin:
@@ -75,26 +75,30 @@ class CollectiveOrigin:
         value: the value that is moved, or of a reduction the one whose pieces are summed: pytree
             path of an argument or result, else the scope of the op that makes it; empty where it
             was not found.
-        before: sharding that the value has, as JAX writes it; empty where it is not known.
-        after: sharding that it is needed with; empty likewise, and of a reduction.
-        op: the op that needs it, by JAX's primitive or else by its name in StableHLO.
+        before: sharding that the value has; None where it is not known.
+        after: sharding that it is needed with; None likewise, and of a reduction.
+        op: the op that needs it, by JAX's primitive or else by its name in StableHLO; `return` for
+            the program's own.
+        result: name of the result as which the program returns the value; empty where an op needs
+            it.
         scope: that op's scope.
         source: that op's line.
         annotations: where the axes come from: first those of the value, then those of the need.
-        words: all of it in a sentence.
+        not_found: why it is not known.
         followed: whether the op was found along the value in the compiled program, since XLA
             names the collective after what makes the value, or not at all.
     """
 
     kind: OriginKind
     value: str
-    before: str
-    after: str
+    before: Spec | None
+    after: Spec | None
     op: str
     scope: str
     source: SourceLocation | None
     annotations: tuple[OriginAnnotation, ...]
-    words: str
+    result: str = ""
+    not_found: NotFound = ""
     followed: bool = False
 
     @property

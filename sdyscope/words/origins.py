@@ -1,19 +1,25 @@
-"""Why collectives are there: as documents, and in a line."""
+"""Why collectives are there, in a sentence: the one writer of causes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from sdyscope.analysis.collectives.origin_values import (
+from sdyscope.annotations import AnnotationKind
+from sdyscope.facts.origins import (
     CollectiveOrigin,
+    NotFound,
     OriginAnnotation,
     OriginKind,
     OriginRole,
+    Spec,
 )
-from sdyscope.annotations import AnnotationKind
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.places import shortened, shown_name, source_text
+from sdyscope.words.mesh import axis_text
+from sdyscope.words.places import op_text, shown_name, source_text
+from sdyscope.words.sharding import shardy_text
 
 __all__ = [
     "NOT_FOUND",
@@ -21,9 +27,10 @@ __all__ = [
     "OriginAnnotationDocument",
     "OriginDocument",
     "annotation_text",
-    "because",
     "origin_annotation_document",
     "origin_document",
+    "origin_text",
+    "spec_text",
 ]
 
 #: How the words of an origin begin that was not found.
@@ -32,7 +39,7 @@ NOT_FOUND = "not found"
 #: What is said of an origin whose op XLA does not name.
 OP_FOLLOWED = "op followed"
 
-#: How many annotations a line names.
+#: How many annotations a sentence names.
 _NAMED = 3
 
 
@@ -44,7 +51,7 @@ class OriginAnnotationDocument:
       kind: what is annotated.
       name: pytree path of an argument or result, scope of anything else.
       spec: what is written there, as JAX writes it where it can be.
-      axes: those of the collective's axes that come from it, as Shardy writes them.
+      axes: those of the collective's axes that come from it.
       role: `has`: the axes of the value that is moved or summed; `needed`: of the sharding that it
         is needed with, or that another tensor of the same op has.
       source: its line; null where none is known.
@@ -73,11 +80,12 @@ class OriginDocument:
       value: the value that is moved, or summed; empty where it was not found.
       before: sharding that it has.
       after: sharding that it is needed with; empty where that is not known, and of a sum.
-      op: the op that needs it.
+      op: the op that needs it; `return` where the program returns it.
+      result: name of the result as which it is returned; empty otherwise.
       scope: that op's scope, without the program's own name.
       source: that op's line; null where the module has none.
       annotations: where the axes come from.
-      words: all of it in a sentence.
+      words: all of it in a sentence, as every view prints it.
       followed: whether the op was found along the value in the compiled program, since XLA names
         the collective after what makes the value, or not at all.
     """
@@ -88,6 +96,7 @@ class OriginDocument:
     before: str
     after: str
     op: str
+    result: str
     scope: str
     source: SourceLocation | None
     annotations: tuple[OriginAnnotationDocument, ...]
@@ -95,21 +104,20 @@ class OriginDocument:
     followed: bool
 
 
-def origin_document(origin: CollectiveOrigin | None) -> OriginDocument | None:
+def origin_document(origin: CollectiveOrigin) -> OriginDocument:
     """The document of an origin."""
-    if origin is None:
-        return None
     return OriginDocument(
         kind=origin.kind,
         known=origin.is_known,
         value=origin.value,
-        before=origin.before,
-        after=origin.after,
-        op=origin.op,
+        before=spec_text(origin.before),
+        after=spec_text(origin.after),
+        op=op_text(origin.op),
+        result=origin.result,
         scope=origin.scope,
         source=origin.source,
         annotations=tuple(map(origin_annotation_document, origin.annotations)),
-        words=origin.words,
+        words=origin_text(origin),
         followed=origin.followed,
     )
 
@@ -119,71 +127,94 @@ def origin_annotation_document(one: OriginAnnotation) -> OriginAnnotationDocumen
     return OriginAnnotationDocument(
         one.kind,
         one.name,
-        one.spec,
-        tuple(axis.name if axis.sub_axis_info is None else str(axis) for axis in one.axes),
+        spec_text(one.spec),
+        tuple(map(axis_text, one.axes)),
         one.role,
         one.source,
         one.recorded,
     )
 
 
-def annotation_text(one: OriginAnnotationDocument, file: str = "") -> str:
+_WHY: Final[Mapping[NotFound, str]] = {
+    "": "",
+    "no axes": "it runs over no axes of the mesh",
+    "no op": "the compiler kept no op that it was made for",
+    "not sharded": "nothing around {op} is sharded on its axes",
+}
+
+
+def spec_text(spec: Spec | None) -> str:
+    """`P('data', None)`; what only Shardy can say as `[{a:(1)2}]`; empty for None."""
+    if spec is None:
+        return ""
+    return shardy_text(spec) if isinstance(spec, TensorSharding) else str(spec)
+
+
+def annotation_text(one: OriginAnnotation, file: str = "") -> str:
     """`params['w1'] P('fsdp', 'model')`; `constraint at models/mlp.py:98 P('data', None)`.
 
     Args:
-      one: the annotation.
-      file: the file whose name need not be repeated.
+        one: the annotation.
+        file: the file whose name need not be repeated.
     """
+    spec = spec_text(one.spec)
     if one.kind in ("argument", "result"):
-        return f"{one.name} {one.spec}".strip()
+        return f"{one.name} {spec}".strip()
     where = source_text(one.source)
     if file and where.startswith(f"{file}:"):
         where = f"line {where.removeprefix(f'{file}:')}"
     scope = f" in {shown_name(one.name, '')}" if one.name else ""
-    return f"{one.kind}{f' at {where}' if where else scope} {one.spec}".strip()
+    return f"{one.kind}{f' at {where}' if where else scope} {spec}".strip()
 
 
-def because(origin: OriginDocument, file: str = "") -> str:
-    """An origin in a line, without the op's own line, which stands beside it.
+def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
+    """Why a tensor is communicated, a clause that stands behind "because", or alone if not found.
+
+    The line of the op that needs it stands beside it everywhere, and is not in it.
 
     Args:
-      origin: the origin.
-      file: the file whose name need not be repeated.
+        origin: the origin.
+        file: the file whose name need not be repeated.
     """
+    op = op_text(origin.op)
     if origin.kind == "program":
-        return f"the program says so itself: {origin.op}"
-    if not origin.known:
-        return shortened(origin.words)
+        return f"the program says so itself: {op}"
+    if origin.not_found:
+        return f"{NOT_FOUND}: {_WHY[origin.not_found].format(op=op)}"
     has = [one for one in origin.annotations if one.role == "has"]
     needed = [one for one in origin.annotations if one.role == "needed"]
-    over = " and ".join(dict.fromkeys(axis for one in has or needed for axis in one.axes))
-    if origin.kind == "reduction":
+    axes = dict.fromkeys(axis_text(axis) for one in has or needed for axis in one.axes)
+    over = " and ".join(axes)
+    if not origin.annotations and origin.kind == "reduction":
+        words = "it sums what is in pieces"
+    elif origin.kind == "reduction":
         words = f"it sums over {over}, from {_listed(has, file)}"
-    elif origin.kind == "exchange" and not origin.after and not needed:
+    elif origin.kind == "exchange" and origin.after is None and not needed:
         words = f"it looks up along {over}, from {_listed(has, file)}"
     else:
-        words = f"{origin.value} {origin.before}".strip()
-        if origin.op == "return":
-            words += f" is returned as {_listed(needed, file)}"
+        words = f"{shown_name(origin.value, '')} {spec_text(origin.before)}".strip()
+        after = spec_text(origin.after)
+        if origin.result:
+            wanted = _listed(needed, file) or f"{origin.result} {after}".strip()
+            words += f" is returned as {wanted}"
         else:
-            words += f" is needed as {origin.after}" if origin.after else " is needed otherwise"
-            words += f", for {_listed(needed, file)}" if needed else ""
+            words += f" is needed as {after}" if after else " is needed otherwise"
+            words += f", for {_listed(needed, file)}" if needed else f" by {op}" if op else ""
         own = [one for one in has if one.name != origin.value]
         words += f"; it has {over} from {_listed(own, file)}" if own else ""
     return words + _followed(origin)
 
 
-def _followed(origin: OriginDocument) -> str:
+def _followed(origin: CollectiveOrigin) -> str:
     """What of an origin neither the compiler nor the partitioner said itself."""
-    annotations = any(not one.recorded for one in origin.annotations)
-    if not annotations:
+    if all(one.recorded for one in origin.annotations):
         return f" ({OP_FOLLOWED})" if origin.followed else ""
     return (
         " (op and axes followed, not recorded)" if origin.followed else " (followed, not recorded)"
     )
 
 
-def _listed(annotations: Sequence[OriginAnnotationDocument], file: str) -> str:
+def _listed(annotations: Sequence[OriginAnnotation], file: str) -> str:
     texts = list(dict.fromkeys(annotation_text(one, file) for one in annotations))
     more = len(texts) - _NAMED
     return ", ".join(texts[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
