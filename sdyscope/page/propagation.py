@@ -29,7 +29,7 @@ from sdyscope.views.explain import annotated, place, plain
 from sdyscope.views.propagate_rows import Side, row_values
 from sdyscope.views.propagated import describer
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.propagation import WAYS, stopped_alike
+from sdyscope.words.propagation import WAYS, moves_text, stopped_alike
 
 _T = TypeVar("_T", bound=Hashable)
 
@@ -136,6 +136,7 @@ class _Part:
             "exactness": propagated.exactness,
             "madeBy": propagated.source,
             "last": replay.last,
+            "words": moves_text(len(propagated.steps), propagated.steps.step_count, replay.last),
             "priorities": replay.has_priorities,
             "values": [None if ref is None else self.refs.of(ref) for ref in refs],
             "changes": [self._changes(replay, value) for value in distinct.values()],

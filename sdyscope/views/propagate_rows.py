@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from sdyscope.analysis.diff.propagated import call_placements
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import ssa_name
@@ -133,7 +134,8 @@ class Side:
         if boundary is None and self.at is not None:
             sharding = self.at.get(value)
         place = self.describer.placement(found, type_, sharding)
-        return _Described(self.describer.value(found, type_, sharding), place)
+        calls = call_placements(found, len(type_.shape or ()), self.describer.devices)
+        return _Described(self.describer.value(found, type_, sharding), place, calls)
 
     def boundary(self, there: Annotation) -> TensorSharding | None:
         """The sharding of an input of a `shard_map` after propagation, under Shardy."""
@@ -149,6 +151,7 @@ class Side:
 class _Described(NamedTuple):
     document: PropagatedDocument
     place: Placement | None
+    calls: tuple[Placement, ...]
 
 
 class _Meant(NamedTuple):
@@ -311,7 +314,8 @@ def _same(decided: Mapping[Partitioner, _Described]) -> bool | None:
     if len(places) < 2 or len(places) < len(decided):
         return None
     first, *others = (place.without_manual for place in places)
-    return all(other == first for other in others)
+    calls, *further = (one.calls for one in decided.values())
+    return all(other == first for other in others) and all(other == calls for other in further)
 
 
 def _is_as_requested(asked: RequestedTensor, place: Placement | None) -> bool:

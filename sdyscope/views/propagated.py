@@ -114,7 +114,7 @@ def propagation_document(found: Propagated) -> PropagationDocument:
         found.exactness,
         found.source,
         dict(found.counts),
-        len({step.number for step in found.steps}),
+        found.steps.step_count,
         (*found.doubts, *found.notes),
     )
 

@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Final
 
-__all__ = ["WAYS", "stopped_alike"]
+from sdyscope.words.counts import counted
+
+__all__ = ["WAYS", "moves_text", "stopped_alike"]
 
 #: Which way an axis went, before the name of the op that it went through.
 WAYS: Final[Mapping[str, str]] = MappingProxyType(
@@ -18,6 +20,18 @@ WAYS: Final[Mapping[str, str]] = MappingProxyType(
         "group": "in the sharding group of",
     }
 )
+
+
+def moves_text(moves: int, steps: int, last: int | None) -> str:
+    """`914 moves of an axis in 641 steps, numbered by Shardy up to 687`.
+
+    Args:
+      moves: how many moves there are.
+      steps: in how many steps.
+      last: the number of the last step; None without any.
+    """
+    text = f"{counted(moves, 'move')} of an axis in {counted(steps, 'step')}"
+    return text if last is None else f"{text}, numbered by Shardy up to {last:,}"
 
 
 def stopped_alike(count: int) -> str:

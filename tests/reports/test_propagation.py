@@ -203,13 +203,18 @@ def sharding_of(page, ssa):
 
 
 def test_a_step_is_played_back_and_forth(player, mlp):
-    last = mlp.inspection.explainer("shardy").propagated.steps[-1].number
-    assert count(player).startswith(f"step {last} of {last}")
+    taken = mlp.inspection.explainer("shardy").propagated.steps
+    last = taken[-1].number
+    assert count(player).startswith(f"step {last}: {taken.step_count} of {taken.step_count} steps")
+    assert f"{len(taken)} moves of an axis in {taken.step_count} steps" in player.inner_text(
+        "[data-slot=note]"
+    )
+    assert mlp.report.propagate.propagations[0].steps == taken.step_count
     player.keyboard.press("Home")
     assert count(player).startswith("before the first step")
     assert player.locator(".propagation-title").nth(1).inner_text().startswith("Before the first")
     player.keyboard.press("ArrowRight")
-    assert count(player).startswith(f"step 0 of {last}")
+    assert count(player).startswith(f"step 0: 1 of {taken.step_count} steps")
     until(player, "location.hash", lambda found: "step=0" in found)
     first = propagate.document(mlp.inspection, steps=True).steps[0]
     assert first.axis in player.inner_text(".player-now")

@@ -124,6 +124,15 @@ export class Propagation {
 
   // Steps.
 
+  /** How many steps with a move there are up to a number, that one included. */
+  steps(number) {
+    let found = 0;
+    for (let at = 0; at < this.length && this.numbers[at] <= number; at += 1) {
+      if (at === 0 || this.numbers[at] !== this.numbers[at - 1]) found += 1;
+    }
+    return found;
+  }
+
   /** The position of the first move with a number from `number` on. */
   position(number) {
     let [low, high] = [0, this.length];

@@ -151,7 +151,9 @@ export class Player {
     const words = step < 0 ? "before the first step" : `step ${whole(step)}`;
     slider.setAttribute("aria-valuetext", words);
     const sharded = this.#shardedBy(step);
-    count.textContent = `${words} of ${whole(this.last)} · ${whole(sharded)} values sharded`;
+    const { propagation } = this;
+    const done = `${whole(propagation.steps(step))} of ${whole(propagation.steps(this.last))}`;
+    count.textContent = `${words}: ${done} steps · ${whole(sharded)} values sharded`;
     this.buttons.back.disabled = step < 0;
     this.buttons.first.disabled = step < 0;
     this.buttons.forward.disabled = step >= this.last;

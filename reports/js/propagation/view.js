@@ -336,10 +336,7 @@ class PropagationView {
 function notes(report, propagation) {
   const { data } = propagation;
   const exactness = data.exactness.charAt(0).toUpperCase() + data.exactness.slice(1);
-  const parts = [
-    `${count(propagation.length, "move")}; Shardy numbers its steps from 0 to ${whole(propagation.last)}. `,
-    `${exactness}: ${data.madeBy}`.replace(/\.?$/, "."),
-  ];
+  const parts = [`${data.words}. `, `${exactness}: ${data.madeBy}`.replace(/\.?$/, ".")];
   if (report.partitioners.includes("gspmd")) {
     parts.push(" GSPMD does not say how it propagates: these are Shardy’s steps.");
   }
