@@ -129,6 +129,11 @@ class Steps(Sequence[PropagationStep]):
     def _all(self) -> list[PropagationStep]:
         return self.through(self._ops | self._others.keys())
 
+    @cached_property
+    def step_count(self) -> int:
+        """How many steps there are: several moves can be of one, and some numbers have no move."""
+        return len({step.number for step in self})
+
     def __bool__(self) -> bool:
         return bool(self._others) or any(map(self._written, self._ops))
 

@@ -114,7 +114,7 @@ def _between_partitioners(
         if one.compiler is not None
     }
     sends = {one.partitioner: one.total.sent for one in (sent.programs if sent is not None else ())}
-    differing = sum(v.same is False for v in decided.values) if decided is not None else 0
+    differing = decided.differing if decided is not None else 0
     because = f"They place {counted(differing, 'value')} differently." if differing else ""
     if len(needs) == 2:
         (less, few), (more, many) = sorted(needs.items(), key=lambda one: one[1])

@@ -1,32 +1,35 @@
-"""Propagation in the report: its steps, and all that chains are made of, in columns.
+"""Propagation in the report: its steps, how they changed each value, and pointers, in columns.
 
-The page works out by itself how every value was sharded after each step, and follows the chain of
-any of them, as `sdyscope propagate --at-step` and `sdyscope explain` do.
+The page looks up how a value was sharded after a step, and follows the pointers of each axis to the
+user's annotation: what `sdyscope propagate --at-step` and `sdyscope explain` say, in their words.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from sdyscope.analysis.naming.resolve import ssa_name
-from sdyscope.analysis.propagation.axis_parts import AxisPart
-from sdyscope.analysis.propagation.chain import Beginning
-from sdyscope.analysis.propagation.chain_index import ChainIndex
 from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.analysis.propagation.flow import Ref
+from sdyscope.analysis.propagation.obstacles import Absence
+from sdyscope.analysis.propagation.pointers import Pointer
 from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.errors import TargetError
-from sdyscope.facts.propagated import ValueId
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.propagated import PropagatedValue, ValueId
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
 from sdyscope.page.tensors import Row, rows
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.views.explain import annotated, place, plain
+from sdyscope.views.propagate_rows import Side, row_values
 from sdyscope.views.propagated import describer
 from sdyscope.words.mesh import axis_text
+from sdyscope.words.propagation import WAYS, moves_text, stopped_alike
 
 _T = TypeVar("_T", bound=Hashable)
 
@@ -59,7 +62,19 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
             "Only Shardy says how it propagates, step by step, and it did not propagate this."
             + (" GSPMD says where values end up, not how they came there." if known else "")
         )
-    return _Part(pool, inspection, list(rows(report))).document()
+    return _Part(pool, inspection, list(rows(report)), _values(report, inspection)).document()
+
+
+def _values(report: Report, inspection: Inspection) -> dict[int, ValueId | None]:
+    """The value of Shardy's module that each value of the report is, by the id of its document."""
+    assert report.propagate is not None
+    sides: dict[Partitioner, Side] = {}
+    for partitioner in report.propagate.partitioners:
+        found = inspection.propagated(partitioner)
+        described = describer(inspection, found)
+        sides[partitioner] = Side(found, inspection.graph(partitioner), described)
+    listed = row_values(inspection.tensors, sides, "shardy")
+    return dict(zip(map(id, report.propagate.values), listed, strict=True))
 
 
 class _Part:
@@ -69,25 +84,36 @@ class _Part:
       pool: takes source lines.
       inspection: the program.
       listed: the rows of the tensors' table.
+      values: the value that each of their documents is about, by its id.
     """
 
-    def __init__(self, pool: Pool, inspection: Inspection, listed: Sequence[Row]) -> None:
+    def __init__(
+        self,
+        pool: Pool,
+        inspection: Inspection,
+        listed: Sequence[Row],
+        values: Mapping[int, ValueId | None],
+    ) -> None:
         self.pool = pool
         self.explainer: Explainer = inspection.explainer("shardy")
         self.flow = self.explainer.flow
-        self.index = ChainIndex(self.flow, inspection.annotations("shardy"))
-        self.places = describer(inspection, self.explainer.propagated).places
+        self.pointers = self.explainer.pointers
+        self.describer = describer(inspection, self.explainer.propagated)
+        self.places = self.describer.places
         self.graph = inspection.graph("shardy")
         self.rows = listed
-        self.by_ssa: dict[str, ValueId] = {
-            ssa_name(self.graph, value): value for value in self.explainer.propagated.values
-        }
-        self.row_of: dict[str, int] = {}
+        self.value_of = values
+        self.row_of: dict[ValueId, int] = {}
         for number, row in enumerate(listed):
-            if row.value is not None and row.section != "result":
-                self.row_of.setdefault(row.value.ssa, number)
+            value = None if row.value is None else values[id(row.value)]
+            if value is not None:
+                self.row_of.setdefault(value, number)
         self.refs: _Numbers[Ref] = _Numbers()
-        self.parts: _Numbers[AxisPart] = _Numbers()
+        self.axes: _Numbers[str] = _Numbers()
+        self.axis_of: dict[AxisRef, int] = {}
+        self.shardings: _Numbers[tuple[str, tuple[str, ...]]] = _Numbers()
+        self.sharding_of: dict[tuple[Any, ...], int] = {}
+        self.shipped: dict[int, int] = {}
         self.ops: dict[int, int] = {}
         self.nodes: dict[int, int] = {}
         self.listed_ops: list[Op] = []
@@ -98,163 +124,182 @@ class _Part:
         """The whole part."""
         propagated = self.explainer.propagated
         replay = Replay(self.flow, self.places)
-        values = [self._ref(row) for row in self.rows]
-        moved, arrivals = self._moves(replay)
+        values = [self._value(row) for row in self.rows]
+        refs = [None if value is None else self._ref(value) for value in values]
+        distinct: dict[Ref, PropagatedValue] = {}
+        for value, ref in zip(values, refs, strict=True):
+            if value is not None and ref is not None:
+                known = distinct.setdefault(ref, value)
+                if known.sharding is None:
+                    distinct[ref] = value
         made: dict[str, Any] = {
             "exactness": propagated.exactness,
             "madeBy": propagated.source,
             "last": replay.last,
+            "words": moves_text(len(propagated.steps), propagated.steps.step_count, replay.last),
             "priorities": replay.has_priorities,
-            "steps": table(moved),
-            "arrivals": arrivals,
-            "values": [None if ref is None else self.refs.of(ref) for ref in values],
-            "results": dict(self._results(values)),
-            "stops": self._stops(values),
+            "values": [None if ref is None else self.refs.of(ref) for ref in refs],
+            "changes": [self._changes(replay, value) for value in distinct.values()],
+            "chains": [self._chains(value) for value in distinct.values()],
         }
+        made["pointers"] = table(self._pointers())
+        made["steps"] = table(self._moves(replay, self._followers(distinct)))
+        made["stops"] = self._stops(distinct)
         # What these bring up is known when they are made.
-        made |= self._annotated()
-        made["links"] = self._links()
-        made |= self._final()
         made["places"] = table(self._places())
-        made["hows"] = [(way, axis_text(rule)) for way, rule in self.hows.known]
+        made["hows"] = [(way, WAYS[way], axis_text(rule)) for way, rule in self.hows.known]
         made["annotations"] = list(self.annotations.known)
-        mesh = self.flow.mesh
-        made["parts"] = [
-            (part.name, part.start, part.stop, axis_text(str(part.axis(mesh))))
-            for part in self.parts.known
-        ]
+        made["shardings"] = list(self.shardings.known)
+        made["axes"] = list(self.axes.known)
         return made
 
-    def _ref(self, row: Row) -> Ref | None:
+    def _value(self, row: Row) -> PropagatedValue | None:
         """The value of a row; None where it has none after propagation."""
-        if row.value is None or (row.tensor is not None and row.tensor.kind == "shard_map input"):
-            return None
-        return self._root(self.by_ssa.get(row.value.ssa))
-
-    def _root(self, value: ValueId | None) -> Ref | None:
+        value = None if row.value is None else self.value_of[id(row.value)]
         found = None if value is None else self.explainer.propagated.values.get(value)
-        if found is None or found.node is None:
-            return None
-        return self.flow.root((found.node, found.result))
+        return None if found is None or found.node is None else found
 
-    def _moves(self, replay: Replay) -> tuple[dict[str, Any], dict[str, list[int]]]:
-        """The steps, and what they brought to each value, value by value."""
-        numbers, parts, places, edges, sources, targets = [], [], [], [], [], []
-        came: dict[Ref, list[tuple[int, int, int]]] = {}
-        for at, moved in enumerate(self.index.moves(replay)):
-            step = moved.step
-            numbers.append(step.number)
-            parts.append(self.parts.of(moved.part))
-            places.append(self._place(step.op))
-            edges.append(int(step.source[0] == "result" and self.index.is_boundary(step.op)))
-            sources.append(moved.source)
-            targets.append(moved.targets)
-            for one in moved.brought:
-                how = self.hows.of((one.direction, one.rule))
-                came.setdefault(one.value, []).append((at, self.refs.of(one.source), how))
-        priorities = [0] * len(numbers)
-        if replay.has_priorities:
-            priorities = [moved.priority for moved in replay.steps()]
-        refs = [self.refs.of(ref) for ref, found in came.items() for _ in found]
-        found = [one for listed in came.values() for one in listed]
+    def _ref(self, value: PropagatedValue) -> Ref:
+        assert value.node is not None
+        return self.flow.root((value.node, value.result))
+
+    def _returned(self, value: PropagatedValue) -> Ref:
+        """The value that is returned as a result; of any other value, itself."""
+        ref = self._ref(value)
+        op = self.flow.graph.ops[ref[0]]
+        found = self.flow.graph.returned.get(op.result) if op.is_result else None
+        return ref if found is None else self.flow.root(found)
+
+    def _changes(self, replay: Replay, value: PropagatedValue) -> list[tuple[int, int]]:
+        """How a value was sharded from which step on, from -1 on."""
+        found = [
+            (number, self._sharding(value, sharding)) for number, sharding in replay.history(value)
+        ]
+        if not found:
+            node, result = value.id
+            said = self.describer.value(value, self.graph.ops[node].types[result])
+            found = [(-1, self.shardings.of((said.short, ())))]
+        return found
+
+    def _sharding(self, value: PropagatedValue, sharding: TensorSharding) -> int:
+        node, result = value.id
+        op = self.graph.ops[node]
+        type_ = op.types[result]
+        key = (sharding, op.parent, type_.shape)
+        if key not in self.sharding_of:
+            axes = dict.fromkeys(axis.name for dim in sharding.dim_shardings for axis in dim.axes)
+            words = self.describer.short(value, type_, sharding)
+            self.sharding_of[key] = self.shardings.of((words, tuple(axes)))
+        return self.sharding_of[key]
+
+    def _chains(self, value: PropagatedValue) -> list[tuple[int, int, int]]:
+        """Dimension, axis and pointer of everything that a value is sharded on."""
+        return [
+            (
+                held.dimension,
+                self._axis(self.pointers.table[held.pointer].part.axis(self.flow.mesh)),
+                self._pointer(held.pointer),
+            )
+            for held in self.pointers.held(value)
+        ]
+
+    def _axis(self, axis: AxisRef) -> int:
+        if axis not in self.axis_of:
+            self.axis_of[axis] = self.axes.of(axis_text(axis))
+        return self.axis_of[axis]
+
+    def _pointers(self) -> dict[str, list[Any]]:
+        """The pointers, by their numbers; the first of a chain is where its annotation is."""
+        listed = [self.pointers.table[number] for number in self.shipped]
+        sources = [None if one.source is None else self.shipped[one.source] for one in listed]
         return {
-            "number": _differences(numbers),
-            "part": parts,
-            "place": places,
-            "edge": edges,
-            "from": sources,
-            "to": targets,
-            "priority": priorities,
-        }, {
-            "ref": _differences(refs),
-            "step": _differences([at for at, _, _ in found]),
-            "source": _differences([source for _, source, _ in found]),
-            "how": [how for _, _, how in found],
+            "value": [self.refs.of(pointer.value) for pointer in listed],
+            "dimension": [pointer.dimension for pointer in listed],
+            "axis": [self._axis((one.moved or one.part).axis(self.flow.mesh)) for one in listed],
+            "step": [pointer.number for pointer in listed],
+            "place": [None if one.op is None else self._place(one.op) for one in listed],
+            "how": [
+                None if one.op is None else self.hows.of((one.direction, one.rule))
+                for one in listed
+            ],
+            # How many pointers before this one, which takes fewer bytes.
+            "back": [None if to is None else at - to for at, to in enumerate(sources)],
+            "annotation": [self._beginning(pointer) for pointer in listed],
         }
 
-    def _annotated(self) -> dict[str, Any]:
-        """What values are annotated with themselves, and where chains begin."""
-        own: dict[int, list[int]] = {}
-        beginnings: dict[int, list[tuple[int, int]]] = {}
-        for ref in self.index.candidates():
-            parts = self.index.own(ref)
-            if parts:
-                own[self.refs.of(ref)] = [self.parts.of(part) for part in parts]
-            found = self.index.beginnings(ref)
-            if found:
-                beginnings[self.refs.of(ref)] = [
-                    (self.parts.of(part), self._beginning(beginning)) for part, beginning in found
-                ]
-        return {"own": own, "beginnings": beginnings}
+    def _pointer(self, number: int) -> int:
+        """The number that a pointer has in the page; all that it leads to get theirs before it."""
+        way = []
+        at: int | None = number
+        while at is not None and at not in self.shipped:
+            way.append(at)
+            at = self.pointers.table[at].source
+        for one in reversed(way):
+            self.shipped[one] = len(self.shipped)
+        return self.shipped[number]
 
-    def _beginning(self, beginning: Beginning) -> int:
-        said = annotated(beginning)
-        assert said is not None
+    def _beginning(self, pointer: Pointer) -> int | None:
+        said = annotated(pointer.beginning)
+        if said is None or pointer.op is not None:
+            return None
         row = (said.kind, said.name, said.words, said.priority, self.pool.source(said.source))
         return self.annotations.of(row)
 
-    def _links(self) -> dict[int, list[tuple[int, int, int]]]:
+    def _followers(self, distinct: Mapping[Ref, PropagatedValue]) -> dict[Ref, list[int]]:
+        """The results without a sharding of their own, by the value that is returned."""
+        found: dict[Ref, list[int]] = {}
+        for ref, value in distinct.items():
+            returned = self._returned(value)
+            if returned != ref and self.graph.ops[value.id[0]].shardings[0] is None:
+                found.setdefault(returned, []).append(self.refs.of(ref))
+        return found
+
+    def _moves(
+        self, replay: Replay, followers: Mapping[Ref, Sequence[int]]
+    ) -> dict[str, list[Any]]:
+        """The steps, and the values that they moved an axis from and to."""
+        moves = list(replay.steps())
+        sources = [move.came_from for move in moves]
         return {
-            self.refs.of(ref): [
-                (
-                    self.refs.of(link.value),
-                    self._place(link.op),
-                    self.hows.of((link.direction, link.rule)),
-                )
-                for link in found
-            ]
-            for ref, found in self.index.links()
+            "number": _differences([move.number for move in moves]),
+            "axis": [self._axis(move.axis) for move in moves],
+            "place": [self._place(move.node) for move in moves],
+            "from": [move.source for move in moves],
+            "to": [move.targets for move in moves],
+            "priority": [move.priority for move in moves],
+            "source": [None if ref is None else self.refs.of(ref) for ref in sources],
+            "targets": [
+                [
+                    number
+                    for ref in move.came_to
+                    if move.came_from is not None and ref != move.came_from
+                    for number in (self.refs.of(ref), *followers.get(ref, ()))
+                ]
+                for move in moves
+            ],
         }
 
-    def _final(self) -> dict[str, Any]:
-        """What each value is sharded on in the end: the number of a list of [dimension, part]."""
-        lists: _Numbers[tuple[tuple[int, int], ...]] = _Numbers()
-        codes = [
-            lists.of(tuple((dim, self.parts.of(part)) for dim, part in self.flow.parts(ref)))
-            for ref in list(self.refs.known)
-        ]
-        return {"final": codes, "shardings": list(lists.known)}
-
-    def _results(self, values: Sequence[Ref | None]) -> Iterator[tuple[int, list[Any]]]:
-        """For results with an annotation of their own, where each axis is followed from."""
-        for number, (row, ref) in enumerate(zip(self.rows, values, strict=True)):
-            if row.section != "result" or row.tensor is None or ref is None:
-                continue
-            there = row.tensor.index
-            found = None if there is None else self.index.result(there, ref)
-            if found is not None:
-                yield (
-                    number,
-                    [
-                        (
-                            dim,
-                            self.parts.of(part),
-                            None if begins is None else self._beginning(begins),
-                            None if onward is None else self.refs.of(onward),
-                        )
-                        for dim, part, begins, onward in found
-                    ],
-                )
-
-    def _stops(self, values: Sequence[Ref | None]) -> dict[int, list[Any]]:
+    def _stops(self, distinct: Mapping[Ref, PropagatedValue]) -> dict[int, list[Any]]:
         """What stopped axes at values."""
         made: dict[int, list[Any]] = {}
-        asked = dict.fromkeys(ref for ref in values if ref is not None)
-        for ref in asked:
-            found = self.explainer.obstacles.absences(ref)
-            if found:
-                made[self.refs.of(ref)] = [
-                    (
-                        axis_text(str(one.axis)),
-                        one.dimension,
-                        plain(one.words),
-                        self._place(one.op),
-                        one.reason,
-                        one.repeated,
-                    )
-                    for one in found
-                ]
+        known: dict[Ref, list[Any]] = {}
+        for ref, value in distinct.items():
+            asked = self._returned(value)
+            if asked not in known:
+                absences = self.explainer.obstacles.absences(asked, rivals=False)
+                known[asked] = [self._stop(absence) for absence in absences]
+            if known[asked]:
+                made[self.refs.of(ref)] = known[asked]
         return made
+
+    def _stop(self, absence: Absence) -> tuple[Any, ...]:
+        return (
+            axis_text(absence.axis),
+            absence.dimension,
+            f"{plain(absence.words)} {stopped_alike(absence.repeated)}".rstrip(),
+            self._place(absence.op),
+            absence.reason,
+        )
 
     def _place(self, node: int) -> int:
         """The number of what an op of the propagated graph is in the program."""
@@ -271,9 +316,7 @@ class _Part:
         of_rows = []
         for op in self.listed_ops:
             is_here = op.id < len(self.graph.ops) and self.graph.ops[op.id] is op
-            of_rows.append(
-                self.row_of.get(ssa_name(self.graph, (op.id, 0))) if is_here and op.types else None
-            )
+            of_rows.append(self.row_of.get((op.id, 0)) if is_here and op.types else None)
         found = [place(op) for op in self.listed_ops]
         return {
             "name": [one.name for one in found],

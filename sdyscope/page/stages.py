@@ -138,8 +138,7 @@ def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> St
     if decided is None:
         return _unknown("propagated", missing)
     values = decided.values
-    compared = [value for value in values if value.same is not None]
-    different = sum(value.same is False for value in compared)
+    compared, different = decided.compared, decided.differing
     wrong = sum(not all(value.as_requested.values()) for value in values)
     parts = [f"{len(values):,} values"]
     steps = max(one.steps for one in decided.propagations)

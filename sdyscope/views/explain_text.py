@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.propagation.chain import Direction
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import shape
 from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Why, WhyNot
@@ -12,6 +11,7 @@ from sdyscope.views.propagate_table import provenance
 from sdyscope.views.propagated import MANUAL, REPLICATED, PropagatedDocument
 from sdyscope.words.mesh import mesh_words
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.propagation import WAYS, stopped_alike
 
 #: How many values are explained unless all are asked for.
 LISTED = 8
@@ -91,19 +91,10 @@ def _why(why: Why, everything: bool, indent: int = 2) -> Iterator[Paragraph]:
             continue
         number = "" if move.step is None else f"step {move.step}, "
         yield Paragraph(
-            f"{number}{_WAYS[move.direction]} {_at(move.through)}: {move.rule}",
+            f"{number}{WAYS[move.direction]} {_at(move.through)}: {move.rule}",
             indent=indent + 2,
             hang=2,
         )
-
-
-_WAYS: dict[Direction, str] = {
-    "forward": "forward through",
-    "backward": "back through",
-    "sideways": "across",
-    "data flow": "with the data of",
-    "group": "in the sharding group of",
-}
 
 
 def _annotation(one: Annotated) -> str:
@@ -121,15 +112,7 @@ def _at(place: Place) -> str:
 
 def _why_not(one: WhyNot, said: Sequence[Why], everything: bool) -> Iterator[Paragraph]:
     where = "" if one.dimension is None else f"dim {one.dimension} "
-    more = ""
-    if one.repeated:
-        more = f" {_more(one.repeated)}"
-    yield Paragraph(f"{where}not on {one.axis}: {one.words}{more}", "warning", 2, 2)
+    words = f"{one.words} {stopped_alike(one.repeated)}".rstrip()
+    yield Paragraph(f"{where}not on {one.axis}: {words}", "warning", 2, 2)
     if one.rival is not None and one.rival not in said:
         yield from _why(one.rival, everything, indent=4)
-
-
-def _more(count: int) -> str:
-    if count == 1:
-        return "Another tensor beside it was stopped alike."
-    return f"{count:,} more tensors beside it were stopped alike."

@@ -72,6 +72,23 @@ class Propagate:
         """Whose propagations there are."""
         return tuple(one.partitioner for one in self.propagations)
 
+    @property
+    def compared(self) -> tuple[Value, ...]:
+        """The values that all partitioners have put somewhere, each once.
+
+        An input of a `shard_map` is a value that has a row of its own.
+        """
+        return tuple(
+            value
+            for value in self.values
+            if value.same is not None and value.kind != "shard_map input"
+        )
+
+    @property
+    def differing(self) -> int:
+        """How many of them the partitioners put differently."""
+        return sum(value.same is False for value in self.compared)
+
 
 def document(
     inspection: Inspection,

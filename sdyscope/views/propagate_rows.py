@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
+from sdyscope.analysis.diff.propagated import call_placements
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import ssa_name
@@ -133,7 +134,8 @@ class Side:
         if boundary is None and self.at is not None:
             sharding = self.at.get(value)
         place = self.describer.placement(found, type_, sharding)
-        return _Described(self.describer.value(found, type_, sharding), place)
+        calls = call_placements(found, len(type_.shape or ()), self.describer.devices)
+        return _Described(self.describer.value(found, type_, sharding), place, calls)
 
     def boundary(self, there: Annotation) -> TensorSharding | None:
         """The sharding of an input of a `shard_map` after propagation, under Shardy."""
@@ -149,6 +151,7 @@ class Side:
 class _Described(NamedTuple):
     document: PropagatedDocument
     place: Placement | None
+    calls: tuple[Placement, ...]
 
 
 class _Meant(NamedTuple):
@@ -172,6 +175,32 @@ def value_rows(table: TensorTable, sides: Mapping[Partitioner, Side]) -> Iterato
       table: the program's tensors.
       sides: the propagations; those after the first are put beside it.
     """
+    first = next(iter(sides))
+    for tensor, ids in _listed(table, sides):
+        if tensor is None:
+            yield _inside_row(ids[first].value, ids, sides)
+        else:
+            yield _tensor_row(tensor, ids, sides)
+
+
+def row_values(
+    table: TensorTable, sides: Mapping[Partitioner, Side], partitioner: Partitioner
+) -> Iterator[ValueId | None]:
+    """The value of one partitioner's lowered module that each row of `value_rows` is about.
+
+    SSA names do not tell it: the regions of an op can have the same ones. None where the module has
+    no such value, and for an input of a `shard_map`, which is not the value that it is made of.
+    """
+    for tensor, ids in _listed(table, sides):
+        found = ids.get(partitioner)
+        is_boundary = tensor is not None and tensor.kind == "shard_map input"
+        yield None if found is None or is_boundary else found.value
+
+
+def _listed(
+    table: TensorTable, sides: Mapping[Partitioner, Side]
+) -> Iterator[tuple[Tensor | None, _Ids]]:
+    """What each row is about: a tensor of the table or none, and its values."""
     first, side = next(iter(sides.items()))
     taken: set[ValueId] = set()
     for tensor in table.tensors:
@@ -184,7 +213,7 @@ def value_rows(table: TensorTable, sides: Mapping[Partitioner, Side]) -> Iterato
                 ids[partitioner] = found
         if first in ids and tensor.kind in _OWN_ROW:
             taken.add(ids[first].value)
-        yield _tensor_row(tensor, ids, sides)
+        yield tensor, ids
     pairs = {
         partitioner: value_pairs(side.graph, other.graph)
         for partitioner, other in sides.items()
@@ -196,7 +225,7 @@ def value_rows(table: TensorTable, sides: Mapping[Partitioner, Side]) -> Iterato
             for partitioner, paired in pairs.items():
                 if value in paired:
                     ids[partitioner] = _Meant(paired[value])
-            yield _inside_row(value, ids, sides)
+            yield None, ids
 
 
 def _value_of(tensor: Tensor, partitioner: Partitioner, side: Side) -> _Meant | None:
@@ -285,7 +314,8 @@ def _same(decided: Mapping[Partitioner, _Described]) -> bool | None:
     if len(places) < 2 or len(places) < len(decided):
         return None
     first, *others = (place.without_manual for place in places)
-    return all(other == first for other in others)
+    calls, *further = (one.calls for one in decided.values())
+    return all(other == first for other in others) and all(other == calls for other in further)
 
 
 def _is_as_requested(asked: RequestedTensor, place: Placement | None) -> bool:

@@ -272,11 +272,11 @@ def _footer(found: Propagate, made: Table, everything: bool) -> Iterator[tuple[s
     if found.hidden:
         verb = "does" if found.hidden == 1 else "do"
         yield f"{counted(found.hidden, 'value')} {verb} not match", "muted"
-    differ = sum(value.same is False for value in found.values)
+    differ = found.differing
     if len(found.propagations) > 1:
         if differ:
             yield (
-                f"{counted(differ, 'row')} {'differs' if differ == 1 else 'differ'} between "
+                f"{counted(differ, 'value')} {'differs' if differ == 1 else 'differ'} between "
                 f"{' and '.join(found.partitioners)}: sdyscope diff --at propagated says where "
                 "that begins",
                 "warning",

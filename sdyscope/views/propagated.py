@@ -114,7 +114,7 @@ def propagation_document(found: Propagated) -> PropagationDocument:
         found.exactness,
         found.source,
         dict(found.counts),
-        len({step.number for step in found.steps}),
+        found.steps.step_count,
         (*found.doubts, *found.notes),
     )
 
@@ -178,6 +178,10 @@ class Describer:
             return known[0]
         names = tuple(self.places.graph.ops[node].names[index] for node, index in _others(found))
         return replace(known[0], merged_with=names, merged=len(found.values) - 1)
+
+    def short(self, found: PropagatedValue, type_: TensorType, sharding: TensorSharding) -> str:
+        """The sharding of a value after some step, in its most readable form."""
+        return self._short(sharding, self.placement(found, type_, sharding), type_)
 
     def _short(self, sharding: Sharding | None, place: Placement | None, type_: TensorType) -> str:
         key = (place, sharding)

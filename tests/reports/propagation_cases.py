@@ -8,29 +8,26 @@ import msgspec
 
 from sdyscope.page import propagation as report_propagation
 from sdyscope.page.columns import Pool
-from sdyscope.values.mesh import Mesh
 
 JS = Path(__file__).parent.parent.parent / "reports" / "js"
 
 _SCRIPT = """
 import { readFileSync } from "node:fs";
-const [Data, Chain, Shared] = await Promise.all(process.argv.slice(1, 4).map((url) => import(url)));
-const { data, axes, shared, steps } = JSON.parse(readFileSync(0));
-const propagation = new Data.Propagation(data, axes);
-const chains = new Chain.Chains(propagation);
+const [Data, Shared] = await Promise.all(process.argv.slice(1, 3).map((url) => import(url)));
+const { data, shared, steps } = JSON.parse(readFileSync(0));
+const propagation = new Data.Propagation(data);
 const { sources } = new Shared.Shared(shared);
 const line = (at) => (at === null ? null : [sources.get("file", at), sources.get("line", at)]);
 const start = (found) => found && [found.words, found.priority, line(found.source)];
 console.log(JSON.stringify({
-  chains: data.values.map((_, row) => chains.ofRow(row).map((one) => [
+  chains: data.values.map((_, row) => propagation.chains(row).map((one) => [
     one.dimension, one.axis, start(one.beginning),
     one.moves.map((move) => [
       move.step, move.axis, move.name, line(move.source), move.direction, move.rule, move.dimension,
     ]),
   ])),
   at: steps.map((step) => data.values.map((value) =>
-    value === null ? null : propagation.at(value, step).map(([dim, part]) =>
-      [dim, propagation.text(part)]))),
+    value === null ? null : propagation.at(value, step).words)),
   lengths: [propagation.length, propagation.last],
 }));
 """
@@ -41,13 +38,8 @@ def in_javascript(inspection, report, steps):
     meshes = inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
     data = report_propagation.part(report, pool, inspection)
-    found = [mesh for mesh in meshes.values() if isinstance(mesh, Mesh) and mesh.axes]
-    axes = max(found, key=lambda mesh: mesh.size).shape if found else {}
-    sent = {"data": data, "axes": dict(axes), "shared": pool.document(), "steps": list(steps)}
-    urls = [
-        (JS / name).as_uri()
-        for name in ("propagation/data.js", "propagation/chains.js", "base/data.js")
-    ]
+    sent = {"data": data, "shared": pool.document(), "steps": list(steps)}
+    urls = [(JS / name).as_uri() for name in ("propagation/data.js", "base/data.js")]
     done = subprocess.run(
         ["node", "--input-type=module", "-e", _SCRIPT, *urls],
         input=msgspec.json.encode(sent),

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from itertools import accumulate
 
 import pytest
 
@@ -16,12 +17,12 @@ from sdyscope.page.columns import Pool
 from sdyscope.page.graph import part
 from sdyscope.page.tensors import rows
 from sdyscope.targets import resolve
-from sdyscope.values.sharding import TensorSharding
 from sdyscope.views import explain, propagate
 from sdyscope.views.explain import annotated, place
-from sdyscope.views.propagate_rows import ssa_name
+from sdyscope.views.propagate_rows import Side, row_values, ssa_name
 from sdyscope.views.propagated import axis_text, describer
 from sdyscope.words.places import file_text
+from sdyscope.words.propagation import stopped_alike
 from tests.programs import PROGRAMS
 from tests.reports.propagation_cases import in_javascript
 from tests.reports.waiting import until
@@ -37,8 +38,7 @@ def line(source):
 
 def explained(inspection, row, value):
     """What `explain` says of a row."""
-    result = row.tensor.index if row.section == "result" else None
-    named = named_value(inspection.graph("shardy"), value, result)
+    named = named_value(inspection.graph("shardy"), value)
     explainer = inspection.explainer("shardy")
     places = describer(inspection, explainer.propagated).places
     found = []
@@ -68,32 +68,30 @@ def check(inspection, document):
     explainer = inspection.explainer("shardy")
     places = describer(inspection, explainer.propagated).places
     replay = Replay(explainer.flow, places)
-    steps = sorted({-1, 0, replay.last // 3, 2 * replay.last // 3, replay.last})
+    steps = sorted({0, replay.last // 3, 2 * replay.last // 3, replay.last})
     said = in_javascript(inspection, document, steps)
     assert said["lengths"] == [len(explainer.propagated.steps), replay.last]
-    by_ssa = {ssa_name(inspection.graph("shardy"), v): v for v in explainer.propagated.values}
+    side = Side(
+        explainer.propagated,
+        inspection.graph("shardy"),
+        describer(inspection, explainer.propagated),
+    )
+    values = list(row_values(inspection.tensors, {"shardy": side}, "shardy"))
+    of_documents = dict(zip(map(id, document.propagate.values), values, strict=True))
     compared = moves = 0
     for number, row in enumerate(rows(document)):
-        value = None if row.value is None else by_ssa.get(row.value.ssa)
-        if value is None or (row.tensor is not None and row.tensor.kind == "shard_map input"):
+        value = None if row.value is None else of_documents[id(row.value)]
+        if value is None:
             continue
         wanted = explained(inspection, row, value)
         assert said["chains"][number] == wanted, row.key
         compared += 1
         moves += sum(len(one[3]) for one in wanted)
     for step, shown in zip(steps, said["at"], strict=True):
-        known = replay.at(step)
-        for number, row in enumerate(rows(document)):
-            value = None if row.value is None else by_ssa.get(row.value.ssa)
-            sharding = known.get(value)
-            if shown[number] is None or not isinstance(sharding, TensorSharding):
-                continue
-            wanted = [
-                [dim, axis_text(str(axis))]
-                for dim, one in enumerate(sharding.dim_shardings)
-                for axis in one.axes
-            ]
-            assert shown[number] == wanted, (step, row.key)
+        values = propagate.document(inspection, at_step=step).values
+        for number, (row, value) in enumerate(zip(rows(document), values, strict=True)):
+            if shown[number] is not None:
+                assert shown[number] == value.propagated["shardy"].short, (step, row.key)
     return compared, moves
 
 
@@ -120,12 +118,17 @@ def test_what_stopped_axes_is_what_explain_says(unconstrained):
     # One is beyond what arguments and results take, near the end.
     for at in (told[0], told[len(told) // 2], told[-1]):
         (found,) = explain.document(unconstrained.inspection, listed[at].value.ssa).values
-        wanted = [(one.axis, one.dimension, one.reason, one.repeated) for one in found.why_not]
-        stopped = stops[document["values"][at]]
-        shown = [
-            (axis, dimension, reason, repeated)
-            for axis, dimension, _, _, reason, repeated in stopped
+        wanted = [
+            (
+                one.axis,
+                one.dimension,
+                one.reason,
+                f"{one.words} {stopped_alike(one.repeated)}".rstrip(),
+            )
+            for one in found.why_not
         ]
+        stopped = stops[document["values"][at]]
+        shown = [(axis, dimension, reason, words) for axis, dimension, words, _, reason in stopped]
         assert shown == wanted, listed[at].key
     none = next(at for at in inside if document["values"][at] not in stops)
     (found,) = explain.document(unconstrained.inspection, listed[none].value.ssa).values
@@ -162,10 +165,11 @@ def test_steps_are_those_of_propagate(mlp):
         return [one["distinct"][c] for c in one["codes"]] if "codes" in one else one["values"]
 
     listed = propagate.document(mlp.inspection, steps=True).steps
+    assert list(accumulate(column("number"))) == [step.number for step in listed]
     assert column("from") == [step.from_ for step in listed]
     assert column("to") == [step.to for step in listed]
-    parts = [made["parts"][number][3] for number in column("part")]
-    assert parts == [step.axis for step in listed]
+    axes = [made["axes"][number] for number in column("axis")]
+    assert axes == [step.axis for step in listed]
 
 
 def test_without_shardy_it_says_why():
@@ -199,13 +203,18 @@ def sharding_of(page, ssa):
 
 
 def test_a_step_is_played_back_and_forth(player, mlp):
-    last = mlp.inspection.explainer("shardy").propagated.steps[-1].number
-    assert count(player).startswith(f"step {last} of {last}")
+    taken = mlp.inspection.explainer("shardy").propagated.steps
+    last = taken[-1].number
+    assert count(player).startswith(f"step {last}: {taken.step_count} of {taken.step_count} steps")
+    assert f"{len(taken)} moves of an axis in {taken.step_count} steps" in player.inner_text(
+        "[data-slot=note]"
+    )
+    assert mlp.report.propagate.propagations[0].steps == taken.step_count
     player.keyboard.press("Home")
     assert count(player).startswith("before the first step")
     assert player.locator(".propagation-title").nth(1).inner_text().startswith("Before the first")
     player.keyboard.press("ArrowRight")
-    assert count(player).startswith(f"step 0 of {last}")
+    assert count(player).startswith(f"step 0: 1 of {taken.step_count} steps")
     until(player, "location.hash", lambda found: "step=0" in found)
     first = propagate.document(mlp.inspection, steps=True).steps[0]
     assert first.axis in player.inner_text(".player-now")

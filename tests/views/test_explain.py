@@ -57,4 +57,4 @@ def test_priorities_and_how_often(found):
     annotated = replace(why.annotated, priority=3)
     lines = texts(with_value(found, why=(replace(why, annotated=annotated),), why_not=(stopped,)))
     assert any("jvp(block0), priority 3 at models/mlp.py:100" in line for line in lines)
-    assert "not on model: It is closed. 2 more tensors beside it were stopped alike." in lines
+    assert "not on model: It is closed. The same rule stopped 2 more tensors." in lines

@@ -98,7 +98,7 @@ def test_partitioners_that_differ_are_counted(mlp):
     assert [cell.text for cell in row[2:4]] == ["P('data')", "P('data')"]
     assert all(row[3].text == "=" for row in made.cells if row[0].text == "params['w1']")
     footer = texts(propagate_table.footer(found, made))
-    assert any(text.startswith("1 row differs between shardy and gspmd") for text in footer)
+    assert any(text.startswith("1 value differs between shardy and gspmd") for text in footer)
     assert any("in a wider terminal" in text for text in footer)
 
 
@@ -114,3 +114,31 @@ def test_a_result_is_where_it_is_returned_not_where_it_is_made(partitioner):
     (result,) = [value for value in found.values if value.section == "result"]
     assert result.propagated[partitioner].placement.local_shape == (8, 4)
     assert result.as_requested == {partitioner: True}
+
+
+def called_differently():
+    mesh = AbstractMesh((2, 4), ("a", "b"), axis_types=(AxisType.Auto,) * 2)
+
+    @jax.jit
+    def twice(x):
+        return x * 2
+
+    def step(x, y):
+        one = jax.lax.with_sharding_constraint(twice(x), NamedSharding(mesh, P("a", None)))
+        return one, twice(y), x @ y.T
+
+    given = [
+        jax.ShapeDtypeStruct((16, 8), "float32", sharding=NamedSharding(mesh, spec))
+        for spec in (P("a", "b"), P("b", "a"))
+    ]
+    return Inspection(Program("called", jax.jit(step), tuple(given)))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ["called", "parallel-3d"])
+def test_values_that_differ_are_those_of_the_diff(name):
+    inspection = called_differently() if name == "called" else Inspection(resolve(name))
+    found = propagate.document(inspection)
+    diff = inspection.propagated_diff()
+    assert len(found.compared) == diff.compared
+    assert found.differing == diff.different

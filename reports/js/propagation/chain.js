@@ -2,18 +2,15 @@
 
 import { part as partOf, Table } from "../base/data.js";
 import { el } from "../base/dom.js";
-import { meshOf } from "../placement/view.js";
-import { Chains } from "./chains.js";
 import { Propagation } from "./data.js";
 import { paths } from "./path.js";
 
 let opened = null;
 
 /** The data, unpacked once for the view and the details of tensors. */
-export function open(data, context) {
+export function open(data) {
   opened ??= (async () => {
-    const propagation = new Propagation(data, meshOf(context.report.meshes)?.axes ?? {});
-    return { propagation, chains: new Chains(propagation), tensors: await partOf("tensors") };
+    return { propagation: new Propagation(data), tensors: await partOf("tensors") };
   })();
   return opened;
 }
@@ -22,11 +19,11 @@ export function open(data, context) {
 export async function detail(root, tensor, context) {
   const data = await partOf("propagation");
   if (!data || data.unavailable) return false;
-  const { propagation, chains, tensors } = await open(data, context);
+  const { propagation, tensors } = await open(data);
   const rows = new Table(tensors);
   const row = rowOf(rows, tensor.key);
   if (row < 0) return false;
-  return chainOf(root, row, { propagation, chains, rows, context });
+  return chainOf(root, row, { propagation, rows, context });
 }
 
 const keys = new WeakMap();
@@ -46,11 +43,11 @@ export function rowOf(rows, key) {
  * Appends the chains of a row, and what stopped other axes; false where there is neither. With `step`
  * a step is shown by it, else by going to the view.
  */
-export function chainOf(root, row, { propagation, chains, rows, context, step }) {
+export function chainOf(root, row, { propagation, rows, context, step }) {
   const { data } = propagation;
   const { state, shared } = context;
   const value = data.values[row];
-  const found = chains.ofRow(row);
+  const found = propagation.chains(row);
   const stops = value === null ? null : data.stops[value];
   if (!found.length && !stops?.length) return false;
   const follow = (event, go) => {

@@ -1,37 +1,10 @@
-// The steps of a propagation, and how every value was sharded after each of them.
+// The steps of a propagation, how they changed each value, and where its axes come from.
 //
-// A part is the digits of a mesh axis from `start` to `stop`, as in analysis/axis_parts.py: "a" of
-// size 8 goes from 1 to 8, "a":(2)4 from 2 to 8. Values are numbers, and so are steps: the position
-// in the list, while `number` is Shardy's, which several moves can share.
+// All of it was found in Python (sdyscope/page/propagation.py); here it is looked up. Values are numbers,
+// and so are moves: the position in the list, while a step is Shardy's number, which several moves
+// can share.
 
 import { Table } from "../base/data.js";
-
-/** The part that two have in common; null when that is nothing. */
-export function common(one, other) {
-  if (one.name !== other.name) return null;
-  const start = Math.max(one.start, other.start);
-  const stop = Math.min(one.stop, other.stop);
-  return start < stop && stop % start === 0 ? { name: one.name, start, stop } : null;
-}
-
-/** What of a part none of others covers. */
-export function without(part, others) {
-  let left = [part];
-  for (const other of others) {
-    const cut = [];
-    for (const piece of left) {
-      const both = common(piece, other);
-      if (!both) {
-        cut.push(piece);
-        continue;
-      }
-      if (piece.start < both.start) cut.push({ ...piece, stop: both.start });
-      if (both.stop < piece.stop) cut.push({ ...piece, start: both.stop });
-    }
-    left = cut;
-  }
-  return left;
-}
 
 function sums(differences) {
   let sum = 0;
@@ -41,33 +14,18 @@ function sums(differences) {
   });
 }
 
-const NOTHING = [];
-
 /** What `part` of sdyscope/page/propagation.py made, unpacked. */
 export class Propagation {
-  /**
-   * @param {object} data what it made.
-   * @param {object} axes the sizes of the mesh's axes by name.
-   */
-  constructor(data, axes) {
+  /** @param {object} data what it made. */
+  constructor(data) {
     this.data = data;
-    this.axes = axes;
-    this.parts = data.parts.map(([name, start, stop, text]) => ({ name, start, stop, text }));
     this.moves = new Table(data.steps);
     this.length = this.moves.length;
     this.numbers = sums(data.steps.columns.number.values);
     this.places = new Table(data.places);
+    this.pointers = new Table(data.pointers);
     this.values = data.values;
-    const { ref, step, source, how } = data.arrivals;
-    this.arrivals = { ref: sums(ref), step: sums(step), source: sums(source), how };
-    // The arrivals of a value stand together.
-    this.from = new Map();
-    this.arrivals.ref.forEach((value, at) => {
-      const found = this.from.get(value);
-      if (found) found[1] = at + 1;
-      else this.from.set(value, [at, at + 1]);
-    });
-    this.firsts = new Map();
+    this.shardings = data.shardings.map(([words, axes]) => ({ words, axes }));
   }
 
   /** Shardy's number of the last step; -1 where there is none. */
@@ -76,87 +34,103 @@ export class Propagation {
   }
 
   /** The axis that a move moved. */
-  part(step) {
-    return this.parts[this.data.steps.columns.part.values[step]];
+  axis(move) {
+    return this.data.axes[this.moves.get("axis", move)];
   }
 
-  /** A part as Shardy writes it, without quotes. */
-  text({ name, start, stop }) {
-    if (start === 1 && (this.axes[name] === undefined || stop === this.axes[name])) return name;
-    return `${name}:(${start})${stop / start}`;
+  // Values, step by step.
+
+  /** The step that made a value's sharding what it was after a step; -1 where it was annotated. */
+  since(value, step) {
+    return this.#change(value, step)[0];
   }
 
-  /** What a value is sharded on in the end: a list of [dimension, part]. */
+  /** How a value was sharded after a step: `{words, axes}`. */
+  at(value, step) {
+    return this.shardings[this.#change(value, step)[1]];
+  }
+
+  /** How a value is sharded in the end. */
   final(value) {
-    this.finals ??= this.data.shardings.map((list) =>
-      list.map(([dim, part]) => [dim, this.parts[part]]),
-    );
-    return this.finals[this.data.final[value]] ?? NOTHING;
+    return this.at(value, this.last);
   }
 
-  /** The dimension of a value that is sharded on (some of) a part; null when none is. */
-  dimension(value, part) {
-    return this.final(value).find(([, own]) => common(own, part))?.[0] ?? null;
+  /** The first step after which a value has any axis; -1 where it is annotated with one. */
+  first(value) {
+    const changes = this.data.changes[value];
+    return changes.find(([, sharding]) => this.shardings[sharding].axes.length)?.[0];
   }
 
-  /** What came to a value, step by step: `{step, number, part, source, how}`. */
-  arriving(value) {
-    const range = this.from.get(value);
-    if (!range) return NOTHING;
-    const found = [];
-    for (let at = range[0]; at < range[1]; at += 1) {
-      const step = this.arrivals.step[at];
-      found.push({
-        step,
-        number: this.numbers[step],
-        part: this.part(step),
-        source: this.arrivals.source[at],
-        how: this.data.hows[this.arrivals.how[at]],
-      });
+  #change(value, step) {
+    const changes = this.data.changes[value];
+    let at = changes.length - 1;
+    while (at > 0 && changes[at][0] > step) at -= 1;
+    return changes[at];
+  }
+
+  // Chains.
+
+  /**
+   * The chains of a row of the tensors' table: `{dimension, axis, beginning, from, moves}` each;
+   * `from` is the value that it begins at.
+   */
+  chains(row) {
+    const value = this.values[row];
+    const found = value === null || value === undefined ? [] : this.data.chains[value];
+    return found.map(([dimension, axis, pointer]) => ({
+      dimension,
+      axis: this.data.axes[axis],
+      ...this.#follow(pointer),
+    }));
+  }
+
+  #follow(pointer) {
+    const moves = [];
+    const get = (name) => this.pointers.get(name, at);
+    let at = pointer;
+    for (; get("back") !== null; at -= get("back")) moves.push(this.#move(at));
+    if (get("place") !== null) moves.push(this.#move(at));
+    return {
+      beginning: this.#annotation(get("annotation")),
+      from: get("value"),
+      moves: moves.reverse(),
+    };
+  }
+
+  #move(at) {
+    const get = (name) => this.pointers.get(name, at);
+    const { places } = this;
+    const place = get("place");
+    const [direction, way, rule] = this.data.hows[get("how")];
+    return {
+      step: get("step"),
+      axis: this.data.axes[get("axis")],
+      name: places.get("name", place),
+      source: places.get("source", place),
+      row: places.get("row", place),
+      direction,
+      way,
+      rule,
+      value: get("value"),
+      dimension: get("dimension"),
+    };
+  }
+
+  #annotation(number) {
+    if (number === null) return null;
+    const [kind, name, words, priority, source] = this.data.annotations[number];
+    return { kind, name, words, priority, source };
+  }
+
+  // Steps.
+
+  /** How many steps with a move there are up to a number, that one included. */
+  steps(number) {
+    let found = 0;
+    for (let at = 0; at < this.length && this.numbers[at] <= number; at += 1) {
+      if (at === 0 || this.numbers[at] !== this.numbers[at - 1]) found += 1;
     }
     return found;
-  }
-
-  /** What steps brought to a value that it had not before: `{number, step, part}` in order. */
-  brought(value) {
-    if (!this.firsts.has(value)) {
-      const seen = [];
-      const found = [];
-      const arriving = [...this.arriving(value)].sort((a, b) => a.number - b.number);
-      for (const { number, step, part } of arriving) {
-        const fresh = without(part, seen);
-        seen.push(...fresh);
-        for (const piece of fresh) found.push({ number, step, part: piece });
-      }
-      this.firsts.set(value, found);
-    }
-    return this.firsts.get(value);
-  }
-
-  /** What a value was sharded on after a step, Shardy only adds: a list of [dimension, part]. */
-  at(value, number) {
-    const final = this.final(value);
-    const later = this.brought(value).filter((one) => one.number > number);
-    if (!later.length) return final;
-    const parts = later.map((one) => one.part);
-    return final.flatMap(([dim, part]) => without(part, parts).map((left) => [dim, left]));
-  }
-
-  /** What `at` gives, as a PartitionSpec; with sub-axes in Shardy's form. */
-  words(list, rank) {
-    if (!list.length) return "replicated";
-    const dims = Array.from({ length: rank }, () => []);
-    for (const [dim, part] of list) dims[dim]?.push(this.text(part));
-    if (dims.flat().some((text) => text.includes(":"))) {
-      const quoted = (text) => text.replace(/^[^:]+/, (name) => `"${name}"`);
-      return `[${dims.map((texts) => `{${texts.map(quoted).join(", ")}}`).join(", ")}]`;
-    }
-    const entries = dims.map((texts) => {
-      const quoted = texts.map((text) => `'${text}'`);
-      if (!quoted.length) return "None";
-      return quoted.length === 1 ? quoted[0] : `(${quoted.join(", ")})`;
-    });
-    return `P(${entries.join(", ")})`;
   }
 
   /** The position of the first move with a number from `number` on. */
@@ -174,18 +148,10 @@ export class Propagation {
   touched(number) {
     const targets = new Set();
     const sources = new Set();
-    if (!this.byStep) {
-      this.byStep = new Map();
-      this.arrivals.step.forEach((step, at) => {
-        if (!this.byStep.has(step)) this.byStep.set(step, []);
-        this.byStep.get(step).push(at);
-      });
-    }
     for (let at = this.position(number); this.numbers[at] === number; at += 1) {
-      for (const arrival of this.byStep.get(at) ?? []) {
-        targets.add(this.arrivals.ref[arrival]);
-        sources.add(this.arrivals.source[arrival]);
-      }
+      const reached = this.moves.get("targets", at);
+      for (const value of reached) targets.add(value);
+      if (reached.length) sources.add(this.moves.get("source", at));
     }
     return { targets, sources };
   }

@@ -230,7 +230,7 @@ export class StepGraph {
   /**
    * Draws chains as paths.
    *
-   * @param {object[]} chains what `Chains` found of a row.
+   * @param {object[]} chains those of a row.
    * @param {number | null} row the row.
    * @param {boolean} opens whether what is around them is opened, as for another value.
    */

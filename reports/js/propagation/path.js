@@ -7,13 +7,7 @@ import { axisName, coloured } from "../base/spec.js";
 /** How many moves are shown at either end of a long chain, as `sdyscope explain` does. */
 const ENDS = 6;
 
-const WAYS = {
-  forward: ["↓", "forward through"],
-  backward: ["↑", "back through"],
-  sideways: ["↔", "across"],
-  "data flow": ["⇢", "with the data of"],
-  group: ["≡", "in the sharding group of"],
-};
+const SIGNS = { forward: "↓", backward: "↑", sideways: "↔", "data flow": "⇢", group: "≡" };
 
 /** The name of an axis in its colour; "model:(1)2" is one of model. */
 export function axisText(axis) {
@@ -23,7 +17,7 @@ export function axisText(axis) {
 /**
  * The paths of some chains, and what stopped other axes.
  *
- * @param {object[]} chains as `Chains` finds them.
+ * @param {object[]} chains of a row, as `Propagation` has them.
  * @param {object} options
  * @param {object[] | null} options.stops what stopped axes; null where nothing did.
  * @param {(number) => string} options.source the words of a source line.
@@ -85,17 +79,16 @@ function path(chain, options) {
 }
 
 function moveItem(move, { source, link, value }) {
-  const [sign, way] = WAYS[move.direction] ?? ["·", move.direction];
   const led = move.row === null ? null : value(move.row, move.name);
   return el(
     "li.path-stop",
     { data: { way: move.direction } },
-    el("span.path-sign", { "aria-hidden": "true" }, sign),
+    el("span.path-sign", { "aria-hidden": "true" }, SIGNS[move.direction]),
     el(
       "p",
       {},
       move.step === null ? null : [link(move.step), ", "],
-      `${way} `,
+      `${move.way} `,
       led ?? el("bdi.path-op", {}, move.name),
     ),
     el("p.path-rule", {}, move.rule),
@@ -114,7 +107,7 @@ function stopped({ stops, source, place }) {
     el(
       "ul.stops",
       {},
-      stops.map(([axis, dimension, words, at, reason, repeated]) => {
+      stops.map(([axis, dimension, words, at, reason]) => {
         const [name, line] = place(at);
         return el(
           "li.stop",
@@ -127,7 +120,6 @@ function stopped({ stops, source, place }) {
             axisText(axis),
             ": ",
             el("bdi", {}, coloured(words)),
-            repeated ? ` ${more(repeated)}` : "",
           ),
           el(
             "p.muted",
@@ -141,9 +133,4 @@ function stopped({ stops, source, place }) {
       }),
     ),
   ];
-}
-
-function more(repeated) {
-  if (repeated === 1) return "Another tensor beside it was stopped alike.";
-  return `${count(repeated, "more tensor")} beside it were stopped alike.`;
 }

@@ -151,7 +151,9 @@ export class Player {
     const words = step < 0 ? "before the first step" : `step ${whole(step)}`;
     slider.setAttribute("aria-valuetext", words);
     const sharded = this.#shardedBy(step);
-    count.textContent = `${words} of ${whole(this.last)} · ${whole(sharded)} values sharded`;
+    const { propagation } = this;
+    const done = `${whole(propagation.steps(step))} of ${whole(propagation.steps(this.last))}`;
+    count.textContent = `${words}: ${done} steps · ${whole(sharded)} values sharded`;
     this.buttons.back.disabled = step < 0;
     this.buttons.first.disabled = step < 0;
     this.buttons.forward.disabled = step >= this.last;
@@ -196,10 +198,8 @@ export class Player {
       const { values } = propagation.data;
       this.sums = new Int32Array(this.last + 2);
       for (const value of new Set(values)) {
-        if (value === null || !propagation.final(value).length) continue;
-        const brought = propagation.brought(value);
-        const own = propagation.at(value, -1).length;
-        this.sums[own ? 0 : (brought[0]?.number ?? -1) + 1] += 1;
+        if (value === null || !propagation.final(value).axes.length) continue;
+        this.sums[propagation.first(value) + 1] += 1;
       }
       for (let at = 1; at < this.sums.length; at += 1) this.sums[at] += this.sums[at - 1];
     }

@@ -24,7 +24,7 @@ export function stepColumns(propagation, shared) {
       chars: 10,
       least: 7,
       priority: 0,
-      render: (cell, move) => cell.append(axisText(propagation.part(move).text)),
+      render: (cell, move) => cell.append(axisText(propagation.axis(move))),
     },
     {
       name: "op",
@@ -143,11 +143,10 @@ export function valueColumns(propagation, rows, step, touched) {
       priority: 0,
       render: (cell, row) => {
         const value = data.values[row];
-        const list = propagation.at(value, step());
-        const words = propagation.words(list, get("shape", row)?.length ?? 0);
+        const { words, axes } = propagation.at(value, step());
         if (touched().targets.has(value)) cell.dataset.touched = "to";
         cell.title = words;
-        cell.append(list.length ? spec(words) : el("span.muted", {}, words));
+        cell.append(axes.length ? spec(words) : el("span.muted", {}, words));
       },
     },
     {
@@ -158,10 +157,11 @@ export function valueColumns(propagation, rows, step, touched) {
       end: true,
       priority: 2,
       render: (cell, row) => {
-        const before = propagation.brought(data.values[row]).filter((one) => one.number <= step());
-        const list = propagation.at(data.values[row], step());
-        if (before.length) cell.append(whole(before.at(-1).number));
-        else cell.append(el("span.muted", {}, list.length ? "annotated" : "–"));
+        const value = data.values[row];
+        const since = propagation.since(value, step());
+        const { axes } = propagation.at(value, step());
+        if (since >= 0) cell.append(whole(since));
+        else cell.append(el("span.muted", {}, axes.length ? "annotated" : "–"));
       },
     },
   ];

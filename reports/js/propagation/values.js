@@ -44,21 +44,17 @@ export class StepValues {
     const value = this.value(node, result);
     if (value === null) return null;
     if (!this.known.has(value)) {
-      const list = this.propagation.at(value, this.step);
-      const row = this.ofEnd.row(node, result);
-      const rank = this.ofEnd.tensors.get("shape", row)?.length ?? 0;
-      const words = this.propagation.words(list, rank);
-      const axes = [...new Set(list.map(([, part]) => part.name))];
-      this.known.set(value, { short: words, axes, standing: this.#standing(value, list) });
+      const { words, axes } = this.propagation.at(value, this.step);
+      this.known.set(value, { short: words, axes, standing: this.#standing(value, axes) });
     }
     return this.known.get(value);
   }
 
-  #standing(value, list) {
-    const final = this.propagation.final(value);
-    if (!final.length) return "";
-    if (!list.length) return NOTHING;
-    return this.propagation.brought(value).at(-1)?.number > this.step ? SOME : ALL;
+  #standing(value, axes) {
+    const { propagation } = this;
+    if (!propagation.final(value).axes.length) return "";
+    if (!axes.length) return NOTHING;
+    return propagation.since(value, propagation.last) > this.step ? SOME : ALL;
   }
 
   axes(sharding) {
@@ -83,8 +79,8 @@ export class StepValues {
     for (let node = 0; node < model.nodeCount; node += 1) {
       if (model.hidden[node] === 1 || model.hidden[node] === 2) continue;
       const value = this.value(node);
-      if (value === null || !propagation.final(value).length) continue;
-      const end = propagation.brought(value).at(-1)?.number ?? -1;
+      if (value === null || !propagation.final(value).axes.length) continue;
+      const end = propagation.since(value, propagation.last);
       for (let at = model.parent[node]; at !== -1; at = model.parent[at]) {
         if (!this.ends.has(at)) this.ends.set(at, []);
         this.ends.get(at).push(end);

@@ -17,13 +17,13 @@ const MODES = { graph: "Graph", table: "Table", both: "Both" };
 const WIDE = 1700;
 
 export async function mount(_root, context) {
-  return new PropagationView(context, await open(context.data, context)).view();
+  return new PropagationView(context, await open(context.data)).view();
 }
 
 class PropagationView {
-  constructor(context, { propagation, chains, tensors }) {
+  constructor(context, { propagation, tensors }) {
     const { data, slots, state, report, shared } = context;
-    Object.assign(this, { context, data, slots, state, report, shared, propagation, chains });
+    Object.assign(this, { context, data, slots, state, report, shared, propagation });
     this.rows = new Table(tensors);
     this.hasGraph = report.views.some((view) => view.name === "graph");
     this.now = propagation.last;
@@ -81,7 +81,7 @@ class PropagationView {
     this.all = Array.from({ length: rows.length }, (_, row) => row).filter(
       (row) => data.values[row] !== null,
     );
-    this.sharded = this.all.filter((row) => propagation.final(data.values[row]).length);
+    this.sharded = this.all.filter((row) => propagation.final(data.values[row]).axes.length);
     this.rowOfValue = new Map();
     for (const row of this.all) {
       const value = data.values[row];
@@ -203,7 +203,7 @@ class PropagationView {
     return el(
       "p.player-sentence",
       {},
-      axisText(propagation.part(at).text),
+      axisText(propagation.axis(at)),
       " through ",
       key === null
         ? el("bdi.path-op", {}, name)
@@ -229,9 +229,9 @@ class PropagationView {
     const row = rowOf(rows, chosen);
     const content = el("div", {});
     const known = row >= 0 && data.values[row] !== null;
-    const { propagation, chains, context } = this;
+    const { propagation, context } = this;
     const step = (number) => this.player.go(number);
-    if (!known || !chainOf(content, row, { propagation, chains, rows, context, step })) {
+    if (!known || !chainOf(content, row, { propagation, rows, context, step })) {
       const words = known
         ? "No axis came to it, and none was stopped beside it."
         : row >= 0
@@ -293,7 +293,7 @@ class PropagationView {
     this.chained = this.chosen;
     const row = this.chosen ? rowOf(this.rows, this.chosen) : -1;
     const isKnown = row >= 0 && this.data.values[row] !== null;
-    this.graph.showChains(isKnown ? this.chains.ofRow(row) : [], row, isKnown);
+    this.graph.showChains(isKnown ? this.propagation.chains(row) : [], row, isKnown);
   }
 
   #setMode(asked) {
@@ -336,10 +336,7 @@ class PropagationView {
 function notes(report, propagation) {
   const { data } = propagation;
   const exactness = data.exactness.charAt(0).toUpperCase() + data.exactness.slice(1);
-  const parts = [
-    `${count(propagation.length, "move")}; Shardy numbers its steps from 0 to ${whole(propagation.last)}. `,
-    `${exactness}: ${data.madeBy}`.replace(/\.?$/, "."),
-  ];
+  const parts = [`${data.words}. `, `${exactness}: ${data.madeBy}`.replace(/\.?$/, ".")];
   if (report.partitioners.includes("gspmd")) {
     parts.push(" GSPMD does not say how it propagates: these are Shardy’s steps.");
   }

@@ -1,8 +1,8 @@
 """Which annotations of the program the axes of a value come from, under both partitioners.
 
-Shardy records it: the chains of ``explain``. GSPMD records nothing, nor does Shardy in a few
-modules; there an axis is followed along the data flow, from dimension to dimension of values that
-are sharded on it, to the nearest annotation with it.
+Shardy records it: the pointers that ``explain`` follows. GSPMD records nothing, nor does Shardy in
+a few modules; there an axis is followed along the data flow, from dimension to dimension of values
+that are sharded on it, to the nearest annotation with it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 
 from sdyscope.analysis.collectives.propagated_axes import AxesByDim, PropagatedAxes, spec_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart
-from sdyscope.analysis.propagation.chains import Chains
+from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
@@ -67,19 +67,27 @@ class AnnotatedAxes:
     Args:
         decided: its shardings.
         annotations: what is written in the lowered module.
-        chains: what Shardy recorded; None under GSPMD.
+        pointers: what Shardy recorded; None under GSPMD.
     """
 
     def __init__(
         self,
         decided: PropagatedAxes,
         annotations: tuple[Annotation, ...],
-        chains: Chains | None = None,
+        pointers: Pointers | None = None,
     ) -> None:
         self.decided = decided
         self.graph = decided.graph
-        self.chains = chains
+        self.pointers = pointers
         self._written = [Written(one, *spec_of(one, decided.mesh)) for one in annotations]
+        self._on_results: dict[int | None, Written] = {}
+        self._on_ops: dict[int, Written] = {}
+        for one in self._written:
+            annotation = one.annotation
+            if annotation.kind == "result" and annotation.sharding is not None:
+                self._on_results.setdefault(annotation.index, one)
+            if annotation.kind not in ("argument", "result"):
+                self._on_ops.setdefault(annotation.op, one)
         self._nearest: dict[AxisPart, dict[_Dim, Written]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
@@ -97,28 +105,21 @@ class AnnotatedAxes:
 
     def of_result(self, index: int) -> Written | None:
         """The annotation of a result of the program."""
-        for one in self._written:
-            written = one.annotation
-            if written.kind == "result" and written.index == index and written.sharding is not None:
-                return one
-        return None
+        return self._on_results.get(index)
 
     def of_op(self, op: int) -> Written | None:
         """The annotation of a constraint, or that is written on any other op."""
-        for one in self._written:
-            if one.annotation.op == op and one.annotation.kind not in ("argument", "result"):
-                return one
-        return None
+        return self._on_ops.get(op)
 
     def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
         kept = self.decided.propagated.values.get(value)
-        if self.chains is None or kept is None or kept.node is None:
+        if self.pointers is None or kept is None or kept.node is None:
             return
         ref = (kept.node, kept.result)
-        for dimension, own in self.chains.flow.parts(ref):
+        for _, own in self.pointers.flow.parts(ref):
             shared = own.shared(part)
-            for piece in [] if shared is None else self.chains.pieces(ref, shared):
-                start = self.chains.chain(ref, dimension, piece).beginning
+            for piece in [] if shared is None else self.pointers.pieces(ref, shared):
+                start = self.pointers.table[self.pointers.pointer(ref, piece)].beginning
                 if start is None:
                     continue
                 if start.annotation is not None:

@@ -30,8 +30,8 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.chains import Chains
 from sdyscope.analysis.propagation.flow import Flow
+from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import (
     CollectiveOrigin,
@@ -68,8 +68,8 @@ def with_origins(
         return found
     decided = PropagatedAxes(graph, propagated, found.mesh)
     recorded = propagated.partitioner == "shardy" and propagated.steps
-    chains = Chains(Flow(propagated, graph), annotations) if recorded else None
-    search = _Search(decided, AnnotatedAxes(decided, annotations, chains))
+    pointers = Pointers(Flow(propagated, graph), annotations) if recorded else None
+    search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
     return replace(
         found,
         collectives=tuple(

@@ -205,7 +205,7 @@ class _Comparison:
             if place is None:
                 return f"{side.label}'s sharding has no placement"
         one, two = (place.without_manual for place in places if place is not None)
-        calls = [self.calls(value, len(shape)) for value in (ours, theirs)]
+        calls = [call_placements(v, len(shape), self.num_devices) for v in (ours, theirs)]
         if one == two and calls[0] == calls[1]:
             self.same.add(ours.id)
             return ""
@@ -224,14 +224,6 @@ class _Comparison:
             *sizes,
         )
         return ""
-
-    def calls(self, value: PropagatedValue, rank: int) -> tuple[Placement | None, ...]:
-        """Where a value of a function is at each call; once where that is the same at all."""
-        places = [
-            _whole(self.num_devices, rank) if place is None else place.without_manual
-            for place in value.calls
-        ]
-        return tuple(places)
 
     # Where differences begin.
 
@@ -360,6 +352,14 @@ def _bits(mask: int) -> list[int]:
         found.append(low.bit_length() - 1)
         mask ^= low
     return found
+
+
+def call_placements(value: PropagatedValue, rank: int, num_devices: int) -> tuple[Placement, ...]:
+    """Where a value of a function is at each call; nothing where that is the same at all."""
+    return tuple(
+        _whole(num_devices, rank) if place is None else place.without_manual
+        for place in value.calls
+    )
 
 
 def _placement(value: PropagatedValue, rank: int, num_devices: int) -> Placement | None:

@@ -45,7 +45,7 @@ class Beginning:
     priority: int | None
     source: SourceLocation | None
     annotation: Annotation | None
-    origin: OriginSharding | None
+    origin: OriginSharding | None = None
 
 
 @dataclass(frozen=True, slots=True)

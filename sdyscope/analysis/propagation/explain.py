@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from sdyscope.analysis.naming.resolve import NamedValue, named_value
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.chain import Chain
-from sdyscope.analysis.propagation.chains import Chains
 from sdyscope.analysis.propagation.flow import Flow, Ref
 from sdyscope.analysis.propagation.obstacles import Absence, Obstacles
+from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
 from sdyscope.graph import OpGraph, Sharding
@@ -85,8 +85,8 @@ class Explainer:
         self.propagated = propagated
         self.graph = graph
         self.flow = Flow(propagated, graph)
-        self.chains = Chains(self.flow, annotations)
-        self.obstacles = Obstacles(self.flow, self.chains, annotations)
+        self.pointers = Pointers(self.flow, annotations)
+        self.obstacles = Obstacles(self.flow, self.pointers, annotations)
 
     def explain(self, value: NamedValue | ValueId) -> Explanation:
         """Why a value of the lowered module is sharded as it is."""
@@ -101,31 +101,10 @@ class Explainer:
             ref = self.propagated.graph.returned.get(op.result)
         if ref is None:
             return Explanation(named, found, found.sharding, (), (), notes)
-        if op.is_result:
-            chains = self._of_result(op.result, ref, found.sharding)
-        else:
-            chains = self.chains.chains(ref)
+        chains = tuple(map(self.pointers.chain, self.pointers.held(found)))
         return Explanation(
             named, found, found.sharding, chains, self.obstacles.absences(ref), notes
         )
-
-    def _of_result(self, index: int, ref: Ref, sharding: Sharding | None) -> tuple[Chain, ...]:
-        """The chains of a result of main: of its own annotation, else of the returned value."""
-        found = []
-        for dimension, part in self.flow.parts_in(sharding):
-            own = self.chains.annotated_result(index, part)
-            if own is not None:
-                found.append(Chain(dimension, part.axis(self.flow.mesh), own, ()))
-                continue
-            carried = self.flow.dimension_of(ref, part)
-            if carried is not None:
-                found += [
-                    replace(self.chains.chain(ref, carried, piece), dimension=dimension)
-                    for piece in self.chains.pieces(ref, part)
-                ]
-            else:
-                found.append(Chain(dimension, part.axis(self.flow.mesh), None, ()))
-        return tuple(found)
 
     def _notes(self, found: PropagatedValue) -> list[str]:
         notes = []
@@ -183,7 +162,7 @@ def completeness(
         annotations: what is written in the lowered module.
     """
     flow = Flow(propagated, graph)
-    chains = Chains(flow, annotations)
+    pointers = Pointers(flow, annotations)
     known: dict[tuple[Ref, AxisPart], bool] = {}
     total = 0
     missing = []
@@ -195,8 +174,11 @@ def completeness(
             total += 1
             key = (ref, part)
             if key not in known:
-                known[key] = all(chains.is_explained(ref, p) for p in chains.pieces(ref, part))
+                known[key] = all(
+                    pointers.table[pointers.pointer(ref, piece)].beginning is not None
+                    for piece in pointers.pieces(ref, part)
+                )
             if not known[key]:
-                reached = chains.farthest(ref, part)
+                reached = pointers.farthest(ref, part)
                 missing.append(Missing(value.id, dimension, part.axis(flow.mesh), reached))
     return Completeness(total - len(missing), total, tuple(missing))

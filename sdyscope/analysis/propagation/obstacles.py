@@ -10,12 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias
 
 from sdyscope.analysis.propagation import rule_words
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.chain import Chain
-from sdyscope.analysis.propagation.chains import Chains
 from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors
 from sdyscope.analysis.propagation.flow import (
     BARRIERS,
@@ -28,6 +27,7 @@ from sdyscope.analysis.propagation.flow import (
     Slot,
 )
 from sdyscope.analysis.propagation.openness import Openness
+from sdyscope.analysis.propagation.pointers import Held, Pointers
 from sdyscope.analysis.propagation.stops import Beside, Case, Reason, Stops
 from sdyscope.annotations import Annotation
 from sdyscope.graph import Op
@@ -73,6 +73,9 @@ class Absence:
     repeated: int = 0
 
 
+#: An axis that was stopped, and what is in its way.
+_Stopped: TypeAlias = tuple[Absence, Held | None]
+
 _WITHOUT_RULES: Final = frozenset({"func.return", "stablehlo.return", "sdy.return", "mhlo.return"})
 
 
@@ -81,28 +84,36 @@ class Obstacles:
 
     Args:
         flow: its index.
-        chains: finds where what is in the way comes from.
+        pointers: where what is in the way comes from.
         annotations: what is written in the lowered module.
     """
 
     def __init__(
-        self, flow: Flow, chains: Chains, annotations: tuple[Annotation, ...] = ()
+        self, flow: Flow, pointers: Pointers, annotations: tuple[Annotation, ...] = ()
     ) -> None:
         self.flow = flow
-        self.chains = chains
-        self.stops = Stops(flow, chains, Openness(flow, annotations))
+        self.pointers = pointers
+        self.stops = Stops(flow, pointers, Openness(flow, annotations))
 
-    def absences(self, value: Ref) -> tuple[Absence, ...]:
-        """The axes that a value of the propagated graph does not have, each reason once."""
+    def absences(self, value: Ref, *, rivals: bool = True) -> tuple[Absence, ...]:
+        """The axes that a value of the propagated graph does not have, each reason once.
+
+        Args:
+            value: the value.
+            rivals: whether to follow what is in the way to its annotation.
+        """
         found: dict[tuple[object, ...], Absence] = {}
         ref = self.flow.root(value)
         for beside in self._beside(ref):
-            for absence in self._absences(ref, beside):
+            for absence, rival in self._absences(ref, beside):
                 key = (absence.dimension, absence.axis, absence.reason)
                 before = found.get(key)
-                found[key] = (
-                    absence if before is None else replace(before, repeated=before.repeated + 1)
-                )
+                if before is not None:
+                    found[key] = replace(before, repeated=before.repeated + 1)
+                elif rival is not None and rivals:
+                    found[key] = replace(absence, rival=self.pointers.chain(rival))
+                else:
+                    found[key] = absence
         return tuple(found.values())
 
     # What is beside a value.
@@ -154,7 +165,7 @@ class Obstacles:
 
     # What stopped it.
 
-    def _absences(self, ref: Ref, beside: Beside) -> Iterator[Absence]:
+    def _absences(self, ref: Ref, beside: Beside) -> Iterator[_Stopped]:
         rule = beside.rule
         if rule is None:
             if beside.op.types and self.flow.graph.ops[ref[0]].types[ref[1]].shape:
@@ -187,7 +198,7 @@ class Obstacles:
 
     def _no_factor(
         self, beside: Beside, rule: OpShardingRule, factor: int, part: AxisPart
-    ) -> Absence:
+    ) -> _Stopped:
         what = rule_words.factor_words(rule, factor)
         return self._made(
             beside,
@@ -205,8 +216,8 @@ class Obstacles:
         dimension: int | None,
         reason: Reason,
         words: str,
-        rival: Chain | None = None,
-    ) -> Absence:
+        rival: Held | None = None,
+    ) -> _Stopped:
         op = beside.op
         axis = part.axis(self.flow.mesh)
         tensor = rule_words.slot_words(op, beside.slot, beside.rule)
@@ -214,7 +225,7 @@ class Obstacles:
         between = "over the boundary of" if beside.flowing else "of"
         could = "" if dimension is None else f", which could be on dim {dimension}"
         sentence = f"{neighbour} {between} {rule_words.op_words(op)} has {axis}{could}: {words}."
-        return Absence(
+        absence = Absence(
             axis,
             dimension,
             op.id,
@@ -225,8 +236,8 @@ class Obstacles:
             beside.value,
             reason,
             sentence,
-            rival,
         )
+        return absence, rival
 
 
 _IDENTITIES = CONSTRAINTS | {"sdy.propagation_barrier"}

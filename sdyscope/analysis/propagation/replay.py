@@ -34,6 +34,9 @@ class Moved:
         targets: where it went.
         priority: the user priority that was being propagated; 0 is the first, and all where the
             user gave none.
+        node: the op in the propagated graph.
+        came_from: the value of the propagated graph that it came from; None where it has none.
+        came_to: the values that it went to.
     """
 
     number: int
@@ -42,6 +45,9 @@ class Moved:
     source: str
     targets: tuple[str, ...]
     priority: int
+    node: int
+    came_from: Ref | None
+    came_to: tuple[Ref, ...]
 
 
 class Replay:
@@ -57,6 +63,7 @@ class Replay:
         self.places = places
         self.propagated = flow.propagated
         self._firsts: dict[Ref, list[tuple[int, AxisPart]]] = {}
+        self._words: dict[tuple[object, ...], str] = {}
 
     @property
     def last(self) -> int | None:
@@ -84,6 +91,7 @@ class Replay:
             if with_priorities:
                 # Priorities are propagated one after the other.
                 priority = max(priority, self._priority(step))
+            targets = (self.flow.at(step.op, slot) for slot in step.targets)
             yield Moved(
                 step.number,
                 step.axis,
@@ -91,31 +99,54 @@ class Replay:
                 self.words(step, step.source),
                 tuple(self.words(step, target) for target in step.targets),
                 priority,
+                step.op,
+                self.flow.at(step.op, step.source),
+                tuple(ref for ref in targets if ref is not None),
             )
 
-    def at(self, number: int) -> Mapping[ValueId, TensorSharding | None]:
+    def at(self, number: int) -> Mapping[ValueId, TensorSharding]:
         """How each value was sharded after step ``number``; before all steps with -1.
 
         A value without Shardy's sharding is left out.
         """
-        found: dict[ValueId, TensorSharding | None] = {}
+        found: dict[ValueId, TensorSharding] = {}
         for value in self.propagated.values.values():
             if isinstance(value.sharding, TensorSharding) and value.node is not None:
                 found[value.id] = self._at(value, value.sharding, number)
         return found
 
-    def _at(
-        self, value: PropagatedValue, sharding: TensorSharding, number: int
-    ) -> TensorSharding | None:
+    def history(self, value: PropagatedValue) -> list[tuple[int, TensorSharding]]:
+        """How a value was sharded: before all steps, with -1, and after each that changed it.
+
+        Nothing for a value without Shardy's sharding.
+        """
+        if not isinstance(value.sharding, TensorSharding) or value.node is None:
+            return []
+        numbers = dict.fromkeys(first for first, _ in self._brought(self._source(value)))
+        found = [(-1, self._at(value, value.sharding, -1))]
+        for number in numbers:
+            after = self._at(value, value.sharding, number)
+            if after != found[-1][1]:
+                found.append((number, after))
+        return found
+
+    def _source(self, value: PropagatedValue) -> Ref:
+        """The value that the steps moved axes to: of a result, what is returned."""
         assert value.node is not None
-        ref, own = (value.node, value.result), None
         op = self.flow.graph.ops[value.node]
-        if op.is_result:
-            # It has what is written on it from the beginning, and all else with what is returned.
-            own = self.places.graph.ops[value.id[0]].shardings[0]
-            ref = self.flow.graph.returned.get(op.result, ref)
-        later = [part for first, part in self._brought(ref) if first > number]
-        if not later or isinstance(own, TensorSharding):
+        ref = (value.node, value.result)
+        return self.flow.graph.returned.get(op.result, ref) if op.is_result else ref
+
+    def _is_written(self, value: PropagatedValue) -> bool:
+        """Whether a value is a result with a sharding of its own, which it has from the start."""
+        assert value.node is not None
+        own = self.flow.graph.ops[value.node].is_result
+        written = self.places.graph.ops[value.id[0]].shardings
+        return own and isinstance(written[0], TensorSharding)
+
+    def _at(self, value: PropagatedValue, sharding: TensorSharding, number: int) -> TensorSharding:
+        later = [part for first, part in self._brought(self._source(value)) if first > number]
+        if not later or self._is_written(value):
             return sharding
         mesh = self.flow.mesh_of(sharding)
         dims = []
@@ -153,17 +184,25 @@ class Replay:
     def words(self, step: PropagationStep, slot: Slot) -> str:
         """What a step means by an operand or result of its op: ``dim 1 of the left operand``."""
         op = self.flow.graph.ops[step.op]
-        rule = op.sharding_rule
         ref = self.flow.at(step.op, slot)
-        words = slot_words(op, slot, rule if isinstance(rule, OpShardingRule) else None)
+        dim = None
+        if ref is not None:
+            dim = self.flow.dimension_of(ref, part_of(step.axis, self.flow.mesh))
+        # Layers repeat: their ops share rules.
+        of = step.op if op.kind in (EDGE, "func.return") else (op.kind, id(op.sharding_rule))
+        key = (of, len(op.types), slot, dim)
+        if key not in self._words:
+            words = self._slot(op, slot)
+            self._words[key] = words if dim is None else f"dim {dim} of {words}"
+        return self._words[key]
+
+    def _slot(self, op: Op, slot: Slot) -> str:
+        if op.kind == EDGE:
+            return "what goes on" if slot[0] == "result" else f"source {slot[1]}"
         main = self.places.graph.main
         if op.kind == "func.return" and main is not None and op.function == main.name:
-            words = "the returned value"
             if slot[0] == "result" and slot[1] < len(main.results):
-                words = main.results[slot[1]].name or f"result {slot[1]}"
-        if op.kind == EDGE:
-            words = "what goes on" if slot[0] == "result" else f"source {slot[1]}"
-        if ref is None:
-            return words
-        dim = self.flow.dimension_of(ref, part_of(step.axis, self.flow.mesh))
-        return words if dim is None else f"dim {dim} of {words}"
+                return main.results[slot[1]].name or f"result {slot[1]}"
+            return "the returned value"
+        rule = op.sharding_rule
+        return slot_words(op, slot, rule if isinstance(rule, OpShardingRule) else None)

@@ -14,11 +14,10 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.propagation import rule_words
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
-from sdyscope.analysis.propagation.chain import Chain
-from sdyscope.analysis.propagation.chains import Chains
 from sdyscope.analysis.propagation.factors import dimension_with, on_factors
 from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
 from sdyscope.analysis.propagation.openness import Openness
+from sdyscope.analysis.propagation.pointers import Held, Pointer, Pointers
 from sdyscope.graph import Op
 from sdyscope.values.sharding_rule import OpShardingRule
 
@@ -73,8 +72,8 @@ class Case:
     part: AxisPart
 
 
-Found: TypeAlias = tuple[Reason, str, Chain | None]
-"""A reason, the same in words, and the chain of what is in the way."""
+Found: TypeAlias = tuple[Reason, str, Held | None]
+"""A reason, the same in words, and what is in the way."""
 
 
 class Stops:
@@ -82,13 +81,13 @@ class Stops:
 
     Args:
         flow: its index.
-        chains: finds where what is in the way comes from.
+        pointers: where what is in the way comes from.
         openness: knows what the user closed.
     """
 
-    def __init__(self, flow: Flow, chains: Chains, openness: Openness) -> None:
+    def __init__(self, flow: Flow, pointers: Pointers, openness: Openness) -> None:
         self.flow = flow
-        self.chains = chains
+        self.pointers = pointers
         self.openness = openness
 
     def why(self, case: Case) -> Found:
@@ -229,18 +228,19 @@ class Stops:
         self, where: str, value: Ref, dimension: int, own: AxisPart, beside: Beside, part: AxisPart
     ) -> Found | None:
         """A conflict with what is in the way, and where that comes from."""
-        rival = self.chains.chain(value, dimension, own)
+        held = Held(dimension, self.pointers.pointer(value, own))
+        rival = self.pointers.table[held.pointer]
         words = where
         if rival.beginning is not None:
             words += f", from {rival.beginning.words}"
-        if rival.moves and rival.moves[-1].number is not None:
-            words += f", since step {rival.moves[-1].number}"
-        theirs = self.chains.chain(beside.value, beside.dimension, part)
+        if rival.number is not None:
+            words += f", since step {rival.number}"
+        theirs = self.pointers.table[self.pointers.pointer(beside.value, part)]
         first, second = _priority(rival), _priority(theirs)
         if first < second:
-            return "priority", f"{words}, and has priority {first} before {second}", rival
-        return "conflict", words, rival
+            return "priority", f"{words}, and has priority {first} before {second}", held
+        return "conflict", words, held
 
 
-def _priority(chain: Chain) -> int:
-    return (chain.beginning.priority or 0) if chain.beginning is not None else 0
+def _priority(pointer: Pointer) -> int:
+    return (pointer.beginning.priority or 0) if pointer.beginning is not None else 0

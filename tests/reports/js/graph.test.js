@@ -292,12 +292,12 @@ test("values as of a step say what is decided, and fill their group", () => {
   const propagation = {
     last: 5,
     data: { values: [null, null, 2, 3, null, null, null] },
-    final: (value) => [[0, { name: "x" }, value]],
-    brought: (value) => [{ number: steps[value] }],
-    at: (value, step) => (steps[value] <= step ? [[0, { name: "x" }]] : []),
-    words: (list) => (list.length ? "P('x')" : "replicated"),
+    final: () => ({ words: "P('x')", axes: ["x"] }),
+    since: (value) => steps[value],
+    at: (value, step) =>
+      steps[value] <= step ? { words: "P('x')", axes: ["x"] } : { words: "replicated", axes: [] },
   };
-  const ofEnd = { model, row: (node) => node, tensors: { get: () => [8] } };
+  const ofEnd = { model, row: (node) => node, tensors: {} };
   const values = new StepValues(ofEnd, propagation);
   assert.deepEqual(values.progress(BLOCK), { done: 2, of: 2 });
   values.go(3);

@@ -1,0 +1,166 @@
+"""Where chains begin: the annotation that a value, or what it becomes, is sharded by."""
+
+from __future__ import annotations
+
+from sdyscope.analysis.propagation import rule_words
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
+from sdyscope.analysis.propagation.chain import Beginning, BeginningKind
+from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
+from sdyscope.annotations import Annotation
+from sdyscope.graph import Op
+from sdyscope.values.propagation_edges import OriginSharding
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["Beginnings"]
+
+
+class Beginnings:
+    """Finds annotations in one propagation.
+
+    Args:
+        flow: its index.
+        annotations: what is written in the lowered module.
+    """
+
+    def __init__(self, flow: Flow, annotations: tuple[Annotation, ...] = ()) -> None:
+        self.flow = flow
+        self._by_argument = {a.index: a for a in annotations if a.kind == "argument"}
+        self._by_result = {a.index: a for a in annotations if a.kind == "result"}
+        self._by_op = {
+            (a.op, a.kind, a.index if a.kind != "constraint" else 0): a for a in annotations
+        }
+        self._owned: dict[Ref, list[AxisPart]] = {}
+
+    def own(self, ref: Ref) -> list[AxisPart]:
+        """What the user's own annotation of a value shards it on."""
+        if ref not in self._owned:
+            found: list[AxisPart] = []
+            main = self.flow.graph.main
+            for node, _ in self.flow.same(ref):
+                op = self.flow.graph.ops[node]
+                annotation = None
+                if op.is_argument and main is not None and op.parent == main.op:
+                    annotation = self._by_argument.get(op.argument)
+                elif op.kind in CONSTRAINTS:
+                    annotation = self._written_on("constraint", op, 0)
+                if annotation is not None:
+                    found += [part for _, part in self.flow.parts_in(annotation.sharding)]
+            self._owned[ref] = found
+        return self._owned[ref]
+
+    def at(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        """The annotation that shards a value on ``part``; None where none does."""
+        main = self.flow.graph.main
+        for node, result in self.flow.same(ref):
+            op = self.flow.graph.ops[node]
+            around = None if op.parent is None else self.flow.graph.ops[op.parent]
+            found = None
+            if op.is_argument and main is not None and op.parent == main.op:
+                annotation = self._by_argument.get(op.argument)
+                found = self._annotated("argument", ref, part, annotation, op.scope, op.source)
+            elif op.kind in CONSTRAINTS:
+                found = self._on_op("constraint", ref, part, node, 0)
+            elif op.kind in REGIONS:
+                found = self._on_op("shard_map output", ref, part, node, result)
+            elif op.is_argument and around is not None and around.kind in REGIONS:
+                found = self._on_op("shard_map input", ref, part, around.id, op.argument)
+            if found is not None and found.dimension is not None:
+                return found
+        return self._as_result(ref, part) or self._entering(ref, part) or self._as_op(ref, part)
+
+    def _as_result(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        """A value that is returned takes the sharding that its result is annotated with."""
+        main = self.flow.graph.main
+        for index in self.flow.returned.get(self.flow.root(ref), []) if main is not None else []:
+            annotation = self._by_result.get(index)
+            assert main is not None
+            written = annotation.sharding if annotation else main.results[index].sharding
+            if rule_words.dimension_in(written, part, self.flow.mesh) is None:
+                continue
+            name = main.results[index].name or f"result {index}"
+            return self._annotated("result", ref, part, annotation, name, None)
+        return None
+
+    def _entering(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        """A value that enters a shard_map takes the sharding that is annotated there."""
+        for op, operand in self.flow.uses(ref):
+            if op.kind in REGIONS:
+                found = self._on_op("shard_map input", ref, part, op.id, operand)
+                if found.dimension is not None and found.annotation is not None:
+                    return found
+        return None
+
+    def of_result(self, index: int, part: AxisPart) -> Beginning | None:
+        """The annotation of a result of main, if that has ``part``."""
+        annotation = self._by_result.get(index)
+        main = self.flow.graph.main
+        if annotation is None or main is None:
+            return None
+        if rule_words.dimension_in(annotation.sharding, part, self.flow.mesh) is None:
+            return None
+        return self._annotated("result", None, part, annotation, annotation.path, None)
+
+    def _as_op(self, ref: Ref, part: AxisPart) -> Beginning | None:
+        """Any other op that the lowered module has a sharding on."""
+        for member in self.flow.same(ref):
+            for node, result in self.flow.lowered_ids.get(member, ()):
+                annotation = self._by_op.get((node, "op", result))
+                if annotation is None:
+                    continue
+                if rule_words.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
+                    op = self.flow.graph.ops[member[0]]
+                    return self._annotated(
+                        "op", ref, part, annotation, self.flow.scope(op), op.source
+                    )
+        return None
+
+    def _on_op(
+        self, kind: BeginningKind, ref: Ref, part: AxisPart, node: int, index: int
+    ) -> Beginning:
+        op = self.flow.graph.ops[node]
+        annotation = self._written_on(kind, op, index)
+        return self._annotated(kind, ref, part, annotation, self.flow.scope(op), op.source)
+
+    def _written_on(self, kind: BeginningKind, op: Op, index: int) -> Annotation | None:
+        """The annotation of an op of the lowered module that became ``op``."""
+        for lowered in self.flow.lowered_ops(op):
+            if (annotation := self._by_op.get((lowered.id, kind, index))) is not None:
+                return annotation
+        return None
+
+    def _annotated(
+        self,
+        kind: BeginningKind,
+        ref: Ref | None,
+        part: AxisPart,
+        annotation: Annotation | None,
+        name: str,
+        source: SourceLocation | None,
+    ) -> Beginning:
+        if annotation is not None:
+            name, source = annotation.path, annotation.source or source
+        sharding = annotation.sharding if annotation else None
+        if annotation is None and ref is not None:
+            sharding = self.flow.sharding(ref)
+        dimension = rule_words.dimension_in(sharding, part, self.flow.mesh)
+        return Beginning(
+            kind,
+            name,
+            rule_words.beginning(kind, name, sharding, dimension),
+            dimension,
+            rule_words.priority_in(sharding, dimension),
+            source,
+            annotation,
+        )
+
+    def origin(self, ref: Ref, part: AxisPart) -> OriginSharding | None:
+        """What Shardy itself says where an axis of a value comes from."""
+        op = self.flow.graph.ops[ref[0]]
+        if op.is_result:
+            ref = self.flow.graph.returned.get(op.result, ref)
+        for member in self.flow.same(ref):
+            for value in self.flow.lowered_ids.get(member, ()):
+                for axis, origin in self.flow.propagated.values[value].origins:
+                    if part_of(axis, self.flow.mesh).shared(part) is not None:
+                        return origin
+        return None
