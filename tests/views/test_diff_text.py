@@ -12,7 +12,7 @@ from sdyscope.views import diff, diff_text
 def made(*, ops=(), meshes=(), same=3):
     inspection = Inspection(resolve("mlp"), ["shardy"])
     side = Side("a", inspection.graph(), inspection.annotations())
-    found = Differences("a.mlir", "b.mlir", tuple(meshes), (), tuple(ops), same, ())
+    found = Differences("a.mlir", "b.mlir", tuple(meshes), (), tuple(ops), same, (), ())
     return diff.document([diff.program("step", found, side, side, [None, None])])
 
 

@@ -3,10 +3,13 @@
 import json
 import xml.etree.ElementTree as ET
 
+from sdyscope.facts.account import Account
 from sdyscope.graph import read_text
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.views import graph
+
+NOTHING = Account()
 
 TEXT = """
 module @m {
@@ -45,8 +48,8 @@ def test_attributes_without_a_value_are_counted():
 
 def test_every_form_parses():
     made = read_text(TEXT)
-    assert json.loads(graph.encoded(made, "json"))["schema"] == "sdyscope.graph/2"
-    assert json.loads(graph.encoded(made, "model-explorer"))["label"] == "m"
-    content = graph.encoded(made, "graphml")
+    assert json.loads(graph.encoded(made, "json", NOTHING))["schema"] == "sdyscope.graph/3"
+    assert json.loads(graph.encoded(made, "model-explorer", NOTHING))["label"] == "m"
+    content = graph.encoded(made, "graphml", NOTHING)
     assert content.startswith(b'<?xml version="1.0" encoding="UTF-8"?>\n')
     assert ET.fromstring(content).tag.endswith("graphml")

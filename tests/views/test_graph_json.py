@@ -7,6 +7,7 @@ import networkx
 import pytest
 from graph_modules import CASES, lowered
 
+from sdyscope.facts.account import Account
 from sdyscope.graph import build, read_text
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.shardy import parse_mesh, parse_tensor_sharding
@@ -17,9 +18,9 @@ from sdyscope.views.graph_json import Graph, document
 @pytest.mark.parametrize(("name", "partitioner"), CASES)
 def test_networkx_reads_it_back(name, partitioner):
     graph = build(lowered(name, partitioner))
-    made = json.loads(encode(document(graph)))
+    made = json.loads(encode(document(graph, Account())))
     jsonschema.validate(made, schema(Graph))
-    assert made["schema"] == "sdyscope.graph/2"
+    assert made["schema"] == "sdyscope.graph/3"
 
     read = networkx.node_link_graph(made, edges="edges")
     assert isinstance(read, networkx.MultiDiGraph)
@@ -43,7 +44,7 @@ def test_networkx_reads_it_back(name, partitioner):
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_shardings_and_meshes_read_back_as_the_same_values(partitioner):
     graph = build(lowered("regions", partitioner))
-    made = document(graph)
+    made = document(graph, Account())
     parse = parse_tensor_sharding if partitioner == "shardy" else parse_hlo_sharding
     written = 0
     for op, node in zip(graph.ops, made.nodes, strict=True):
@@ -63,7 +64,8 @@ def test_functions_and_what_was_not_understood():
     return
   }
   ???
-}""")
+}"""),
+        Account(),
     )
     (function,) = made.functions
     (argument,) = function.arguments
