@@ -16,6 +16,7 @@ from sdyscope.page import (
     page as report_page,
 )
 from sdyscope.targets import resolve
+from sdyscope.words.origins import origin_text
 
 pytestmark = pytest.mark.compiles
 
@@ -99,7 +100,7 @@ def test_a_collective_opens_with_its_origin_and_groups(open_page, differing):
     text = page.inner_text(".collective[data-open]")
     assert f"%{largest.name}" in text
     assert largest.groups in text
-    assert largest.parts[0].origin.words in text
+    assert origin_text(largest.parts[0].origin) in text
     link = page.locator(".member-annotations a").first
     name = link.inner_text()
     link.click()
