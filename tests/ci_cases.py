@@ -44,6 +44,7 @@ def target(folder, name, line, **changed):
         "budgets": Budgets(total=10),
         "ignores": (),
         "fail_on": "warning",
+        "strict": True,
     }
     return Target(**{**values, **changed})
 

@@ -78,6 +78,7 @@ class Target:
         budgets: what it may come to.
         ignores: findings of this target that are ignored.
         fail_on: the least severity that is a failure.
+        strict: whether what is not known of the program is a failure.
     """
 
     name: str
@@ -99,6 +100,7 @@ class Target:
     budgets: Budgets | None
     ignores: tuple[Ignore, ...]
     fail_on: Severity
+    strict: bool
 
     @property
     def checks(self) -> tuple[Check, ...]:

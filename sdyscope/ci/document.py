@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.facts.account import Account
 from sdyscope.analysis.budgets import Unit
 from sdyscope.ci.config import Check
 from sdyscope.facts.program import Partitioner
@@ -162,6 +163,7 @@ class CiTarget:
       checks: what was done with it; nothing where it could not be looked at at all.
       budgets: its budgets.
       findings: what was found, errors first, the ignored ones included.
+      account: what is not known of the program, at the stages that were looked at.
     """
 
     name: str
@@ -180,6 +182,7 @@ class CiTarget:
     checks: tuple[CiCheck, ...]
     budgets: tuple[CiBudget, ...]
     findings: tuple[CiFinding, ...]
+    account: Account
 
     @property
     def errors(self) -> Iterator[tuple[str, CiError]]:
@@ -246,7 +249,7 @@ class Ci:
       updated: golden files that were written.
     """
 
-    schema: Literal["sdyscope.ci/1"] = "sdyscope.ci/1"
+    schema: Literal["sdyscope.ci/2"] = "sdyscope.ci/2"
     passed: bool
     exit_status: int
     version: str

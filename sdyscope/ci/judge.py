@@ -20,6 +20,7 @@ from sdyscope.ci.document import CheckStatus, CiBudget, CiCheck, CiTarget, Outco
 from sdyscope.ci.golden import golden
 from sdyscope.ci.places import Found, Places
 from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.findings import Finding
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
@@ -27,6 +28,7 @@ from sdyscope.lint import RULES, LogicalAxes, NotRun, linted
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.snapshots.words import mesh_words
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.account import unknown_text
 from sdyscope.words.counts import counted
 
 __all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
@@ -90,7 +92,10 @@ def judge(
         except SdyscopeError as error:
             made = Done(error=error)
         done[check] = replace(made, seconds=time.perf_counter() - began)
-    found, used = _ignored(config, target, _joined(done, inspection))
+    account = inspection.account
+    found, used = _ignored(
+        config, target, [*_joined(done, inspection), *_not_known(target, account, done)]
+    )
     is_whole = not any(one.error for one in done.values())
     if is_whole:
         found += unused_ignores(target.ignores, used)
@@ -100,6 +105,7 @@ def judge(
         mesh="; ".join(mesh_words(mesh) for mesh in _meshes(inspection)),
         partitioners=tuple(inspection.lowered),
         hardware=_hardware(inspection, target) if is_whole else "",
+        account=account,
     )
     general = tuple(number for number, one in enumerate(config.ignores) if one in used)
     return Outcome(looked_at, general, "".join(one.snapshot for one in done.values()))
@@ -194,6 +200,7 @@ def unjudged(
         checks=(),
         budgets=(),
         findings=(),
+        account=Account(),
     )
 
 
@@ -306,6 +313,25 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
         everywhere = len(partitioners) > 1 and partitioners >= set(inspection.lowered)
         made += [alike] if everywhere else members
     return made
+
+
+def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> Iterator[Found]:
+    """What is not known of the program, but for what a check found or could not be done for."""
+    told = {one.finding.found for each in done.values() for one in each.found}
+    refused = "\n".join(str(each.error) for each in done.values() if each.error is not None)
+    for unknown in account.unknowns:
+        if unknown.text in told or (unknown.kind == "refused" and unknown.reason in refused):
+            continue
+        finding = Finding(
+            "not-known",
+            "warning" if target.strict else "note",
+            f"{unknown_text(unknown)}.",
+            tensor=unknown.name,
+            kind=unknown.subject or unknown.stage,
+            source=unknown.source,
+            partitioner=unknown.partitioners[0] if len(unknown.partitioners) == 1 else None,
+        )
+        yield Found("check", finding, unknown.source or target.place, target.place)
 
 
 def _ignored(

@@ -240,6 +240,7 @@ class _Reader:
             else self.budgets(table.budgets, where("budgets"), mesh),
             ignores=self.ignores(table.ignore, (*path, "ignore")),
             fail_on=table.fail_on,
+            strict=table.strict,
         )
 
     def mesh(self, value: Mapping[str, int] | str | None, path: TomlPath) -> dict[str, int] | None:

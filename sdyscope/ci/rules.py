@@ -18,6 +18,8 @@ _OWN: Mapping[str, str] = {
     "over-replication": "A device holds more that other devices hold, too, than is allowed.",
     "over-memory": "A device needs more memory than its budget allows.",
     "budget-uncertain": "A budget could not be counted with certainty.",
+    "not-known": "Something of the program is not known: not understood, impossible, refused, left "
+    "out, approximate or not compared.",
     "unused-ignore": "A finding is ignored that is not there.",
 }
 

@@ -97,6 +97,7 @@ class DefaultsTable(_Table, frozen=True):
     snapshot: SnapshotTable | None = None
     budgets: BudgetsTable | None = None
     fail_on: Severity = "warning"
+    strict: bool = True
 
 
 class TargetTable(DefaultsTable, frozen=True, kw_only=True):
@@ -144,6 +145,7 @@ WRITE: Mapping[str, str] = {
     "tensors": "tensors = \"params['embed']*\"",
     "reason": 'reason = "why this is well"',
     "fail-on": 'fail-on = "error", "warning" or "note"',
+    "strict": "strict = true or false",
 }
 
 

@@ -54,6 +54,7 @@ def _read_stages(
 @options.on
 @options.settings
 @opening.module
+@options.strict
 @options.json("views.snapshot:Snapshot")
 def command(
     targets: tuple[str, ...],
@@ -67,6 +68,7 @@ def command(
     on: Hardware | None,
     settings: dict[str, str],
     module: str | None,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Write the shardings to a golden file, or compare them with it.
@@ -84,6 +86,7 @@ def command(
     from sdyscope.snapshots.read import is_snapshot, read_file
     from sdyscope.terminal import document, paragraphs
     from sdyscope.views import snapshot, snapshot_text
+    from sdyscope.words.account import account_lines, account_title
 
     _check_options(file, check, update, remove_unused)
     path = Path(file) if file is not None else None
@@ -114,14 +117,21 @@ def command(
     elif path is not None:
         action, written = "write", True
         output.write_atomically(path, write(now))
-    found = snapshot.document(action, file or "", now, compared, missing, unused, written=written)
+    accounts = {one.name: one.account for one in opened if one.account}
+    found = snapshot.document(
+        action, file or "", now, compared, missing, unused, written=written, accounts=accounts
+    )
     if as_json:
         output.answers().write_bytes(document.encode(found))
     elif action == "print":
         output.answers().write(write(now))
     else:
         paragraphs.print_paragraphs(snapshot_text.paragraphs(found))
-    return 1 if action == "check" and not found.same else 0
+    for name, account in accounts.items():
+        # Standard output may be the snapshot itself.
+        for line in () if as_json else (account_title(account, name), *account_lines(account)):
+            click.echo(line, err=True)
+    return 1 if (action == "check" and not found.same) or (strict and accounts) else 0
 
 
 def _check_options(file: str | None, check: bool, update: bool, remove_unused: bool) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots import Change, Comparison, Item, Key, Stage
 from sdyscope.snapshots import Snapshot as Taken
@@ -247,9 +248,10 @@ class Snapshot:
       missing: programs that the file does not have.
       unused: programs that the file has and that were not named.
       written: whether the file was written.
+      accounts: what is not known of each program, by name; nothing where all is known.
     """
 
-    schema: Literal["sdyscope.snapshot/2"] = "sdyscope.snapshot/2"
+    schema: Literal["sdyscope.snapshot/3"] = "sdyscope.snapshot/3"
     action: Action
     file: str
     same: bool
@@ -258,6 +260,7 @@ class Snapshot:
     missing: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     written: bool = False
+    accounts: Mapping[str, Account] = field(default_factory=dict)
 
 
 def document(
@@ -269,6 +272,7 @@ def document(
     unused: Sequence[str] = (),
     *,
     written: bool = False,
+    accounts: Mapping[str, Account] | None = None,
 ) -> Snapshot:
     """The document of what was done."""
     same = all(one.is_same for one in compared) and not missing and not unused
@@ -281,6 +285,7 @@ def document(
         missing=tuple(missing),
         unused=tuple(unused),
         written=written,
+        accounts=accounts or {},
     )
 
 
