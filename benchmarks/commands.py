@@ -40,14 +40,13 @@ LOWERING = {
     "check": 1.5,
     "lower": 1.5,
     "graph": 1.5,
-    "lint": 1.5,
     "diff": 1.5,
     "snapshot --stages requested,lowered": 1.5,
     "propagate": 2.0,
     "explain params['embedding']": 2.0,
     "diff --at propagated": 2.0,
 }
-COMPILING = {"report": 1.3}
+COMPILING = {"lint": 1.5, "report": 1.3}
 
 MESH = "fsdp=4,model=2"
 FEW, MANY = "data=2,fsdp=2,track=2", "data=16,fsdp=256,track=8"
