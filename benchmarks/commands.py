@@ -1,0 +1,130 @@
+"""What does each command cost beside the JAX that it needs?
+
+The program is a train step of `fsdp-transformer`. All is measured in one run, whole processes
+from a cold start, in CPU seconds of the process and all that it started, which other processes
+disturb less than the clock: plain JAX's trace and lower, its compiles under both partitioners,
+then each command. The last rows are `show` and `propagate` on 32,768 devices beside 8.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sdyscope.terminal.table import Column, Table, number, print_table
+
+#: Plain JAX: traces and lowers the program, and compiles it where that is asked for.
+PLAIN = """
+import sys
+import jax
+from sdyscope import targets
+layers, partitioner, stage = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+jax.config.update("jax_use_shardy_partitioner", partitioner == "shardy")
+settings = {"layers": layers}
+devices = jax.devices() if stage == "compile" else None
+program = targets.resolve("fsdp-transformer", settings=settings, devices=devices)
+lowered = program.fun.lower(*program.args, **program.kwargs)
+if stage == "compile":
+    lowered.compile()
+"""
+
+#: A command, and how many times the JAX that it needs it may take.
+LOWERING = {
+    "show": 1.5,
+    "check": 1.5,
+    "lower": 1.5,
+    "graph": 1.5,
+    "diff": 1.5,
+    "snapshot --stages requested,lowered": 1.5,
+    "propagate": 2.0,
+    "explain params['embedding']": 2.0,
+    "diff --at propagated": 2.0,
+}
+COMPILING = {"lint": 1.5, "report": 1.3}
+
+MESH = "fsdp=4,model=2"
+FEW, MANY = "data=2,fsdp=2,track=2", "data=16,fsdp=256,track=8"
+
+
+def cpu_seconds(command: list[str], environment: dict[str, str]) -> float:
+    """CPU seconds of a process and all that it starts; 1 is an exit status of findings."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        command, check=False, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    if done.returncode not in (0, 1):
+        raise SystemExit(f"exit status {done.returncode} of {' '.join(command)}")
+    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--layers", type=int, default=80)
+    parser.add_argument("--runs", type=int, default=3)
+    parser.add_argument("--no-compile", action="store_true", help="leave out what compiles")
+    asked = parser.parse_args()
+    flags = "--xla_force_host_platform_device_count=8"
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": flags}
+    plain = [sys.executable, "-c", PLAIN, str(asked.layers)]
+    words: dict[str, list[str]] = {"trace and lower": [*plain, "shardy", "lower"]}
+    with tempfile.TemporaryDirectory() as folder:
+        for name in LOWERING:
+            words[name] = command(name, MESH, asked.layers, folder)
+        for mesh in (FEW, MANY):
+            for name in ("show", "propagate"):
+                words[f"{name} on {mesh}"] = command(name, mesh, asked.layers, folder, batch=4096)
+        if not asked.no_compile:
+            for partitioner in ("shardy", "gspmd"):
+                words[f"compile, {partitioner}"] = [*plain, partitioner, "compile"]
+            for name in COMPILING:
+                words[name] = command(name, MESH, asked.layers, folder)
+        times: dict[str, list[float]] = {name: [] for name in words}
+        for _ in range(asked.runs):
+            for name, line in words.items():
+                times[name].append(cpu_seconds(line, environment))
+    print_table(table({name: statistics.median(found) for name, found in times.items()}))
+
+
+def command(name: str, mesh: str, layers: int, folder: str, batch: int = 256) -> list[str]:
+    """The words of a command line."""
+    verb, *rest = name.split()
+    options = [*rest, "--mesh", mesh, "--set", f"layers={layers}", "--set", f"batch={batch}"]
+    if verb == "report":
+        options += ["--output", str(Path(folder, "report.html"))]
+    return [sys.executable, "-m", "sdyscope", verb, "fsdp-transformer", *options]
+
+
+def table(times: dict[str, float]) -> Table:
+    """Each command, its time, how many times what it stands beside, and how many it may be."""
+    lower = times["trace and lower"]
+    rows = [("plain JAX: trace and lower", f"{lower:.1f}", "", "")]
+    rows += [
+        (name, f"{times[name]:.1f}", f"{times[name] / lower:.2f}", f"{most:.2f}")
+        for name, most in LOWERING.items()
+    ]
+    if "compile, shardy" in times:
+        compiled = times["compile, shardy"] + times["compile, gspmd"]
+        rows.append(("plain JAX: both compiles", f"{compiled:.1f}", "", ""))
+        rows += [
+            (name, f"{times[name]:.1f}", f"{times[name] / compiled:.2f}", f"{most:.2f}")
+            for name, most in COMPILING.items()
+        ]
+    for name in ("show", "propagate"):
+        few, many = times[f"{name} on {FEW}"], times[f"{name} on {MANY}"]
+        rows.append(
+            (f"{name}: 32,768 devices beside 8", f"{many:.1f}", f"{many / few:.2f}", "1.05")
+        )
+    return Table(
+        (Column("command"), number("CPU s"), number("times"), number("at most")), tuple(rows)
+    )
+
+
+if __name__ == "__main__":
+    main()
