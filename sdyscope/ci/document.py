@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sdyscope.facts.account import Account
 from sdyscope.analysis.budgets import Unit
 from sdyscope.ci.config import Check
+from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
 from sdyscope.views.check import FindingDocument
 from sdyscope.words.places import shown_name

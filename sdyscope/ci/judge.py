@@ -28,7 +28,7 @@ from sdyscope.lint import RULES, LogicalAxes, NotRun, linted
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.snapshots.words import mesh_words
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.account import unknown_text
+from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted
 
 __all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
@@ -322,10 +322,11 @@ def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> 
     for unknown in account.unknowns:
         if unknown.text in told or (unknown.kind == "refused" and unknown.reason in refused):
             continue
+        clause = unknown_clause(unknown)
         finding = Finding(
             "not-known",
             "warning" if target.strict else "note",
-            f"{unknown_text(unknown)}.",
+            f"{clause[:1].upper()}{clause[1:]}.",
             tensor=unknown.name,
             kind=unknown.subject or unknown.stage,
             source=unknown.source,

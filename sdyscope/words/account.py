@@ -9,7 +9,7 @@ from sdyscope.facts.account import Account, Unknown, UnknownKind
 from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = ["account_lines", "account_title", "unknown_text"]
+__all__ = ["account_lines", "account_title", "unknown_clause", "unknown_text"]
 
 
 def account_title(account: Account, of: str = "") -> str:
@@ -43,13 +43,18 @@ def unknown_text(unknown: Unknown) -> str:
     label = f"{where} under {under}" if where and under else where or under
     if unknown.count > 1:
         label = f"{label} ({unknown.count:,} alike)".lstrip()
-    sentence = _SENTENCES[unknown.kind].format(
-        stage=unknown.stage, text=unknown.text or "it", reason=unknown.reason.rstrip(".")
-    )
+    sentence = unknown_clause(unknown)
     return f"{label}: {sentence}" if label else sentence
 
 
-_SENTENCES: Final[Mapping[UnknownKind, str]] = {
+def unknown_clause(unknown: Unknown) -> str:
+    """The same without what it is about: ``{devices=[3]<=[8} could not be read: ...``."""
+    return _CLAUSES[unknown.kind].format(
+        stage=unknown.stage, text=unknown.text or "it", reason=unknown.reason.rstrip(".")
+    )
+
+
+_CLAUSES: Final[Mapping[UnknownKind, str]] = {
     "not understood": "{text} could not be read: {reason}",
     "impossible": "{text} places nothing: {reason}",
     "refused": "not {stage}: {reason}",
