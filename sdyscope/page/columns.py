@@ -27,9 +27,8 @@ from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.views.propagated import PropagatedDocument
-from sdyscope.views.shardings import PlacementDocument, ShardingDocument
 from sdyscope.words.places import file_text
-from sdyscope.words.sharding import sharding_document
+from sdyscope.words.sharding import PlacementDocument, ShardingDocument, sharding_document
 
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
@@ -165,7 +164,7 @@ class Pool:
             made |= {
                 "words": place.words,
                 "shards": place.shards,
-                "copies": place.copies,
+                "replicas": place.replicas,
                 "block": place.local_shape,
                 "bytes": place.bytes_per_device,
             }
@@ -188,7 +187,7 @@ class Pool:
             made |= {
                 "words": said.placement.words,
                 "shards": said.placement.shards,
-                "copies": said.placement.replicas,
+                "replicas": said.placement.replicas,
                 "block": said.placement.local_shape,
                 "bytes": said.placement.bytes_per_device,
             }

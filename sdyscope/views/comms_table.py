@@ -8,11 +8,11 @@ from typing import TypeAlias
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
 from sdyscope.views.comms import Comms, CommsProgram
 from sdyscope.views.comms_parts import CollectiveDocument, PartDocument, TallyDocument
-from sdyscope.views.shardings import NONE
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import AxisDocument, over_text
 from sdyscope.words.origins import NOT_FOUND, annotation_text, origin_text
 from sdyscope.words.places import source_text
+from sdyscope.words.sharding import NONE
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12

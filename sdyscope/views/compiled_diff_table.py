@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number, size
 from sdyscope.views.compiled_diff import CompiledDiff, entry_text
 from sdyscope.views.compiled_diff_parts import CollectiveDifference, CommunicatedTensors
-from sdyscope.views.shardings import NONE
 from sdyscope.words.places import source_text
+from sdyscope.words.sharding import NONE
 
 #: Names of sides that are longer are not used above columns.
 _LONGEST = 14

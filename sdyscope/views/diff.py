@@ -17,8 +17,8 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.views import snapshot_text
 from sdyscope.views.compiled_diff import CompiledDiff
 from sdyscope.views.propagated_diff import PropagatedDiff
-from sdyscope.views.shardings import ShardingDocument, mesh_of, written_document
 from sdyscope.views.snapshot import ComparisonDocument
+from sdyscope.words.sharding import ShardingDocument, sharding_document
 
 Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
 """At which a comparison is made; ``snapshot``: at all that two snapshot files have."""
@@ -252,7 +252,7 @@ def _side(annotation: Annotation | None, side: Side, mesh: Mesh | None) -> Tenso
         annotation.shape,
         annotation.dtype,
         annotation.source,
-        written_document(annotation, mesh_of(annotation, side.graph, mesh)),
+        sharding_document(annotation.sharded(side.graph.meshes, mesh)),
     )
 
 

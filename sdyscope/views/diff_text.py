@@ -23,9 +23,9 @@ from sdyscope.views.diff import (
     TensorDifference,
     TensorSide,
 )
-from sdyscope.views.shardings import ShardingDocument
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.sharding import ShardingDocument
 
 #: How many kinds of differing ops are listed unless all are asked for.
 LISTED_OPS = 20

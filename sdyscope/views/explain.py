@@ -15,6 +15,7 @@ from sdyscope.analysis.propagation.obstacles import Absence, Reason
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import byte_count
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
 from sdyscope.values.source import SourceLocation
@@ -27,7 +28,6 @@ from sdyscope.views.propagated import (
     propagation_document,
     static_shape,
 )
-from sdyscope.views.shardings import byte_count
 from sdyscope.words.mesh import MeshDocument, axis_text, mesh_documents
 from sdyscope.words.places import file_text, op_text, scope_of
 

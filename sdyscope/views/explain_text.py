@@ -8,10 +8,11 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import shape
 from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Why, WhyNot
 from sdyscope.views.propagate_table import provenance
-from sdyscope.views.propagated import MANUAL, REPLICATED, PropagatedDocument
+from sdyscope.views.propagated import PropagatedDocument
 from sdyscope.words.mesh import mesh_words
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.propagation import WAYS, stopped_alike
+from sdyscope.words.sharding import MANUAL, REPLICATED
 
 #: How many values are explained unless all are asked for.
 LISTED = 8

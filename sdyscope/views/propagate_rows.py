@@ -14,6 +14,7 @@ from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.annotations import Annotation
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.facts.sharded import byte_count
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import OpGraph
 from sdyscope.values.convert import to_placement, unspecified_dims
@@ -25,9 +26,9 @@ from sdyscope.views.propagated import (
     PropagatedDocument,
     static_shape,
 )
-from sdyscope.views.shardings import ShardingDocument, byte_count, requested_document
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import op_text, scope_of, shown_name, source_text
+from sdyscope.words.sharding import ShardingDocument, requested_document
 
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
 """``constraint``: constraints and shard_map boundaries; ``inside``: any value inside."""

@@ -25,19 +25,13 @@ from sdyscope.views import propagated_diff_text
 from sdyscope.views.failure import Failure
 from sdyscope.views.propagate import Propagate
 from sdyscope.views.propagate_rows import Section, Step, Value
-from sdyscope.views.propagated import (
-    MANUAL,
-    REPLICATED,
-    PropagatedDocument,
-    PropagationDocument,
-    origin_text,
-)
+from sdyscope.views.propagated import PropagatedDocument, PropagationDocument, origin_text
 from sdyscope.views.propagated_diff_text import source_words
-from sdyscope.views.shardings import NONE, PlacementDocument
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import mesh_words
 from sdyscope.words.places import op_text, source_text
+from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, PlacementDocument
 
 #: How many values inside, and how many steps, are shown unless all are asked for.
 LISTED = 60
@@ -117,7 +111,7 @@ def _table(found: Propagate, everything: bool, *, brief: bool) -> Table:
     header += [Column("requested")] if requested else []
     header += [Column(partitioner) for partitioner in partitioners]
     header += [] if brief else [Column("block", fold=False)]
-    header += [number("bytes"), number(REPLICAS if brief else "copies")]
+    header += [number("bytes"), number(REPLICAS if brief else "replicas")]
     header += [Column("from")] if origins else []
     rows: list[Row] = []
     for title, file, group in _groups(found, everything):
@@ -221,7 +215,7 @@ def _held(value: Value, partitioners: Sequence[Partitioner], *, brief: bool) -> 
         return [Cell(NONE, "muted")] * (2 if brief else 3)
     padded = any(place.padding or ())
     local = shape(place.local_shape) + (" padded" if padded else "")
-    cells: list[Cell | str] = [size(place.bytes_per_device), f"{place.copies:,}"]
+    cells: list[Cell | str] = [size(place.bytes_per_device), f"{place.replicas:,}"]
     return cells if brief else [Cell(local, "warning" if padded else "plain"), *cells]
 
 
@@ -290,7 +284,7 @@ def _footer(found: Propagate, made: Table, everything: bool) -> Iterator[tuple[s
     elif asked and found.at_step is None:
         yield "what was requested is where it was requested", "muted"
     headers = [column.header for column in made.columns]
-    legend = [f"bytes: what a device holds; copies ({REPLICAS}): how many devices hold the same"]
+    legend = [f"bytes: what a device holds; replicas ({REPLICAS}): how many devices hold the same"]
     if "from" in headers:
         legend.append("from: the annotation that an axis comes from")
     elif any(value.section == "inside" and _origins(value, "shardy") for value in found.values):

@@ -12,23 +12,23 @@ from sdyscope.annotations import num_partitions
 from sdyscope.errors import ConversionError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Exactness, Fate, Origins, Propagated, PropagatedValue, ValueId
+from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Sharding, TensorType
 from sdyscope.staged import Staged
-from sdyscope.values.convert import to_placement, to_tensor_sharding
+from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union
 from sdyscope.values.sharding import ManualAxes, TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding
-from sdyscope.views.shardings import PlacementDocument, in_short, placement_document
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name, source_text
-
-#: What stands for a value that every device holds whole.
-REPLICATED = "replicated"
-
-#: What stands for a value that is what a `shard_map` makes it on each device.
-MANUAL = "manual"
+from sdyscope.words.sharding import (
+    REPLICATED,
+    PlacementDocument,
+    placement_document,
+    sharding_text,
+)
 
 #: How many of the values are named that became one.
 _NAMED = 10
@@ -137,7 +137,9 @@ class Describer:
     places: Places
     mesh: Mesh | None
     devices: int
-    _placements: dict[tuple[Placement, TensorType], PlacementDocument] = field(default_factory=dict)
+    _placements: dict[tuple[Placement, TensorType], PlacementDocument | None] = field(
+        default_factory=dict
+    )
     _shorts: dict[tuple[Placement | None, Sharding | None], str] = field(default_factory=dict)
     _manuals: dict[int, Digits] = field(default_factory=dict)
     _wholes: dict[int, Placement] = field(default_factory=dict)
@@ -186,7 +188,7 @@ class Describer:
     def _short(self, sharding: Sharding | None, place: Placement | None, type_: TensorType) -> str:
         key = (place, sharding)
         if key not in self._shorts:
-            self._shorts[key] = short(sharding, place, type_, self.mesh)
+            self._shorts[key] = short(sharding, place, self.mesh)
         return self._shorts[key]
 
     def placement(
@@ -231,11 +233,11 @@ class Describer:
             self._manuals[op.parent] = axes_union(own, self._manual(op.parent))
         return self._manuals[op.parent]
 
-    def _placement(self, place: Placement, type_: TensorType) -> PlacementDocument:
+    def _placement(self, place: Placement, type_: TensorType) -> PlacementDocument | None:
         key = (place, type_)
         if key not in self._placements:
-            shape = static_shape(type_)
-            self._placements[key] = placement_document(place, shape, type_.dtype, self.mesh)
+            sharded = Sharded(None, static_shape(type_), type_.dtype, place, self.mesh)
+            self._placements[key] = placement_document(sharded)
         return self._placements[key]
 
     def _origins(
@@ -285,25 +287,16 @@ def static_shape(type_: TensorType) -> tuple[int, ...] | None:
 # --- in a few words -------------------------------------------------------------------------------
 
 
-def short(
-    sharding: Sharding | None, place: Placement | None, type_: TensorType, mesh: Mesh | None
-) -> str:
+def short(sharding: Sharding | None, place: Placement | None, mesh: Mesh | None) -> str:
     """A propagated sharding as a PartitionSpec where it can be one.
 
     Without any it is `replicated`, or `manual` in a `shard_map` that decides it.
     """
-    if place is not None and place.manual and not any(place.dims):
-        return MANUAL
-    if sharding is None or (place is not None and place.is_replicated):
+    if place is None:
+        return REPLICATED if sharding is None else str(sharding)
+    if place.is_replicated and not place.manual:
         return REPLICATED
-    if place is None or isinstance(sharding, str):
-        return str(sharding)
-    rank = len(type_.shape or ())
-    form = sharding if isinstance(sharding, TensorSharding) else replace(place, manual=())
-    try:
-        return in_short(to_tensor_sharding(form, rank, mesh), rank, mesh)
-    except ConversionError:
-        return str(sharding)
+    return sharding_text(sharding, place, mesh)
 
 
 def origin_text(origin: OriginDocument) -> str:

@@ -18,13 +18,13 @@ from sdyscope.facts.propagated import ValueId
 from sdyscope.inspection import PARTITIONERS
 from sdyscope.values.source import SourceLocation
 from sdyscope.views.propagated import (
-    REPLICATED,
     Describer,
     PropagationDocument,
     propagation_document,
     static_shape,
 )
 from sdyscope.words.places import op_text, scope_of
+from sdyscope.words.sharding import REPLICATED
 
 
 @dataclass(frozen=True, slots=True)

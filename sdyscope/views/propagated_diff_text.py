@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone, shape, size
-from sdyscope.views.propagated import REPLICATED, PropagationDocument
+from sdyscope.views.propagated import PropagationDocument
 from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
 from sdyscope.words.counts import counted
 from sdyscope.words.places import source_text
+from sdyscope.words.sharding import REPLICATED
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
 LISTED = 10

@@ -31,11 +31,8 @@ from sdyscope.views.run_parts import (
     RunTensor,
     StepTime,
 )
-from sdyscope.views.shardings import (
-    requested_document,
-)
 from sdyscope.words.mesh import MeshDocument, mesh_document
-from sdyscope.words.sharding import placement_text
+from sdyscope.words.sharding import placement_text, requested_document
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ from typing import Literal
 from sdyscope.analysis.run.judge import Verdict
 from sdyscope.facts.execution import Extent
 from sdyscope.facts.program import Partitioner
-from sdyscope.views.shardings import ShardingDocument
+from sdyscope.words.sharding import ShardingDocument
 
 
 @dataclass(frozen=True, slots=True)

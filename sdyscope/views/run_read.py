@@ -12,7 +12,7 @@ import msgspec
 from sdyscope.errors import TargetError
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.views.run import Run
-from sdyscope.views.shardings import requested_document
+from sdyscope.words.sharding import requested_document
 
 __all__ = ["check_run_of", "read_run"]
 

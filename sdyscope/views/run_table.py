@@ -10,8 +10,8 @@ from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, num
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.run import Run
 from sdyscope.views.run_parts import Checked, Executed, PartitionerRun, ResultError, RunTensor
-from sdyscope.views.shardings import NONE
 from sdyscope.words.counts import counted
+from sdyscope.words.sharding import NONE
 
 #: What stands in a cell that is as requested.
 AGREES = "="

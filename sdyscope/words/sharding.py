@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sdyscope.errors import ConversionError
-from sdyscope.facts.sharded import Sharded, Written
+from sdyscope.facts.program import RequestedTensor
+from sdyscope.facts.sharded import Sharded, Written, requested_sharding
 from sdyscope.values.convert import name_axes, to_named_sharding, to_tensor_sharding, unused_digits
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Digit, Placement
@@ -21,7 +22,9 @@ __all__ = [
     "UNKNOWN",
     "PlacementDocument",
     "ShardingDocument",
+    "placement_document",
     "placement_text",
+    "requested_document",
     "sharding_document",
     "sharding_text",
     "short",
@@ -86,23 +89,34 @@ class ShardingDocument:
 
 def sharding_document(sharded: Sharded) -> ShardingDocument:
     """The document of a sharding."""
-    place = sharded.placement
     return ShardingDocument(
         sharded.text,
         short(sharded),
         sharded.open_dims,
         sharded.manual_axes,
-        None
-        if place is None
-        else PlacementDocument(
-            placement_text(place, sharded.mesh),
-            place.shards,
-            place.replication,
-            sharded.local_shape,
-            sharded.bytes_per_device,
-            sharded.padding,
-        ),
+        placement_document(sharded),
         sharded.problem,
+    )
+
+
+def requested_document(asked: RequestedTensor) -> ShardingDocument | None:
+    """The document of what was requested; None where it was left to the compiler."""
+    sharded = requested_sharding(asked)
+    return None if sharded is None else sharding_document(sharded)
+
+
+def placement_document(sharded: Sharded) -> PlacementDocument | None:
+    """The document of where a sharding puts its tensor; None where nothing says."""
+    place = sharded.placement
+    if place is None:
+        return None
+    return PlacementDocument(
+        placement_text(place, sharded.mesh),
+        place.shards,
+        place.replication,
+        sharded.local_shape,
+        sharded.bytes_per_device,
+        sharded.padding,
     )
 
 

@@ -207,7 +207,7 @@ def test_shard_map(sdyscope, tmp_path):
     # Inside, what a device has is the program's own doing.
     (tanh,) = [value for value in found["values"] if value["primitive"] == "tanh"]
     assert tanh["propagated"]["shardy"]["short"] == "manual"
-    assert tanh["propagated"]["shardy"]["placement"]["copies"] == 1
+    assert tanh["propagated"]["shardy"]["placement"]["replicas"] == 1
     assert not [value for value in found["values"] if value["same"] is False]
     done = sdyscope("explain", f"{path}:program", "tanh")
     assert "manual: each device has its own, as the shard_map makes it" in done.out

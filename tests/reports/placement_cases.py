@@ -18,7 +18,7 @@ const made = cases.map(({ sharding, devices, shape }) => {
   const first = all.map((device) => blocks.block(device)).find(Boolean);
   return {
     shards: blocks.shards,
-    copies: blocks.copies,
+    replicas: blocks.replicas,
     blocks: all.map((device) => blocks.block(device)),
     index: all.map((device) => blocks.index(device)),
     holders: blocks.holders(first),
@@ -72,7 +72,7 @@ def in_python(place: Placement, shape):
     holders = [device for device in devices if blocks[device] == first]
     return {
         "shards": list(place.shards),
-        "copies": place.replication,
+        "replicas": place.replication,
         "blocks": blocks,
         "index": [
             None if index is None else [[one.start, one.stop] for one in index] for index in indices

@@ -121,7 +121,7 @@ class TestSmall:
         assert states(page, "blocks") == ["other", "same"]
         assert page.inner_text(".placement-said") == (
             "Device 3 (data 1, model 1) holds all 128 rows and columns 128..255 of 256; "
-            "4 copies, also on 1, 5 and 7."
+            "4 replicas, also on 1, 5 and 7."
         )
 
     def test_pointing_at_a_block_shows_its_devices(self, page):

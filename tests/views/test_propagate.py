@@ -40,7 +40,7 @@ def test_what_is_approximate_and_what_is_missing_comes_first(mlp):
 def test_a_narrow_table_has_fewer_columns_and_no_folders(mlp):
     wide, narrow = propagate_table.table(mlp), propagate_table.table(mlp, columns=80)
     assert [column.header for column in wide.columns] == [
-        "value", "type", "requested", "shardy", "block", "bytes", "copies", "from"
+        "value", "type", "requested", "shardy", "block", "bytes", "replicas", "from"
     ]  # fmt: skip
     assert [column.header for column in narrow.columns] == [
         "value", "type", "shardy", "bytes", "x", "from"

@@ -29,7 +29,7 @@ export class Blocks {
     this.manual = sharding.manualDigits ?? [];
     this.shards = this.dims.map((digits) => product(digits.map(([size]) => size)));
     const told = [...this.dims.flat(), ...this.unreduced, ...this.manual];
-    this.copies = this.only === null ? devices / product(told.map(([size]) => size)) : 1;
+    this.replicas = this.only === null ? devices / product(told.map(([size]) => size)) : 1;
   }
 
   /** The number whose digits are meant: of a device that stands in no regular order, its place. */

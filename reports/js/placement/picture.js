@@ -255,7 +255,7 @@ function blockCell(place, row, column, box) {
 /** The devices that hold a block, as far as there is room: "0 2 4", or "8 devices". */
 function holderWords(blocks, block, width) {
   const unlike = [...blocks.unreduced, ...blocks.manual].reduce((all, [size]) => all * size, 1);
-  const count = blocks.only !== null ? 1 : blocks.copies * unlike;
+  const count = blocks.only !== null ? 1 : blocks.replicas * unlike;
   const room = Math.floor(width / 6.4);
   if (count <= 16) {
     const words = blocks.holders(block, 16).join(" ");

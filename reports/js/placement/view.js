@@ -187,7 +187,7 @@ class Placement {
         ? el(
             "p.placement-note",
             { data: { tone: "warning" } },
-            `Unreduced: the copies of a block are partial results, still to be reduced; “+” numbers them.`,
+            `Unreduced: the replicas of a block are partial results, still to be reduced; “+” numbers them.`,
           )
         : null,
       blocks.manual.length
@@ -247,13 +247,13 @@ class Placement {
     const parts = [];
     const held = blocks.count;
     if (held === 1)
-      parts.push(`Every device holds all of it: ${count(blocks.copies, "copy", "copies")}.`);
+      parts.push(`Every device holds all of it: ${count(blocks.replicas, "replica")}.`);
     else {
-      const copies =
-        blocks.copies === 1
+      const each =
+        blocks.replicas === 1
           ? "each on one device"
-          : `each on ${count(blocks.copies, "device")} (${whole(blocks.copies)} copies)`;
-      parts.push(`${count(held, "block")}, ${copies}.`);
+          : `each on ${count(blocks.replicas, "device")} (${whole(blocks.replicas)} replicas)`;
+      parts.push(`${count(held, "block")}, ${each}.`);
     }
     if (sharding.padding?.some(Boolean)) {
       const padded = sharding.padding

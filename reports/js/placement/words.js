@@ -24,7 +24,7 @@ export class PlacementWords {
     if (shown.device !== undefined && shown.to === 1) return this.device(shown.device);
     if (shown.device !== undefined) return this.#bin(shown);
     const { blocks } = this;
-    const all = blocks.only !== null ? 1 : blocks.copies * partialsOf(blocks);
+    const all = blocks.only !== null ? 1 : blocks.replicas * partialsOf(blocks);
     if (shown.blocks.size > 1) {
       const where = all === 1 ? "one device" : `${whole(all)} devices`;
       return [`${count(shown.blocks.size, "block")}, each on ${where}.`];
@@ -55,14 +55,14 @@ export class PlacementWords {
     const words = [el("strong", {}, `Device ${device}`), " (", ...at.flat(), ") "];
     if (!block) return [...words, "holds nothing."];
     words.push(`holds ${heldWords(blocks, block)}`);
-    const all = blocks.only !== null ? 1 : blocks.copies * partialsOf(blocks);
+    const all = blocks.only !== null ? 1 : blocks.replicas * partialsOf(blocks);
     if (blocks.unreduced.length) words.push(`, partial result ${blocks.partial(device)}`);
     if (all > 1) {
       const others = blocks.holders(block, NAMED + 1).filter((one) => one !== device);
       const rest = listed(others.slice(0, NAMED), all - 1);
       const alike = partialsOf(blocks) === 1;
-      const copies = alike ? count(all, "copy", "copies") : `${whole(all)} devices have this block`;
-      words.push(`; ${copies}, also on ${rest}`);
+      const held = alike ? count(all, "replica") : `${whole(all)} devices have this block`;
+      words.push(`; ${held}, also on ${rest}`);
     } else words.push("; no other device does");
     return [...words, "."];
   }

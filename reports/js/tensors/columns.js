@@ -156,18 +156,22 @@ export function columns(rows, totals, worst) {
           : cell.append(el("span.muted", {}, size(totals[line.number]))),
     },
     {
-      name: "copies",
-      title: "copies",
+      name: "replicas",
+      title: "replicas",
       hint: "How many devices hold the same block",
-      chars: 7,
+      chars: 8,
       least: 6,
       end: true,
       priority: 5,
       sortable: true,
       render: leaf((cell, row) => {
-        const copies = rows.copies(row);
+        const replicas = rows.replicas(row);
         cell.append(
-          el(copies > 1 ? "span.copies" : "span.muted", {}, copies === null ? "–" : whole(copies)),
+          el(
+            replicas > 1 ? "span.replicas" : "span.muted",
+            {},
+            replicas === null ? "–" : whole(replicas),
+          ),
         );
       }),
     },

@@ -91,8 +91,8 @@ export class Rows {
     return this.held(row)?.bytes ?? null;
   }
 
-  copies(row) {
-    return this.held(row)?.copies ?? null;
+  replicas(row) {
+    return this.held(row)?.replicas ?? null;
   }
 
   /** "f32[128,256]". */
@@ -169,7 +169,7 @@ export class Rows {
       type: (row) => this.get.bytes(row) ?? -1,
       bytes: (row) => this.bytesPerDevice(row) ?? -1,
       block: (row) => this.bytesPerDevice(row) ?? -1,
-      copies: (row) => this.copies(row) ?? -1,
+      replicas: (row) => this.replicas(row) ?? -1,
       verdict: (row) => -this.severity[row],
     }[name];
     if (made) return Array.from({ length: this.length }, (_, row) => made(row));

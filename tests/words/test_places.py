@@ -1,3 +1,5 @@
+"""Places as they are shown."""
+
 from sdyscope.words.places import file_text
 
 
