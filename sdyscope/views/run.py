@@ -55,7 +55,7 @@ class Run:
       account: what is not known.
     """
 
-    schema: Literal["sdyscope.run/1"] = "sdyscope.run/1"
+    schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
     name: str
     passed: bool
     machine: MachineDocument
