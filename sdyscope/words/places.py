@@ -68,4 +68,6 @@ def op_text(kind: str) -> str:
 def scope_of(op: Op) -> tuple[str, str]:
     """The scope of an op without the program's own name, and the primitive."""
     scope, primitive = split_scope(op.scope)
+    if "/" not in scope and scope.startswith("jit("):
+        return "", primitive  # The program's own name alone.
     return shown_name(scope, "op"), primitive
