@@ -33,8 +33,12 @@ _TILES = re.compile(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([
 def laid_out(text, rank, num_devices):
     """Which block of each dimension every device holds: (device, dimension) -> number."""
     whole = np.zeros((num_devices, rank), int).tolist()
+    if text is not None and re.match(r"mesh\[.*?\], replicated", text):
+        return whole
     if text is None or text in ("replicated", "manual") or not rank:
         return whole
+    if text.startswith("mesh["):
+        return of_named(text, rank)
     found = _TILES.match(text)
     assert found, text
     tiles = [int(size) for size in found[1].split(",")]
@@ -68,14 +72,27 @@ class Dumped:
     results: list
 
 
+def braced(text):
+    """The parts of a text that stand in braces, outermost ones, without these."""
+    found, depth, start = [], 0, 0
+    for at, character in enumerate(text):
+        if character == "{":
+            depth, start = depth + 1, start if depth else at + 1
+        elif character == "}":
+            depth -= 1
+            if not depth:
+                found.append(text[start:at])
+    return found
+
+
 def shardings(text):
     """The shardings of `sharding={...}`, those of a tuple one by one."""
-    found = re.search(r"sharding=(\{(?:[^{}]|\{[^{}]*\})*\})", text)
-    if not found:
+    _, written, rest = text.partition("sharding={")
+    if not written:
         return None
-    inner = re.sub(r"/\*.*?\*/", "", found[1][1:-1]).strip()
+    inner = re.sub(r"/\*.*?\*/", "", braced("{" + rest)[0]).strip()
     if inner.startswith("{"):
-        return re.findall(r"\{([^{}]*)\}", inner)
+        return braced(inner)
     return [re.sub(r" *metadata=\{.*?\}", "", inner)]
 
 
@@ -168,14 +185,27 @@ def before_partitioning(program, partitioner):
         return read(dump.read_text(), program.mesh.size)
 
 
+def of_named(text, rank):
+    """The same of a sharding with named axes, as XLA writes it from JAX 0.12 on."""
+    mesh, dims = re.match(r"mesh\[(.*?)\], \[(.*?)\]", text).groups()
+    sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", mesh)}
+    axes = [re.findall(r"'(\w+)'(?::\((\d+)\)(\d+))?", dim) for dim in braced(dims)]
+    return blocks([[axis if axis[2] else axis[0] for axis in dim] for dim in axes], rank, sizes)
+
+
 def blocks(axes, rank, sizes):
-    """Which block every device of a mesh holds, for the axes that cut each dimension."""
+    """Which block every device of a mesh holds, for the axes that cut each dimension.
+
+    A part of an axis is its name, the size of what is before it, and its own.
+    """
     mesh = np.indices(tuple(sizes.values())).reshape(len(sizes), -1)
     coordinates = dict(zip(sizes, mesh, strict=True))
     found = np.zeros((mesh.shape[1], rank), int)
-    for dim, names in enumerate(axes):
-        for name in names:
-            found[:, dim] = found[:, dim] * sizes[name] + coordinates[name]
+    for dim, parts in enumerate(axes):
+        for part in parts:
+            name, before, size = part if isinstance(part, tuple) else (part, 1, sizes[part])
+            rest = sizes[name] // (int(before) * int(size))
+            found[:, dim] = found[:, dim] * int(size) + coordinates[name] // rest % int(size)
     return found.tolist()
 
 

@@ -121,7 +121,7 @@ class ShardingTexts:
         value = self._known[key]
         if isinstance(value, _Failed):
             if op is not None:
-                item = NotUnderstood(op, attribute, value.text, value.error)
+                item = NotUnderstood(op, attribute, str(value.text), value.error)
                 self.not_understood.append(item)
             return Unparsed(value.text)
         return value

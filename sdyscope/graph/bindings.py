@@ -273,9 +273,12 @@ class _Builder:
         """
         pairs = []
         for number, name in enumerate(_names_of(attributes)):
+            aborts = self.items is _pairs and _is_complex(attributes[number])
             try:
-                attribute = attributes[name]
+                attribute = None if aborts else attributes[name]
             except TypeError:
+                attribute = None
+            if attribute is None:
                 text = str(attributes[number])
                 attribute = text.removeprefix(f"NamedAttribute({name}=").removesuffix(")")
             pairs.append((name, attribute))
@@ -387,8 +390,19 @@ def _names_of(attributes: Any) -> tuple[str, ...]:
 
 
 def _pairs(attributes: Any) -> list[tuple[str, Any]]:
-    """Names and values of an op's attributes, by bindings whose map of them has no `items`."""
-    return [(pair.name, pair.attr) for pair in attributes]
+    """Names and values of an op's attributes, by bindings whose map of them has no `items`.
+
+    Raises:
+      TypeError: one is a constant of complex numbers, on which these bindings abort the process.
+    """
+    pairs = list(attributes)
+    if any(map(_is_complex, pairs)):
+        raise TypeError("a tensor of complex numbers")
+    return [(pair.name, pair.attr) for pair in pairs]
+
+
+def _is_complex(pair: Any) -> bool:
+    return pair.name == "value" and "complex<" in str(pair)
 
 
 def _items(dictionary: Any) -> list[tuple[str, Any]]:

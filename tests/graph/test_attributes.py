@@ -1,12 +1,13 @@
 """Attributes of ops as values, against what MLIR's bindings say of every attribute of every op."""
 
 import pickle
+import re
 from collections.abc import Mapping
 
 import numpy
 import pytest
 from graph_modules import CASES, NUMBERS, lowered, parse, walked
-from hypothesis import given
+from hypothesis import given, reject
 from hypothesis import strategies as st
 from jax._src.lib.mlir import ir
 from jax._src.lib.mlir.dialects import hlo
@@ -96,7 +97,10 @@ def agrees(value, attribute):
             other = getattr(said, SPELLED.get(name, name))
             assert field == (tuple(other) if isinstance(other, list) else other)
     elif isinstance(value, Structure):
-        assert ir.Attribute.parse(written(value)) == attribute
+        # Of a symbol the value is its name.
+        text = re.sub(r"\bmesh = (\w+)", r"mesh = @\1", written(value))
+        text = re.sub(r"\bname = (\w+)", r'name = "\1"', text)
+        assert ir.Attribute.parse(text) == attribute
     elif isinstance(value, Keyword):
         assert value == KEYWORDS[value.of](attribute).value
     else:
@@ -124,12 +128,12 @@ def all_agree(module, graph):
             names = [pair if isinstance(pair, str) else pair.name for pair in pairs]
             assert list(op.attributes) == names
             for number, name in enumerate(names):
-                try:
-                    attribute = operation.attributes[name]
-                except TypeError:
-                    # A tensor of complex numbers, which the bindings have no class for.
-                    assert f"{name}={op.attributes[name]})" in str(operation.attributes[number])
+                text = str(operation.attributes[number])
+                if name == "value" and "complex<" in text:
+                    # The bindings have no class for it; they raise, and abort before JAX 0.10.
+                    assert f"{name}={op.attributes[name]})" in text
                     continue
+                attribute = operation.attributes[name]
                 agrees(op.attributes[name], attribute)
                 seen.add(type(op.attributes[name]))
     return seen
@@ -166,7 +170,10 @@ def test_attributes_are_values_and_not_texts():
     assert permute["source_target_pairs"].values == pairs
     assert permute["channel_handle"]["handle"] == 1
     groups = values_of(graph, "all_gather")["replica_groups"]
-    assert groups.values == ((0, 2, 4, 6), (1, 3, 5, 7))
+    if isinstance(groups, Structure):  # from JAX 0.12 on
+        assert (groups["mesh"], groups["axes"]) == ("mesh_0", ({"name": "data"},))
+    else:
+        assert groups.values == ((0, 2, 4, 6), (1, 3, 5, 7))
     assert values_of(graph, "compare")["comparison_direction"] == "GT"
     convolved = values_of(graph, "convolution")
     assert convolved["padding"].values == ((1, 1), (0, 2))
@@ -212,7 +219,10 @@ def test_elements_are_those_of_the_array(data, dtype, shape):
     array = numpy.where(array != array, kind(1), array).reshape(shape).astype(kind)
     with ir.Context(), ir.Location.unknown():
         element = ir.Type.parse(dtype)
-        attribute = ir.DenseElementsAttr.get(array, type=element, shape=list(shape))
+        try:
+            attribute = ir.DenseElementsAttr.get(array, type=element, shape=list(shape))
+        except ValueError:
+            reject()  # before JAX 0.10 the bindings take booleans in another layout
         value = attribute_value(str(attribute))
     assert numpy.shape(value.values) == shape
     numpy.testing.assert_array_equal(numpy.array(value.values, kind).reshape(shape), array)
