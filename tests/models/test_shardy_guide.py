@@ -125,7 +125,7 @@ def test_priorities_decide_who_wins(guide):
 
 def test_an_axis_is_split_by_a_reshape(guide):
     found = [sharding for _, sharding in propagated("sub-axes")]
-    assert found.count('[{"data":(1)2}, {"data":(2)2}, {}]') == 2
+    assert found.count("[{data:(1)2}, {data:(2)2}, {}]") == 2
     # Nothing in the module that JAX lowers says so.
     assert ":(1)2" not in lowered(guide("sub-axes"), "shardy")
 
