@@ -1,0 +1,36 @@
+"""What is not known is told by every command that looks at a module, and fails with --strict."""
+
+import pytest
+
+MODULE = """module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  func.func public @main(%x: tensor<24x8xf32> {mhlo.sharding = "{devices=[3]<=[8}"})
+      -> (tensor<24x8xf32>) {
+    return %x : tensor<24x8xf32>
+  }
+}
+"""
+
+
+@pytest.fixture
+def malformed(tmp_path):
+    path = tmp_path / "malformed.mlir"
+    path.write_text(MODULE)
+    return path
+
+
+@pytest.mark.parametrize("command", ["show", "graph", "check", "snapshot"])
+def test_it_is_told_and_strict_fails(sdyscope, malformed, command):
+    done = sdyscope(
+        command, malformed, "--strict", *(["--partitioner", "gspmd"] * (command == "snapshot"))
+    )
+    assert done.status == 1
+    said = " ".join((done.out + done.err).split())
+    assert "not known" in said
+    assert "{devices=[3]<=[8} could not be read" in said
+
+
+def test_a_diff_calls_no_unreadable_shardings_the_same(sdyscope, malformed):
+    done = sdyscope("diff", malformed, malformed, "--json")
+    (program,) = done.document("diff")["programs"]
+    assert (len(program["not_compared"]), program["same_tensors"]) == (1, 1)
+    assert sdyscope("diff", malformed, malformed, "--strict").status == 1
