@@ -69,6 +69,9 @@ def _of_propagation(program: Staged, propagated: Propagated) -> Iterator[Unknown
     if propagated.graph is not graph:
         for item in propagated.graph.not_understood:
             yield _not_understood("propagated", propagated.partitioner, propagated.graph, item)
+    if propagated.is_explained:
+        for item in propagated.debug_info.not_understood:
+            yield _not_understood("propagated", propagated.partitioner, propagated.graph, item)
 
 
 def _refused(stage: Stage, partitioner: Partitioner, error: SdyscopeError) -> Unknown:

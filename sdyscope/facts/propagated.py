@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias, overload
 
 from sdyscope.facts.program import Partitioner
-from sdyscope.graph import OpGraph, Sharding
+from sdyscope.graph import NotUnderstood, OpGraph, Sharding
 from sdyscope.graph import ValueId as ValueId
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.placement import Placement
@@ -47,7 +47,7 @@ class PropagatedValue:
             nothing where it is gone.
         calls: of a value of a function that is called several times, where it is at each call, in
             order; nothing where that is the same at all of them.
-        read_origins: reads ``origins``, which is not asked of every value.
+        read_origins: reads ``origins``, which are not asked of every value.
     """
 
     id: ValueId
@@ -152,6 +152,28 @@ class Steps(Sequence[PropagationStep]):
 
 
 @dataclass(frozen=True)
+class DebugInfo:
+    """What Shardy writes down of its own propagation when it is told to: origins and steps.
+
+    That is another run than the one that decides, since it can come out otherwise, or crash where
+    the other does not. What it says is about nodes of the graph of the one that decides.
+
+    Attributes:
+        steps: what moved when, in order.
+        origins: of a value with its sharding, the user's annotation that each axis comes from.
+        names: nodes, by what origins call them (``constraint_0``).
+        not_understood: what could not be read; it is left out.
+        notes: what else is worth knowing, one sentence each.
+    """
+
+    steps: Steps = field(default_factory=Steps)
+    origins: Callable[[ValueId, Sharding | None], Origins] = lambda value, sharding: ()
+    names: Mapping[str, int] = field(default_factory=dict)
+    not_understood: Sequence[NotUnderstood] = ()
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Propagated:
     """The propagation of one module under one partitioner.
 
@@ -160,27 +182,42 @@ class Propagated:
         source: what it was taken from, in words.
         graph: op graph of the module after propagation, as the partitioner has it.
         values: every value of the lowered module.
-        steps: what moved when (Shardy only), in order.
         counts: how many values have each fate.
         doubts: why XLA may decide otherwise, one sentence each; nothing where this is exact.
         refusal: why XLA refused the module after it had propagated; empty where it did not.
         not_aligned: ops of the lowered module whose results have other types in the partitioner's,
             so that their values are not known to be there.
         notes: what else is worth knowing, one sentence each.
-        read_text: writes ``text``, which is not asked of every propagation.
+        read_debug_info: makes ``debug_info``, which is not asked of every propagation.
+        read_text: writes ``text``, likewise.
     """
 
     partitioner: Partitioner
     source: str
     graph: OpGraph
     values: Mapping[ValueId, PropagatedValue]
-    steps: Steps = field(default_factory=Steps)
     counts: Mapping[Fate, int] = field(default_factory=dict)
     doubts: tuple[str, ...] = ()
     refusal: str = ""
     not_aligned: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
+    read_debug_info: Callable[[], DebugInfo] = field(default=DebugInfo, compare=False, repr=False)
     read_text: Callable[[], str] = field(default=str, compare=False, repr=False)
+
+    @cached_property
+    def debug_info(self) -> DebugInfo:
+        """Origins and steps (Shardy only)."""
+        return self.read_debug_info()
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether somebody has asked for origins or steps."""
+        return "debug_info" in self.__dict__
+
+    @property
+    def steps(self) -> Steps:
+        """What moved when (Shardy only), in order."""
+        return self.debug_info.steps
 
     @property
     def exactness(self) -> Exactness:

@@ -115,7 +115,7 @@ def propagation_document(found: Propagated) -> PropagationDocument:
         found.source,
         dict(found.counts),
         found.steps.step_count,
-        (*found.doubts, *found.notes),
+        (*found.doubts, *found.notes, *found.debug_info.notes),
     )
 
 

@@ -19,7 +19,6 @@ __all__ = ["Places"]
 
 #: What an op is tagged with before it is compiled: its node in the lowered graph.
 _TAG = re.compile(r"\bsid(\d+)\b")
-_CONSTRAINT = "sdy.sharding_origin_name"
 
 
 class Places:
@@ -47,11 +46,6 @@ class Places:
                 self._written[annotation.kind, annotation.index] = annotation
             index = None if annotation.kind == "constraint" else annotation.index
             self._at[annotation.op, annotation.kind, index] = annotation
-        self._named = {
-            op.attributes[_CONSTRAINT]: op.id
-            for op in propagated.graph.ops
-            if op.attributes and _CONSTRAINT in op.attributes
-        }
 
     def op(self, node: int) -> Op:
         """What a node of the propagated graph is in the lowered one; else the node itself."""
@@ -88,7 +82,7 @@ class Places:
         return None
 
     def _of_op(self, name: str, kind: str, index: int | None) -> Annotation | None:
-        node = self._named.get(name)
+        node = self.propagated.debug_info.names.get(name)
         return None if node is None else self._at.get((self.op(node).id, kind, index))
 
     def _on(self, value: ValueId) -> Annotation | None:

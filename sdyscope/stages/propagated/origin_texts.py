@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.propagated import Origins
-from sdyscope.stages import compat
 from sdyscope.syntax import shardy
 from sdyscope.values.mesh import AxisRef
 
-__all__ = ["NOTHING", "Written", "named_origins", "parse_origins"]
+__all__ = ["NOTHING", "Written", "parse_origins"]
 
 
 class Written(NamedTuple):
@@ -29,24 +29,11 @@ class Written(NamedTuple):
 NOTHING = Written()
 
 
-def parse_origins(attribute: Any) -> list[Written]:
-    """``{data = "input: 0"}`` on an argument, a list of such for the results of an op."""
-    ir = compat.ir
-    each = list(attribute) if isinstance(attribute, ir.ArrayAttr) else [attribute]
-    return [named_origins(one) for one in each]
-
-
-def named_origins(dictionary: Any) -> Written:
-    """``{data = "input: 0"}`` on one value."""
-    ir = compat.ir
-    if not isinstance(dictionary, ir.DictAttr):
-        return Written(unread=((str(dictionary), "expected a dictionary of strings"),))
-    return _parsed_origins(
-        tuple(
-            (name, ir.StringAttr(value).value if isinstance(value, ir.StringAttr) else str(value))
-            for name, value in compat.dictionary_items(dictionary)
-        )
-    )
+def parse_origins(origins: Iterable[tuple[str, str]] | str) -> Written:
+    """The origins of one value, by axis; the text of what is no dictionary of these."""
+    if isinstance(origins, str):
+        return Written(unread=((origins, "expected a dictionary of strings"),))
+    return _parsed_origins(tuple(map(tuple, origins)))
 
 
 @lru_cache(1 << 12)

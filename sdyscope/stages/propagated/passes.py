@@ -1,8 +1,8 @@
 """Shardy's passes, as the installed jaxlib has them.
 
 XLA runs ``addPropagationPipeline`` of Shardy. Which passes that is differs from version to version,
-so they are read off the expanded form that MLIR prints of ``sdy-propagation-pipeline``, with the
-switches set that make Shardy write down where axes come from and which step moved them.
+so they are read off the expanded form that MLIR prints of ``sdy-propagation-pipeline``. Switches
+make Shardy write down where axes come from and which step moved them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ERROR = re.compile(r"error: (.*)")
 
 
 def propagation_passes(
-    context: Any, *, conservative: bool = False, steps: bool = True, origins: bool = True
+    context: Any, *, conservative: bool = False, steps: bool = False, origins: bool = False
 ) -> tuple[str, ...]:
     """The passes of Shardy's propagation pipeline, as texts to be joined by commas.
 
@@ -74,7 +74,7 @@ def run(module: Any, *passes: str) -> None:
     with module.context, captured_stderr() as written:
         try:
             manager = compat.passmanager.PassManager.parse(f"builtin.module({','.join(passes)})")
-            # The steps that Shardy writes on a while are more than its verifier allows.
+            # What Shardy writes on a while is more than its verifier allows.
             manager.enable_verifier(False)
             manager.run(module.operation)
         except Exception as error:  # MLIRError, or ValueError for a pass that there is not

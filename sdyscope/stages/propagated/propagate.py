@@ -3,7 +3,8 @@
 The module goes to HLO and back, as it does inside XLA; its ops are put into XLA's order; what XLA
 imports into Shardy's dialect is imported; and Shardy's own passes run. The result is, text for
 text, what XLA dumps after propagation (``02.after_propagation.mlir`` of a CPU compile), which the
-tests compare on every JAX that is supported.
+tests compare on every JAX that is supported. Origins and steps come from another run
+(``stages.propagated.debug_info``), when they are asked for.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 from sdyscope.annotations import num_partitions
@@ -25,27 +26,21 @@ from sdyscope.stages.align.align import align
 from sdyscope.stages.align.tags import copy, tag
 from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.lowered.lower import LoweredModule
+from sdyscope.stages.propagated.debug_info import debug_info, propagation_of
 from sdyscope.stages.propagated.hlo_order import inline_named
 from sdyscope.stages.propagated.passes import propagation_passes, run
 from sdyscope.stages.propagated.propagated_text import propagated_text
-from sdyscope.stages.propagated.propagation_origins import OriginReader
-from sdyscope.stages.propagated.propagation_steps import UNREAD, DataFlow, read_data_flow, steps_of
 from sdyscope.stages.propagated.shardy_import import import_module
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.sharding import TensorSharding
 
-__all__ = ["import_from", "imported", "propagate", "propagate_module"]
+__all__ = ["import_from", "imported", "propagate"]
 
-_SINK = "func.func(sdy-sink-data-flow-edges"
-#: Ops with which Shardy aborts the process when it is to write down origins.
-_WITHOUT_ORIGINS = frozenset({"sdy.sharding_group", "sdy.reshard"})
-#: How many origins that could not be read are quoted.
-_NAMED = 3
 _ERROR = re.compile(r"error: ([^\n]*)")
 
 
 def propagate(lowered: LoweredModule, graph: OpGraph, *, conservative: bool = False) -> Propagated:
-    """What Shardy decides for every value of a module, why, and in which steps.
+    """What Shardy decides for every value of a module; why, and in which steps, when asked.
 
     To ask what other annotations would do, change them in a copy of the module
     (``stages.propagated.annotate``) and propagate that: nothing is traced again.
@@ -69,30 +64,25 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
         lambda module: tag(module, graph, attributes=False),
         conservative=conservative,
     )
-    notes: list[str] = []
-    without = sorted({op.kind for op in graph.ops} & _WITHOUT_ORIGINS)
-    if without:
-        notes.append(f"Shardy does not write down origins in a module with {without[0]}.")
-    flow = propagate_module(module, conservative=conservative, origins=not without)
-    after = build(module, unread=UNREAD)
+    asked = propagation_of(module, conservative=conservative)
+    run(module, *propagation_passes(module.context, conservative=conservative))
+    after = build(module)
     count = max(lowered.num_devices, num_partitions(graph))
-    origins = OriginReader(after, flow, graph)
-    unread = origins.unread()
-    if unread:
-        after.not_understood += unread
-        notes.append(_unread_origins([one.text for one in unread]))
     alignment = align(graph, after)
-    values, counts, more = aligned_values(alignment, graph, after, count, origins)
+    read = cache(partial(debug_info, asked, after, graph))
+    values, counts, notes = aligned_values(
+        alignment, graph, after, count, lambda value, sharding: read().origins(value, sharding)
+    )
     return Propagated(
         partitioner="shardy",
         source=f"Shardy's passes of JAX {compat.version()}, run in this process.",
         graph=after,
         values=values,
-        steps=steps_of(after, flow),
         counts=counts,
         doubts=tuple(doubts),
         not_aligned=tuple(sorted(alignment.retyped)),
-        notes=(*notes, *more),
+        notes=notes,
+        read_debug_info=read,
         read_text=partial(propagated_text, module),
     )
 
@@ -182,14 +172,6 @@ def _doubts(
     return doubts
 
 
-def _unread_origins(texts: list[str]) -> str:
-    """That origins are missing, how many and which ones."""
-    each = list(dict.fromkeys(texts))
-    named = ", ".join(each[:_NAMED]) + (", ..." if len(each) > _NAMED else "")
-    count = "1 origin" if len(texts) == 1 else f"{len(texts):,} origins"
-    return f"{count} could not be read, and {'is' if len(texts) == 1 else 'are'} left out: {named}."
-
-
 def _has_priorities(graph: OpGraph) -> bool:
     """Whether some dimension has a user priority."""
     found = {sharding for op in graph.ops for sharding in op.shardings if sharding is not None}
@@ -231,26 +213,3 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
             said = (found[1] if found else str(error).strip().partition("\n")[0]).strip(" .")
             raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
     return made
-
-
-def propagate_module(module: Any, *, conservative: bool = False, origins: bool = True) -> DataFlow:
-    """Runs Shardy's propagation over an imported module, in place.
-
-    Args:
-      module: the module; it must have no sharding groups and reshards for origins to be written,
-        or Shardy can abort the process.
-      conservative: only move an axis where no other could want to go.
-      origins: whether Shardy writes down where each axis comes from, besides the steps.
-
-    Returns what Shardy wrote down on the edges into and out of regions, which the module itself
-    does not keep apart any more.
-
-    Raises:
-      CompilerError: a pass failed; with the compiler's message.
-    """
-    passes = propagation_passes(module.context, conservative=conservative, origins=origins)
-    sink = next(number for number, one in enumerate(passes) if one.startswith(_SINK))
-    run(module, *passes[:sink])
-    flow = read_data_flow(module)
-    run(module, *passes[sink:])
-    return flow

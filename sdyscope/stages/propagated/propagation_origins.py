@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from sdyscope.facts.propagated import Origins, ValueId
-from sdyscope.graph import NotUnderstood, Op, OpGraph
+from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.stages.align.tags import sids
-from sdyscope.stages.propagated.origin_texts import NOTHING, Written, parse_origins
-from sdyscope.stages.propagated.propagation_steps import ORIGINS, DataFlow, edge_owners
+from sdyscope.stages.propagated.marks import ORIGINS, Marked
+from sdyscope.stages.propagated.origin_texts import NOTHING, Written
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["OriginReader"]
 
-#: What Shardy calls a constraint, or a manual computation, where an axis comes from.
-_NAME = "sdy.sharding_origin_name"
 #: What is a constraint in a lowered module, or becomes one.
 _CONSTRAINTS = frozenset(
     {"sdy.sharding_constraint", "sdy.named_computation", "stablehlo.custom_call", "sdy.reshard"}
@@ -28,18 +25,17 @@ class OriginReader:
     """The user's annotations that the axes on values of a propagated module come from.
 
     Args:
-      graph: op graph of that module, with ``UNREAD`` left unread.
-      flow: what is written on its edges.
+      graph: op graph of that module.
+      marked: what Shardy wrote down of it.
       lowered: that of the module that it was made of, whose ops its tags name.
     """
 
-    def __init__(self, graph: OpGraph, flow: DataFlow, lowered: OpGraph) -> None:
+    def __init__(self, graph: OpGraph, marked: Marked, lowered: OpGraph) -> None:
         self.graph = graph
-        self.flow = flow
-        self.opened = dict(_opened(graph, lowered))
+        self.marked = marked
+        self.numbers = {node: _constraint_number(name) for name, node in marked.names.items()}
+        self.opened = dict(self._opened(lowered))
         self.mains = {graph.main.op} if graph.main is not None else set()
-        self.owners = edge_owners(graph)
-        self.parsed: dict[Any, list[Written]] = {}
         # Equal shardings and equal origins are mostly one object; both are kept alive here.
         self.left: dict[tuple[int, int], tuple[Origins, object, Origins]] = {}
         self.read: dict[ValueId, Origins] = {}
@@ -83,7 +79,7 @@ class OriginReader:
             further = dict(self.written(place))
             whole = {one.name: behind for one, behind in further.items()}
             origin = further.get(axis) or whole.get(axis.name) or origin
-            name = _constraint_number(source)
+            name = self.numbers.get(source.id)
             if origin.type == "self" and name is not None:
                 return OriginSharding("constraint", source_id=name)
         return origin
@@ -102,46 +98,41 @@ class OriginReader:
         ]
 
     def _written(self, place: ValueId) -> Written:
-        graph, flow, owners = self.graph, self.flow, self.owners
+        graph, marked = self.graph, self.marked
         op = graph.ops[place[0]]
-        if op.is_argument and op.parent is not None and op.parent in owners:
-            number = owners[op.parent]
-            inside = flow.arguments.get((number, op.argument))
+        if op.is_result:
+            at = (graph.main.op, op.result) if graph.main is not None else None
+            returned = None if at is None else marked.results.get(at)
+            return NOTHING if returned is None else returned.written
+        if op.is_argument and op.parent in marked.owners:
+            inside = marked.flow_arguments.get((op.parent, op.argument))
             if inside is None and graph.ops[op.parent].kind == "stablehlo.while":
                 # A loop's argument is sharded as its result is: they are one edge.
-                inside = flow.results.get((number, op.argument))
-            return inside.written if inside is not None else NOTHING
-        if op.id in owners:
-            outside = flow.results.get((owners[op.id], place[1]))
-            return outside.written if outside is not None else NOTHING
-        attribute = op.attributes.get(ORIGINS)
-        if attribute is None:
-            return NOTHING
-        parsed = self.parsed.get(attribute)
-        if parsed is None:
-            parsed = self.parsed[attribute] = parse_origins(attribute)
-        if len(parsed) == 1 and len(op.types) == 1:
-            return parsed[0]
-        return parsed[place[1]] if place[1] < len(parsed) else NOTHING
+                inside = marked.flow_results.get((op.parent, op.argument))
+            return NOTHING if inside is None else inside.written
+        if op.id in marked.owners:
+            outside = marked.flow_results.get((op.id, place[1]))
+            return NOTHING if outside is None else outside.written
+        each = marked.origins.get(op.id, ())
+        if len(each) == 1 and len(op.types) == 1:
+            return each[0]
+        return each[place[1]] if place[1] < len(each) else NOTHING
+
+    def _opened(self, lowered: OpGraph) -> Iterator[tuple[int, int]]:
+        """The constraints that stand for none in the lowered module, by Shardy's numbers of them.
+
+        With these XLA lets be sharded further what a loop captures. Shardy takes them for where
+        the axes on such a value come from, although they name no axis.
+        """
+        for node, number in self.numbers.items():
+            if number is not None:
+                tags = sids(self.graph.ops[node].location.names)
+                kinds = {lowered.ops[tag].kind for tag in tags if tag < len(lowered.ops)}
+                if kinds and kinds.isdisjoint(_CONSTRAINTS):
+                    yield number, node
 
 
-def _opened(graph: OpGraph, lowered: OpGraph) -> Iterator[tuple[int, int]]:
-    """The constraints that stand for none in the lowered module, by Shardy's numbers of them.
-
-    With these XLA lets be sharded further what a loop captures. Shardy takes them for where the
-    axes on such a value come from, although they name no axis.
-    """
-    for op in graph.ops:
-        number = _constraint_number(op)
-        if number is not None:
-            tags = sids(op.location.names)
-            kinds = {lowered.ops[tag].kind for tag in tags if tag < len(lowered.ops)}
-            if kinds and kinds.isdisjoint(_CONSTRAINTS):
-                yield number, op.id
-
-
-def _constraint_number(op: Op) -> int | None:
-    name = str(op.attributes.get(_NAME, "")) if op.attributes else ""
+def _constraint_number(name: str) -> int | None:
     prefix, _, number = name.rpartition("_")
     return int(number) if prefix == "constraint" and number.isdecimal() else None
 

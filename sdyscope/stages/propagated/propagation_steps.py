@@ -13,68 +13,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.propagated import PropagationStep, Steps
 from sdyscope.graph import NotUnderstood, Op, OpGraph
-from sdyscope.stages import compat
-from sdyscope.stages.propagated.origin_texts import NOTHING, Written, named_origins
+from sdyscope.stages.propagated.marks import EDGES, Marked
 from sdyscope.syntax import shardy
 from sdyscope.values.propagation_edges import EdgeNodeType, PropagationEdges, PropagationOneStep
 
-__all__ = [
-    "ORIGINS",
-    "UNREAD",
-    "DataFlow",
-    "edge_owners",
-    "parse_edges",
-    "read_data_flow",
-    "steps_of",
-]
+__all__ = ["parse_edges", "steps_of"]
 
-_EDGES = "sdy.propagation_edges"
-#: The attribute with origins.
-ORIGINS = "sdy.sharding_origins"
-#: What ``graph.build`` need not read: nearly every op has steps of its own, and few are asked for.
-UNREAD = (_EDGES, ORIGINS)
 _STEP = re.compile(r"step-(\d+)")
-#: Ops whose regions values flow into or out of, one edge a value.
-_OWNERS = frozenset(
-    {
-        "stablehlo.while",
-        "stablehlo.case",
-        "stablehlo.if",
-        "stablehlo.optimization_barrier",
-        "sdy.manual_computation",
-        "sdy.named_computation",
-    }
-)
-
-
-class Flow(NamedTuple):
-    """What is written on one edge of the data flow."""
-
-    edges: PropagationEdges | None
-    written: Written
-
-
-@dataclass(frozen=True)
-class DataFlow:
-    """What is written on the edges into and out of regions.
-
-    Attributes:
-        results: by (which of the ops with such edges, in program order; which result).
-        arguments: likewise, by argument of the op's regions.
-    """
-
-    results: Mapping[tuple[int, int], Flow]
-    arguments: Mapping[tuple[int, int], Flow]
-
-
-# --- reading --------------------------------------------------------------------------------------
 
 
 @lru_cache(1 << 12)
@@ -102,113 +53,63 @@ def parse_edges(text: str) -> PropagationEdges:
     )
 
 
-def read_data_flow(module: Any) -> DataFlow:
-    """Reads the data-flow edges of a module between propagation and the pass that removes them."""
-    results: dict[tuple[int, int], Flow] = {}
-    arguments: dict[tuple[int, int], Flow] = {}
-    owners = 0
-
-    def visit(block: Any, owner: int) -> None:
-        nonlocal owners
-        numbers: dict[int, int] = {}
-        for view in block.operations:
-            operation = view.operation
-            if operation.name == "sdy.data_flow_edge":
-                flow = _flow(operation)
-                value = operation.operands[0]
-                number = numbers.get(hash(value))
-                if number is not None:
-                    results[number, compat.result_number(value)] = flow
-                elif owner >= 0 and compat.is_block_argument(value):
-                    arguments[owner, compat.argument_number(value)] = flow
-                continue
-            if operation.name in _OWNERS:
-                owners += 1
-                for result in operation.results:
-                    numbers[hash(result)] = owners - 1
-                inside = owners - 1
-            else:
-                inside = -1
-            if len(operation.regions):
-                for region in operation.regions:
-                    for inner in region.blocks:
-                        visit(inner, inside)
-
-    for view in module.body.operations:
-        if view.operation.name == "func.func":
-            for region in view.operation.regions:
-                for block in region.blocks:
-                    visit(block, -1)
-    return DataFlow(results, arguments)
-
-
-def _flow(operation: Any) -> Flow:
-    attributes = operation.attributes
-    edges = parse_edges(str(attributes[_EDGES])) if _EDGES in attributes else None
-    written = named_origins(attributes[ORIGINS]) if ORIGINS in attributes else NOTHING
-    return Flow(edges, written)
-
-
-def edge_owners(graph: OpGraph) -> dict[int, int]:
-    """The number of each op with edges into or out of regions, by node."""
-    main = graph.functions
-    inside = [op.id for op in graph.ops if op.kind in _OWNERS and op.function in main]
-    return {node: number for number, node in enumerate(inside)}
-
-
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def steps_of(graph: OpGraph, flow: DataFlow) -> Steps:
-    """All steps of a propagated module, whose graph has ``UNREAD`` left unread."""
+def steps_of(graph: OpGraph, marked: Marked, not_understood: list[NotUnderstood]) -> Steps:
+    """All steps of a propagated module.
 
-    def read(node: int) -> Iterator[PropagationStep]:
-        return _own(_edges(graph, node, graph.ops[node].attributes[_EDGES]), node)
-
-    # Those on results of main are among the edges into and out of regions.
-    inside = graph.without_results()
-    own = [op.id for op in inside if op.attributes and _EDGES in op.attributes]
-    return Steps(own, read, _elsewhere(graph, flow))
-
-
-def _edges(graph: OpGraph, node: int, attribute: Any) -> PropagationEdges:
-    """The edges on an op; none where they can't be read, which the graph then says."""
-    text = str(attribute)
-    try:
-        return parse_edges(text)
-    except SdyscopeError as error:
-        said = str(error).partition("\n")[0]
-        graph.not_understood.append(NotUnderstood(node, _EDGES, text, said))
-        return PropagationEdges(())
+    Args:
+        graph: its op graph.
+        marked: what Shardy wrote down of it.
+        not_understood: the list that edges which can't be read are added to, when they are read.
+    """
+    reader = _Reader(graph, marked, not_understood)
+    return Steps(marked.edges, reader.own, reader.elsewhere())
 
 
-def _elsewhere(graph: OpGraph, flow: DataFlow) -> Iterator[PropagationStep]:
-    """The steps that are written on the results of functions and on the edges of regions."""
-    owners = edge_owners(graph)
-    returning = [
-        (function, result)
-        for function in graph.functions.values()
-        for result in function.results
-        if _EDGES in result.attributes
-    ]
-    if not owners and not returning:
-        return
-    terminators = _terminators(graph)
-    for function, result in returning:
-        end = terminators.get(function.op, [])
-        if end:
-            edges = _edges(graph, function.op, result.attributes[_EDGES])
-            yield from _through(edges, [(end[0], result.index)], result.index)
-    for node, number in owners.items():
-        op = graph.ops[node]
-        for index in range(len(op.types)):
-            one = flow.results.get((number, index))
-            if one is not None and one.edges is not None:
-                yield from _through(one.edges, _sources(op, index, terminators), index)
-        for argument in graph.children(node):
-            one = flow.arguments.get((number, argument.argument))
-            if argument.is_argument and one is not None and one.edges is not None:
-                yield from _entering(one.edges, argument.argument, node)
+class _Reader:
+    def __init__(self, graph: OpGraph, marked: Marked, not_understood: list[NotUnderstood]) -> None:
+        self.graph = graph
+        self.marked = marked
+        self.not_understood = not_understood
+
+    def own(self, node: int) -> Iterator[PropagationStep]:
+        """The steps that are written on an op."""
+        return _own(self.edges(node, self.marked.edges[node]), node)
+
+    def edges(self, node: int, text: str) -> PropagationEdges:
+        """The edges on an op; none where they can't be read, which is then listed."""
+        try:
+            return parse_edges(text)
+        except SdyscopeError as error:
+            said = str(error).partition("\n")[0]
+            self.not_understood.append(NotUnderstood(node, EDGES, text, said))
+            return PropagationEdges(())
+
+    def elsewhere(self) -> Iterator[PropagationStep]:
+        """The steps that are written on the results of functions and on the edges of regions."""
+        graph, marked = self.graph, self.marked
+        if not marked.results and not marked.owners:
+            return
+        terminators = _terminators(graph)
+        for (function, index), flow in marked.results.items():
+            end = terminators.get(function, [])
+            if end and flow.edges:
+                edges = self.edges(function, flow.edges)
+                yield from _through(edges, [(end[0], index)], index)
+        for node in sorted(marked.owners):
+            op = graph.ops[node]
+            for index in range(len(op.types)):
+                one = marked.flow_results.get((node, index))
+                if one is not None and one.edges:
+                    sources = _sources(op, index, terminators)
+                    yield from _through(self.edges(node, one.edges), sources, index)
+            for argument in graph.children(node):
+                one = marked.flow_arguments.get((node, argument.argument))
+                if argument.is_argument and one is not None and one.edges:
+                    edges = self.edges(node, one.edges)
+                    yield from _entering(edges, argument.argument, node)
 
 
 def _own(edges: PropagationEdges, node: int) -> Iterator[PropagationStep]:

@@ -11,7 +11,7 @@ from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.explain import Explainer, completeness, explain
 from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.errors import TargetError
-from sdyscope.facts.propagated import Steps
+from sdyscope.facts.propagated import DebugInfo
 from sdyscope.stages.lowered.lower import NotLowerable
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
 from tests.analysis.propagations import of_model, of_program, of_text, sharded
@@ -348,11 +348,7 @@ def test_chains_begin_where_shardy_says_that_axes_come_from(name, settings):
     found = of_model(name, **settings)
     explainer = Explainer(found.propagated, found.graph, found.annotations)
     flow = Flow(found.propagated, found.graph)
-    constraints = {
-        op.attributes["sdy.sharding_origin_name"]: op.id
-        for op in found.propagated.graph.ops
-        if "sdy.sharding_origin_name" in op.attributes
-    }
+    constraints = found.propagated.debug_info.names
     checked = 0
     for value in found.propagated.values.values():
         if value.node is None:
@@ -427,7 +423,7 @@ def test_whatever_jax_lets_one_write_is_explained(name):
 def test_what_can_not_be_explained_says_so():
     found = of_model("mlp")
     values = [v for v in found.propagated.values.values() if v.node is not None and v.origins]
-    without_steps = replace(found.propagated, steps=Steps())
+    without_steps = replace(found.propagated, read_debug_info=DebugInfo)
     assert "no steps" in Explainer(without_steps, found.graph).explain(values[0].id).notes[-1]
     gspmd = replace(found.propagated, partitioner="gspmd")
     why = Explainer(gspmd, found.graph).explain(values[0].id)
@@ -448,7 +444,9 @@ def test_the_fate_of_a_value_is_said(fate, words):
 
 def test_a_chain_that_begins_nowhere_is_missing():
     found = of_model("mlp")
-    counted = completeness(replace(found.propagated, steps=Steps()), found.graph, found.annotations)
+    counted = completeness(
+        replace(found.propagated, read_debug_info=DebugInfo), found.graph, found.annotations
+    )
     assert counted.missing
     assert counted.explained + len(counted.missing) == counted.total
     assert "steps back" in counted.missing[0].reached

@@ -15,7 +15,7 @@ from user_programs import USER_PROGRAMS
 from sdyscope.errors import CompilerError, ConversionError
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.graph import OpGraph, build
+from sdyscope.graph import NotUnderstood, OpGraph, build
 from sdyscope.inspection import Inspection
 from sdyscope.models import fsdp_transformer, mlp
 from sdyscope.stages import compat
@@ -23,9 +23,10 @@ from sdyscope.stages.align.tags import tag
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated import origin_texts, propagation_steps
+from sdyscope.stages.propagated.marks import Marked
 from sdyscope.stages.propagated.passes import propagation_passes, run
-from sdyscope.stages.propagated.propagate import import_from, propagate, propagate_module
-from sdyscope.stages.propagated.propagation_steps import UNREAD, DataFlow, parse_edges, steps_of
+from sdyscope.stages.propagated.propagate import import_from, propagate
+from sdyscope.stages.propagated.propagation_steps import parse_edges, steps_of
 from sdyscope.stages.propagated.xla_dump import propagated_by_xla, xla_dump
 from sdyscope.syntax import shardy
 from sdyscope.syntax.shardy import parse_propagation_edges
@@ -100,15 +101,16 @@ def of_text(text: str) -> tuple[LoweredModule, OpGraph]:
 @pytest.mark.compiles
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_same_text_as_xla(name: str) -> None:
-    """Shardings, rules, origins and steps, in the same order: the whole module."""
+    """The whole module, in the same order: shardings; with rules, origins and steps, too."""
     module, graph = lowered(PROGRAMS[name]())
-    ours = import_from(module, tag(module.module, graph, attributes=False))
-    propagate_module(ours)
-    dump = xla_dump(module.module, graph, "shardy", 8, explained=True)
-    partitions = module.num_partitions
-    # What names no mesh in its arguments is lowered for one partition, and propagated here.
-    theirs = dump.text.replace("mhlo.num_partitions = 8", f"mhlo.num_partitions = {partitions}")
-    assert by_mesh(str(ours)) == by_mesh(theirs)
+    for explained in (False, True):
+        ours = import_from(module, tag(module.module, graph, attributes=False))
+        run(ours, *propagation_passes(module.context, steps=explained, origins=explained))
+        dump = xla_dump(module.module, graph, "shardy", 8, explained=explained)
+        partitions = module.num_partitions
+        # What names no mesh in its arguments is lowered for one partition, and propagated here.
+        theirs = dump.text.replace("mhlo.num_partitions = 8", f"mhlo.num_partitions = {partitions}")
+        assert by_mesh(str(ours)) == by_mesh(theirs)
 
 
 def by_mesh(text: str) -> list[str]:
@@ -292,7 +294,7 @@ def test_sharding_groups() -> None:
     module, graph = of_text(GROUPS)
     propagated = propagate(module, graph)
     assert placed(propagated, graph, "%1") == placed(propagated, graph, "%0") == '[{"a"}, {}]'
-    assert any("sdy.sharding_group" in note for note in propagated.notes)
+    assert any("crashes" in note for note in propagated.debug_info.notes)
 
 
 @pytest.mark.parametrize(
@@ -415,6 +417,7 @@ def applied(propagated: Propagated) -> dict[ValueId, set[str]]:
     What is constrained, returned or given to a manual computation can have the sharding of that.
     """
     graph = propagated.graph
+    names = {node: name for name, node in propagated.debug_info.names.items()}
     found: dict[ValueId, set[str]] = {}
     for value in propagated.values.values():
         if value.node is None:
@@ -424,7 +427,7 @@ def applied(propagated: Propagated) -> dict[ValueId, set[str]]:
         if graph.ops[value.node].is_result:
             here.add(f"output: {graph.ops[value.node].result}")
         for op, edge in graph.uses(value.node, value.result):
-            name = op.attributes.get("sdy.sharding_origin_name")
+            name = names.get(op.id)
             if op.kind == "func.return":
                 here.add(f"output: {edge.operand}")
             elif op.kind == "sdy.reshard":
@@ -432,7 +435,7 @@ def applied(propagated: Propagated) -> dict[ValueId, set[str]]:
             elif op.kind == "sdy.manual_computation":
                 here.add(f"{name}_input: {edge.operand}")
         if graph.ops[value.node].kind == "sdy.manual_computation":
-            name = graph.ops[value.node].attributes.get("sdy.sharding_origin_name")
+            name = names.get(value.node)
             here.add(f"{name}_output: {value.result}")
         own = {str(axis) for axis, origin in value.origins if str(origin) in here}
         found.setdefault(at, set()).update(own)
@@ -556,17 +559,18 @@ def test_steps_that_can_not_be_read_are_listed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(propagation_steps, "parse_edges", refuse)
     edges = '#sdy.propagation_edges<[{step-0 = [{"a" = operand-0 -> [result-0]}]}]>'
     sharding = '#sdy.sharding_per_value<[<@mesh, [{"a"}]>]>'
-    written = f"sdy.propagation_edges = {edges}, sdy.sharding = {sharding}"
     text = f"""module {{
       sdy.mesh @mesh = <["a"=2]>
       func.func public @main(%a: tensor<8xf32>) -> tensor<8xf32> {{
-        %0 = stablehlo.abs %a {{{written}}} : tensor<8xf32>
+        %0 = stablehlo.abs %a {{sdy.sharding = {sharding}}} : tensor<8xf32>
         return %0 : tensor<8xf32>
       }}
     }}"""
-    graph = build(read_bytes(text.encode()).module, unread=UNREAD)
-    assert list(steps_of(graph, DataFlow({}, {}))) == []
-    (listed,) = graph.not_understood
+    graph = build(read_bytes(text.encode()).module)
+    node = next(op.id for op in graph.ops if op.kind == "stablehlo.abs")
+    not_understood: list[NotUnderstood] = []
+    assert list(steps_of(graph, Marked(edges={node: edges}), not_understood)) == []
+    (listed,) = not_understood
     assert (listed.attribute, listed.text) == ("sdy.propagation_edges", edges)
     assert graph.ops[listed.op].kind == "stablehlo.abs"
 
@@ -597,16 +601,16 @@ def test_origins_that_can_not_be_read_are_listed_and_counted(
     }"""
     try:
         found = propagate(*of_text(text))
+        listed = found.debug_info.not_understood
     finally:
         origin_texts._parsed_origins.cache_clear()
-    listed = found.graph.not_understood
     assert {(one.attribute, one.text) for one in listed} == {
         ("sdy.sharding_origins", 'a = "constraint_0"'),
         ("sdy.sharding_origins", 'b = "constraint_0"'),
     }
     kinds = [found.graph.ops[one.op].kind for one in listed if one.op is not None]
     assert "stablehlo.cosine" in kinds
-    (note,) = found.notes
+    (note,) = found.debug_info.notes
     assert note.startswith(f"{len(listed)} origins could not be read")
     assert 'b = "constraint_0"' in note
     assert found.counts["kept"] == 5  # what is returned is one of them
@@ -641,8 +645,7 @@ def test_what_a_loop_captures_comes_from_its_own_annotation() -> None:
 
     module, graph = lowered(Program("step", jax.jit(step), (w, x)))
     found = propagate(module, graph)
-    written = [op.attributes.get("sdy.sharding_origin_name") for op in found.graph.ops]
-    assert "constraint_2" in written  # the program has one, and XLA two
+    assert "constraint_2" in found.debug_info.names  # the program has one, and XLA two
     origins = {
         str(origin)
         for value in found.values.values()

@@ -1,0 +1,133 @@
+"""A child process that answers one request after another, for calls that could abort in C++.
+
+A worker starts when it is first asked and again after it has died, and ends when its parent closes
+the pipe or ends itself. A request and an answer are bytes, each behind its length (8 bytes, little
+endian).
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import signal
+import struct
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from typing import IO
+
+__all__ = ["Worker", "WorkerDiedError", "serve"]
+
+_LENGTH = struct.Struct("<Q")
+
+
+class WorkerDiedError(Exception):
+    """The worker ended before it had answered.
+
+    Attributes:
+      how: the signal that ended it (``SIGSEGV``), or its exit status, in words.
+    """
+
+    def __init__(self, status: int) -> None:
+        self.how = f"exit status {status}"
+        if status < 0:
+            known = {one.value: one.name for one in signal.Signals}
+            self.how = known.get(-status, f"signal {-status}")
+        super().__init__(self.how)
+
+
+class Worker:
+    """A child process, of which one request is asked at a time.
+
+    Args:
+      start: the Python code that it runs, which calls ``serve``.
+    """
+
+    def __init__(self, start: str) -> None:
+        self._start = start
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._parent = 0
+
+    def ask(self, request: bytes) -> bytes:
+        """The answer to a request.
+
+        Raises:
+          WorkerDiedError: the process ended before it had answered.
+          OSError: there can be no process.
+        """
+        with self._lock:
+            process = self._running()
+            sent, received = process.stdin, process.stdout
+            assert sent is not None
+            assert received is not None
+            try:
+                sent.write(_LENGTH.pack(len(request)) + request)
+                sent.flush()
+                answer = _frame(received)
+            except (BrokenPipeError, ConnectionResetError):
+                answer = None
+            except BaseException:
+                # Interrupted: what it answers now belongs to no request.
+                self._end()
+                raise
+            if answer is None:
+                raise WorkerDiedError(self._end())
+            return answer
+
+    def _running(self) -> subprocess.Popen[bytes]:
+        # A forked process must not read the answers of its parent's worker.
+        if self._process is None or self._parent != os.getpid():
+            # Modules are found where this process finds them, and not in the working directory.
+            start = f"import sys; sys.path[:] = {sys.path!r}; {self._start}"
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-c", start],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+            )
+            self._parent = os.getpid()
+            atexit.register(self._end)
+        return self._process
+
+    def _end(self) -> int:
+        """Ends the process, if it has not ended; its exit status."""
+        process, self._process = self._process, None
+        atexit.unregister(self._end)
+        if process is None or self._parent != os.getpid():
+            return 0
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                # What was still to be written to a process that has died is of no use.
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
+        try:
+            return process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            return process.wait()
+
+
+def serve(answer: Callable[[bytes], bytes]) -> None:
+    """Answers requests until the parent closes the pipe; what a child process runs."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    requests = os.fdopen(os.dup(0), "rb")
+    answers = os.fdopen(os.dup(1), "wb")
+    # What the compiler prints is no answer.
+    os.dup2(2, 1)
+    while (request := _frame(requests)) is not None:
+        made = answer(request)
+        answers.write(_LENGTH.pack(len(made)) + made)
+        answers.flush()
+
+
+def _frame(source: IO[bytes]) -> bytes | None:
+    """The next request or answer; None at the end."""
+    length = source.read(_LENGTH.size)
+    if len(length) < _LENGTH.size:
+        return None
+    (count,) = _LENGTH.unpack(length)
+    data = source.read(count)
+    return data if len(data) == count else None

@@ -1,0 +1,128 @@
+"""Origins and steps of a propagation, from a second run of Shardy in another process.
+
+Told to write them down, Shardy can crash where it otherwise propagates: with origins on when a
+loop's carry or an optimization barrier feeds a manual computation, or in a module with sharding
+groups or reshards. That costs the origins then, and a sentence says so; never the answer.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Any, NamedTuple
+
+import msgspec
+
+from sdyscope.facts.propagated import DebugInfo
+from sdyscope.graph import NotUnderstood, OpGraph
+from sdyscope.process.worker import Worker, WorkerDiedError
+from sdyscope.stages.propagated import debug_info_child
+from sdyscope.stages.propagated.debug_info_child import digest
+from sdyscope.stages.propagated.marks import Marked, marked_on
+from sdyscope.stages.propagated.passes import propagation_passes
+from sdyscope.stages.propagated.propagation_origins import OriginReader
+from sdyscope.stages.propagated.propagation_steps import steps_of
+
+__all__ = ["Propagation", "debug_info", "propagation_of"]
+
+_SINK = "func.func(sdy-sink-data-flow-edges"
+#: How many origins that could not be read are quoted.
+_NAMED = 3
+
+_worker = Worker(f"from {__package__} import debug_info_child; debug_info_child.serve()")
+
+
+class Propagation(NamedTuple):
+    """A module that is to be propagated, and with which passes.
+
+    Attributes:
+        bytecode: the module, imported into Shardy's dialect.
+        explained: the passes with origins and steps written down.
+        stepwise: the passes with steps alone.
+    """
+
+    bytecode: bytes
+    explained: tuple[str, ...]
+    stepwise: tuple[str, ...]
+
+
+def propagation_of(module: Any, *, conservative: bool = False) -> Propagation:
+    """A copy of what Shardy starts from.
+
+    Args:
+        module: an imported ``ir.Module``.
+        conservative: only move an axis where no other could want to go.
+    """
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    context = module.context
+    return Propagation(
+        file.getvalue(),
+        propagation_passes(context, conservative=conservative, steps=True, origins=True),
+        propagation_passes(context, conservative=conservative, steps=True),
+    )
+
+
+def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInfo:
+    """The origins and steps of a propagation.
+
+    Args:
+        asked: what was propagated.
+        graph: op graph of the module after propagation.
+        lowered: that of the module that it was made of, whose ops its tags name.
+    """
+    notes: list[str] = []
+    answer = _answer(asked, graph, notes)
+    marked = Marked() if answer is None else marked_on(answer, graph)
+    if answer is not None and marked.missing:
+        notes.append(
+            "When it is told to write down where axes come from Shardy decides otherwise for "
+            f"{marked.missing:,} of {len(graph.without_results()):,} ops, of which it is not known "
+            "here."
+        )
+    origins = OriginReader(graph, marked, lowered)
+    unread = origins.unread()
+    if unread:
+        notes.append(_unread([one.text for one in unread]))
+    not_understood: list[NotUnderstood] = [*unread]
+    steps = steps_of(graph, marked, not_understood)
+    return DebugInfo(steps, origins, marked.names, not_understood, tuple(notes))
+
+
+def _answer(asked: Propagation, graph: OpGraph, notes: list[str]) -> debug_info_child.Answer | None:
+    """What Shardy writes down: with origins where it can, else the steps; None for nothing."""
+    failed = ""
+    for passes in (asked.explained, asked.stepwise):
+        try:
+            answer = _ask(asked.bytecode, passes, graph)
+        except WorkerDiedError as died:
+            failed = f"Shardy crashes ({died.how})"
+            continue
+        if answer.error:
+            failed = f"Shardy fails ({answer.error})"
+            continue
+        if failed:
+            notes.append(
+                f"{failed} when it is told to write down where axes come from, which is not known "
+                "here."
+            )
+        return answer
+    notes.append(
+        f"{failed} when it is told to write down its steps; where axes come from is not known here."
+    )
+    return None
+
+
+def _ask(bytecode: bytes, passes: tuple[str, ...], graph: OpGraph) -> debug_info_child.Answer:
+    sink = next(number for number, one in enumerate(passes) if one.startswith(_SINK))
+    kinds = digest("" if op.is_argument else op.kind for op in graph.without_results())
+    request = debug_info_child.Request(bytecode, passes[:sink], passes[sink:], kinds)
+    answer = _worker.ask(msgspec.msgpack.encode(request))
+    return msgspec.msgpack.decode(answer, type=debug_info_child.Answer)
+
+
+def _unread(texts: list[str]) -> str:
+    """That origins are missing, how many and which ones."""
+    each = list(dict.fromkeys(texts))
+    named = ", ".join(each[:_NAMED]) + (", ..." if len(each) > _NAMED else "")
+    count = "1 origin" if len(texts) == 1 else f"{len(texts):,} origins"
+    return f"{count} could not be read, and {'is' if len(texts) == 1 else 'are'} left out: {named}."

@@ -1,0 +1,78 @@
+"""A process that answers one request after another, and may die of one."""
+
+import os
+import threading
+
+import pytest
+
+from sdyscope.process.worker import Worker, WorkerDiedError
+
+START = """
+import os, sys, time
+from sdyscope.process import worker
+
+def answer(request):
+    if request.startswith(b"die"):
+        os.kill(os.getpid(), int(request[3:]))
+    if request == b"leave":
+        os._exit(7)
+    if request == b"print":
+        print("noise", flush=True)
+    return request[::-1] + b" %d" % os.getpid()
+
+worker.serve(answer)
+"""
+
+
+@pytest.fixture
+def worker():
+    made = Worker(f"exec({START!r})")
+    yield made
+    made._end()
+
+
+def test_one_process_answers_one_request_after_another(worker):
+    first, pid = worker.ask(b"abc").split()
+    assert first == b"cba"
+    large = bytes(3_000_000)
+    again, same = worker.ask(large).rsplit(b" ", 1)
+    assert again == large
+    assert pid == same != str(os.getpid()).encode()
+
+
+def test_what_is_printed_is_no_answer(worker):
+    assert worker.ask(b"print").split()[0] == b"tnirp"
+
+
+@pytest.mark.parametrize(
+    ("request_", "how"), [(b"die 11", "SIGSEGV"), (b"die 6", "SIGABRT"), (b"leave", "status 7")]
+)
+def test_a_death_is_told_and_the_next_request_has_a_new_process(worker, request_, how):
+    _, pid = worker.ask(b"a").split()
+    with pytest.raises(WorkerDiedError, match=how):
+        worker.ask(request_)
+    answer, other = worker.ask(b"a").split()
+    assert answer == b"a"
+    assert other != pid
+
+
+def test_requests_of_several_threads_do_not_mix(worker):
+    found = {}
+
+    def ask(text):
+        found[text] = worker.ask(text).split()[0]
+
+    threads = [threading.Thread(target=ask, args=(bytes([97 + n]) * 50_000,)) for n in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(found) == 6
+    assert all(answer == text for text, answer in found.items())
+
+
+def test_it_ends_with_its_parent(worker):
+    pid = int(worker.ask(b"a").split()[1])
+    worker._process.stdin.close()
+    assert os.waitpid(pid, 0)[1] == 0
+    worker._process.returncode = 0

@@ -1,0 +1,98 @@
+"""Origins and steps are another run, which neither changes the answer nor takes it down."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+from user_programs import USER_PROGRAMS
+
+from sdyscope.facts.program import Program
+from sdyscope.inspection import Inspection
+from sdyscope.models import fsdp_transformer
+from sdyscope.process.worker import WorkerDiedError
+from sdyscope.stages import compat
+from sdyscope.stages.propagated import debug_info
+from sdyscope.values.mesh import Mesh, MeshAxis
+from sdyscope.values.sharding import TensorSharding
+
+MESH = compat.abstract_mesh(Mesh((MeshAxis("data", 4), MeshAxis("model", 2))))
+
+
+def of(shape, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(MESH, P(*spec)))
+
+
+def rematerialized():
+    inside = functools.partial(jax.shard_map, mesh=MESH, in_specs=P("data"), out_specs=P("data"))
+    kept = jax.checkpoint(inside(jnp.exp))
+    return Program(
+        "rematerialized", jax.jit(jax.grad(lambda x: jnp.sum(kept(x)))), (of((64,), "data"),)
+    )
+
+
+def scanned():
+    inside = jax.shard_map(lambda x: x * 2, mesh=MESH, in_specs=P("data"), out_specs=P("data"))
+
+    def step(x, w):
+        return jax.lax.scan(lambda x, w: (inside(x) @ w, None), x, w)[0]
+
+    return Program("scanned", jax.jit(step), (of((16, 16), "data"), of((4, 16, 16))))
+
+
+@pytest.mark.parametrize("program", [rematerialized, scanned])
+def test_where_shardy_crashes_writing_origins_down_the_answer_and_the_steps_are_there(program):
+    found = Inspection(program(), ("shardy",)).propagated()
+    assert found.exactness == "exact"
+    placed = {str(value.sharding) for value in found.values.values() if value.sharding}
+    assert any('"data"' in sharding for sharding in placed)
+    assert found.notes == ()
+    if found.debug_info.notes:
+        (note,) = found.debug_info.notes
+        assert note.startswith("Shardy crashes (SIG")
+        assert not any(value.origins for value in found.values.values())
+    assert len(found.steps) > 0
+
+
+def test_without_a_process_to_ask_the_answer_is_there(monkeypatch):
+    def die(request):
+        raise WorkerDiedError(-11)
+
+    monkeypatch.setattr(debug_info._worker, "ask", die)
+    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    assert found.values
+    assert len(found.steps) == 0
+    (note,) = found.debug_info.notes
+    assert note == (
+        "Shardy crashes (SIGSEGV) when it is told to write down its steps; where axes come from "
+        "is not known here."
+    )
+
+
+def test_what_is_computed_from_constants_has_its_origins():
+    """With origins Shardy keeps ops apart which it makes one without: they are told by name."""
+    settings = fsdp_transformer.Settings(layers=1, d_model=16, heads=2, head_dim=4, d_ff=32)
+    mesh = compat.abstract_mesh(Mesh((MeshAxis("fsdp", 4), MeshAxis("model", 2))))
+    found = Inspection(fsdp_transformer.program(mesh, settings), ("shardy",)).propagated()
+    broadcasts = [
+        value
+        for value in found.values.values()
+        if value.node is not None
+        and found.graph.ops[value.node].kind == "stablehlo.broadcast_in_dim"
+        and isinstance(value.sharding, TensorSharding)
+        and any(dim.axes for dim in value.sharding.dim_shardings)
+    ]
+    assert len(broadcasts) > 5
+    assert all(value.origins for value in broadcasts)
+
+
+def test_nobody_who_only_asks_for_shardings_waits_for_another_run(monkeypatch):
+    def die(request):
+        raise AssertionError("asked")
+
+    monkeypatch.setattr(debug_info._worker, "ask", die)
+    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    assert found.counts
+    assert not found.is_explained
