@@ -53,8 +53,15 @@ def test_is_what_jax_compiles(partitioner):
     inspection = Inspection(program(donate_argnums=0), [partitioner])
     found = inspection.compiled()
     devices = np.array(jax.devices("cpu")[:8])
+    # As XLA does by default; what sdyscope compiles leaves this out.
+    optimized = {
+        "xla_backend_optimization_level": 3,
+        "xla_llvm_disable_expensive_passes": False,
+    }
     with compat.partitioner(partitioner):
-        compiled = inspection.lowered[partitioner].lowered.compile(device_assignment=tuple(devices))
+        compiled = inspection.lowered[partitioner].lowered.compile(
+            optimized, device_assignment=tuple(devices)
+        )
     assert without_order(found.hlo) == without_order(compiled.as_text())
     stats = compiled.memory_analysis()
     assert found.memory is not None
