@@ -7,9 +7,11 @@ document is there without them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
+from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
@@ -20,7 +22,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import check, comms, lint, propagate
+from sdyscope.views import check, lint, propagate
 from sdyscope.views.check import FindingDocument
 from sdyscope.views.failure import failures
 from sdyscope.views.run import Run
@@ -77,7 +79,7 @@ class Report:
     lint: lint.Lint
     propagate: propagate.Propagate | None
     memory: MemoryDocument | None
-    comms: comms.Comms | None
+    comms: CommsDocument | None
     run: Run | None
     unavailable: tuple[Unavailable, ...]
 
@@ -194,29 +196,14 @@ def _or_missing(
 
 def _comms(
     inspection: Inspection, on: Hardware | None, missing: list[Unavailable]
-) -> comms.Comms | None:
-    programs: list[comms.CommsProgram] = []
-    failures: dict[Partitioner, str] = {p: e.message for p, e in inspection.failures.items()}
-    hardware = device_kind = None
-    for partitioner in inspection.lowered:
-        try:
-            made = inspection.compiled(partitioner, on)
-        except SdyscopeError as error:
-            failures[partitioner] = error.message
-            if isinstance(error, CompilerError):
-                missing.append(Unavailable("compiled", partitioner, True, str(error)))
-            continue
-        hardware, device_kind = str(made.hardware), made.device_kind
-        found = inspection.collectives(partitioner, on)
-        programs.append(comms.program(found, partitioner, notes=made.notes))
-    if not programs:
-        return None
-    return comms.of_programs(
-        inspection.name,
-        programs,
-        file=inspection.file,
-        hardware=hardware,
-        device_kind=device_kind,
-        failures=failures,
-        account=inspection.account,
-    )
+) -> CommsDocument | None:
+    """The collectives; where there are none under a partitioner, says why."""
+    made = None
+    with suppress(SdyscopeError):  # where there is none at all, memory has said why
+        made = comms_document(inspection, on)
+    missing += [
+        Unavailable("compiled", partitioner, True, str(compiled))
+        for partitioner, compiled in inspection.compilations()
+        if isinstance(compiled, CompilerError)
+    ]
+    return made

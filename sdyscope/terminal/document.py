@@ -20,6 +20,7 @@ import msgspec
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.sharded import Sharded
 from sdyscope.hardware.names import Hardware
+from sdyscope.hlo import Shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
@@ -83,6 +84,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
+    Shape: (str, str),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(

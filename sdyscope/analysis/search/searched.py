@@ -71,7 +71,7 @@ def searched(
     def predict(settings: Sequence[Setting]) -> Prediction:
         made = predictor.predict(writer.changes(settings))
         if not settings:
-            notes.update(dict.fromkeys(made.notes))
+            notes.update(dict.fromkeys(made.collectives.notes))
         return Prediction(
             traffic(made.collectives),
             made.argument_bytes,
