@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide
     from sdyscope.analysis.memory.memory import Memory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
-    from sdyscope.analysis.run.judge import Run
+    from sdyscope.analysis.run.values import Run
     from sdyscope.analysis.search.cost import Rates
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget

@@ -13,6 +13,7 @@ from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
+from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
@@ -23,9 +24,8 @@ from sdyscope.lint import linted
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
 from sdyscope.views import check, lint, propagate
-from sdyscope.views.check import FindingDocument
+from sdyscope.views.check import FindingDocument, finding_document
 from sdyscope.views.failure import failures
-from sdyscope.views.run import Run
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 __all__ = ["Report", "Unavailable", "document"]
@@ -91,7 +91,7 @@ class Report:
         # The rules have what check and memory find, said once for both partitioners.
         found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
         if self.run is not None:
-            found |= dict.fromkeys(self.run.findings)
+            found |= dict.fromkeys(map(finding_document, self.run.findings))
         order = ("error", "warning", "note")
         return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 

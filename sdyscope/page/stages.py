@@ -9,12 +9,12 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import MemoryDocument
+from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.table import size
 from sdyscope.views.check import Check
 from sdyscope.views.propagate import Propagate
-from sdyscope.views.run import Run
 from sdyscope.words.counts import counted, listed
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]

@@ -13,7 +13,7 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -32,6 +32,8 @@ from sdyscope.words.origins import (
     origin_document,
 )
 from sdyscope.words.sharding import ShardingDocument, sharding_document
+
+_Document = TypeVar("_Document")
 
 
 def encode(document: Any) -> bytes:
@@ -61,6 +63,23 @@ def fields_of(document_type: type) -> tuple[str, ...]:
     if listed is not None:
         return tuple(listed)
     return tuple(field.name for field in dataclasses.fields(document_type))
+
+
+def read(document_type: type[_Document], told: Any) -> _Document:
+    """A document that ``encode`` wrote, with the fields that it has in JSON.
+
+    What has another form there is in that form: a sharding is a ``ShardingDocument``.
+
+    Args:
+        document_type: what was written.
+        told: dictionaries, lists and scalars, as ``json.loads`` makes them.
+
+    Raises:
+        msgspec.ValidationError: it is another document.
+    """
+    form: Any = document_type
+    found: _Document = msgspec.convert(told, _form(form))
+    return found
 
 
 def schema(document_type: type) -> dict[str, Any]:
@@ -113,6 +132,9 @@ def _converter(type_: type) -> Callable[[Any], Any]:
     elif dataclasses.is_dataclass(type_):
         names = fields_of(type_)
         convert = lambda value: {name: plain(getattr(value, name)) for name in names}  # noqa: E731
+    elif issubclass(type_, msgspec.Struct):  # one that was read
+        attributes = type_.__struct_fields__
+        convert = lambda value: {name: plain(getattr(value, name)) for name in attributes}  # noqa: E731
     elif issubclass(type_, Mapping):
         convert = lambda value: {key: plain(item) for key, item in value.items()}  # noqa: E731
     elif issubclass(type_, (tuple, list)):

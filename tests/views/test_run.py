@@ -16,7 +16,7 @@ from sdyscope.facts.execution import (
     Shard,
 )
 from sdyscope.facts.tensors import TensorTable
-from sdyscope.views import run, run_table
+from sdyscope.views import run
 
 CPU = Machine("cpu", "cpu", ("cpu:0", "cpu:1"), 8, True)
 GPU = Machine("gpu", "NVIDIA H200", ("cuda:0",), 1, False)
@@ -24,17 +24,17 @@ RAN = Execution("shardy", compile_seconds=1.5, step_seconds=(0.002, 0.001, 0.004
 
 
 def made(*executions, machine=CPU, reference=Reference()):  # noqa: B008 - frozen
-    return run.document(judge("step", machine, "made", TensorTable(()), executions, reference))
+    return judge("step", machine, "made", TensorTable(()), executions, reference)
 
 
 def facts(document):
-    table = run_table.summary(document)
+    table = run.summary(document)
     return {cells[0].text: cells[1].text for cells in table.cells}
 
 
 def test_heading_names_the_devices():
-    assert run_table.heading(made(RAN)) == "step on 2 virtual CPU devices"
-    assert run_table.heading(made(RAN, machine=GPU)) == "step on 1 GPU device (NVIDIA H200)"
+    assert run.heading(made(RAN)) == "step on 2 virtual CPU devices"
+    assert run.heading(made(RAN, machine=GPU)) == "step on 1 GPU device (NVIDIA H200)"
 
 
 def test_summary_of_what_ran():
@@ -59,7 +59,7 @@ def test_a_row_a_process():
         Execution("gspmd", failure="no"),
         machine=dataclasses.replace(CPU, processes=members),
     )
-    rows = [[cell.text for cell in cells] for cells in run_table.processes(document).cells]
+    rows = [[cell.text for cell in cells] for cells in run.processes(document).cells]
     assert rows == [
         ["0", "vm, 7", "1 from cpu:0", "1 shard, 1 ms", "-"],
         ["1", "vm, 8", "1 from cpu:1", "1 shard, 2.5 ms, 4.0 KiB", "-"],
@@ -69,7 +69,7 @@ def test_a_row_a_process():
 def test_what_did_not_run_has_no_figures():
     document = made(Execution("shardy", failure="XLA: no"))
     assert facts(document) == {"verdict": "does not run"}
-    assert any("XLA: no" in paragraph.text for paragraph in run_table.footer(document))
+    assert any("XLA: no" in paragraph.text for paragraph in run.footer(document))
 
 
 def test_no_reference_is_no_silent_agreement():
@@ -82,4 +82,4 @@ def test_no_reference_is_no_silent_agreement():
     [(None, "-"), (2.5e-5, "25 µs"), (1.234e-3, "1.23 ms"), (0.5, "500 ms"), (12.34, "12.3 s")],
 )
 def test_seconds(value, text):
-    assert run_table.seconds(value) == text
+    assert run.seconds(value) == text
