@@ -7,7 +7,6 @@ document is there without them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
@@ -190,7 +189,9 @@ def _or_missing(
     try:
         return make()
     except SdyscopeError as error:
-        missing.append(Unavailable(stage, None, True, str(error)))
+        why = Unavailable(stage, None, True, str(error))
+        if why not in missing:
+            missing.append(why)
         return None
 
 
@@ -198,9 +199,7 @@ def _comms(
     inspection: Inspection, on: Hardware | None, missing: list[Unavailable]
 ) -> CommsDocument | None:
     """The collectives; where there are none under a partitioner, says why."""
-    made = None
-    with suppress(SdyscopeError):  # where there is none at all, memory has said why
-        made = comms_document(inspection, on)
+    made = _or_missing(missing, "compiled", lambda: comms_document(inspection, on))
     missing += [
         Unavailable("compiled", partitioner, True, str(compiled))
         for partitioner, compiled in inspection.compilations()
