@@ -8,12 +8,12 @@ from sdyscope.analysis.cost.cost import Cost, CostDocument, TimeTally
 from sdyscope.analysis.cost.links import Level
 from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.program import Partitioner
-from sdyscope.hardware.rates import bandwidth_text, time_text
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number, size
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import mesh_words_of, over_text
+from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 
 __all__ = ["footer", "heading", "kinds", "roofs", "scopes", "told"]
 
@@ -112,12 +112,12 @@ def _roof(roof: Roof, program: Cost) -> Row:
         products = sum(compute.matmuls.values())
         share = f", {products / compute.flops:.0%} in matmuls" if compute.flops else ""
         peaks = [
-            f"{_si(peak, 'FLOP/s')} {kind}"
+            f"{metric_text(peak, 'FLOP/s')} {kind}"
             for kind, peak in compute.peaks.items()
             if peak is not None
         ]
         at = ", ".join(peaks) or _unknown("peak")
-        return ("compute", time, f"{_si(compute.flops, 'FLOP')}{share}", at)
+        return ("compute", time, f"{metric_text(compute.flops, 'FLOP')}{share}", at)
     if roof.resource == "memory":
         memory = program.memory
         words = f"{size(round(memory.bytes))} accessed"
@@ -240,7 +240,7 @@ def _basis(program: Cost) -> Iterator[str]:
         yield "operations and bytes are counted by sdyscope: XLA has no cost analysis of this"
     elif compute.flops > 1.0005 * compute.by_xla:
         yield (
-            f"XLA's cost analysis counts a loop once: {_si(compute.by_xla, 'FLOP')} and "
+            f"XLA's cost analysis counts a loop once: {metric_text(compute.by_xla, 'FLOP')} and "
             f"{size(round(program.memory.by_xla or 0))}; the further trips are added"
         )
     else:
@@ -258,13 +258,3 @@ def _basis(program: Cost) -> Iterator[str]:
         yield f"latency over {listed(silent)}: not known, counts nothing; --latency gives it"
     if program.chip is not None and program.chip.figures:
         yield f"figures of {program.chip.name}: {'; '.join(program.chip.titles)}"
-
-
-def _si(value: float | None, unit: str) -> str:
-    """`648 MFLOP`, in decimal units, to three digits."""
-    if value is None:
-        return "-"
-    for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
-        if value >= 0.9995 * 1000**power:
-            return f"{value / 1000**power:.3g} {prefix}{unit}".replace("e+03", "000")
-    return f"{value:.3g} {unit}"

@@ -17,6 +17,7 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
 from sdyscope.views.check import finding_document, finding_paragraphs
 from sdyscope.words.counts import counted
+from sdyscope.words.rates import time_text
 from sdyscope.words.sharding import NONE, short
 
 #: What stands in a cell that is as requested.
@@ -60,7 +61,7 @@ def summary(run: Run) -> Table:
         ("largest error", lambda one: _largest_error(run, one)),
         ("  in", _largest_error_in),
         (f"step, median of {steps}", _step_time),
-        ("compile", lambda one: seconds(one.compile_seconds)),
+        ("compile", lambda one: time_text(one.compile_seconds)),
         ("arguments a device", lambda one: size(one.memory.arguments) if one.memory else NONE),
         ("results a device", _results),
         ("temporaries a device", lambda one: size(one.memory.temporaries) if one.memory else NONE),
@@ -132,17 +133,7 @@ def _step_time(one: PartitionerRun) -> str:
     if one.step is None:
         return NONE
     step = one.step
-    return f"{seconds(step.median)} ({seconds(step.least)} to {seconds(step.most)})"
-
-
-def seconds(value: float | None) -> str:
-    """`1.24 ms`; a dash for None."""
-    if value is None:
-        return NONE
-    for unit, least in (("s", 1.0), ("ms", 1e-3)):
-        if value >= least:
-            return f"{value / least:.3g} {unit}"
-    return f"{value * 1e6:.0f} µs"
+    return f"{time_text(step.median)} ({time_text(step.least)} to {time_text(step.most)})"
 
 
 def _results(one: PartitionerRun) -> str:
@@ -198,7 +189,7 @@ def _span(devices: Sequence[str]) -> str:
 def _checked(checked: Checked) -> Cell | str:
     if not checked.shards:
         return Cell(NONE, "muted")
-    more = "" if checked.step is None else f", {seconds(checked.step.median)}"
+    more = "" if checked.step is None else f", {time_text(checked.step.median)}"
     if checked.peak is not None:
         more += f", {size(checked.peak)}"
     if checked.differing:
@@ -307,7 +298,7 @@ def footer(run: Run) -> Iterator[Paragraph]:
     if any(one.errors for one in run.partitioners):
         yield Paragraph(
             "An error is the norm of the difference over the norm of the result, against the same "
-            f"jaxpr without shardings on one device ({seconds(run.reference.step_seconds)} a "
+            f"jaxpr without shardings on one device ({time_text(run.reference.step_seconds)} a "
             "step).",
             "muted",
         )

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator
 from sdyscope.analysis.search.cost import Prediction
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.values import Candidate, Compiled, Search
-from sdyscope.hardware.rates import bandwidth_text, time_text
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import (
     Cell,
@@ -25,6 +24,7 @@ from sdyscope.terminal.table import (
 from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 
 __all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
 
@@ -92,14 +92,13 @@ def shown(found: Search) -> list[Candidate]:
 
 def _row(found: Search, name: str, one: Candidate, tone: Tone = "plain") -> Row:
     known = one.known
-    flops = "-" if known.flops is None else _flops(known.flops)
     checked = [size(one.partitioned.sent if one.partitioned else None)] if found.partitioned else []
     timed = [time_text(one.seconds)] if found.rates.bandwidths else []
     return (
         Cell(name, tone),
         size(one.prediction.sent),
         *checked,
-        flops,
+        metric_text(known.flops),
         size(round(one.cost)),
         *timed,
         size(known.held),
@@ -278,14 +277,6 @@ def _outcome(found: Search) -> Iterator[Paragraph]:
         yield Paragraph("not confirmed by a compile", "warning")
     else:
         yield Paragraph("not compiled", "warning")
-
-
-def _flops(count: float) -> str:
-    """A number to three digits: `1.26 G`."""
-    for power, prefix in ((5, "P"), (4, "T"), (3, "G"), (2, "M"), (1, "k")):
-        if count >= 1000**power:
-            return f"{count / 1000**power:.3g} {prefix}"
-    return f"{count:.3g}"
 
 
 def _times(before: int, after: int) -> str:

@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import pytest
-
 from sdyscope.analysis.run.judge import judge
 from sdyscope.facts.execution import (
     DeviceMemory,
@@ -40,8 +38,8 @@ def test_heading_names_the_devices():
 def test_summary_of_what_ran():
     found = facts(made(RAN))
     assert found["verdict"] == "agrees"
-    assert found["step, median of 3"] == "2 ms (1 ms to 4 ms)"
-    assert found["compile"] == "1.5 s"
+    assert found["step, median of 3"] == "2.00 ms (1.00 ms to 4.00 ms)"
+    assert found["compile"] == "1.50 s"
     assert found["peak in use"] == "not told by this backend"
     memory = DeviceMemory(1024, 2048, 1024, 0, 4096, True)
     found = facts(made(dataclasses.replace(RAN, memory=memory)))
@@ -61,8 +59,8 @@ def test_a_row_a_process():
     )
     rows = [[cell.text for cell in cells] for cells in run.processes(document).cells]
     assert rows == [
-        ["0", "vm, 7", "1 from cpu:0", "1 shard, 1 ms", "-"],
-        ["1", "vm, 8", "1 from cpu:1", "1 shard, 2.5 ms, 4.0 KiB", "-"],
+        ["0", "vm, 7", "1 from cpu:0", "1 shard, 1.00 ms", "-"],
+        ["1", "vm, 8", "1 from cpu:1", "1 shard, 2.50 ms, 4.0 KiB", "-"],
     ]
 
 
@@ -75,11 +73,3 @@ def test_what_did_not_run_has_no_figures():
 def test_no_reference_is_no_silent_agreement():
     found = facts(made(RAN, reference=Reference(failure="out of memory")))
     assert found["largest error"] == "not compared"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (2.5e-5, "25 µs"), (1.234e-3, "1.23 ms"), (0.5, "500 ms"), (12.34, "12.3 s")],
-)
-def test_seconds(value, text):
-    assert run.seconds(value) == text
