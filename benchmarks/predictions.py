@@ -194,7 +194,9 @@ def matmuls(count: int) -> Table:
         with captured_stderr():
             text = jitted.lower(*given).compile().as_text()
         two = collectives(read_hlo(text), [Mesh.of({"a": 4, "b": 2})])
-        kinds = [{k: t.sent for k, t in found.by_kind_and_axes.items()} for found in (one, two)]
+        kinds = [
+            {(k.kind, k.axes): k.tally.sent for k in found.by_kind_and_axes} for found in (one, two)
+        ]
         alike += kinds[0] == kinds[1]
         if two.total.sent:
             ratios.append(one.total.sent / two.total.sent)
@@ -223,12 +225,19 @@ def main() -> None:
     console.print(times(asked.runs))
     console.print(matmuls(asked.matmuls))
     found = [*models(), *users_programs()]
-    console.print(printed(found, lambda one: one.by_axes, axes_words, "by mesh axes"))
+    console.print(
+        printed(
+            found, lambda one: one.tallied(lambda each, _: each.axes), axes_words, "by mesh axes"
+        )
+    )
 
     def kinds(key: tuple[str, Any]) -> str:
         return f"{key[0]} over {axes_words(key[1])}"
 
-    console.print(printed(found, lambda one: one.by_kind_and_axes, kinds, "by kind and mesh axes"))
+    def by_kind_and_axes(one: Any) -> Any:
+        return one.tallied(lambda each, _: (each.kind, each.axes))
+
+    console.print(printed(found, by_kind_and_axes, kinds, "by kind and mesh axes"))
 
 
 if __name__ == "__main__":

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide
     from sdyscope.analysis.memory.memory import Memory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
-    from sdyscope.analysis.run.judge import Run
+    from sdyscope.analysis.run.values import Run
     from sdyscope.analysis.search.cost import Rates
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
@@ -152,11 +152,9 @@ class Inspection(Staged, Displayed):
             CompilerError: the compiler refuses the program or aborts on it.
             TargetError: it can't be compiled for that hardware.
         """
-        from sdyscope.analysis.collectives.compiled import compiled_collectives
+        from sdyscope.analysis.collectives.comms import collectives_under
 
-        made = self.compiled(partitioner, on)
-        compiled = self.lowered_of(made) if origins else None
-        return compiled_collectives(made, self.meshes.values(), compiled)
+        return collectives_under(self, partitioner, on, origins=origins)
 
     def cost(
         self,
@@ -180,12 +178,9 @@ class Inspection(Staged, Displayed):
             TargetError: it can't be compiled for that hardware, or there is no such axis or no such
                 bandwidth.
         """
-        from sdyscope.analysis.cost.cost import check_given, cost, read_given
+        from sdyscope.analysis.cost.cost import cost_of
 
-        told = read_given(bandwidths or {}, latencies or {})
-        meshes = self.meshes.values()
-        check_given(told, meshes)
-        return cost(self.compiled(partitioner, on), meshes, told)
+        return cost_of(self, partitioner, on, bandwidths, latencies)
 
     def predicted_collectives(
         self, partitioner: Partitioner = "shardy", *, on_cpu: bool = False
@@ -199,10 +194,9 @@ class Inspection(Staged, Displayed):
         Raises:
             CompilerError: the module has no shardings that Shardy propagates, or it refuses it.
         """
-        from sdyscope.analysis.collectives.predicted import Predictor
+        from sdyscope.analysis.collectives.comms import predicted_collectives
 
-        chosen = self.chosen(partitioner)
-        return Predictor(self.lowered[chosen], self.graph(chosen)).predict(on_cpu=on_cpu)
+        return predicted_collectives(self, partitioner, on_cpu=on_cpu)
 
     def explainer(
         self, partitioner: Partitioner | None = None, *, conservative: bool = False

@@ -28,14 +28,14 @@ from sdyscope.commands import opening, options
 
 @options.command()
 @options.target
-@options.json("views.toy:Toy")
+@options.json("analysis.toy:Toy")
 def command(target: str, as_json: bool) -> int:
     """Count the tensors of a program by kind."""
     from sdyscope.process import output
     from sdyscope.terminal import document, table
     from sdyscope.views import toy
 
-    found = toy.Toy(tensors=opening.open_one(target, partitioners=("shardy",)).toy())
+    found = opening.open_one(target, partitioners=("shardy",)).toy()
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:
@@ -43,13 +43,11 @@ def command(target: str, as_json: bool) -> int:
     return 0
 '''
 
-VIEW = '''
+ANALYSIS = '''
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal
-
-from sdyscope.terminal.table import Column, Table, number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,18 +61,27 @@ class Toy:
 
     schema: Literal["sdyscope.toy/1"] = "sdyscope.toy/1"
     tensors: dict[str, int]
+'''
+
+VIEW = """
+from __future__ import annotations
+
+from sdyscope.analysis.toy import Toy
+from sdyscope.terminal.table import Column, Table, number
 
 
 def table(found: Toy) -> Table:
     rows = tuple((kind, str(count)) for kind, count in found.tensors.items())
     return Table((Column("kind"), number("tensors")), rows)
-'''
+"""
 
 METHOD = '''
-    def toy(self) -> dict[str, int]:
+    def toy(self):
         """How many tensors of each kind there are."""
+        from sdyscope.analysis.toy import Toy
+
         kinds = [tensor.kind for tensor in self.tensors.tensors]
-        return {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+        return Toy(tensors={kind: kinds.count(kind) for kind in dict.fromkeys(kinds)})
 
     def check(self)'''
 
@@ -120,6 +127,7 @@ def copy(tmp_path_factory):
         "README.md": ("| `models`, ", "| `toy` | counts tensors |\n| `models`, "),
     }
     assert content.keys() == set(PLACES)
+    (folder / "sdyscope" / "analysis" / "toy.py").write_text(ANALYSIS)
     for place, (old, new) in content.items():
         path = folder / place.replace("NAME", "toy")
         text = path.read_text() if old else ""

@@ -12,7 +12,6 @@ from sdyscope.facts.program import Partitioner
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
-    from sdyscope.views.comms import Comms
 
 
 @options.command()
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 @click.option("--scopes", is_flag=True, help="List scopes in place of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
 @options.strict
-@options.json("views.comms:Comms")
+@options.json("analysis.collectives.comms:CommsDocument")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -54,29 +53,30 @@ def command(
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
     """
+    from sdyscope.analysis.collectives.comms import comms_document, predicted_document
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
-    from sdyscope.views import comms, comms_table, comms_words
+    from sdyscope.views import comms
 
     if predicted:
         partitioners = _predictable(target, partitioners, on)
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
-    found = _predicted(inspection) if predicted else comms.document(inspection, on)
+    if predicted:
+        _check_predictable(inspection)
+    found = predicted_document(inspection) if predicted else comms_document(inspection, on)
     status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
         return status
-    paragraphs.print_paragraphs(comms_words.heading(found))
+    paragraphs.print_paragraphs(comms.heading(found))
     here.write("")
-    for part in comms_table.parts(
-        found, everything=everything, by_scope=scopes, columns=here.columns
-    ):
+    for part in comms.tables(found, everything=everything, by_scope=scopes, columns=here.columns):
         table.print_table(part)
         here.write("")
-    paragraphs.print_paragraphs(comms_words.footer(found, everything=everything))
+    paragraphs.print_paragraphs(comms.footer(found, everything=everything))
     return status
 
 
@@ -98,9 +98,8 @@ def _predictable(
     return partitioners if opening.is_read(target) else ("shardy",)
 
 
-def _predicted(inspection: Inspection) -> Comms:
+def _check_predictable(inspection: Inspection) -> None:
     from sdyscope.errors import TargetError
-    from sdyscope.views import comms
 
     if "shardy" not in inspection.lowered:
         raise TargetError(
@@ -108,4 +107,3 @@ def _predicted(inspection: Inspection) -> Comms:
             "collectives.",
             hint="Leave --predicted out, or name the program that it was lowered from.",
         )
-    return comms.predicted(inspection)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @opening.module
 @options.top(8, "scopes to show")
 @options.strict
-@options.json("views.cost:Cost")
+@options.json("analysis.cost.cost:CostDocument")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -42,32 +42,33 @@ def command(
     hardware; and so what a step takes at least, with everything overlapped and with nothing. It is
     an estimate, not a measurement.
     """
+    from sdyscope.analysis.cost.cost import cost_document
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import cost, cost_table
+    from sdyscope.views import cost
 
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
-    found = cost.document(inspection, on, bandwidths, latencies)
+    found = cost_document(inspection, on, bandwidths, latencies)
     status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
         return status
-    for number, (program, partitioners) in enumerate(cost_table.told(found)):
+    for number, (program, partitioners) in enumerate(cost.told(found)):
         if number:
             here.write("")
-        paragraphs.print_paragraphs(cost_table.heading(found, program, partitioners))
+        paragraphs.print_paragraphs(cost.heading(found, program, partitioners))
         here.write("")
-        table.print_table(cost_table.roofs(program))
+        table.print_table(cost.roofs(program))
         here.write("")
         if program.collectives:
-            table.print_table(cost_table.kinds(program))
+            table.print_table(cost.kinds(program))
             here.write("")
-            table.print_table(cost_table.scopes(program, top))
+            table.print_table(cost.scopes(program, top))
             here.write("")
-        paragraphs.print_paragraphs(cost_table.footer(program, top))
+        paragraphs.print_paragraphs(cost.footer(program, top))
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status

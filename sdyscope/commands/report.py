@@ -13,11 +13,11 @@ from sdyscope.commands import run as running
 from sdyscope.process import child
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.run.values import Run
     from sdyscope.facts.program import Partitioner
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.page.document import Report
-    from sdyscope.views.run import Run
 
 #: How many steps --run times.
 _STEPS = 3
@@ -191,7 +191,7 @@ def _is_picture(path: Path | None) -> bool:
 
 def _read(file: Path, inspection: Inspection) -> Run:
     """A run that was, of this program."""
-    from sdyscope.views.run_read import check_run_of, read_run
+    from sdyscope.page.ran import check_run_of, read_run
 
     found = read_run(file)
     check_run_of(found, inspection.name, inspection.tensors, file)
@@ -201,12 +201,11 @@ def _read(file: Path, inspection: Inspection) -> Run:
 def _run(inspection: Inspection) -> Run:
     """The program on the devices there are, a few steps of it."""
     from sdyscope.stages.executed.devices import devices_needed, more_cpu_devices
-    from sdyscope.views import run
 
     if inspection.program is not None:
         needed = devices_needed(inspection.program)
         more_cpu_devices(max(running.VIRTUAL, needed))
-    return run.document(inspection.run(steps=_STEPS, devices=running.devices_for(inspection)))
+    return inspection.run(steps=_STEPS, devices=running.devices_for(inspection))
 
 
 def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:

@@ -179,7 +179,7 @@ def _nobody(what: str, done: int, total: int) -> None:
     help="How many steps to time, after a warm-up.",
 )
 @options.strict
-@options.json("views.run:Run")
+@options.json("analysis.run.values:Run")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -205,7 +205,7 @@ def command(
     from sdyscope.stages.executed import devices as finding
     from sdyscope.terminal import document, paragraphs, progress, table
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import run, run_table
+    from sdyscope.views import run
 
     def opened() -> Inspection:
         inspection = opening.open_one(
@@ -228,9 +228,8 @@ def command(
             bar(what, done, total)
             moved_on(what, done, total)
 
-        ran = inspection.run(steps=steps, devices=run_on, notify=notify, group=group)
+        found = inspection.run(steps=steps, devices=run_on, notify=notify, group=group)
     moved_on("ending", 0, 1)
-    found = run.document(ran, inspection.account)
     status = 0 if found.passed and not (strict and found.account) else 1
     if group.number:
         return status
@@ -238,20 +237,20 @@ def command(
     if as_json:
         here.write_bytes(document.encode(found))
         return status
-    table.print_text(run_table.heading(found), "heading")
+    table.print_text(run.heading(found), "heading")
     here.write("")
-    table.print_table(run_table.summary(found))
+    table.print_table(run.summary(found))
     here.write("")
     if found.processes:
-        table.print_table(run_table.processes(found))
+        table.print_table(run.processes(found))
         here.write("")
     if any(one.ran for one in found.partitioners):
-        table.print_table(run_table.tensors(found))
+        table.print_table(run.tensors(found))
         here.write("")
     if any(one.errors for one in found.partitioners):
-        table.print_table(run_table.numerics(found))
+        table.print_table(run.numerics(found))
         here.write("")
-    paragraphs.print_paragraphs(run_table.footer(found))
+    paragraphs.print_paragraphs(run.footer(found))
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status
 

@@ -101,7 +101,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
 @opening.module
 @click.option("--all", "everything", is_flag=True, help="Show all decisions and all changes.")
 @options.strict
-@options.json("views.search:Search")
+@options.json("analysis.search.values:Search")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -137,12 +137,12 @@ def command(
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, progress, table
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import search, search_table
+    from sdyscope.views import search
 
     inspection = opening.open_under(target, None, mesh=mesh, settings=settings, module=module)
     per_byte = FLOPS_PER_BYTE if flops_per_byte is None else flops_per_byte or math.inf
     with progress.progress_bar(not as_json) as notify:
-        made = inspection.search(
+        found = inspection.search(
             arguments,
             axes,
             max_memory=max_memory,
@@ -155,26 +155,25 @@ def command(
             compiles=compiles,
             notify=lambda what, part: notify(what, round(100 * part), 100),
         )
-    found = search.document(inspection, made)
     status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
         return status
-    paragraphs.print_paragraphs(search_table.heading(found))
+    paragraphs.print_paragraphs(search.heading(found))
     here.write("")
     if everything:
-        table.print_table(search_table.decisions(found))
+        table.print_table(search.decisions(found))
         here.write("")
-    table.print_table(search_table.candidates(found))
+    table.print_table(search.candidates(found))
     here.write("")
     for part in (
-        search_table.changes(found, everything=everything),
-        search_table.traffic(found, here.columns),
+        search.changes(found, everything=everything),
+        search.traffic(found, here.columns),
     ):
         if part is not None and part.rows:
             table.print_table(part)
             here.write("")
-    paragraphs.print_paragraphs(search_table.footer(found, everything=everything))
+    paragraphs.print_paragraphs(search.footer(found, everything=everything))
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status

@@ -220,6 +220,14 @@ class Reference:
     threefry_partitionable: bool = True
     step_seconds: float | None = None
 
+    __document__ = (
+        "failure",
+        "compute_dtypes",
+        "step_seconds",
+        "draws_random_numbers",
+        "threefry_partitionable",
+    )
+
 
 @dataclass(frozen=True, slots=True)
 class Process:
@@ -257,3 +265,5 @@ class Machine:
     available: int
     virtual: bool
     processes: tuple[Process, ...] = ()
+
+    __document__ = ("platform", "kind", "devices", "available", "virtual")

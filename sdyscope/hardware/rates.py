@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from sdyscope.errors import TargetError
 
-__all__ = ["bandwidth_text", "parse_bandwidth", "parse_latency", "parse_size", "time_text"]
+__all__ = ["parse_bandwidth", "parse_latency", "parse_size"]
 
 _PREFIXES = {"": 0, "K": 1, "k": 1, "M": 2, "G": 3, "T": 4}
 _BANDWIDTH = re.compile(
@@ -67,29 +67,3 @@ def parse_size(text: str, *, least: int = 1) -> int:
     if size < least:
         raise TargetError(f"The size {text!r} is less than a byte.")
     return size
-
-
-def bandwidth_text(value: float) -> str:
-    """Bytes a second as ``90 GB/s``, in decimal units as links are sold, to six digits."""
-    for power, unit in ((4, "TB/s"), (3, "GB/s"), (2, "MB/s"), (1, "kB/s")):
-        if value >= 0.9999995 * 1000**power:
-            return f"{value / 1000**power:.6g} {unit}"
-    return f"{value:.6g} B/s"
-
-
-def time_text(seconds: float | None) -> str:
-    """A time to three digits, ``3.10 ms``; a dash where it is not known."""
-    if seconds is None:
-        return "-"
-    if seconds == 0:
-        return "0 s"
-    for scale, unit in ((1.0, "s"), (1e-3, "ms"), (1e-6, "us")):
-        if seconds >= 0.9995 * scale:
-            return f"{_three(seconds / scale)} {unit}"
-    return f"{_three(seconds / 1e-9)} ns"
-
-
-def _three(value: float) -> str:
-    return (
-        f"{value:.0f}" if value >= 99.95 else f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
-    )

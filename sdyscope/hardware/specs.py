@@ -113,10 +113,17 @@ class Chip:
     nvlink_domain: int | None = None
     gpu: GpuDetails | None = None
 
+    __document__ = ("name", "figures")
+
     def value(self, figure: str) -> float | None:
         """A figure's value; None where it is not known."""
         found = self.figures.get(figure)
         return None if found is None else found.value
+
+    @property
+    def titles(self) -> tuple[str, ...]:
+        """What the documents are called that its figures are from, each once."""
+        return tuple(dict.fromkeys(one.source.title for one in self.figures.values()))
 
     @property
     def flops_per_byte(self) -> float:

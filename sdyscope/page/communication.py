@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
@@ -17,9 +18,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.communication_cost import estimates
 from sdyscope.page.document import Report
-from sdyscope.views.comms import CommsProgram
-from sdyscope.views.comms_parts import CollectiveDocument, PartDocument
-from sdyscope.words.mesh import axes_text, axis_text
+from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import origin_text, spec_text
 
 #: What tells the layers of a model apart in a scope, and in a pytree path.
@@ -53,13 +52,12 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
             for number, one in enumerate(report.comms.programs)
             for row in _rows(one, number, pool, tensors)
         ],
-        "failures": [(one.partitioner, one.reason) for one in report.comms.failures],
+        "failures": list(report.comms.account.refused.items()),
         "estimates": estimates(report, inspection),
     }
 
 
-def _program(one: CommsProgram, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
-    tensors = sum(len(collective.parts) for collective in one.collectives)
+def _program(one: Collectives, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
     return {
         "partitioner": one.partitioner or (partitioners[0] if partitioners else ""),
         "devices": one.devices,
@@ -71,8 +69,8 @@ def _program(one: CommsProgram, partitioners: Sequence[Partitioner]) -> dict[str
         "differentiated": one.differentiated,
         "unknownTrips": sum(collective.unknown_trips for collective in one.collectives),
         "conditional": sum(collective.conditional for collective in one.collectives),
-        "withoutSource": tensors - one.with_source,
-        "withoutOrigin": tensors - one.with_origin,
+        "withoutSource": one.tensors - one.with_source,
+        "withoutOrigin": one.tensors - one.with_origin,
         "originsMissing": one.origins_missing,
         "notUnderstood": one.not_understood_count,
         "remade": len(one.rematerializations),
@@ -84,7 +82,7 @@ def _program(one: CommsProgram, partitioners: Sequence[Partitioner]) -> dict[str
 # --- bars -----------------------------------------------------------------------------------------
 
 
-def bars(programs: Sequence[CommsProgram]) -> dict[str, list[dict[str, Any]]]:
+def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     """By kind, axes, scope, pass and annotation what is sent in each program, the most first.
 
     What comes from several annotations counts with each of them.
@@ -116,26 +114,23 @@ def bars(programs: Sequence[CommsProgram]) -> dict[str, list[dict[str, Any]]]:
 
 
 def labels_of(
-    collective: CollectiveDocument, part: PartDocument, program: CommsProgram, folds: dict[str, str]
+    collective: Collective, part: Part, program: Collectives, folds: dict[str, str]
 ) -> dict[str, tuple[str, ...]]:
     """Under which bars one tensor of a collective counts."""
-    over = over_text(collective, program)
+    axes = over(collective, program)
     annotations = part.origin.annotations if part.origin is not None else ()
     return {
-        "kind": (f"{collective.kind}\n{over}",),
-        "axis": (over,),
+        "kind": (f"{collective.kind}\n{axes}",),
+        "axis": (axes,),
         "scope": (folds.get(part.scope, part.scope) or "no scope",),
         "pass": (part.phase,),
         "cause": tuple(dict.fromkeys(map(annotation_label, annotations))) or ("not known",),
     }
 
 
-def over_text(collective: CollectiveDocument, program: CommsProgram) -> str:
-    """The mesh axes in words; of no axes the size of the groups."""
-    if program.mesh is None or collective.axes is None:
-        size = collective.group_size
-        return "no single axis" if size is None else f"groups of {size:,}"
-    return axes_text(collective.axes) or "one device alone"
+def over(one: Collective, program: Collectives) -> str:
+    """The mesh axes in words; without a mesh the size of the groups."""
+    return over_text(one.axes, program.mesh, one.group_size) or "no mesh is named"
 
 
 def annotation_label(one: OriginAnnotation) -> str:
@@ -145,7 +140,7 @@ def annotation_label(one: OriginAnnotation) -> str:
     return f"{kind}{name} {spec_text(one.spec)}".strip()
 
 
-def _parts_of(program: CommsProgram) -> Iterator[PartDocument]:
+def _parts_of(program: Collectives) -> Iterator[Part]:
     for collective in program.collectives:
         yield from collective.parts
 
@@ -166,18 +161,18 @@ def _folds(scopes: Iterator[str]) -> dict[str, str]:
 
 
 def _rows(
-    program: CommsProgram, number: int, pool: Pool, tensors: dict[str, list[str]]
+    program: Collectives, number: int, pool: Pool, tensors: dict[str, list[str]]
 ) -> Iterator[dict[str, Any]]:
     folds = _folds(part.scope for part in _parts_of(program))
-    groups: dict[object, list[CollectiveDocument]] = {}
+    groups: dict[object, list[Collective]] = {}
     for one in program.collectives:
-        main = main_part(one)
+        main = one.largest
         key = (
             one.kind,
             one.asynchronous,
             one.unknown_trips,
             one.conditional,
-            over_text(one, program),
+            over(one, program),
             main.shapes,
             len(one.parts),
             folds.get(main.scope, main.scope) or main.primitive,
@@ -189,28 +184,28 @@ def _rows(
 
 
 def _row(
-    group: Sequence[CollectiveDocument],
-    program: CommsProgram,
+    group: Sequence[Collective],
+    program: Collectives,
     number: int,
     pool: Pool,
     folds: dict[str, str],
     tensors: dict[str, list[str]],
 ) -> dict[str, Any]:
-    first, main = group[0], main_part(group[0])
+    first, main = group[0], group[0].largest
     labels: dict[str, dict[str, None]] = defaultdict(dict)
     why: dict[str, None] = {}
     for one in group:
         for part in one.parts:
             for name, found in labels_of(one, part, program, folds).items():
                 labels[name].update(dict.fromkeys(found))
-        if (origin := main_part(one).origin) is not None:
+        if (origin := one.largest.origin) is not None:
             words = origin_text(origin)
             why[_INDEX.sub("[*]", words) if len(group) > 1 else words] = None
     return {
         "program": number,
         "key": first.name,
         "kind": first.kind,
-        "over": over_text(first, program),
+        "over": over(first, program),
         "axes": [axis.name for axis in first.axes or ()],
         "groupSize": first.group_size,
         "asynchronous": first.asynchronous,
@@ -222,7 +217,7 @@ def _row(
         "scope": folds.get(main.scope, main.scope) or main.primitive,
         "phase": main.phase,
         "source": pool.source(main.source),
-        "shapes": main.shapes,
+        "shapes": list(map(str, main.shapes)),
         "labels": {name: list(found) for name, found in labels.items()},
         "why": list(why)[:3],
         "whyMore": max(0, len(why) - 3),
@@ -231,7 +226,7 @@ def _row(
     }
 
 
-def _member(one: CollectiveDocument, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
+def _member(one: Collective, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
     return {
         "name": one.name,
         "line": one.line,
@@ -243,12 +238,12 @@ def _member(one: CollectiveDocument, pool: Pool, tensors: dict[str, list[str]]) 
     }
 
 
-def _part(part: PartDocument, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
+def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
     origin = part.origin
     name = "/".join(filter(None, (part.scope, part.primitive)))
     found = tensors.get(name, [])
     return {
-        "shapes": part.shapes,
+        "shapes": list(map(str, part.shapes)),
         "bytes": part.bytes,
         "sent": part.sent,
         "name": name,
@@ -272,11 +267,6 @@ def _part(part: PartDocument, pool: Pool, tensors: dict[str, list[str]]) -> dict
             for one in origin.annotations
         ],
     }
-
-
-def main_part(one: CollectiveDocument) -> PartDocument:
-    """The largest tensor of a collective."""
-    return max(one.parts, key=lambda part: part.bytes)
 
 
 def _tensor_keys(report: Report) -> dict[str, list[str]]:

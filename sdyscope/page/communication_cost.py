@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from sdyscope.analysis.cost.cost import Cost, cost_document
 from sdyscope.errors import SdyscopeError
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.document import Report
-from sdyscope.views import cost
 
 
 def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
@@ -20,17 +20,17 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     """
     try:
         hardware = parse_hardware(report.hardware) if report.hardware else None
-        found = cost.document(inspection, hardware)
+        found = cost_document(inspection, hardware)
     except SdyscopeError as error:
         return {"unavailable": str(error)}
     return {"words": found.estimate, "programs": [_program(one) for one in found.programs]}
 
 
-def _program(one: cost.CostProgram) -> dict[str, Any]:
+def _program(one: Cost) -> dict[str, Any]:
     return {
         "partitioner": one.partitioner,
         "deviceKind": one.device_kind,
-        "chip": one.chip,
+        "chip": None if one.chip is None else one.chip.name,
         "limit": None if one.limit is None else one.limit.axis or one.limit.resource,
         "overlapped": one.overlapped,
         "sequential": one.sequential,
@@ -45,8 +45,8 @@ def _program(one: cost.CostProgram) -> dict[str, Any]:
         ],
         "flops": one.compute.flops,
         "bytes": one.memory.bytes,
-        "figures": list(dict.fromkeys(figure.title for figure in one.figures)),
+        "figures": [] if one.chip is None else list(one.chip.titles),
         "unknown": one.communication.unknown,
         "tensors": one.communication.tensors,
-        "unknownTrips": one.unknown_trips,
+        "unknownTrips": one.work.unknown_trips,
     }

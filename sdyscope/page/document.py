@@ -10,7 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
+from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
+from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
@@ -20,10 +22,9 @@ from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import check, comms, lint, propagate
-from sdyscope.views.check import FindingDocument
+from sdyscope.views import check, lint, propagate
+from sdyscope.views.check import FindingDocument, finding_document
 from sdyscope.views.failure import failures
-from sdyscope.views.run import Run
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 __all__ = ["Report", "Unavailable", "document"]
@@ -77,7 +78,7 @@ class Report:
     lint: lint.Lint
     propagate: propagate.Propagate | None
     memory: MemoryDocument | None
-    comms: comms.Comms | None
+    comms: CommsDocument | None
     run: Run | None
     unavailable: tuple[Unavailable, ...]
 
@@ -89,7 +90,7 @@ class Report:
         # The rules have what check and memory find, said once for both partitioners.
         found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
         if self.run is not None:
-            found |= dict.fromkeys(self.run.findings)
+            found |= dict.fromkeys(map(finding_document, self.run.findings))
         order = ("error", "warning", "note")
         return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
@@ -188,35 +189,20 @@ def _or_missing(
     try:
         return make()
     except SdyscopeError as error:
-        missing.append(Unavailable(stage, None, True, str(error)))
+        why = Unavailable(stage, None, True, str(error))
+        if why not in missing:
+            missing.append(why)
         return None
 
 
 def _comms(
     inspection: Inspection, on: Hardware | None, missing: list[Unavailable]
-) -> comms.Comms | None:
-    programs: list[comms.CommsProgram] = []
-    failures: dict[Partitioner, str] = {p: e.message for p, e in inspection.failures.items()}
-    hardware = device_kind = None
-    for partitioner in inspection.lowered:
-        try:
-            made = inspection.compiled(partitioner, on)
-        except SdyscopeError as error:
-            failures[partitioner] = error.message
-            if isinstance(error, CompilerError):
-                missing.append(Unavailable("compiled", partitioner, True, str(error)))
-            continue
-        hardware, device_kind = str(made.hardware), made.device_kind
-        found = inspection.collectives(partitioner, on)
-        programs.append(comms.program(found, partitioner, notes=made.notes))
-    if not programs:
-        return None
-    return comms.of_programs(
-        inspection.name,
-        programs,
-        file=inspection.file,
-        hardware=hardware,
-        device_kind=device_kind,
-        failures=failures,
-        account=inspection.account,
-    )
+) -> CommsDocument | None:
+    """The collectives; where there are none under a partitioner, says why."""
+    made = _or_missing(missing, "compiled", lambda: comms_document(inspection, on))
+    missing += [
+        Unavailable("compiled", partitioner, True, str(compiled))
+        for partitioner, compiled in inspection.compilations()
+        if isinstance(compiled, CompilerError)
+    ]
+    return made

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.terminal.table import size
 from sdyscope.views.check import Check
-from sdyscope.views.comms import Comms
 from sdyscope.views.propagate import Propagate
 from sdyscope.words.counts import counted, listed
 from sdyscope.words.mesh import axes_text
@@ -49,7 +49,7 @@ def headlines(
     checked: Check,
     decided: Propagate | None,
     held: MemoryDocument | None,
-    sent: Comms | None,
+    sent: CommsDocument | None,
 ) -> tuple[Headline, ...]:
     """All there are. Where nothing is wrong, the first says so."""
     wrong = sorted(_wrong(shown, checked, decided), key=lambda one: one.tone != "bad")
@@ -106,7 +106,7 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
 
 
 def _between_partitioners(
-    decided: Propagate | None, held: MemoryDocument | None, sent: Comms | None
+    decided: Propagate | None, held: MemoryDocument | None, sent: CommsDocument | None
 ) -> Iterator[Headline]:
     needs = {
         one.partitioner: one.compiler.total
@@ -182,7 +182,7 @@ def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
     )
 
 
-def _largest(sent: Comms | None) -> Iterator[Headline]:
+def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
     if sent is None:
         return
     program = sent.programs[0]
@@ -195,8 +195,8 @@ def _largest(sent: Comms | None) -> Iterator[Headline]:
     under = f" under {_label(program.partitioner)}" if len(sent.programs) > 1 else ""
     yield Headline(
         "plain",
-        f"The largest collective{under} is {_article(one.kind)} over {axes_text(one.axes)}, "
-        f"{share:.0%} of what is sent.",
+        f"The largest collective{under} is {_article(one.kind)} over "
+        f"{axes_text(one.axes, program.mesh)}, {share:.0%} of what is sent.",
         f"{size(one.sent)} a step" + (f", for {place}" if place else "") + ".",
         "communication",
     )

@@ -11,7 +11,7 @@ from sdyscope.analysis.show import ShownTensor
 from sdyscope.page.document import Report
 from sdyscope.terminal.table import size
 from sdyscope.words.counts import counted
-from sdyscope.words.mesh import axes_text, mesh_words
+from sdyscope.words.mesh import mesh_words, over_text
 from sdyscope.words.places import shown_name, source_text
 
 #: GitHub takes this many characters in a comment.
@@ -100,7 +100,7 @@ def _render(report: Report, rows: int) -> str:
             differing=differing,
             findings=report.findings,
             count=counted,
-            axes_text=axes_text,
+            over_text=over_text,
             shown_name=shown_name,
         )
     )

@@ -41,7 +41,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
                 "partitioner": one.partitioner,
                 "count": one.total.count,
                 "sent": one.total.sent,
-                "kinds": [(kind.kind, kind.tally.count, kind.tally.sent) for kind in one.by_kind],
+                "kinds": [(kind, each.count, each.sent) for kind, each in one.by_kind.items()],
             }
             for one in (report.comms.programs if report.comms is not None else ())
         ],

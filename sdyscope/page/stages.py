@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import MemoryDocument
+from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.table import size
 from sdyscope.views.check import Check
-from sdyscope.views.comms import Comms
 from sdyscope.views.propagate import Propagate
-from sdyscope.views.run import Run
 from sdyscope.words.counts import counted, listed
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
@@ -63,7 +63,7 @@ def stages(
     checked: Check,
     decided: Propagate | None,
     held: MemoryDocument | None,
-    sent: Comms | None,
+    sent: CommsDocument | None,
     ran: Run | None,
     missing: Sequence[Unavailable],
 ) -> tuple[Stage, ...]:
@@ -168,7 +168,7 @@ def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> St
 
 
 def _compiled(
-    held: MemoryDocument | None, sent: Comms | None, missing: Sequence[Unavailable]
+    held: MemoryDocument | None, sent: CommsDocument | None, missing: Sequence[Unavailable]
 ) -> Stage:
     if held is None:
         return _unknown("compiled", missing)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jinja2
 
+from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.tensors import Tensor
@@ -19,7 +20,6 @@ from sdyscope.terminal.table import shape, size
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
-from sdyscope.views.comms import Comms
 from sdyscope.words.sharding import placement_text
 
 #: At most so many devices are drawn along an axis, and so many panels; the rest is counted.
@@ -81,18 +81,18 @@ def placement_svg(place: Placement, mesh: Mesh | None = None, title: str = "") -
     return _rendered("placement.svg.j2", picture=_picture(place, grid, _plain(title)))
 
 
-def communication_svg(comms: Comms) -> str:
+def communication_svg(comms: CommsDocument) -> str:
     """Bars of what a device sends in a step, by kind of collective and partitioner."""
     most = max(
-        (kind.tally.sent for program in comms.programs for kind in program.by_kind), default=1
+        (tally.sent for program in comms.programs for tally in program.by_kind.values()), default=1
     )
-    kinds = dict.fromkeys(kind.kind for program in comms.programs for kind in program.by_kind)
+    kinds = dict.fromkeys(kind for program in comms.programs for kind in program.by_kind)
     bars: list[dict[str, Any]] = []
     y = 44
     for kind in kinds:
         named = False
         for program, colour in zip(comms.programs, ("#5b7fd6", "#d99b45"), strict=False):
-            tally = next((one.tally for one in program.by_kind if one.kind == kind), None)
+            tally = program.by_kind.get(kind)
             if tally is None:
                 continue
             bars.append(

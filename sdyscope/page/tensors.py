@@ -7,13 +7,14 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Held
+from sdyscope.analysis.run.values import Executed
 from sdyscope.analysis.show import ShownTensor
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
+from sdyscope.terminal.document import plain
 from sdyscope.views.propagate_rows import Value
-from sdyscope.views.run_parts import Executed
 from sdyscope.words.places import shown_name
 
 Verdict: TypeAlias = Literal[
@@ -127,8 +128,13 @@ def _held(held: Held | None) -> tuple[Any, ...] | None:
 
 
 def _executed(executed: Executed | None) -> tuple[str, str, str] | None:
-    """Verdict, sharding, and placement in words."""
-    return None if executed is None else (executed.verdict, executed.short, executed.placement)
+    """Verdict, sharding, and placement in words; of a run that was read likewise."""
+    if executed is None:
+        return None
+    there = plain(executed.sharding)
+    if there is None:
+        return executed.verdict, "", ""
+    return executed.verdict, there["short"], there["placement"]["words"]
 
 
 def rows(report: Report) -> Iterator[Row]:

@@ -13,13 +13,14 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, cached_property
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.sharded import Sharded
 from sdyscope.hardware.names import Hardware
+from sdyscope.hlo import Shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
@@ -31,6 +32,8 @@ from sdyscope.words.origins import (
     origin_document,
 )
 from sdyscope.words.sharding import ShardingDocument, sharding_document
+
+_Document = TypeVar("_Document")
 
 
 def encode(document: Any) -> bytes:
@@ -62,6 +65,23 @@ def fields_of(document_type: type) -> tuple[str, ...]:
     return tuple(field.name for field in dataclasses.fields(document_type))
 
 
+def read(document_type: type[_Document], told: Any) -> _Document:
+    """A document that ``encode`` wrote, with the fields that it has in JSON.
+
+    What has another form there is in that form: a sharding is a ``ShardingDocument``.
+
+    Args:
+        document_type: what was written.
+        told: dictionaries, lists and scalars, as ``json.loads`` makes them.
+
+    Raises:
+        msgspec.ValidationError: it is another document.
+    """
+    form: Any = document_type
+    found: _Document = msgspec.convert(told, _form(form))
+    return found
+
+
 def schema(document_type: type) -> dict[str, Any]:
     """The JSON Schema (draft 2020-12) of a document."""
     made = msgspec.json.schema(_form(document_type))
@@ -83,6 +103,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Mesh: (mesh_form, MeshForm),
     AxisRef: (axis_text, str),
     Hardware: (str, str),
+    Shape: (str, str),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(
@@ -111,6 +132,9 @@ def _converter(type_: type) -> Callable[[Any], Any]:
     elif dataclasses.is_dataclass(type_):
         names = fields_of(type_)
         convert = lambda value: {name: plain(getattr(value, name)) for name in names}  # noqa: E731
+    elif issubclass(type_, msgspec.Struct):  # one that was read
+        attributes = type_.__struct_fields__
+        convert = lambda value: {name: plain(getattr(value, name)) for name in attributes}  # noqa: E731
     elif issubclass(type_, Mapping):
         convert = lambda value: {key: plain(item) for key, item in value.items()}  # noqa: E731
     elif issubclass(type_, (tuple, list)):

@@ -1,270 +1,386 @@
-"""The collectives of a program, as a document."""
+"""The collectives of a program, as tables, and the words around them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
-from sdyscope.analysis.collectives import read as counting
-from sdyscope.analysis.collectives.account import collectives_unknowns
-from sdyscope.analysis.collectives.rematerializations import Rematerialization
-from sdyscope.facts.account import Account
-from sdyscope.facts.program import Partitioner
-from sdyscope.hardware.names import Hardware
-from sdyscope.inspection import Inspection
-from sdyscope.values.mesh import Mesh
-from sdyscope.views.comms_parts import (
-    AnnotationTally,
-    AxesTally,
-    CollectiveDocument,
-    KindAxesTally,
-    KindTally,
-    PartDocument,
-    PhaseTally,
-    RematerializationDocument,
-    ScopeTally,
-    TallyDocument,
-    UnreadLine,
-)
-from sdyscope.views.failure import Failure
-from sdyscope.words.mesh import MeshDocument, axes_document, mesh_document
+from sdyscope.analysis.collectives.comms import CommsDocument
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.terminal.account import account_paragraphs
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_words_of, over_text
+from sdyscope.words.origins import NOT_FOUND, OP_FOLLOWED, annotation_text, origin_text
+from sdyscope.words.places import source_text
+from sdyscope.words.sharding import NONE
 
-__all__ = ["Comms", "CommsProgram", "document", "of_programs", "predicted", "program"]
+__all__ = ["footer", "heading", "tables"]
+
+#: How many collectives, or scopes, are shown unless all are asked for.
+LISTED = 12
+
+#: Likewise annotations.
+ANNOTATIONS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class CommsProgram:
-    """The collectives of the program under one partitioner.
+def heading(found: CommsDocument) -> Iterator[Paragraph]:
+    """The program, the hardware and the mesh; then what each partitioner's collectives come to."""
+    file = f" ({found.file})" if found.file else ""
+    parts = [f"{found.name}{file}"]
+    meshes = {one.mesh for one in found.programs if one.mesh is not None}
+    if meshes:
+        parts += sorted(words for mesh in meshes for words in mesh_words_of({"": mesh}))
+    else:
+        devices = found.programs[0].devices
+        parts.append(f"{counted(devices, 'device')}, no mesh is named")
+    if found.hardware is not None:
+        kind = found.device_kind
+        known = kind is None or kind.lower() == found.hardware.platform
+        parts.append(f"compiled for {found.hardware}" + ("" if known else f" ({kind})"))
+    if any(one.predicted for one in found.programs):
+        parts.append("predicted from Shardy's reshards, not compiled")
+    yield Paragraph("; ".join(parts), hang=2)
+    totals = [_total_words(one) for one in found.programs]
+    if len(totals) > 1 and len(set(totals)) == 1:
+        both = " and ".join(one.partitioner or "" for one in found.programs)
+        yield Paragraph(f"{both} alike: {totals[0]}", "heading", hang=2)
+    else:
+        for one, words in zip(found.programs, totals, strict=True):
+            name = f"{one.partitioner}{', predicted' * one.predicted}: " if one.partitioner else ""
+            yield Paragraph(f"{name}{words}", "heading", hang=2)
 
-    Attributes:
-      partitioner: the partitioner; null for a file of HLO.
-      predicted: whether these are predicted from Shardy's reshards; false where they were read from
-        a program that was compiled.
-      devices: how many devices run the program.
-      mesh: the mesh whose axes are named; null where none is known that fits.
-      differentiated: whether the program has a backward pass.
-      total: all collectives.
-      by_kind: totals by kind.
-      by_axes: totals by mesh axes, most bytes first.
-      by_kind_and_axes: totals by both, most bytes first.
-      by_phase: totals of the forward and the backward pass, and of the rest.
-      by_scope: totals by scope, most bytes first.
-      by_annotation: totals by the annotations that they come from, most bytes first.
-      collectives: each of them, most bytes first.
-      with_source: how many of the tensors have a source line.
-      with_origin: how many of the tensors have an origin.
-      origins_missing: why no origins were looked for; empty where they were.
-      rematerializations: reshardings that the partitioner called inefficient.
-      not_understood: the first of the lines of HLO that could not be read.
-      not_understood_count: how many there are.
-      notes: what else is worth knowing.
+
+def _total_words(one: Collectives) -> str:
+    total = one.total
+    if not total.count:
+        return "no collectives, nothing is sent"
+    words = f"{counted(total.count, 'collective')} a step"
+    if total.tensors != total.count:
+        words += f" for {counted(total.tensors, 'tensor')}"
+    words += f"; a device sends {size(total.sent)}"
+    if total.received != total.sent:
+        words += f" and receives {size(total.received)}"
+    if one.differentiated:
+        phases = [f"{phase} {size(tally.sent)}" for phase, tally in one.by_phase.items()]
+        words += f" ({', '.join(phases)})"
+    return words
+
+
+def tables(
+    found: CommsDocument, *, everything: bool, by_scope: bool, columns: int | None
+) -> Sequence[Table]:
+    """The tables: by kind and axes, then the largest collectives or scopes; none without any."""
+    if not any(one.collectives for one in found.programs):
+        return ()
+    if by_scope:
+        return by_kind(found), scopes(found, everything=everything)
+    origins = by_annotation(found, everything=everything, columns=columns)
+    return (
+        by_kind(found),
+        *([origins] if origins.rows else []),
+        largest(found, everything=everything, columns=columns),
+    )
+
+
+def by_kind(found: CommsDocument) -> Table:
+    """A row a kind and axes; for each partitioner how many there are and what they send."""
+    programs = distinct(found)
+    several = len(programs) > 1
+    keys: dict[tuple[str, str], dict[int, Tally]] = {}
+    for index, one in enumerate(programs):
+        for entry in one.by_kind_and_axes:
+            over = over_text(entry.axes, one.mesh)
+            keys.setdefault((entry.kind, over), {})[index] = entry.tally
+    ordered = sorted(keys.items(), key=lambda item: -max(t.sent for t in item[1].values()))
+    columns = [Column("collective", fold=False)]
+    named = any(over for _, over in keys)
+    if named:
+        columns.append(Column("over"))
+    for one in programs:
+        if several:
+            columns.append(number(str(one.partitioner)))
+        else:
+            columns += [number("count"), number("tensors"), number("size")]
+        columns.append(number("sent"))
+    rows: list[Row] = []
+    for (kind, over), tallies in ordered:
+        cells: list[Cell | str] = [kind, over] if named else [kind]
+        for index in range(len(programs)):
+            cells += _tally_cells(tallies.get(index), several)
+        rows.append(tuple(cells))
+    return Table(tuple(columns), tuple(rows))
+
+
+def _tally_cells(tally: Tally | None, several: bool) -> list[Cell | str]:
+    if tally is None:
+        return [Cell(NONE, "muted"), Cell(NONE, "muted")]
+    if several:
+        return [f"{tally.count:,}", size(tally.sent)]
+    return [f"{tally.count:,}", f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)]
+
+
+def largest(found: CommsDocument, *, everything: bool = False, columns: int | None = None) -> Table:
+    """The collectives that send most, of each partitioner; what looks the same is one row.
+
+    Args:
+        found: the document.
+        everything: whether to list all.
+        columns: the width to keep to. Where the table is wider, a file that all lines are in is
+            only named once.
     """
-
-    partitioner: Partitioner | None
-    predicted: bool
-    devices: int
-    mesh: MeshDocument | None
-    differentiated: bool
-    total: TallyDocument
-    by_kind: tuple[KindTally, ...]
-    by_axes: tuple[AxesTally, ...]
-    by_kind_and_axes: tuple[KindAxesTally, ...]
-    by_phase: tuple[PhaseTally, ...]
-    by_scope: tuple[ScopeTally, ...]
-    by_annotation: tuple[AnnotationTally, ...]
-    collectives: tuple[CollectiveDocument, ...]
-    with_source: int
-    with_origin: int
-    origins_missing: str
-    rematerializations: tuple[RematerializationDocument, ...]
-    not_understood: tuple[UnreadLine, ...]
-    not_understood_count: int
-    notes: tuple[str, ...]
+    return fitted(lambda brief: _largest(found, everything, brief=brief), columns)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comms:
-    """What `sdyscope comms` finds.
+def _largest(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
+    shown = []
+    for one in distinct(found):
+        every = groups(one)
+        shown.append((one, every, every if everything else every[:LISTED]))
+    files = {_file(first) for _, _, listed in shown for first, _ in listed}
+    file = files.pop() if brief and len(files) == 1 else ""
+    rows: list[Row] = []
+    for one, every, listed in shown:
+        count = counted(len(one.collectives), f"{'predicted ' if one.predicted else ''}collective")
+        which = _which(count, len(listed) == len(every))
+        rows.append(Heading(_label(found, one) + which + (f" in {file}" if file else "")))
+        for group in listed:
+            rows.append(_group_row(group, one, file))
+            rows += _notes(group, file)
+    columns = (
+        Column("collective"),
+        Column("over"),
+        number("x"),
+        Column("tensor"),
+        number("sent"),
+        Column("scope"),
+        number("line") if file else Column("source"),
+    )
+    return Table(columns, tuple(rows))
 
-    Bytes are those of bandwidth-optimal algorithms, counted from the program, not measured.
 
-    Attributes:
-      schema: name and version of this document.
-      name: the program's name, or the module's.
-      file: the file that it was read from; null for a program.
-      hardware: what was compiled for, such as `cpu:8`; null for a file of HLO, and for a
-        prediction.
-      device_kind: what the compiler calls such a device; null likewise.
-      programs: one a partitioner.
-      failures: for which partitioners there is none, and why.
-      account: what is not known.
+_Group: TypeAlias = tuple[Collective, Sequence[Collective]]
+
+
+def groups(one: Collectives) -> list[_Group]:
+    """Collectives that are shown the same, by what they send together."""
+    found: dict[object, list[Collective]] = {}
+    for collective in one.collectives:
+        part = collective.largest
+        key = (
+            collective.kind,
+            collective.asynchronous,
+            collective.unknown_trips,
+            collective.conditional,
+            over_text(collective.axes, one.mesh, collective.group_size),
+            _tensor(collective),
+            part.scope or part.primitive,
+            source_text(part.source),
+        )
+        found.setdefault(key, []).append(collective)
+    grouped = [(group[0], group) for group in found.values()]
+    return sorted(grouped, key=lambda group: -sum(each.sent for each in group[1]))
+
+
+def _group_row(group: _Group, program: Collectives, file: str) -> tuple[Cell | str, ...]:
+    one, same = group
+    part = one.largest
+    times = f"{sum(each.count for each in same):,}"
+    times += "+" if one.unknown_trips else "?" if one.conditional else ""
+    source = source_text(part.source)
+    if file:
+        source = source.rpartition(":")[2]
+    return (
+        f"{one.kind} (async)" if one.asynchronous else one.kind,
+        over_text(one.axes, program.mesh, one.group_size),
+        times,
+        _tensor(one),
+        size(sum(each.sent for each in same)),
+        part.scope or part.primitive or Cell(NONE, "muted"),
+        source or Cell(NONE, "muted"),
+    )
+
+
+def _notes(group: _Group, file: str) -> Iterator[Note]:
+    """Why they are there: the first, and how many others there are whose origin is another."""
+    origins = (origin for one in group[1] if (origin := one.largest.origin) is not None)
+    texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
+    if not texts:
+        return
+    words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
+    more = len(texts) - 1
+    yield Note(words + (f"; and {more:,} more alike" if more else ""))
+
+
+def by_annotation(
+    found: CommsDocument, *, everything: bool = False, columns: int | None = None
+) -> Table:
+    """The annotations that most comes from, of each partitioner.
+
+    Args:
+        found: the document.
+        everything: whether to list all.
+        columns: the width to keep to. Where the table is wider, a file that all lines are in is
+            only named once.
     """
-
-    schema: Literal["sdyscope.comms/2"] = "sdyscope.comms/2"
-    name: str
-    file: str | None
-    hardware: str | None
-    device_kind: str | None
-    programs: tuple[CommsProgram, ...]
-    failures: tuple[Failure, ...]
-    account: Account
+    return fitted(lambda brief: _by_annotation(found, everything, brief=brief), columns)
 
 
-def document(inspection: Inspection, on: Hardware | None = None) -> Comms:
-    """Compiles a program under each of its partitioners, and lists what a step communicates.
+def _by_annotation(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
+    shown = [
+        (one, one.by_annotation if everything else one.by_annotation[:ANNOTATIONS])
+        for one in distinct(found)
+    ]
+    written = [entry.annotation for _, listed in shown for entry in listed]
+    files = {
+        source_text(one.source).rpartition(":")[0]
+        for one in written
+        if one.kind not in ("argument", "result") and one.source is not None
+    }
+    file = files.pop() if brief and len(files) == 1 else ""
+    rows: list[Row] = []
+    for one, listed in shown:
+        count = f"{counted(len(one.by_annotation), 'annotation')} that collectives come from"
+        which = _which(count, len(one.by_annotation) == len(listed))
+        if not listed:
+            continue
+        rows.append(Heading(_label(found, one) + which + (f", in {file}" if file else "")))
+        for entry in listed:
+            tally = entry.tally
+            name = annotation_text(entry.annotation, file)
+            rows.append((name, f"{tally.count:,}", size(tally.bytes), size(tally.sent)))
+    columns = (Column("annotation"), number("collectives"), number("size"), number("sent"))
+    return Table(columns, tuple(rows))
 
-    Raises:
-      CompilerError: it can't be compiled under any of them.
-      TargetError: it can't be compiled for this hardware.
-    """
-    compiled, refused = inspection.under_each(
-        lambda partitioner: inspection.compiled(partitioner, on), on
+
+def _which(count: str, every: bool) -> str:
+    """`all 12 scopes`, `1 scope`, `the largest of 40 scopes`."""
+    if not every:
+        return f"the largest of {count}"
+    return count if count.startswith("1 ") else f"all {count}"
+
+
+def _file(one: Collective) -> str:
+    return source_text(one.largest.source).rpartition(":")[0]
+
+
+def scopes(found: CommsDocument, *, everything: bool = False) -> Table:
+    """The scopes whose collectives send most, of each partitioner."""
+    rows: list[Row] = []
+    for one in distinct(found):
+        shown = list(one.by_scope.items())[: None if everything else LISTED]
+        which = _which(counted(len(one.by_scope), "scope"), len(shown) == len(one.by_scope))
+        rows.append(Heading(_label(found, one) + which))
+        for scope, tally in shown:
+            name = scope or Cell("no scope", "muted")
+            rows.append((name, f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)))
+    columns = (Column("scope"), number("tensors"), number("size"), number("sent"))
+    return Table(columns, tuple(rows))
+
+
+def distinct(found: CommsDocument) -> Sequence[Collectives]:
+    """The partitioners' programs; the first alone where all look the same."""
+    rows = [[_group_row(group, one, "") for group in groups(one)] for one in found.programs]
+    alike = len(rows) > 1 and all(row == rows[0] for row in rows)
+    return found.programs[:1] if alike else found.programs
+
+
+def _label(found: CommsDocument, one: Collectives) -> str:
+    """Whose collectives these are, where it need be said."""
+    if len(found.programs) < 2:
+        return ""
+    names = [one.partitioner or ""]
+    if len(distinct(found)) < len(found.programs):
+        names = [other.partitioner or "" for other in found.programs]
+    return f"{' and '.join(names)}: "
+
+
+def _tensor(one: Collective) -> str:
+    more = len(one.parts) - 1
+    return _shapes(one.largest) + (f" and {more:,} more" if more else "")
+
+
+def _shapes(part: Part) -> str:
+    if len(part.shapes) == 1:
+        return str(part.shapes[0])
+    if len(set(part.shapes)) == 1:
+        return f"{len(part.shapes)} x {part.shapes[0]}"
+    return " ".join(map(str, part.shapes))
+
+
+def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+    """What the columns mean, and what is not certain or not known."""
+    yield from _remade(found)
+    yield Paragraph(
+        "sent: bytes that leave a device in a step, as many arrive; counted from the program by "
+        "the ring algorithms, not measured. x: times a step",
+        "muted",
     )
-    first = compiled[0]
-    found = [inspection.collectives(made.partitioner, on) for made in compiled]
-    return of_programs(
-        inspection.name,
-        [
-            program(collectives, made.partitioner, notes=made.notes)
-            for made, collectives in zip(compiled, found, strict=True)
-        ],
-        account=inspection.account
-        + Account.of(
-            unknown
-            for made, collectives in zip(compiled, found, strict=True)
-            for unknown in collectives_unknowns(collectives, made.partitioner)
-        ),
-        file=inspection.file,
-        hardware=None if first.hardware is None else str(first.hardware),
-        device_kind=first.device_kind or None,
-        failures={partitioner: error.message for partitioner, error in refused.items()},
+    if any(one.predicted for one in found.programs):
+        yield Paragraph(
+            "predicted: what Shardy's own passes put in; XLA's partitioner may know another way, "
+            "and joins several into one. Without --predicted the program is compiled",
+            "warning",
+            hang=2,
+        )
+    if len(distinct(found)) < len(found.programs) and found.programs[0].by_annotation:
+        yield Paragraph(
+            "because: as Shardy recorded it; --partitioner gspmd shows what can be followed under "
+            "GSPMD, which records nothing",
+            "muted",
+        )
+    origins = (
+        part.origin for one in found.programs for each in one.collectives for part in each.parts
     )
+    if any(origin is not None and origin.followed for origin in origins):
+        yield Paragraph(
+            f"{OP_FOLLOWED}: XLA names the collective after what makes the value, or not at all; "
+            "the op that needs it was found along the value in the compiled program",
+            "muted",
+        )
+    said: dict[str, list[str]] = {}
+    for one in found.programs:
+        for words in _uncertain(one):
+            said.setdefault(words, []).append(one.partitioner or "")
+    for words, names in said.items():
+        name = "" if len(names) == len(found.programs) > 1 else names[0]
+        yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)
+    hidden = any(len(groups(one)) > LISTED for one in found.programs)
+    if hidden and not everything:
+        yield Paragraph("--all lists every collective", "muted")
+    yield from account_paragraphs(found.account)
 
 
-def predicted(inspection: Inspection) -> Comms:
-    """Predicts what a step communicates from Shardy's reshards; nothing is compiled.
-
-    Raises:
-      CompilerError: the module has no shardings that Shardy propagates, or it refuses it.
-    """
-    found = inspection.predicted_collectives()
-    made = program(found.collectives, "shardy", notes=found.notes)
-    unknowns = Account.of(collectives_unknowns(found.collectives, "shardy"))
-    return of_programs(
-        inspection.name, [made], file=inspection.file, account=inspection.account + unknowns
-    )
-
-
-def of_programs(
-    name: str,
-    programs: Sequence[CommsProgram],
-    *,
-    file: str | None = None,
-    hardware: str | None = None,
-    device_kind: str | None = None,
-    failures: Mapping[Partitioner, str] | None = None,
-    account: Account | None = None,
-) -> Comms:
-    """The whole document; of each partitioner's program see ``program``."""
-    return Comms(
-        name=name,
-        file=file,
-        hardware=hardware,
-        device_kind=device_kind,
-        programs=tuple(programs),
-        failures=tuple(Failure(*failure) for failure in (failures or {}).items()),
-        account=account or Account(),
-    )
+def _remade(found: CommsDocument) -> Iterator[Paragraph]:
+    said: dict[tuple[str, str], list[str]] = {}
+    for one in found.programs:
+        for remade in one.rematerializations:
+            where = source_text(remade.source)
+            op = "/".join(filter(None, (remade.scope, remade.primitive))) or remade.operation
+            words = f"involuntary full rematerialization of {remade.shape or 'a tensor'} in {op}"
+            change = f"from {remade.before} to {remade.after}" if remade.before else ""
+            key = (words + (f" at {where}" if where else ""), change)
+            said.setdefault(key, []).append(one.partitioner or "")
+    for (words, change), names in said.items():
+        label = " and ".join(filter(None, names))
+        yield Paragraph(f"{label}: {words}" if label else words, "bad", hang=2)
+        if change:
+            yield Paragraph(change, indent=4, hang=2)
 
 
-def program(
-    found: counting.Collectives,
-    partitioner: Partitioner | None,
-    remade: Sequence[Rematerialization] = (),
-    notes: Sequence[str] = (),
-) -> CommsProgram:
-    """The document of the collectives of one compiled program."""
-    mesh = found.mesh
-    ordered = sorted(found.collectives, key=lambda one: -one.sent)
-    return CommsProgram(
-        partitioner=partitioner,
-        predicted=found.predicted,
-        devices=found.num_devices,
-        mesh=None if mesh is None else mesh_document("", mesh),
-        differentiated=found.differentiated,
-        total=_tally(found.total),
-        by_kind=tuple(KindTally(kind, _tally(tally)) for kind, tally in found.by_kind.items()),
-        by_axes=tuple(
-            AxesTally(axes_document(axes, mesh), _tally(tally))
-            for axes, tally in found.by_axes.items()
-        ),
-        by_kind_and_axes=tuple(
-            KindAxesTally(kind, axes_document(axes, mesh), _tally(tally))
-            for (kind, axes), tally in found.by_kind_and_axes.items()
-        ),
-        by_phase=tuple(PhaseTally(phase, _tally(tally)) for phase, tally in found.by_phase.items()),
-        by_scope=tuple(ScopeTally(scope, _tally(tally)) for scope, tally in found.by_scope.items()),
-        by_annotation=tuple(
-            AnnotationTally(one, _tally(tally)) for one, tally in found.by_annotation.items()
-        ),
-        collectives=tuple(_collective(one, mesh) for one in ordered),
-        with_source=sum(part.source is not None for one in ordered for part in one.parts),
-        with_origin=found.with_origin,
-        origins_missing=found.origins_missing,
-        rematerializations=tuple(map(_rematerialization, remade or found.rematerializations)),
-        not_understood=tuple(UnreadLine(one.line, one.text) for one in found.not_understood),
-        not_understood_count=found.not_understood_count,
-        notes=tuple(notes),
-    )
-
-
-def _tally(tally: counting.Tally) -> TallyDocument:
-    return TallyDocument(tally.count, tally.tensors, tally.bytes, tally.sent, tally.received)
-
-
-def _collective(one: counting.Collective, mesh: Mesh | None) -> CollectiveDocument:
-    return CollectiveDocument(
-        name=one.name,
-        kind=one.kind,
-        axes=axes_document(one.axes, mesh),
-        group_size=one.group_size,
-        count=one.count,
-        unknown_trips=one.unknown_trips,
-        conditional=one.conditional,
-        asynchronous=one.asynchronous,
-        channel_id=one.channel_id,
-        groups=one.groups,
-        sent=one.sent,
-        received=one.received,
-        parts=tuple(map(_part, one.parts)),
-        line=one.line,
-    )
-
-
-def _part(part: counting.Part) -> PartDocument:
-    return PartDocument(
-        shapes=tuple(map(str, part.shape.leaves)),
-        bytes=part.bytes,
-        sent=part.sent,
-        received=part.received,
-        scope=part.scope,
-        primitive=part.primitive,
-        phase=part.phase,
-        source=part.source,
-        origin=part.origin,
-    )
-
-
-def _rematerialization(one: Rematerialization) -> RematerializationDocument:
-    return RematerializationDocument(
-        operation=one.operation,
-        shape=None if one.shape is None else str(one.shape),
-        before=one.before,
-        after=one.after,
-        scope=one.scope,
-        primitive=one.primitive,
-        source=one.source,
-        message=one.message,
-        cut=one.is_cut,
-    )
+def _uncertain(one: Collectives) -> Iterator[str]:
+    if one.mesh is None and one.collectives:
+        yield "no mesh is known that fits, so no axes are named; --mesh names one of a file"
+    tensors = one.tensors
+    if one.with_source < tensors:
+        yield f"{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
+    cut = sum(remade.is_cut for remade in one.rematerializations)
+    if cut:
+        whole = counted(len(one.rematerializations), "rematerialization")
+        yield f"{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
+    if one.origins_missing:
+        yield f"no origins: {one.origins_missing}"
+    elif one.with_origin < tensors and not one.predicted:
+        yield f"{tensors - one.with_origin:,} of {tensors:,} tensors have no origin"
+    yield from one.notes

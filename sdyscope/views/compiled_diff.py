@@ -228,7 +228,7 @@ def _side(side: Side) -> CompiledSide:
         partitioner=None if made is None else made.partitioner,
         hardware=None if made is None or made.hardware is None else str(made.hardware),
         device_kind=None if made is None else made.device_kind or None,
-        devices=side.collectives.num_devices,
+        devices=side.collectives.devices,
         mesh=None if mesh is None else mesh_document("", mesh),
         total=side.collectives.total,
         dtypes=_dtypes(side.collectives),

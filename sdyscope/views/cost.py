@@ -1,260 +1,260 @@
-"""What a step is estimated to cost, as a document."""
+"""The estimated cost of a step as tables, and the words around them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.collectives.account import collectives_unknowns
-from sdyscope.analysis.cost import cost as costing
+from sdyscope.analysis.cost.cost import Cost, CostDocument, TimeTally
 from sdyscope.analysis.cost.links import Level
-from sdyscope.facts.account import Account
+from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.program import Partitioner
-from sdyscope.hardware.names import Hardware
-from sdyscope.hardware.specs import Chip
-from sdyscope.inspection import Inspection
-from sdyscope.values.mesh import Mesh
-from sdyscope.views.cost_parts import (
-    AxesTime,
-    CollectiveTime,
-    ComputeDocument,
-    FigureDocument,
-    KindAxesTime,
-    LevelDocument,
-    MatmulDocument,
-    MemoryDocument,
-    PhaseTime,
-    RoofDocument,
-    ScopeTime,
-    SpanDocument,
-    TimeDocument,
-)
-from sdyscope.views.failure import Failure, failures
-from sdyscope.words.mesh import MeshDocument, axes_document, mesh_document
+from sdyscope.terminal.alike import alike
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Row, Table, number, size
+from sdyscope.words.counts import counted, listed
+from sdyscope.words.mesh import mesh_words_of, over_text
+from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 
-__all__ = ["ESTIMATE", "Cost", "CostProgram", "document"]
+__all__ = ["footer", "heading", "kinds", "roofs", "scopes", "told"]
 
-#: What every view of a cost says of it.
-ESTIMATE = (
-    "An estimate from models of the hardware and published peak figures, not a measurement; a real "
-    "step takes longer."
-)
+#: How many custom calls are named of those whose operations are not known.
+_NAMED = 4
 
 
-@dataclass(frozen=True, slots=True)
-class CostProgram:
-    """The cost of the program under one partitioner.
-
-    Attributes:
-      partitioner: the partitioner; null for a compiled program's text.
-      hardware: what was compiled for, such as `tpu:v5e:4x4`; null likewise.
-      device_kind: what the compiler calls such a device; empty likewise.
-      devices: how many devices run the program.
-      chip: the chip in the table of hardware; null where it does not have it.
-      figures: what is known of the chip, and from where.
-      mesh: the mesh whose axes are named; null where none is known that fits.
-      differentiated: whether the program has a backward pass.
-      limit: what is busy the longest; null where nothing is known.
-      roofs: how long each resource is busy, the longest first and the unknown last.
-      overlapped: seconds of a step in which everything goes on at the same time.
-      sequential: seconds of a step in which nothing is computed while something is sent.
-      compute: the time of computing.
-      memory: the time of reading and writing.
-      communication: all collectives, one after the other.
-      by_axes: times by mesh axes, longest first.
-      by_kind_and_axes: times by kind and axes, longest first.
-      by_phase: times of the forward and the backward pass, and of the rest.
-      by_scope: times by scope, longest first.
-      collectives: each of them, longest first.
-      loops: loops in the program.
-      unknown_trips: those of unknown trip count, whose body counts once.
-      conditionals: conditionals, of which the dearest branch counts.
-      not_counted: custom calls whose operations are not known, by target.
-      not_understood_count: lines of HLO that could not be read.
-      notes: what else is worth knowing.
-    """
-
-    partitioner: Partitioner | None
-    hardware: str | None
-    device_kind: str
-    devices: int
-    chip: str | None
-    figures: tuple[FigureDocument, ...]
-    mesh: MeshDocument | None
-    differentiated: bool
-    limit: RoofDocument | None
-    roofs: tuple[RoofDocument, ...]
-    overlapped: float | None
-    sequential: float | None
-    compute: ComputeDocument
-    memory: MemoryDocument
-    communication: TimeDocument
-    by_axes: tuple[AxesTime, ...]
-    by_kind_and_axes: tuple[KindAxesTime, ...]
-    by_phase: tuple[PhaseTime, ...]
-    by_scope: tuple[ScopeTime, ...]
-    collectives: tuple[CollectiveTime, ...]
-    loops: int
-    unknown_trips: int
-    conditionals: int
-    not_counted: Mapping[str, int]
-    not_understood_count: int
-    notes: tuple[str, ...]
+def told(found: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
+    """The programs to tell of, each with the partitioners under which it costs the same."""
+    for same in alike(found.programs, _bare):
+        yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Cost:
-    """What `sdyscope cost` finds: an estimate, no measurement.
-
-    Attributes:
-      schema: name and version of this document.
-      estimate: what kind of numbers these are.
-      name: the program's name, or the module's.
-      programs: one a partitioner.
-      failures: for which partitioners there is none, and why.
-      account: what is not known.
-    """
-
-    schema: Literal["sdyscope.cost/2"] = "sdyscope.cost/2"
-    estimate: str = ESTIMATE
-    name: str
-    programs: tuple[CostProgram, ...]
-    failures: tuple[Failure, ...]
-    account: Account
-
-
-def document(
-    inspection: Inspection,
-    on: Hardware | None = None,
-    bandwidths: Mapping[str, float] | None = None,
-    latencies: Mapping[str, float] | None = None,
-) -> Cost:
-    """Compiles a program under each of its partitioners, and estimates what a step costs.
-
-    Raises:
-      CompilerError: it can't be compiled under any of them.
-      TargetError: it can't be compiled for this hardware, or has no such mesh axis.
-    """
-    made, refused = inspection.under_each(
-        lambda partitioner: inspection.cost(
-            partitioner, on, bandwidths=bandwidths, latencies=latencies
-        ),
-        on,
-    )
-    return Cost(
-        name=inspection.name,
-        programs=tuple(map(_program, made)),
-        failures=failures(refused),
-        account=inspection.account
-        + Account.of(
-            unknown
-            for one in made
-            for unknown in collectives_unknowns(one.counted, one.compiled.partitioner)
-        ),
+def _bare(program: Cost) -> object:
+    """What is left of it when it does not matter whose it is, or what instructions are called."""
+    return (
+        program.roofs,
+        program.compute,
+        program.memory,
+        program.work,
+        program.by_kind_and_axes,
+        program.by_phase,
+        program.by_scope,
+        sum(one.collective.unknown_trips for one in program.collectives),
+        program.notes,
     )
 
 
-def _program(found: costing.Cost) -> CostProgram:
-    made, mesh = found.compiled, found.mesh
-    arithmetic, memory = found.arithmetic, found.memory
-    roofs = tuple(_roof(roof, found) for roof in found.roofs)
-    ordered = sorted(found.collectives, key=lambda one: -(one.seconds or 0.0))
-    return CostProgram(
-        partitioner=made.partitioner,
-        hardware=None if made.hardware is None else str(made.hardware),
-        device_kind=made.device_kind,
-        devices=made.devices,
-        chip=None if found.chip is None else found.chip.name,
-        figures=() if found.chip is None else _figures(found.chip),
-        mesh=None if mesh is None else mesh_document("", mesh),
-        differentiated=found.counted.differentiated,
-        limit=roofs[0] if roofs and roofs[0].seconds is not None else None,
-        roofs=roofs,
-        overlapped=found.overlapped,
-        sequential=found.sequential,
-        compute=ComputeDocument(
-            arithmetic.flops,
-            arithmetic.by_xla,
-            tuple(
-                MatmulDocument(kind, flops, arithmetic.peaks[kind])
-                for kind, flops in arithmetic.matmuls.items()
-            ),
-            arithmetic.seconds,
-        ),
-        memory=MemoryDocument(
-            memory.bytes, memory.by_xla, memory.hbm, memory.bandwidth, memory.seconds
-        ),
-        communication=_time(found.communication),
-        by_axes=tuple(
-            AxesTime(axes_document(axes, mesh), _time(tally))
-            for axes, tally in found.by_axes.items()
-        ),
-        by_kind_and_axes=tuple(
-            KindAxesTime(kind, axes_document(axes, mesh), _time(tally))
-            for (kind, axes), tally in found.by_kind_and_axes.items()
-        ),
-        by_phase=tuple(PhaseTime(phase, _time(one)) for phase, one in found.by_phase.items()),
-        by_scope=tuple(ScopeTime(scope, _time(one)) for scope, one in found.by_scope.items()),
-        collectives=tuple(_collective(one, mesh) for one in ordered),
-        loops=found.work.loops,
-        unknown_trips=found.work.unknown_trips,
-        conditionals=found.work.conditionals,
-        not_counted=dict(found.work.not_counted),
-        not_understood_count=found.counted.not_understood_count,
-        notes=made.notes,
-    )
-
-
-def _figures(chip: Chip) -> tuple[FigureDocument, ...]:
-    return tuple(
-        FigureDocument(name, one.value, one.source.title, one.source.url, one.source.date)
-        for name, one in chip.figures.items()
-    )
-
-
-def _roof(roof: costing.Roof, found: costing.Cost) -> RoofDocument:
-    levels = found.axes.get(roof.axis) if roof.axis else ()
-    size = 1 if found.mesh is None or not roof.axis else found.mesh.shape[roof.axis]
-    return RoofDocument(roof.resource, roof.axis, size, roof.seconds, _levels(levels))
-
-
-def _levels(levels: Sequence[Level] | None) -> tuple[LevelDocument, ...] | None:
-    if levels is None:
-        return None
-    return tuple(
-        LevelDocument(
-            level.name,
-            level.size,
-            tuple(
-                SpanDocument(span.dimension, span.size, span.ring, span.bandwidth, span.apart)
-                for span in level.spans
-            ),
-            level.bandwidth,
-            level.latency,
+def heading(
+    found: CostDocument, program: Cost, partitioners: Sequence[Partitioner]
+) -> Iterator[Paragraph]:
+    """The program and the hardware; what limits the step, and how long it takes at least."""
+    kind = program.device_kind
+    on = str(program.hardware) if kind == "cpu" else f"{program.hardware} ({kind})"
+    parts = [found.name]
+    if program.mesh is not None:
+        parts += mesh_words_of({"": program.mesh})
+    else:
+        parts.append(counted(program.devices, "device"))
+    if program.hardware is None:
+        parts.append("compiled for hardware that its text does not name")
+    else:
+        parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
+    yield Paragraph("; ".join(parts), hang=2)
+    yield Paragraph(f"estimate, not measured: {_limit_words(program)}", "heading", hang=2)
+    if program.overlapped is not None and program.sequential is not None:
+        yield Paragraph(
+            f"at least {time_text(program.overlapped)} a step with everything overlapped, "
+            f"{time_text(program.sequential)} with nothing sent while it computes",
+            "heading",
+            hang=2,
         )
-        for level in levels
+
+
+def _limit_words(program: Cost) -> str:
+    limit = program.limit
+    if limit is None:
+        if program.chip is None:
+            return f"no times: of {program.device_kind} no figures are known"
+        return "no times: the figures that they need are not known"
+    others = [roof for roof in program.roofs if roof != limit and roof.seconds is not None]
+    compute = [roof for roof in others if roof.resource != "axis"]
+    axes = [roof for roof in others if roof.resource == "axis"]
+    against = [f"{time_text(roof.seconds)} of {roof.resource}" for roof in compute]
+    known = all(roof.seconds is not None for roof in program.roofs)
+    subject = "the step is limited by" if known else "as far as is known, the step is limited by"
+    if limit.resource == "axis":
+        over = f"axis `{limit.axis}`{_kinds_of_links(limit.levels)}"
+        words = f"{subject} {over}: {time_text(limit.seconds)} of communication"
+        if not against and program.compute.seconds is None:
+            return f"{words}; how long it computes is not known"
+    else:
+        words = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
+        if axes:
+            against.append(f"{time_text(axes[0].seconds)} over axis `{axes[0].axis}`")
+    return words + (f" against {listed(against)}" if against else "")
+
+
+def _kinds_of_links(levels: Sequence[Level] | None) -> str:
+    names = [level.name for level in levels or ()]
+    if not names:
+        return ""
+    return f" ({' and '.join('as given' if name == 'given' else name for name in names)})"
+
+
+def roofs(program: Cost) -> Table:
+    """A row for arithmetic, memory and each mesh axis: how long it is busy, and with what."""
+    columns = (Column("busy", fold=False), number("estimate"), Column("with"), Column("at"))
+    return Table(columns, tuple(_roof(roof, program) for roof in program.roofs))
+
+
+def _roof(roof: Roof, program: Cost) -> Row:
+    time = Cell(time_text(roof.seconds), "bad" if roof == program.limit else "plain")
+    if roof.resource == "compute":
+        compute = program.compute
+        products = sum(compute.matmuls.values())
+        share = f", {products / compute.flops:.0%} in matmuls" if compute.flops else ""
+        peaks = [
+            f"{metric_text(peak, 'FLOP/s')} {kind}"
+            for kind, peak in compute.peaks.items()
+            if peak is not None
+        ]
+        at = ", ".join(peaks) or _unknown("peak")
+        return ("compute", time, f"{metric_text(compute.flops, 'FLOP')}{share}", at)
+    if roof.resource == "memory":
+        memory = program.memory
+        words = f"{size(round(memory.bytes))} accessed"
+        if memory.hbm < 0.999 * memory.bytes:
+            words = f"{size(round(memory.hbm))} in HBM, of {words}"
+        at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
+        return ("memory", time, words, at)
+    over = [one for one in program.by_axes if any(a.name == roof.axis for a in one.axes or ())]
+    count, sent = (sum(getattr(one.time, name) for one in over) for name in ("count", "sent"))
+    work = f"{size(sent)} sent in {counted(count, 'collective')}"
+    return (f"axis {roof.axis}={roof.size}", time, work, _links(roof))
+
+
+def _links(roof: Roof) -> str | Cell:
+    if roof.levels is None:
+        return _unknown("bandwidth")
+    return "; ".join(map(_level, roof.levels)) or "no links"
+
+
+def _level(level: Level) -> str:
+    rate = "unknown" if level.bandwidth is None else bandwidth_text(level.bandwidth)
+    if level.name == "given":
+        return f"{rate}, as given"
+    spans = [span for span in level.spans if span.dimension]
+    if not spans:
+        return f"{level.name} of {level.size}: {rate}"
+    rows = " x ".join(
+        f"{span.dimension}{span.size} {'ring' if span.ring else 'line'}" for span in spans
     )
+    return f"{level.name} {rows}: {rate}"
 
 
-def _time(tally: costing.TimeTally) -> TimeDocument:
-    return TimeDocument(tally.count, tally.tensors, tally.sent, tally.seconds, tally.unknown)
+def _unknown(what: str) -> str:
+    return f"{what} not known"
 
 
-def _collective(one: costing.CollectiveCost, mesh: Mesh | None) -> CollectiveTime:
-    collective = one.collective
-    largest = collective.largest
-    return CollectiveTime(
-        name=collective.name,
-        kind=collective.kind,
-        axes=axes_document(collective.axes, mesh),
-        count=collective.count,
-        unknown_trips=collective.unknown_trips,
-        conditional=collective.conditional,
-        bytes=collective.bytes,
-        levels=_levels(one.levels),
-        each=one.each,
-        seconds=one.seconds,
-        scope=largest.scope,
-        source=largest.source,
+def kinds(program: Cost) -> Table:
+    """A row a kind and axes of collectives, what takes longest first."""
+    columns = (
+        Column("collective", fold=False),
+        Column("over"),
+        number("count"),
+        number("sent"),
+        number("estimate"),
     )
+    rows: list[Row] = []
+    for entry in program.by_kind_and_axes:
+        over = over_text(entry.axes, program.mesh)
+        rows.append((entry.kind, over, *_cells(entry.time)))
+    return Table(columns, tuple(rows))
+
+
+def _cells(time: TimeTally) -> tuple[str | Cell, ...]:
+    known = time.unknown < time.tensors
+    text = time_text(time.seconds) + ("+" if time.unknown else "")
+    estimate = text if known else Cell("-", "muted")
+    return (f"{time.count:,}", size(time.sent), estimate)
+
+
+def scopes(program: Cost, top: int) -> Table:
+    """The scopes whose collectives take longest; 0 for all."""
+    shown = list(program.by_scope.items())[: top or None]
+    columns = (Column("scope"), number("count"), number("sent"), number("estimate"))
+    rows = tuple((scope or Cell("no scope", "muted"), *_cells(time)) for scope, time in shown)
+    return Table(columns, rows)
+
+
+def footer(program: Cost, top: int) -> Iterator[Paragraph]:
+    """By phase; what is left out; what is not certain; what the numbers rest on."""
+    left = len(program.by_scope) - top if top else 0
+    if left > 0:
+        yield Paragraph(f"{counted(left, 'scope')} left out by --top", "muted")
+    sent = program.communication
+    if program.differentiated and sent.seconds:
+        phases = program.by_phase
+        words = ", ".join(f"{phase} {time_text(time.seconds)}" for phase, time in phases.items())
+        yield Paragraph(f"communication: {words}")
+    yield from (Paragraph(words, "warning", hang=2) for words in _uncertain(program))
+    yield from (Paragraph(words, "muted", hang=2) for words in _basis(program))
+
+
+def _uncertain(program: Cost) -> Iterator[str]:
+    sent, work, compute = program.communication, program.work, program.compute
+    if sent.unknown:
+        named = [
+            f"{roof.axis}=90GB/s" for roof in program.roofs if roof.axis and roof.seconds is None
+        ]
+        hint = f"; --bandwidth {named[0]} gives them" if named else ""
+        yield (
+            f"{sent.unknown:,} of {sent.tensors:,} communicated tensors have no known time (+): no "
+            f"bandwidth is known of what they run over{hint}"
+        )
+    loops = sum(one.collective.unknown_trips for one in program.collectives)
+    if work.unknown_trips or loops:
+        yield (
+            f"{work.unknown_trips:,} of {work.loops:,} loops have an unknown trip count and "
+            "count once: a step may take longer"
+        )
+    if work.conditionals:
+        yield (
+            f"{counted(work.conditionals, 'conditional')}: of each the dearest branch counts "
+            "for arithmetic and memory, and collectives as if every branch were taken"
+        )
+    if work.not_counted:
+        names = list(work.not_counted)
+        more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
+        yield (
+            f"{sum(work.not_counted.values()):,} custom calls whose operations are not known "
+            f"count nothing: {', '.join(names[:_NAMED])}{more}"
+        )
+    unknown = [kind for kind, peak in compute.peaks.items() if peak is None and compute.seconds]
+    if unknown:
+        yield f"no peak is known of {listed(unknown)}, which count at that of bf16"
+    yield from program.notes
+
+
+def _basis(program: Cost) -> Iterator[str]:
+    compute = program.compute
+    if compute.by_xla is None:
+        yield "operations and bytes are counted by sdyscope: XLA has no cost analysis of this"
+    elif compute.flops > 1.0005 * compute.by_xla:
+        yield (
+            f"XLA's cost analysis counts a loop once: {metric_text(compute.by_xla, 'FLOP')} and "
+            f"{size(round(program.memory.by_xla or 0))}; the further trips are added"
+        )
+    else:
+        yield "operations and bytes: XLA's cost analysis"
+    levels = [level for roof in program.roofs for level in roof.levels or ()]
+    if any(level.name == "ICI" for level in levels):
+        yield (
+            "positions of the mesh are chips in the compiler's order; jax.make_mesh may put an "
+            "axis on other links"
+        )
+    silent = sorted(
+        {level.name for level in levels if level.latency is None and level.name != "given"}
+    )
+    if silent:
+        yield f"latency over {listed(silent)}: not known, counts nothing; --latency gives it"
+    if program.chip is not None and program.chip.figures:
+        yield f"figures of {program.chip.name}: {'; '.join(program.chip.titles)}"

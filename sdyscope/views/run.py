@@ -1,226 +1,308 @@
-"""What `run` found, as a document."""
+"""What `run` found, as it is printed: a summary, the arrays, the errors, and the words to them."""
 
 from __future__ import annotations
 
-import statistics
-from collections import Counter
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Literal
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from sdyscope.analysis.run.judge import ExecutedTensor
-from sdyscope.analysis.run.judge import Run as Ran
 from sdyscope.analysis.run.numerics import Numeric
-from sdyscope.errors import ConversionError
-from sdyscope.facts.account import Account
-from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Part, Process
-from sdyscope.values.convert import to_named_sharding
-from sdyscope.values.mesh import Mesh
-from sdyscope.values.placement import Placement
-from sdyscope.views.check import FindingDocument, finding_document
-from sdyscope.views.run_parts import (
-    Block,
+from sdyscope.analysis.run.values import (
     Checked,
     Executed,
-    MachineDocument,
-    MemoryDocument,
+    ExecutedTensor,
     PartitionerRun,
-    ProcessDocument,
-    ReferenceDocument,
-    ResultError,
-    RunTensor,
-    StepTime,
+    Run,
+    Verdict,
 )
-from sdyscope.words.mesh import MeshDocument, mesh_document
-from sdyscope.words.sharding import placement_text, requested_document
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
+from sdyscope.views.check import finding_document, finding_paragraphs
+from sdyscope.words.counts import counted
+from sdyscope.words.rates import time_text
+from sdyscope.words.sharding import NONE, short
+
+#: What stands in a cell that is as requested.
+AGREES = "="
+
+_TONES: Mapping[Verdict, Tone] = {
+    "as placed": "muted",
+    "chosen": "plain",
+    "differs": "bad",
+    "dropped": "muted",
+    "not run": "muted",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """The document of `sdyscope run --json`.
-
-    Attributes:
-      schema: name and version of this form.
-      name: the program's name.
-      passed: whether there is nothing worse than a note.
-      machine: what it ran on.
-      processes: the processes that ran it together; empty for one alone.
-      mesh: the mesh of its arguments and results; null for none or several.
-      inputs: where the values came from, in words.
-      partitioners: what was measured under each.
-      reference: the same step on one device.
-      tensors: arguments and results.
-      findings: what was found, errors first.
-      notes: what else there is to know.
-      account: what is not known.
-    """
-
-    schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
-    name: str
-    passed: bool
-    machine: MachineDocument
-    processes: tuple[ProcessDocument, ...]
-    mesh: MeshDocument | None
-    inputs: str
-    partitioners: tuple[PartitionerRun, ...]
-    reference: ReferenceDocument
-    tensors: tuple[RunTensor, ...]
-    findings: tuple[FindingDocument, ...]
-    notes: tuple[str, ...]
-    account: Account = field(default_factory=Account)
+def heading(run: Run) -> str:
+    """`mlp on 8 virtual CPU devices; data=4 x model=2`."""
+    machine = run.machine
+    count = len(machine.devices)
+    kind = f"{machine.platform.upper()} device{'' if count == 1 else 's'}"
+    if machine.virtual:
+        kind = f"virtual {kind}"
+    elif machine.kind.lower() != machine.platform:
+        kind = f"{kind} ({machine.kind})"
+    text = f"{run.name} on {count:,} {kind}"
+    if run.processes:
+        text += f" of {len(run.processes)} processes"
+    if run.mesh is not None and run.mesh.axes:
+        text += "; " + " x ".join(f"{axis}={count}" for axis, count in run.mesh.shape.items())
+    return text
 
 
-_SEVERITIES = ("error", "warning", "note")
+# --- the summary ----------------------------------------------------------------------------------
 
 
-def document(ran: Ran, account: Account | None = None) -> Run:
-    """The document of what `Inspection.run` found, and of what is not known of the program."""
-    machine, reference = ran.machine, ran.reference
-    findings = sorted(ran.findings, key=lambda finding: _SEVERITIES.index(finding.severity))
-    return Run(
-        name=ran.name,
-        passed=ran.passed,
-        machine=MachineDocument(
-            machine.platform, machine.kind, machine.devices, machine.available, machine.virtual
+def summary(run: Run) -> Table:
+    """A row a fact, a column a partitioner."""
+    steps = next((one.step.steps for one in run.partitioners if one.step is not None), 0)
+    facts: list[tuple[str, Callable[[PartitionerRun], Cell | str]]] = [
+        ("verdict", _verdict),
+        ("arrays as placed", _arrays),
+        ("largest error", lambda one: _largest_error(run, one)),
+        ("  in", _largest_error_in),
+        (f"step, median of {steps}", _step_time),
+        ("compile", lambda one: time_text(one.compile_seconds)),
+        ("arguments a device", lambda one: size(one.memory.arguments) if one.memory else NONE),
+        ("results a device", _results),
+        ("temporaries a device", lambda one: size(one.memory.temporaries) if one.memory else NONE),
+        ("buffers, in and out", _buffers),
+        ("peak in use", _peak),
+    ]
+    if not any(one.ran for one in run.partitioners):
+        del facts[1:]
+    return Table(
+        columns=(Column("", fold=False), *(Column(one.partitioner) for one in run.partitioners)),
+        rows=tuple(
+            (Cell(name, "muted"), *(_or_none(fact(one)) for one in run.partitioners))
+            for name, fact in facts
         ),
-        processes=tuple(_process(process, ran) for process in machine.processes),
-        mesh=None if ran.mesh is None else mesh_document("", ran.mesh),
-        inputs=ran.inputs,
-        partitioners=tuple(_partitioner(ran, one) for one in ran.executions.values()),
-        reference=ReferenceDocument(
-            reference.failure,
-            reference.compute_dtypes,
-            reference.step_seconds,
-            reference.draws_random_numbers,
-            reference.threefry_partitionable,
-        ),
-        tensors=tuple(_tensor(row, ran) for row in ran.tensors),
-        findings=tuple(map(finding_document, findings)),
-        notes=ran.notes,
-        account=account or Account(),
     )
 
 
-def _process(process: Process, ran: Ran) -> ProcessDocument:
-    own, checked = set(process.devices), {}
-    for partitioner, execution in ran.executions.items():
-        # There are none where it did not run.
-        part = execution.parts[process.number] if execution.parts else Part(None, (), None)
-        checked[partitioner] = Checked(
-            sum(shard.device in own for array in execution.arrays for shard in array.shards),
-            sum(device in own for row in ran.tensors for device in row.wrong.get(partitioner, ())),
-            part.compile_seconds,
-            _step_time(part.step_seconds),
-            part.peak,
-        )
-    names = tuple(ran.machine.devices[device] for device in process.devices)
-    return ProcessDocument(process.number, process.host, process.pid, names, checked)
+def _or_none(cell: Cell | str) -> Cell | str:
+    return Cell(NONE, "muted") if cell == NONE else cell
 
 
-def _partitioner(ran: Ran, execution: Execution) -> PartitionerRun:
-    partitioner = execution.partitioner
-    errors = tuple(map(_error, ran.numerics.get(partitioner, ())))
-    differing = sum(row.verdicts[partitioner] == "differs" for row in ran.tensors)
-    memory = execution.memory
-    return PartitionerRun(
-        partitioner,
-        not execution.failure,
-        execution.failure,
-        not execution.failure
-        and all(f.severity == "note" or f.partitioner != partitioner for f in ran.findings),
-        execution.compile_seconds,
-        _step_time(execution.step_seconds),
-        None
-        if execution.failure
-        else MemoryDocument(
-            memory.arguments,
-            memory.results,
-            memory.aliased,
-            memory.temporaries,
-            _held(execution.arrays, "argument"),
-            _held(execution.arrays, "result"),
-            memory.peak,
-            memory.peak_is_bound,
+def _verdict(one: PartitionerRun) -> Cell:
+    if not one.ran:
+        return Cell("does not run", "bad")
+    return Cell("agrees", "good") if one.passed else Cell("differs", "bad")
+
+
+def _arrays(one: PartitionerRun) -> Cell | str:
+    if not one.ran:
+        return NONE
+    text = f"{one.arrays - one.differing} of {one.arrays}, {one.shards:,} shards"
+    return Cell(text, "bad" if one.differing else "plain")
+
+
+def _largest_error(run: Run, one: PartitionerRun) -> Cell | str:
+    if run.reference.failure and one.ran:
+        return Cell("not compared", "warning")
+    worst = worst_error(one.errors)
+    if worst is None:
+        return NONE
+    tone: Tone = "plain" if worst.within else "bad"
+    if not worst.error:
+        return Cell("none", tone)
+    return Cell(relative(worst.error), tone)
+
+
+def _largest_error_in(one: PartitionerRun) -> str:
+    worst = worst_error(one.errors)
+    return NONE if worst is None or not worst.error else worst.path
+
+
+def worst_error(errors: Sequence[Numeric]) -> Numeric | None:
+    """The one that comes nearest to its tolerance, or exceeds it most."""
+    return max(errors, key=_excess, default=None)
+
+
+def _excess(error: Numeric) -> float:
+    if not error.tolerance:
+        return float("inf") if error.error else 0.0
+    return error.error / error.tolerance
+
+
+def relative(error: float) -> str:
+    """`5.7e-07`; `0` for none."""
+    return f"{error:.1e}" if error else "0"
+
+
+def _step_time(one: PartitionerRun) -> str:
+    if one.step is None:
+        return NONE
+    step = one.step
+    return f"{time_text(step.median)} ({time_text(step.least)} to {time_text(step.most)})"
+
+
+def _results(one: PartitionerRun) -> str:
+    if one.memory is None:
+        return NONE
+    aliased = one.memory.aliased
+    return size(one.memory.results) + (f", {size(aliased)} of it in place" if aliased else "")
+
+
+def _buffers(one: PartitionerRun) -> str:
+    if one.memory is None:
+        return NONE
+    return f"{size(one.held_arguments)}, {size(one.held_results)}"
+
+
+def _peak(one: PartitionerRun) -> Cell | str:
+    if one.memory is None:
+        return NONE
+    if one.memory.peak is None:
+        return Cell("not told by this backend", "muted")
+    return ("at most " if one.memory.peak_is_bound else "") + size(one.memory.peak)
+
+
+# --- the processes --------------------------------------------------------------------------------
+
+
+def processes(run: Run) -> Table:
+    """A row a process: where it ran, what it checked, and how long a step took there."""
+    return Table(
+        columns=(
+            number("process"),
+            Column("host, pid"),
+            Column("devices"),
+            *(Column(one.partitioner) for one in run.partitioners),
         ),
-        len(execution.arrays),
-        sum(len(array.shards) for array in execution.arrays),
-        differing,
-        errors,
-    )
-
-
-def _held(arrays: Sequence[ExecutedArray], kind: str) -> int:
-    """Bytes of all buffers of a kind on the device that has the most."""
-    held: Counter[int] = Counter()
-    for array in arrays:
-        if array.kind == kind:
-            held.update({shard.device: shard.bytes for shard in array.shards})
-    return max(held.values(), default=0)
-
-
-def _step_time(times: Sequence[float]) -> StepTime | None:
-    if not times:
-        return None
-    return StepTime(len(times), statistics.median(times), min(times), max(times))
-
-
-def _error(found: Numeric) -> ResultError:
-    return ResultError(
-        found.path,
-        found.index,
-        found.dtype,
-        found.coarsest,
-        found.error,
-        found.tolerance,
-        found.within,
-        found.max_abs,
-        found.where,
-        found.device,
-        *(found.pair or ("", "")),
-    )
-
-
-def _tensor(row: ExecutedTensor, ran: Ran) -> RunTensor:
-    tensor, asked = row.tensor, row.tensor.requested
-    assert asked is not None
-    assert asked.index is not None
-    assert tensor.kind in ("argument", "result")
-    mesh = ran.mesh if asked.sharding is None else asked.sharding.mesh
-    return RunTensor(
-        "argument" if tensor.kind == "argument" else "result",
-        tensor.path,
-        asked.index,
-        asked.shape,
-        asked.dtype,
-        asked.donated,
-        requested_document(asked),
-        {
-            partitioner: Executed(
-                verdict,
-                *_placed(row.placements.get(partitioner), mesh),
-                _blocks(row.arrays.get(partitioner)),
+        rows=tuple(
+            (
+                str(process.number),
+                f"{process.host}, {process.pid}",
+                _span(process.devices),
+                *(_checked(process.checked[one.partitioner]) for one in run.partitioners),
             )
-            for partitioner, verdict in row.verdicts.items()
-        },
+            for process in run.processes
+        ),
     )
 
 
-def _placed(place: Placement | None, mesh: Mesh | None) -> tuple[str, str]:
-    """A placement in words, and as short as it goes."""
-    if place is None:
-        return "", ""
-    words = placement_text(place, mesh)
-    if mesh is None or mesh.size != place.num_devices:
-        return words, words
-    try:
-        return words, str(to_named_sharding(place, len(place.dims), mesh).spec)
-    except ConversionError:
-        return words, words  # The blocks follow no whole axes.
+def _span(devices: Sequence[str]) -> str:
+    """`4 from TFRT_CPU_0`, as JAX counts them."""
+    return f"{len(devices)} from {devices[0]}"
 
 
-def _blocks(array: ExecutedArray | None) -> tuple[Block, ...]:
-    """The shards of an array, those that are the same block together."""
-    devices: dict[tuple[tuple[Extent, ...], tuple[int, ...]], list[int]] = {}
-    for shard in array.shards if array is not None else ():
-        devices.setdefault((shard.index, shard.shape), []).append(shard.device)
-    return tuple(Block(index, shape, tuple(held)) for (index, shape), held in devices.items())
+def _checked(checked: Checked) -> Cell | str:
+    if not checked.shards:
+        return Cell(NONE, "muted")
+    more = "" if checked.step is None else f", {time_text(checked.step.median)}"
+    if checked.peak is not None:
+        more += f", {size(checked.peak)}"
+    if checked.differing:
+        some = f"{checked.differing:,} of {counted(checked.shards, 'shard')}"
+        return Cell(f"{some} differ{more}", "bad")
+    return counted(checked.shards, "shard") + more
+
+
+# --- the arrays -----------------------------------------------------------------------------------
+
+
+def tensors(run: Run) -> Table:
+    """A row an argument or result, a column a partitioner."""
+    rows: list[Row] = []
+    for kind in ("argument", "result"):
+        group = [tensor for tensor in run.tensors if tensor.kind == kind]
+        if group:
+            rows.append(Heading(f"{kind}s ({len(group):,})"))
+            rows += [_row(tensor, run) for tensor in group]
+    return Table(
+        columns=(
+            Column("executed"),
+            Column("type"),
+            Column("requested"),
+            *(Column(one.partitioner) for one in run.partitioners),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _row(tensor: ExecutedTensor, run: Run) -> tuple[Cell | str, ...]:
+    requested = tensor.requested
+    return (
+        tensor.path,
+        shape(tensor.shape, tensor.dtype),
+        Cell(NONE, "muted") if requested is None else requested.text,
+        *(_executed(tensor.executed[one.partitioner]) for one in run.partitioners),
+    )
+
+
+def _executed(there: Executed) -> Cell:
+    tone = _TONES[there.verdict]
+    if there.verdict == "as placed":
+        return Cell(AGREES, tone)
+    if there.verdict in ("dropped", "not run"):
+        return Cell(there.verdict, tone)
+    return Cell(there.verdict if there.sharding is None else short(there.sharding), tone)
+
+
+# --- the numbers ----------------------------------------------------------------------------------
+
+
+def numerics(run: Run) -> Table:
+    """A row a dtype: what is allowed, and what was found at worst."""
+    groups: dict[tuple[str, str], dict[str, list[Numeric]]] = {}
+    for one in run.partitioners:
+        for error in one.errors:
+            by_partitioner = groups.setdefault((error.dtype, error.coarsest), {})
+            by_partitioner.setdefault(one.partitioner, []).append(error)
+    rows: list[Row] = []
+    for (dtype, coarsest), found in groups.items():
+        some = next(iter(found.values()))
+        rows.append(
+            (
+                dtype,
+                str(len(some)),
+                f"{some[0].tolerance:.1e}" if coarsest else "none",
+                Cell(coarsest or "exact", "muted"),
+                *(_worst(found.get(one.partitioner, ())) for one in run.partitioners),
+            )
+        )
+    return Table(
+        columns=(
+            Column("results", fold=False),
+            number("count"),
+            number("error allowed"),
+            Column("rounded to"),
+            *(number(f"worst, {one.partitioner}") for one in run.partitioners),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _worst(errors: Sequence[Numeric]) -> Cell:
+    worst = worst_error(errors)
+    if worst is None:
+        return Cell(NONE, "muted")
+    return Cell(relative(worst.error), "plain" if worst.within else "bad")
+
+
+# --- the words ------------------------------------------------------------------------------------
+
+
+def footer(run: Run) -> Iterator[Paragraph]:
+    """What the signs stand for, the findings, and what else there is to know."""
+    cells = [there for tensor in run.tensors for there in tensor.executed.values()]
+    verdicts = {there.verdict for there in cells}
+    if "as placed" in verdicts:
+        yield Paragraph(
+            f"{AGREES}  every shard is on the device, and is the block, that was asked for",
+            "muted",
+            hang=3,
+        )
+    if "chosen" in verdicts:
+        yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted", hang=3)
+    if any(one.errors for one in run.partitioners):
+        yield Paragraph(
+            "An error is the norm of the difference over the norm of the result, against the same "
+            f"jaxpr without shardings on one device ({time_text(run.reference.step_seconds)} a "
+            "step).",
+            "muted",
+        )
+    yield Paragraph(f"Values: {run.inputs}.", "muted")
+    for note in run.notes:
+        yield Paragraph(note, "muted")
+    yield from finding_paragraphs(tuple(map(finding_document, run.findings)))

@@ -1,354 +1,326 @@
-"""What `search` found, as a document."""
+"""What `search` found, as tables, and the words around them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Literal
+import math
+from collections.abc import Iterable, Iterator
 
-from sdyscope.analysis.collectives.bytes import CollectiveKind
-from sdyscope.analysis.search import values as searching
-from sdyscope.analysis.search.cost import Prediction, Rates
-from sdyscope.analysis.search.space import Decision, Kind, Part, spec_of
-from sdyscope.facts.account import Account
-from sdyscope.inspection import Inspection
+from sdyscope.analysis.search.cost import Prediction
+from sdyscope.analysis.search.space import Decision
+from sdyscope.analysis.search.values import Candidate, Compiled, Search
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import (
+    Cell,
+    Column,
+    Heading,
+    Row,
+    Table,
+    Tone,
+    fitted,
+    number,
+    shape,
+    size,
+)
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.mesh import MeshDocument, mesh_documents
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 
-__all__ = ["Search", "document"]
+__all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
 
+#: Candidates of the front that are shown hold at least a tenth less than the one before.
+_LESS = 0.9
 
-@dataclass(frozen=True, slots=True)
-class TrafficDocument:
-    """Collectives of one kind over the same mesh axes.
+#: How many of them.
+_SHOWN = 6
 
-    Attributes:
-      kind: HLO's opcode.
-      axes: the mesh axes; empty where they are not known.
-      count: how many a step runs, loops included.
-      sent: bytes that a device sends for them in a step.
-    """
-
-    kind: CollectiveKind
-    axes: tuple[str, ...]
-    count: int
-    sent: int
+_OPEN = "left open"
 
 
-@dataclass(frozen=True, slots=True)
-class FiguresDocument:
-    """What a device sends, computes and holds.
-
-    Attributes:
-      traffic: its collectives by kind and axes, most bytes first.
-      sent: bytes that it sends in a step.
-      arguments: bytes of its arguments.
-      results: bytes of its results.
-      shared: bytes of results that lie in the buffers of donated arguments.
-      held: arguments and results, what is shared counted once.
-      flops: floating-point operations in matmuls in a step; null where not known.
-      cost: bytes that would take as long as all of that; memory is no part of it.
-      seconds: an estimate of the time of a step; null where no bandwidth was given.
-    """
-
-    traffic: tuple[TrafficDocument, ...]
-    sent: int
-    arguments: int
-    results: int
-    shared: int
-    held: int
-    flops: float | None
-    cost: float
-    seconds: float | None
+def heading(found: Search) -> Iterator[Paragraph]:
+    """The program, what was searched, and what came of it."""
+    words = [found.name, *mesh_words_of(found.meshes), f"lowered by JAX {found.jax_version}"]
+    yield Paragraph("; ".join(words), "heading")
+    tensors = sum(
+        member.kind == "argument" for one in found.space.decisions for member in one.members
+    )
+    axes = found.space.axes
+    yield Paragraph(
+        f"{counted(tensors, 'argument')} in {counted(len(found.space.decisions), 'decision')} over "
+        f"{counted(len(axes), 'axis', 'axes')} ({', '.join(axes)}): "
+        f"{_large(found.space.size)} candidates",
+        hang=3,
+    )
+    checked = f", {found.checked:,} of them partitioned by XLA" if found.checked else ""
+    yield Paragraph(f"{found.tried:,} predicted ({found.a_minute:,.0f} a minute){checked}", hang=3)
 
 
-@dataclass(frozen=True, slots=True)
-class MemberDocument:
-    """A tensor that is decided on.
-
-    Attributes:
-      kind: argument or result.
-      name: its pytree path.
-      part: `searched`, `follows` (an optimizer's state follows a parameter), or `result` (an
-        argument's next value).
-      now: its PartitionSpec in the program; empty where it is left open.
-    """
-
-    kind: Kind
-    name: str
-    part: Part
-    now: str
-
-
-@dataclass(frozen=True, slots=True)
-class DecisionDocument:
-    """Tensors that are sharded alike.
-
-    Attributes:
-      name: the path of the first, with `*` for the numbers in which others differ.
-      shape: shape of each.
-      dtype: MLIR element type.
-      bytes: bytes of its arguments, whole.
-      now: the PartitionSpec of all of them; empty where some are open, or they differ.
-      options: how many there are.
-      members: the tensors.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    bytes: int
-    now: str
-    options: int
-    members: tuple[MemberDocument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeDocument:
-    """A change to make in the program.
-
-    Attributes:
-      name: the decision's name.
-      before: the PartitionSpec in the program; empty where it is open, or not the same for all.
-      after: the PartitionSpec to write.
-    """
-
-    name: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class CandidateDocument:
-    """One way to shard the program.
-
-    Attributes:
-      predicted: what Shardy's reshards predict.
-      partitioned: the same with the collectives that XLA's partitioner makes; null where it was not
-        asked.
-      changes: what is other than in the program, the largest first.
-    """
-
-    predicted: FiguresDocument
-    partitioned: FiguresDocument | None
-    changes: tuple[ChangeDocument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class CompiledDocument:
-    """What the compiler made of one way to shard the program.
-
-    Attributes:
-      hardware: what it was compiled for.
-      compiled: its collectives, and its memory as the compiler counts it; FLOPs are predicted.
-      temporaries: bytes that a device needs besides; null where the compiler does not say.
-      total: bytes that it needs in all; null likewise.
-      comparable: whether its collectives cost what they do elsewhere; a CPU's do not.
-      seconds: how long the compile took.
-    """
-
-    hardware: str
-    compiled: FiguresDocument
-    temporaries: int | None
-    total: int | None
-    comparable: bool
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class TrialDocument:
-    """A candidate that was compiled.
-
-    Attributes:
-      candidate: the candidate.
-      compiled: what the compiler made of it; null where it refused.
-      better: whether it is better than the program as it is.
-      why: why not; empty where it is.
-    """
-
-    candidate: CandidateDocument
-    compiled: CompiledDocument | None
-    better: bool
-    why: str
-
-
-Outcome = Literal["confirmed", "not confirmed", "not compiled", "nothing better"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Search:
-    """The document of `sdyscope search --json`.
-
-    Attributes:
-      schema: name and version of this form.
-      name: the program's name, or the module's.
-      jax_version: version of JAX that lowered it.
-      meshes: the meshes that its shardings are on.
-      axes: the axes that were placed.
-      outcome: `confirmed`: the best is better when it is compiled, too; `not confirmed`: nothing
-        that was compiled is; `not compiled`: something is better, and none was to be compiled;
-        `nothing better`: the program's own shardings are the best.
-      decisions: what was decided, the largest first.
-      candidates: how many candidates there are.
-      predicted: how many were predicted.
-      partitioned: how many of them XLA partitioned, the program itself included.
-      refused: how many Shardy or XLA refused.
-      refusal: why, of the first; empty for none.
-      seconds: how long predicting took.
-      partition_seconds: how long partitioning took.
-      seed: of the random numbers.
-      max_memory: bytes of arguments and results that a device may hold; null for any number.
-      bandwidths: bytes a second over an axis, as given.
-      flops_per_byte: FLOPs that count as a byte; null where arithmetic does not count.
-      start: the program as it is.
-      best: the best that was confirmed, or else the best that there is; null for none.
-      front: those to which no other is better in both cost and memory, the least cost first.
-      compiled_start: what the compiler makes of the program as it is; null where it was not asked.
-      trials: what was compiled, in order.
-      notes: what else there is to know.
-      account: what is not known.
-    """
-
-    schema: Literal["sdyscope.search/2"] = "sdyscope.search/2"
-    name: str
-    jax_version: str
-    meshes: tuple[MeshDocument, ...]
-    axes: tuple[str, ...]
-    outcome: Outcome
-    decisions: tuple[DecisionDocument, ...]
-    candidates: int
-    predicted: int
-    partitioned: int
-    refused: int
-    refusal: str
-    seconds: float
-    partition_seconds: float
-    seed: int
-    max_memory: int | None
-    bandwidths: dict[str, float]
-    flops_per_byte: float | None
-    start: CandidateDocument
-    best: CandidateDocument | None
-    front: tuple[CandidateDocument, ...]
-    compiled_start: CompiledDocument | None
-    trials: tuple[TrialDocument, ...]
-    account: Account
-    notes: tuple[str, ...]
-
-
-def document(inspection: Inspection, found: searching.Search) -> Search:
-    """A search as a document."""
-    best = found.confirmed or (None if found.best is found.start else found.best)
-    per_byte = found.rates.flops_per_byte
-    return Search(
-        account=inspection.account,
-        name=inspection.name,
-        jax_version=inspection.lowered["shardy"].jax_version,
-        meshes=mesh_documents(inspection.meshes),
-        axes=found.space.axes,
-        outcome=_outcome(found),
-        decisions=tuple(map(_decision, found.space.decisions)),
-        candidates=found.space.size,
-        predicted=found.tried,
-        partitioned=len(found.partitioned),
-        refused=found.refused,
-        refusal=found.refusal,
-        seconds=found.seconds,
-        partition_seconds=found.check_seconds,
-        seed=found.seed,
-        max_memory=found.limit,
-        bandwidths=dict(found.rates.bandwidths),
-        flops_per_byte=per_byte if per_byte < float("inf") else None,
-        start=_candidate(found.start, found.rates),
-        best=None if best is None else _candidate(best, found.rates),
-        front=tuple(_candidate(one, found.rates) for one in found.front),
-        compiled_start=None
-        if found.compiled_start is None
-        else _compiled(found.compiled_start, found.start, found.rates),
-        trials=tuple(_trial(one, found.rates) for one in found.trials),
-        notes=found.notes,
+def candidates(found: Search) -> Table:
+    """A row for the program as it is, the best, and what holds less memory for more cost."""
+    rows = [_row(found, "as it is", found.start)]
+    if found.chosen is not None:
+        rows.append(_row(found, "best", found.chosen, "good"))
+    for index, one in enumerate(shown(found), 1):
+        rows.append(_row(found, f"other {index}", one))
+    checked = [number("by XLA")] if found.partitioned else []
+    timed = [number("estimate")] if found.rates.bandwidths else []
+    return Table(
+        (
+            Column("shardings", fold=False),
+            number("sent, predicted"),
+            *checked,
+            number("FLOPs"),
+            number("cost"),
+            *timed,
+            number("held"),
+            number("changes"),
+        ),
+        tuple(rows),
     )
 
 
-def _outcome(found: searching.Search) -> Outcome:
-    if found.confirmed is not None:
-        return "confirmed"
-    if found.best is found.start:
-        return "nothing better"
-    return "not confirmed" if found.trials else "not compiled"
+def shown(found: Search) -> list[Candidate]:
+    """The candidates of the front that differ much enough to be shown, without the best."""
+    limit = found.start.prediction.held if found.chosen is None else found.chosen.prediction.held
+    made = []
+    for one in found.front:
+        if one.prediction.held < _LESS * limit and one.changes and one != found.chosen:
+            made.append(one)
+            limit = one.prediction.held
+    return made[:_SHOWN]
 
 
-def _decision(one: Decision) -> DecisionDocument:
-    start = one.options[0]
-    return DecisionDocument(
-        one.name,
-        one.shape,
-        one.dtype,
-        one.bytes,
-        "" if start is None else str(spec_of(start)),
-        len(one.options),
+def _row(found: Search, name: str, one: Candidate, tone: Tone = "plain") -> Row:
+    known = one.known
+    checked = [size(one.partitioned.sent if one.partitioned else None)] if found.partitioned else []
+    timed = [time_text(one.seconds)] if found.rates.bandwidths else []
+    return (
+        Cell(name, tone),
+        size(one.prediction.sent),
+        *checked,
+        metric_text(known.flops),
+        size(round(one.cost)),
+        *timed,
+        size(known.held),
+        f"{len(one.changes):,}" if one.changes else "-",
+    )
+
+
+def changes(found: Search, *, everything: bool = False) -> Table:
+    """What to write in the program for the best, and with `everything` for the others, too."""
+    groups: list[tuple[str, Candidate]] = []
+    if found.chosen is not None:
+        groups.append(("best", found.chosen))
+    if everything:
+        groups += [(f"other {index}", one) for index, one in enumerate(shown(found), 1)]
+    rows: list[Row] = []
+    for title, one in groups:
+        if len(groups) > 1:
+            rows.append(Heading(title))
+        rows += [
+            (
+                _name(change.decision),
+                _spec(change.before),
+                Cell(str(change.after), "good"),
+                _members(change.decision),
+            )
+            for change in one.changes
+        ]
+    return Table(
+        (Column("change"), Column("now", fold=False), Column("to", fold=False), Column("with it")),
+        tuple(rows),
+    )
+
+
+def _spec(spec: PartitionSpec | None) -> str:
+    return _OPEN if spec is None else str(spec)
+
+
+def _name(one: Decision) -> str:
+    searched = sum(member.part == "searched" for member in one.members)
+    return f"{one.name} ({searched:,})" if searched > 1 else one.name
+
+
+def _members(one: Decision) -> str:
+    """What has to be changed in the same way."""
+    follows = sum(member.part == "follows" for member in one.members)
+    results = sum(member.part == "result" for member in one.members)
+    words = []
+    if follows:
+        words.append(counted(follows, "state tensor"))
+    if results:
+        words.append(counted(results, "result"))
+    return ", ".join(words) or "-"
+
+
+def decisions(found: Search) -> Table:
+    """What is decided."""
+    return Table(
+        (Column("decision"), Column("type"), Column("now"), number("whole"), number("options")),
         tuple(
-            MemberDocument(member.kind, member.name, member.part, _text(member.spec))
-            for member in one.members
+            (
+                _name(one),
+                shape(one.shape, one.dtype),
+                _spec(one.now),
+                size(one.bytes),
+                f"{one.option_count:,}",
+            )
+            for one in found.space.decisions
         ),
     )
 
 
-def _text(spec: PartitionSpec | None) -> str:
-    return "" if spec is None else str(spec)
+def traffic(found: Search, columns: int | None = None) -> Table | None:
+    """What a device sends by kind and axes, as it is and as it would be; None without a best.
+
+    Args:
+      found: the document.
+      columns: the width to keep to. Where the table is wider, what is predicted is left out if
+        something better is known.
+    """
+    best = found.chosen
+    if best is None:
+        return None
+    known = bool(found.partitioned)
+    return fitted(lambda brief: _traffic(found, best, predicted=not (brief and known)), columns)
 
 
-def _figures(found: Prediction, rates: Rates, flops: float | None = None) -> FiguresDocument:
-    known = found if flops is None else _with(found, flops)
-    return FiguresDocument(
-        tuple(TrafficDocument(one.kind, one.axes, one.count, one.sent) for one in found.traffic),
-        found.sent,
-        found.arguments,
-        found.results,
-        found.shared,
-        found.held,
-        known.flops,
-        rates.cost(known),
-        rates.seconds(known),
+def _traffic(found: Search, best: Candidate, *, predicted: bool) -> Table:
+    columns: list[tuple[str, Prediction]] = []
+    if predicted:
+        columns += [("predicted now", found.start.prediction), ("best", best.prediction)]
+    if found.start.partitioned is not None and best.partitioned is not None:
+        columns += [("by XLA now", found.start.partitioned), ("best", best.partitioned)]
+    pair = compiled_pair(found)
+    if pair is not None:
+        columns += [("compiled now", pair[0].measured), ("best", pair[1].measured)]
+    totals: dict[tuple[str, str], list[int]] = {}
+    for at, (_, figures) in enumerate(columns):
+        for one in figures.traffic:
+            key = (one.kind, " x ".join(one.axes) or "no single axis")
+            totals.setdefault(key, [0] * len(columns))[at] += one.sent
+    ordered = sorted(totals.items(), key=lambda item: -max(item[1]))
+    rows: list[Row] = [
+        (kind, over, *(_sent(count) for count in counts))
+        for (kind, over), counts in ordered
+        if any(counts)
+    ]
+    rows.append(("in all", "", *(size(figures.sent) for _, figures in columns)))
+    return Table(
+        (
+            Column("a device sends", fold=False),
+            Column("over", fold=False),
+            *(number(title) for title, _ in columns),
+        ),
+        tuple(rows),
     )
 
 
-def _with(found: Prediction, flops: float) -> Prediction:
-    return Prediction(found.traffic, found.arguments, found.results, found.shared, flops)
+def _sent(count: int) -> Cell:
+    return Cell(size(count)) if count else Cell("-", "muted")
 
 
-def _candidate(one: searching.Candidate, rates: Rates) -> CandidateDocument:
-    return CandidateDocument(
-        _figures(one.prediction, rates),
-        None if one.partitioned is None else _figures(one.partitioned, rates),
-        _changes(one.changes),
+def compiled_pair(found: Search) -> tuple[Compiled, Compiled] | None:
+    """What the compiler made of the program and of the best; None where it was not asked."""
+    made = next(
+        (one.compiled for one in found.trials if one.candidate == found.chosen and one.compiled),
+        None,
     )
+    if found.compiled_start is None or made is None:
+        return None
+    return found.compiled_start, made
 
 
-def _changes(changes: Sequence[searching.Change]) -> tuple[ChangeDocument, ...]:
-    return tuple(
-        ChangeDocument(change.decision.name, _text(change.before), str(change.after))
-        for change in changes
+def footer(found: Search, *, everything: bool = False) -> Iterator[Paragraph]:
+    """What came of it, what the numbers are, and what was left out."""
+    yield from _outcome(found)
+    for trial in found.trials:
+        if not trial.better:
+            words = ", ".join(f"{one.name} {one.after}" for one in trial.candidate.changes)
+            yield Paragraph(f"compiled and not taken: {words}: {trial.why}", "warning", hang=3)
+    if found.refused:
+        yield Paragraph(
+            f"{counted(found.refused, 'candidate')} refused: {found.refusal}", "warning", hang=3
+        )
+    others = shown(found)
+    if others and not everything:
+        yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
+    for text in (*found.notes, *_legend(found)):
+        yield Paragraph(text, "muted", hang=3)
+
+
+def _outcome(found: Search) -> Iterator[Paragraph]:
+    if found.chosen is None:
+        yield Paragraph("nothing better than the program's own shardings was found", "good")
+        return
+    start, best = found.start, found.chosen
+    before, after = start.known, best.known
+    label = "by XLA's partitioner" if best.partitioned else "predicted"
+    yield Paragraph(
+        f"a device sends {_times(before.sent, after.sent)} and holds "
+        f"{_times(before.held, after.held)} ({label})",
+        "good",
+        hang=3,
     )
+    pair = compiled_pair(found)
+    if pair is not None:
+        one, two = pair
+        confirmed = "confirmed" if found.outcome == "confirmed" else "not confirmed"
+        needs = (
+            f": a device needs {size(two.total)} in all, and {size(one.total)} as it is"
+            if one.total is not None and two.total is not None
+            else ""
+        )
+        tone: Tone = "good" if found.outcome == "confirmed" else "warning"
+        yield Paragraph(f"{confirmed} by a compile for {two.hardware}{needs}", tone, hang=3)
+    elif found.outcome == "not confirmed":
+        yield Paragraph("not confirmed by a compile", "warning")
+    else:
+        yield Paragraph("not compiled", "warning")
 
 
-def _compiled(
-    one: searching.Compiled, candidate: searching.Candidate, rates: Rates
-) -> CompiledDocument:
-    return CompiledDocument(
-        one.hardware,
-        _figures(one.measured, rates, candidate.prediction.flops),
-        one.temporaries,
-        one.total,
-        one.comparable,
-        one.seconds,
-    )
+def _times(before: int, after: int) -> str:
+    if before == after:
+        return f"as much ({size(after)})"
+    if not before:
+        return f"{size(after)} in place of nothing"
+    if after < before:
+        return f"{100 * (1 - after / before):.0f}% less ({size(after)})"
+    if after < 2 * before:
+        return f"{100 * (after / before - 1):.0f}% more ({size(after)})"
+    return f"{after / before:.1f} times as much ({size(after)})"
 
 
-def _trial(one: searching.Trial, rates: Rates) -> TrialDocument:
-    return TrialDocument(
-        _candidate(one.candidate, rates),
-        None if one.compiled is None else _compiled(one.compiled, one.candidate, rates),
-        one.better,
-        one.why,
-    )
+def _legend(found: Search) -> Iterable[str]:
+    made = []
+    if found.partitioned:
+        made.append(
+            "sent, predicted: by Shardy's own reshards; by XLA: what XLA's partitioner makes of it"
+        )
+    per_byte = found.rates.flops_per_byte
+    cost = "bytes sent"
+    if found.rates.bandwidths:
+        given = ", ".join(
+            f"{axis} {bandwidth_text(v)}" for axis, v in found.rates.bandwidths.items()
+        )
+        cost += f", as over the fastest axis ({given})"
+    if not math.isinf(per_byte):
+        cost += f", and a byte for {per_byte:,.0f} FLOPs of matmuls"
+    made.append(f"cost: {cost}; held: arguments and results, which is not part of the cost")
+    if found.limit is not None:
+        made.append(f"at most {size(found.limit)} of arguments and results on a device")
+    pair = compiled_pair(found)
+    if pair is not None and not pair[1].comparable:
+        made.append(
+            "compiled: a CPU has no reduce-scatter, and sends bf16 as f32; compile for the real "
+            "hardware with --on"
+        )
+    return made
+
+
+def _large(count: int) -> str:
+    """A number in full, or to two digits: `1.0e11`."""
+    if count < 1_000_000:
+        return f"{count:,}"
+    exponent = len(str(count)) - 1
+    return f"{count / 10**exponent:.1f}e{exponent}"

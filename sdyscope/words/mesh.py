@@ -42,21 +42,6 @@ class MeshForm:
     order: str
 
 
-@dataclass(frozen=True, slots=True)
-class AxisDocument:
-    """A mesh axis, or a part of one.
-
-    Attributes:
-      name: the axis.
-      size: devices along it, or along the part.
-      pre_size: of a part, the size of what is more major in the axis; null for a whole axis.
-    """
-
-    name: str
-    size: int
-    pre_size: int | None
-
-
 def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
     """The document of a mesh. Lists its devices where their order is no iota."""
     ids = mesh.device_ids
@@ -111,43 +96,34 @@ def mesh_text(mesh: Mapping[str, int]) -> str:
     return ",".join(f"{axis}={size}" for axis, size in mesh.items())
 
 
-def axes_document(
-    axes: Sequence[AxisRef] | None, mesh: Mesh | None
-) -> tuple[AxisDocument, ...] | None:
-    """The document of mesh axes.
+def axes_text(axes: Sequence[AxisRef] | None, mesh: Mesh | None) -> str:
+    """`data=4 x model=2`; of a part of an axis `data:(1)2`.
 
     Args:
       axes: the axes; None where no set of axes is meant.
-      mesh: their mesh; without one they have no document.
+      mesh: their mesh.
     """
     if axes is None or mesh is None:
-        return None
-    return tuple(
-        AxisDocument(
-            axis.name,
-            mesh.axis_size(axis),
-            None if axis.sub_axis_info is None else axis.sub_axis_info.pre_size,
-        )
-        for axis in axes
-    )
-
-
-def axes_text(axes: Sequence[AxisDocument] | None) -> str:
-    """`data=4 x model=2`; of a part of an axis `data:(1)2`."""
-    if axes is None:
         return "no single axis"
     return " x ".join(
-        f"{axis.name}={axis.size}"
-        if axis.pre_size is None
-        else f"{axis.name}:({axis.pre_size}){axis.size}"
+        f"{axis.name}={mesh.axis_size(axis)}" if axis.sub_axis_info is None else axis_text(axis)
         for axis in axes
     )
 
 
-def over_text(axes: Sequence[AxisDocument] | None, group_size: int | None = None) -> str:
-    """What a collective runs over: `data=4`, `one device alone`, `no single axis, groups of 4`."""
-    words = axes_text(axes) or "one device alone"
-    return words if axes is not None or group_size is None else f"{words}, groups of {group_size:,}"
+def over_text(
+    axes: Sequence[AxisRef] | None, mesh: Mesh | None, group_size: int | None = None
+) -> str:
+    """What a collective runs over: `data=4`, `one device alone`, `no single axis, groups of 4`.
+
+    Where no mesh is named there are only groups, or nothing to say.
+    """
+    groups = "" if group_size is None else f"groups of {group_size:,}"
+    if mesh is None:
+        return groups
+    if axes is None and groups:
+        return f"{axes_text(axes, mesh)}, {groups}"
+    return axes_text(axes, mesh) or "one device alone"
 
 
 def axis_text(axis: object) -> str:

@@ -114,12 +114,13 @@ def test_json_has_all_of_it(sdyscope):
         "received": 106150,
     }
     assert [entry["axes"] for entry in program["by_axes"]] == [
-        [{"name": "data", "size": 4, "pre_size": None}],
-        [{"name": "model", "size": 2, "pre_size": None}],
+        ["data"],
+        ["model"],
     ]
+    assert program["mesh"]["axes"] == {"data": 4, "model": 2}
     largest = program["collectives"][0]
     assert largest["parts"][0]["source"]["file"].endswith("mlp.py")
-    assert sum(entry["tally"]["sent"] for entry in program["by_scope"]) == 106150
+    assert sum(tally["sent"] for tally in program["by_scope"].values()) == 106150
     assert program["with_source"] == 4
 
 
@@ -240,7 +241,7 @@ def test_predictions_say_so_in_the_document_and_take_no_devices(sdyscope):
     assert (program["partitioner"], program["predicted"]) == ("shardy", True)
     assert (program["devices"], document["hardware"]) == (32_768, None)
     assert program["total"]["count"] == 4
-    axes = [entry["axes"][0]["name"] for entry in program["by_axes"]]
+    axes = [entry["axes"][0] for entry in program["by_axes"]]
     assert axes == ["data", "model"]
 
 

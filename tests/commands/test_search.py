@@ -13,28 +13,29 @@ def test_the_table_and_the_document(sdyscope):
     assert "params['w2']" in done.out
     assert "not compiled" in done.out
     found = sdyscope("search", "mlp", *QUICK, "--json").document("search")
-    assert (found["outcome"], found["candidates"], found["axes"]) == (
+    space = found["space"]
+    assert (found["outcome"], space["size"], space["axes"]) == (
         "not compiled",
         77,
         ["data", "model"],
     )
-    assert 20 <= found["predicted"] <= 21
-    start, best = found["start"], found["best"]
+    assert 20 <= found["tried"] <= 21
+    start, best = found["start"], found["chosen"]
     assert start["changes"] == []
-    assert start["predicted"]["sent"] == sum(one["sent"] for one in start["predicted"]["traffic"])
-    assert best["predicted"]["cost"] < start["predicted"]["cost"]
-    named = {one["name"] for one in found["decisions"]}
+    assert start["prediction"]["sent"] == sum(one["sent"] for one in start["prediction"]["traffic"])
+    assert best["predicted_cost"] < start["predicted_cost"]
+    named = {one["name"] for one in space["decisions"]}
     assert {change["name"] for change in best["changes"]} <= named
-    held = [one["predicted"]["held"] for one in found["front"]]
+    held = [one["prediction"]["held"] for one in found["front"]]
     assert held == sorted(held, reverse=True)
 
 
 def test_what_the_changes_say_is_what_what_if_takes(sdyscope):
     """The program with the changes is predicted to send what the search said."""
     found = sdyscope("search", "mlp", *QUICK, "--json").document("search")
-    changed = {change["name"]: change["after"] for change in found["best"]["changes"]}
+    changed = {change["name"]: change["after"] for change in found["chosen"]["changes"]}
     words = []
-    for decision in found["decisions"]:
+    for decision in found["space"]["decisions"]:
         if decision["name"] in changed:
             for member in decision["members"]:
                 words += ["--set-sharding", f"{member['name']}={changed[decision['name']]}"]
@@ -50,8 +51,8 @@ def test_limits_bandwidths_and_seeds(sdyscope):
     assert "data 90 GB/s" in done.out
     assert all(len(line) <= 80 for line in done.out.splitlines())
     found = sdyscope("search", "mlp", *QUICK, *words, "--json").document("search")
-    assert found["best"]["predicted"]["held"] <= found["max_memory"] == 200 * 1024
-    assert found["best"]["predicted"]["seconds"] > 0
+    assert found["chosen"]["prediction"]["held"] <= found["limit"] == 200 * 1024
+    assert found["chosen"]["seconds"] > 0
 
 
 def test_nothing_better_is_said(sdyscope):

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdyscope.errors import TargetError
-from sdyscope.hardware.rates import bandwidth_text, parse_bandwidth, parse_latency, time_text
+from sdyscope.hardware.rates import parse_bandwidth, parse_latency
+from sdyscope.words.rates import bandwidth_text
 
 
 @pytest.mark.parametrize(
@@ -52,15 +53,3 @@ def test_latencies(text, value):
 def test_what_is_no_latency(text):
     with pytest.raises(TargetError, match="no latency"):
         parse_latency(text)
-
-
-@given(st.floats(min_value=1e-10, max_value=900))
-def test_times_have_three_digits(seconds):
-    number, unit = time_text(seconds).split()
-    scale = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "ns": 1e-9}[unit]
-    assert math.isclose(float(number) * scale, seconds, rel_tol=6e-3, abs_tol=5e-12)
-    assert seconds < 0.1e-9 or len(number.replace(".", "")) <= 4
-
-
-def test_times_that_are_not_there():
-    assert (time_text(None), time_text(0)) == ("-", "0 s")

@@ -176,11 +176,10 @@ def test_what_was_run_has_a_column(open_page):
     from sdyscope.page import document as report
     from sdyscope.page import page as report_page
     from sdyscope.targets import resolve
-    from sdyscope.views import run
 
     inspection = Inspection(resolve("mlp"))
     document = report.document(
-        inspection, "mlp", compiled=False, run=lambda: run.document(inspection.run(steps=1))
+        inspection, "mlp", compiled=False, run=lambda: inspection.run(steps=1)
     )
     html = report_page.page(document, inspection)
     page = open_page(html, "#tensors?tensor=params['w1']", width=2000)

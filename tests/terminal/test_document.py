@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import jsonschema
+import msgspec
 import pytest
 
 from sdyscope.commands import COMMANDS, document_type
-from sdyscope.terminal.document import encode, schema
+from sdyscope.terminal.document import encode, fields_of, read, schema
+from sdyscope.values.mesh import Mesh
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +55,30 @@ def test_schema_refuses_what_is_missing_or_of_another_version():
             jsonschema.validate(bad, made)
 
 
+@dataclass(frozen=True)
+class Held:
+    """A value with a figure that is worked out, and something that is no part of the document."""
+
+    mesh: Mesh
+    seconds: tuple[float, ...]
+
+    __document__ = ("mesh", "longest")
+
+    @property
+    def longest(self) -> float | None:
+        return max(self.seconds, default=None)
+
+
+def test_what_was_written_is_read():
+    encoded = encode(Held(Mesh.of({"data": 4}), (1.0, 2.5)))
+    assert json.loads(encoded)["longest"] == 2.5
+    found = read(Held, json.loads(encoded))
+    assert (found.longest, found.mesh.axes) == (2.5, {"data": 4})
+    assert encode(found) == encoded
+    with pytest.raises(msgspec.ValidationError):
+        read(Held, {"mesh": None, "longest": None})
+
+
 def test_something_that_is_no_document_is_refused():
     with pytest.raises(TypeError):
         encode(object())
@@ -60,5 +86,7 @@ def test_something_that_is_no_document_is_refused():
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_the_first_field_is_the_schema(command):
-    first = dataclasses.fields(document_type(command))[0]
-    assert (first.name, first.default.rpartition("/")[0]) == ("schema", f"sdyscope.{command}")
+    found = document_type(command)
+    assert fields_of(found)[0] == "schema"
+    (version,) = (one.default for one in dataclasses.fields(found) if one.name == "schema")
+    assert version.rpartition("/")[0] == f"sdyscope.{command}"

@@ -7,22 +7,14 @@ from typing import Literal
 
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.facts.account import Unknown, UnknownKind
-from sdyscope.facts.program import Partitioner
 
 __all__ = ["collectives_unknowns"]
 
 
-def collectives_unknowns(
-    found: Collectives, partitioner: Partitioner | None = None
-) -> Iterator[Unknown]:
-    """Lines that could not be read, and collectives whose number is a guess.
-
-    Args:
-        found: the collectives.
-        partitioner: under which the program was compiled; None for the text of one.
-    """
+def collectives_unknowns(found: Collectives) -> Iterator[Unknown]:
+    """Lines that could not be read, and collectives whose number is a guess."""
     stage: Literal["propagated", "compiled"] = "propagated" if found.predicted else "compiled"
-    under = () if partitioner is None else (partitioner,)
+    under = () if found.partitioner is None else (found.partitioner,)
 
     def unknown(kind: UnknownKind, reason: str, text: str = "", count: int = 1) -> Unknown:
         return Unknown(kind, stage, reason, under, text=text, count=count)

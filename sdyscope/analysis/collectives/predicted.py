@@ -62,18 +62,17 @@ class Prediction:
     """What a program would send and hold.
 
     Attributes:
-        collectives: its collectives, ``predicted``; slices, which send nothing, are left out.
+        collectives: its collectives, ``predicted``; slices, which send nothing, are left out. Their
+            notes say what is not certain.
         argument_bytes: bytes on one device of all arguments, as they are sharded after
             propagation.
         result_bytes: of all results.
-        notes: what is not certain, one sentence each.
         flops: floating-point operations of a device in matmuls.
     """
 
     collectives: Collectives
     argument_bytes: int
     result_bytes: int
-    notes: tuple[str, ...]
     flops: int = 0
 
 
@@ -123,12 +122,17 @@ class Predictor:
             tuple(NotUnderstood.of(0, text) for text in unread),
             len(unread),
             predicted=True,
+            partitioner="shardy",
+            notes=(
+                *self._resharder.doubts,
+                *_without_rule(found.without_rule),
+                *reader.notes(),
+            ),
         )
         return Prediction(
             collectives,
             reader.bytes(found.arguments),
             reader.bytes(found.results),
-            (*self._resharder.doubts, *_without_rule(found.without_rule), *reader.notes()),
             found.flops,
         )
 

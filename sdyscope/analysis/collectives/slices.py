@@ -50,7 +50,8 @@ def collectives_of(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]
     slices = 1 if topology is None else topology.size("slice")
     inside = module.num_partitions * module.replica_count
     if slices == 1 or inside == compiled.devices:
-        return collectives(module, meshes, compiled.tags)
+        found = collectives(module, meshes, compiled.tags)
+        return replace(found, partitioner=compiled.partitioner, notes=compiled.notes)
     cuts = [
         cut
         for mesh in meshes
@@ -75,8 +76,10 @@ def collectives_of(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]
     return replace(
         found,
         collectives=tuple(made),
-        num_devices=compiled.devices,
+        devices=compiled.devices,
         mesh=None if cut is None else cut.whole,
+        partitioner=compiled.partitioner,
+        notes=compiled.notes,
     )
 
 

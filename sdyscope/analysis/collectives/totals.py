@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TypeVar
 
 from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
 from sdyscope.analysis.collectives.made_for import NamedAfter
 from sdyscope.analysis.collectives.rematerializations import Rematerialization
-from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.program import Partitioner
 from sdyscope.hlo import NotUnderstood, Shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Collective", "Collectives", "Part", "Tally"]
+__all__ = [
+    "AnnotationTally",
+    "AxesTally",
+    "Collective",
+    "Collectives",
+    "KindAxesTally",
+    "Part",
+    "Tally",
+]
 
 _Key = TypeVar("_Key")
 
@@ -26,6 +36,7 @@ class Part:
 
     Attributes:
         shape: what a device has after an all-gather, or before anything else.
+        shapes: the arrays in it, such as `f32[4,128]`; mostly one.
         bytes: its size.
         sent: bytes that a device sends for it in one run; see ``collective_bytes``.
         received: bytes that it receives.
@@ -61,6 +72,23 @@ class Part:
     named_after: NamedAfter = "op"
     origin: CollectiveOrigin | None = None
 
+    __document__ = (
+        "shapes",
+        "bytes",
+        "sent",
+        "received",
+        "scope",
+        "primitive",
+        "phase",
+        "source",
+        "origin",
+    )
+
+    @property
+    def shapes(self) -> tuple[Shape, ...]:
+        """The arrays in its shape."""
+        return self.shape.leaves
+
 
 @dataclass(frozen=True, slots=True)
 class Collective:
@@ -79,6 +107,8 @@ class Collective:
         asynchronous: whether other work goes on meanwhile.
         channel_id: the channel; None without one.
         groups: its replica groups, or source-target pairs, as they are written.
+        sent: bytes that a device sends in a step.
+        received: bytes that a device receives in a step.
         parts: its tensors, at least one.
         line: its line in the HLO text, counted from 1.
     """
@@ -95,6 +125,23 @@ class Collective:
     groups: str
     parts: tuple[Part, ...]
     line: int
+
+    __document__ = (
+        "name",
+        "kind",
+        "axes",
+        "group_size",
+        "count",
+        "unknown_trips",
+        "conditional",
+        "asynchronous",
+        "channel_id",
+        "groups",
+        "sent",
+        "received",
+        "parts",
+        "line",
+    )
 
     @property
     def bytes(self) -> int:
@@ -147,25 +194,77 @@ class Tally:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class AxesTally:
+    """Those over the same axes.
+
+    Attributes:
+        axes: the mesh axes, in the order of the mesh; None where no set of axes has their groups.
+        tally: what they come to.
+    """
+
+    axes: tuple[AxisRef, ...] | None
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class KindAxesTally:
+    """Those of one kind over the same axes.
+
+    Attributes:
+        kind: HLO's opcode.
+        axes: the mesh axes, in the order of the mesh; None where no set of axes has their groups.
+        tally: what they come to.
+    """
+
+    kind: CollectiveKind
+    axes: tuple[AxisRef, ...] | None
+    tally: Tally
+
+
+@dataclass(frozen=True, slots=True)
+class AnnotationTally:
+    """Those that come from one annotation; what comes from several counts with each of them.
+
+    Attributes:
+        annotation: what is annotated, and how; its `axes` are empty.
+        tally: what they come to.
+    """
+
+    annotation: OriginAnnotation
+    tally: Tally
+
+
 @dataclass(frozen=True)
 class Collectives:
     """The collectives of one program.
 
     Attributes:
-        collectives: each of them, in the order of the text.
-        num_devices: how many devices run the program.
-        mesh: the mesh whose axes are named; None where none fits.
-        differentiated: whether the program has a backward pass.
-        not_understood: lines that could not be read, the reader's own included.
-        not_understood_count: how many there are.
-        rematerializations: reshardings that the partitioner itself called inefficient.
-        origins_missing: why no origins are there; empty where they were looked for.
+        partitioner: under which it was compiled; None for a compiled program's text.
         predicted: whether they are what Shardy's reshards predict, and not read from a program that
             was compiled.
+        devices: how many devices run the program.
+        mesh: the mesh whose axes are named; None where none fits.
+        differentiated: whether the program has a backward pass.
+        total: all of them.
+        by_kind: totals by kind.
+        by_axes: totals by mesh axes, most bytes first.
+        by_kind_and_axes: totals by both, most bytes first.
+        by_phase: totals of the forward and the backward pass, and of the rest.
+        by_scope: totals by scope, without the program's own name, most bytes first.
+        by_annotation: totals by the annotations that they come from, most bytes first.
+        collectives: each of them, in the order of the text; in a document most bytes first.
+        with_source: how many of the tensors have a source line.
+        with_origin: how many of the tensors have an origin.
+        origins_missing: why no origins are there; empty where they were looked for.
+        rematerializations: reshardings that the partitioner itself called inefficient.
+        not_understood: the first of the lines that could not be read, the reader's own included.
+        not_understood_count: how many there are.
+        notes: what else is worth knowing.
     """
 
     collectives: tuple[Collective, ...]
-    num_devices: int
+    devices: int
     mesh: Mesh | None
     differentiated: bool
     not_understood: tuple[NotUnderstood, ...] = ()
@@ -173,49 +272,75 @@ class Collectives:
     predicted: bool = False
     rematerializations: tuple[Rematerialization, ...] = ()
     origins_missing: str = ""
+    partitioner: Partitioner | None = None
+    notes: tuple[str, ...] = ()
 
-    @property
+    __document__ = (
+        "partitioner",
+        "predicted",
+        "devices",
+        "mesh",
+        "differentiated",
+        "total",
+        "by_kind",
+        "by_axes",
+        "by_kind_and_axes",
+        "by_phase",
+        "by_scope",
+        "by_annotation",
+        "collectives",
+        "with_source",
+        "with_origin",
+        "origins_missing",
+        "rematerializations",
+        "not_understood",
+        "not_understood_count",
+        "notes",
+    )
+
+    @cached_property
     def total(self) -> Tally:
         """All of them."""
         return self.tallied(lambda *_: None).get(None, Tally())
 
-    @property
+    @cached_property
     def by_kind(self) -> dict[CollectiveKind, Tally]:
         """By kind, in the order of ``KINDS``."""
         found = self.tallied(lambda collective, _: collective.kind)
         return {kind: found[kind] for kind in KINDS if kind in found}
 
-    @property
-    def by_axes(self) -> dict[tuple[AxisRef, ...] | None, Tally]:
+    @cached_property
+    def by_axes(self) -> tuple[AxesTally, ...]:
         """By axes, most bytes first."""
-        return _largest_first(self.tallied(lambda collective, _: collective.axes))
+        found = _largest_first(self.tallied(lambda collective, _: collective.axes))
+        return tuple(AxesTally(axes, tally) for axes, tally in found.items())
 
-    @property
-    def by_kind_and_axes(
-        self,
-    ) -> dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], Tally]:
+    @cached_property
+    def by_kind_and_axes(self) -> tuple[KindAxesTally, ...]:
         """By kind and axes, most bytes first."""
-        return _largest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
+        found = _largest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
+        return tuple(KindAxesTally(*key, tally) for key, tally in found.items())
 
-    @property
+    @cached_property
     def by_phase(self) -> dict[Phase, Tally]:
         """By pass; a collective of several counts where most of its bytes are."""
-        return self.tallied(lambda _, part: part.phase)
+        found = self.tallied(lambda _, part: part.phase)
+        return {phase: found[phase] for phase in PHASES if phase in found}
 
-    @property
+    @cached_property
     def by_scope(self) -> dict[str, Tally]:
         """By scope, most bytes first; what has none is under the empty one."""
         return _largest_first(self.tallied(lambda _, part: part.scope))
 
-    @property
-    def by_annotation(self) -> dict[OriginAnnotation, Tally]:
+    @cached_property
+    def by_annotation(self) -> tuple[AnnotationTally, ...]:
         """By annotation that they come from, most bytes first.
 
         What comes from several annotations counts with each of them.
         """
         names: dict[tuple[object, ...], OriginAnnotation] = {}
         found: dict[OriginAnnotation, Tally] = {}
-        for collective in self.collectives:
+        for collective in self._in_order():
             counted: set[OriginAnnotation] = set()
             for part in collective.parts:
                 named = part.origin.annotations if part.origin is not None else ()
@@ -224,7 +349,12 @@ class Collectives:
                     first = one not in counted
                     counted.add(one)
                     found[one] = found.get(one, Tally()).with_part(collective, part, first)
-        return _largest_first(found)
+        return tuple(AnnotationTally(*entry) for entry in _largest_first(found).items())
+
+    @property
+    def with_source(self) -> int:
+        """How many of the tensors have a source line."""
+        return sum(part.source is not None for one in self.collectives for part in one.parts)
 
     @property
     def with_origin(self) -> int:
@@ -238,15 +368,19 @@ class Collectives:
         return sum(len(one.parts) for one in self.collectives)
 
     def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, Tally]:
-        """Tallies by any key of a collective and one of its tensors."""
+        """Tallies by any key of a collective and one of its tensors, in the order of the text."""
         found: dict[_Key, Tally] = {}
-        for collective in self.collectives:
+        for collective in self._in_order():
             largest = collective.largest
             for part in collective.parts:
                 name = key(collective, part)
                 before = found.get(name, Tally())
                 found[name] = before.with_part(collective, part, part is largest)
         return found
+
+    def _in_order(self) -> list[Collective]:
+        """In the order of the text, so that what sends as much stands in that order everywhere."""
+        return sorted(self.collectives, key=lambda one: one.line)
 
 
 def _largest_first(found: dict[_Key, Tally]) -> dict[_Key, Tally]:

@@ -6,32 +6,44 @@ An estimate from documented models and figures (``docs/cost.md``), never a measu
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import TypeVar
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, TypeVar
 
-from sdyscope.analysis.collectives.bytes import KINDS, CollectiveKind
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.collectives.account import collectives_unknowns
+from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import collective_seconds
 from sdyscope.analysis.cost.work import WorkCount, count_work
-from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.errors import TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import Chip, chip_of
 from sdyscope.hlo import read_hlo
+from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
 __all__ = [
+    "AxesTime",
     "CollectiveCost",
     "Cost",
+    "CostDocument",
     "Given",
+    "KindAxesTime",
     "Roof",
     "TimeTally",
     "check_given",
     "cost",
+    "cost_document",
+    "cost_of",
     "read_given",
 ]
 
@@ -59,11 +71,14 @@ class CollectiveCost:
         collective: the collective.
         levels: what its group is connected by, from the inside out; None where it is not known.
         each: seconds of one run; None where a bandwidth is not known.
+        seconds: seconds in a step; None likewise.
     """
 
     collective: Collective
     levels: tuple[Level, ...] | None
     each: float | None
+
+    __document__ = ("collective", "levels", "each", "seconds")
 
     @property
     def seconds(self) -> float | None:
@@ -97,21 +112,66 @@ class TimeTally:
     unknown: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class AxesTime:
+    """Those over the same axes.
+
+    Attributes:
+        axes: the mesh axes; None where no set of axes has their groups.
+        time: what they come to.
+    """
+
+    axes: tuple[AxisRef, ...] | None
+    time: TimeTally
+
+
+@dataclass(frozen=True, slots=True)
+class KindAxesTime:
+    """Those of one kind over the same axes.
+
+    Attributes:
+        kind: HLO's opcode.
+        axes: the mesh axes; None where no set of axes has their groups.
+        time: what they come to.
+    """
+
+    kind: CollectiveKind
+    axes: tuple[AxisRef, ...] | None
+    time: TimeTally
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a step costs.
 
     Attributes:
         compiled: the program.
+        partitioner: under which it was compiled; None for a compiled program's text.
+        hardware: what it was compiled for, such as `tpu:v5e:4x4`; None likewise.
+        device_kind: what the compiler calls such a device; empty likewise.
+        devices: how many devices run the program.
         chip: what the table of hardware knows of the device; None where it does not have it.
         mesh: the mesh whose axes are named; None where none fits.
         given: what the user said.
-        collectives: each of them with its time.
+        differentiated: whether the program has a backward pass.
+        limit: what is busy the longest; None where nothing is known.
+        roofs: how long each resource is busy, the longest first and the unknown last.
+        overlapped: seconds of a step in which everything goes on at the same time.
+        sequential: seconds of a step in which nothing is computed while something is sent.
+        collectives: each of them with its time, in the order of the text; in a document the longest
+            first.
         counted: the collectives as they were read.
         work: what a device computes and moves, counted from the program.
-        arithmetic: the time of computing.
+        compute: the time of computing.
         memory: the time of reading and writing.
+        communication: all collectives, one after the other.
+        by_axes: times by mesh axes, longest first.
+        by_kind_and_axes: times by kind and axes, longest first.
+        by_phase: times of the forward and the backward pass, and of the rest.
+        by_scope: times by scope, longest first.
+        not_understood_count: lines of HLO that could not be read.
         axes: for each mesh axis what its devices are connected by; None where it is not known.
+        notes: what else is worth knowing.
     """
 
     compiled: Compiled
@@ -121,47 +181,102 @@ class Cost:
     collectives: tuple[CollectiveCost, ...]
     counted: Collectives
     work: WorkCount
-    arithmetic: Arithmetic
+    compute: Arithmetic
     memory: Memory
     axes: Mapping[str, tuple[Level, ...] | None]
 
+    __document__ = (
+        "partitioner",
+        "hardware",
+        "device_kind",
+        "devices",
+        "chip",
+        "mesh",
+        "differentiated",
+        "limit",
+        "roofs",
+        "overlapped",
+        "sequential",
+        "compute",
+        "memory",
+        "communication",
+        "by_axes",
+        "by_kind_and_axes",
+        "by_phase",
+        "by_scope",
+        "collectives",
+        "work",
+        "not_understood_count",
+        "notes",
+    )
+
     @property
+    def partitioner(self) -> Partitioner | None:
+        """Under which it was compiled."""
+        return self.compiled.partitioner
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """What it was compiled for."""
+        return self.compiled.hardware
+
+    @property
+    def device_kind(self) -> str:
+        """What the compiler calls such a device."""
+        return self.compiled.device_kind
+
+    @property
+    def devices(self) -> int:
+        """How many devices run it."""
+        return self.compiled.devices
+
+    @property
+    def differentiated(self) -> bool:
+        """Whether it has a backward pass."""
+        return self.counted.differentiated
+
+    @property
+    def not_understood_count(self) -> int:
+        """How many lines of HLO could not be read."""
+        return self.counted.not_understood_count
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else is worth knowing."""
+        return self.compiled.notes
+
+    @cached_property
     def communication(self) -> TimeTally:
         """All collectives, one after the other."""
         return self.tallied(lambda *_: None).get(None, TimeTally())
 
-    @property
-    def by_kind(self) -> dict[CollectiveKind, TimeTally]:
-        """By kind, in the order of ``KINDS``."""
-        found = self.tallied(lambda one, _: one.kind)
-        return {kind: found[kind] for kind in KINDS if kind in found}
-
-    @property
-    def by_axes(self) -> dict[tuple[AxisRef, ...] | None, TimeTally]:
+    @cached_property
+    def by_axes(self) -> tuple[AxesTime, ...]:
         """By the axes that they run over, longest first."""
-        return _longest_first(self.tallied(lambda one, _: one.axes))
+        found = _longest_first(self.tallied(lambda one, _: one.axes))
+        return tuple(AxesTime(axes, time) for axes, time in found.items())
 
-    @property
-    def by_kind_and_axes(
-        self,
-    ) -> dict[tuple[CollectiveKind, tuple[AxisRef, ...] | None], TimeTally]:
+    @cached_property
+    def by_kind_and_axes(self) -> tuple[KindAxesTime, ...]:
         """By kind and axes, longest first."""
-        return _longest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
+        found = _longest_first(self.tallied(lambda one, _: (one.kind, one.axes)))
+        return tuple(KindAxesTime(*key, time) for key, time in found.items())
 
-    @property
+    @cached_property
     def by_phase(self) -> dict[Phase, TimeTally]:
         """By pass."""
-        return self.tallied(lambda _, part: part.phase)
+        found = self.tallied(lambda _, part: part.phase)
+        return {phase: found[phase] for phase in PHASES if phase in found}
 
-    @property
+    @cached_property
     def by_scope(self) -> dict[str, TimeTally]:
         """By scope, longest first; what has none is under the empty one."""
         return _longest_first(self.tallied(lambda _, part: part.scope))
 
     def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, TimeTally]:
-        """Times by any key of a collective and one of its tensors."""
+        """Times by any key of a collective and one of its tensors, in the order of the text."""
         found: dict[_Key, TimeTally] = {}
-        for one in self.collectives:
+        for one in sorted(self.collectives, key=lambda one: one.collective.line):
             collective = one.collective
             for part in collective.parts:
                 name = key(collective, part)
@@ -177,7 +292,7 @@ class Cost:
                 )
         return found
 
-    @property
+    @cached_property
     def roofs(self) -> tuple[Roof, ...]:
         """How long each resource is busy, the longest first and the unknown last.
 
@@ -185,17 +300,18 @@ class Cost:
         axes this one runs over.
         """
         found = [
-            Roof("compute", "", self.arithmetic.seconds),
-            Roof("memory", "", self.memory.seconds),
+            Roof("compute", "", 1, self.compute.seconds),
+            Roof("memory", "", 1, self.memory.seconds),
         ]
-        for axis in () if self.mesh is None else self.mesh.axes:
+        for name, size in ({} if self.mesh is None else self.mesh.shape).items():
             over = [
                 one
                 for one in self.collectives
-                if any(ref.name == axis.name for ref in one.collective.axes or ())
+                if any(ref.name == name for ref in one.collective.axes or ())
             ]
             known = [one.seconds for one in over if one.seconds is not None]
-            found.append(Roof("axis", axis.name, sum(known) if known or not over else None))
+            seconds = sum(known) if known or not over else None
+            found.append(Roof("axis", name, size, seconds, self.axes[name]))
         return tuple(sorted(found, key=lambda roof: (roof.seconds is None, -(roof.seconds or 0.0))))
 
     @property
@@ -211,11 +327,82 @@ class Cost:
     @property
     def sequential(self) -> float | None:
         """Seconds of a step in which nothing is computed while something is sent."""
-        work = [one for one in (self.arithmetic.seconds, self.memory.seconds) if one is not None]
+        work = [one for one in (self.compute.seconds, self.memory.seconds) if one is not None]
         sent = self.communication
         if not work and sent.unknown == sent.tensors:
             return None
         return max(work, default=0.0) + sent.seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostDocument:
+    """The document of `sdyscope cost --json`: an estimate, no measurement.
+
+    Attributes:
+        schema: name and version of this form.
+        estimate: what kind of numbers these are.
+        name: the program's name, or the module's.
+        programs: one a partitioner.
+        account: what is not known.
+    """
+
+    schema: Literal["sdyscope.cost/2"] = "sdyscope.cost/2"
+    estimate: str = (
+        "An estimate from models of the hardware and published peak figures, not a measurement; a "
+        "real step takes longer."
+    )
+    name: str
+    programs: tuple[Cost, ...]
+    account: Account
+
+
+def cost_document(
+    program: Staged,
+    on: Hardware | str | None = None,
+    bandwidths: Mapping[str, str | float] | None = None,
+    latencies: Mapping[str, str | float] | None = None,
+) -> CostDocument:
+    """Compiles a program under each of its partitioners, and estimates what a step costs.
+
+    Args:
+        program: the program.
+        on: what to compile for, as ``Staged.compiled`` takes it.
+        bandwidths: as ``cost_of`` takes them.
+        latencies: likewise.
+
+    Raises:
+        CompilerError: it can't be compiled under any of them.
+        TargetError: it can't be compiled for this hardware, or has no such mesh axis.
+    """
+    found, _ = program.under_each(
+        lambda partitioner: cost_of(program, partitioner, on, bandwidths, latencies), on
+    )
+    unknowns = Account.of(unknown for one in found for unknown in collectives_unknowns(one.counted))
+    return CostDocument(
+        name=program.name,
+        programs=tuple(
+            replace(
+                one,
+                collectives=tuple(sorted(one.collectives, key=lambda each: -(each.seconds or 0.0))),
+            )
+            for one in found
+        ),
+        account=account_of(program) + unknowns,
+    )
+
+
+def cost_of(
+    program: Staged,
+    partitioner: Partitioner | None = None,
+    on: Hardware | str | None = None,
+    bandwidths: Mapping[str, str | float] | None = None,
+    latencies: Mapping[str, str | float] | None = None,
+) -> Cost:
+    """What a step of a program costs; see ``Inspection.cost``."""
+    given = read_given(bandwidths or {}, latencies or {})
+    meshes = program.meshes.values()
+    check_given(given, meshes)
+    return cost(program.compiled(partitioner, on), meshes, given)
 
 
 def read_given(
@@ -287,7 +474,7 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
         collectives=tuple(timed),
         counted=found,
         work=work,
-        arithmetic=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip),
+        compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip),
         memory=memory(work, by_xla.get("bytes accessed"), chip, devices_a_chip),
         axes={
             axis.name: linker.levels((AxisRef(axis.name),))

@@ -60,14 +60,18 @@ class Level:
     """What a group of devices is connected by, at one level of the hardware.
 
     Attributes:
-        name: the level.
+        name: the level; `given` is what the user said.
+        size: how many devices, or groups of the level below, are connected.
         spans: the rows that the group forms; several in a torus.
-        latency: seconds a hop; None where it is not known.
+        bandwidth: bytes a second that a device can send at this level; None where it is not known.
+        latency: seconds a hop; None where it is not known, and then it counts nothing.
     """
 
     name: LevelName
     spans: tuple[Span, ...]
     latency: float | None
+
+    __document__ = ("name", "size", "spans", "bandwidth", "latency")
 
     @property
     def size(self) -> int:

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from sdyscope.analysis.cost.links import Level
 from sdyscope.analysis.cost.work import WorkCount
 from sdyscope.hardware.specs import Chip
 
@@ -31,12 +32,17 @@ class Roof:
     Attributes:
         resource: arithmetic, memory or the links of a mesh axis.
         axis: the mesh axis; empty for the others.
+        size: devices along the axis; 1 for the others.
         seconds: how long; None where it is not known.
+        levels: what the devices along the axis are connected by, from the inside out; None where it
+            is not known, empty for the others.
     """
 
     resource: Resource
     axis: str
+    size: int
     seconds: float | None
+    levels: tuple[Level, ...] | None = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,6 +77,8 @@ class WorkCount:
     conditionals: int
     not_counted: Mapping[str, int]
 
+    __document__ = ("loops", "unknown_trips", "conditionals", "not_counted")
+
 
 #: Ops that move nothing.
 _FREE = frozenset(

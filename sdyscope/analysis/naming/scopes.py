@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
-__all__ = ["Phase", "phase_of", "scope_of"]
+__all__ = ["PHASES", "Phase", "phase_of", "scope_of"]
 
 Phase: TypeAlias = Literal["forward", "backward", "other"]
 """``other`` is what belongs to neither pass of a differentiated program, such as its optimizer, or
 has no name."""
+
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")

@@ -6,15 +6,15 @@ where nothing was asked for, what the compiler chose is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 from sdyscope.analysis.run.blocks import Where, compared, wrong_numbers
 from sdyscope.analysis.run.numerics import Numeric, coarsest, numeric, tolerance
+from sdyscope.analysis.run.values import ExecutedTensor, Run, Verdict
 from sdyscope.errors import ConversionError
 from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import Finding, Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
@@ -24,62 +24,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.words.sharding import placement_text
 
-Verdict: TypeAlias = Literal["as placed", "chosen", "differs", "dropped", "not run"]
-"""``as placed``: every shard is the block that was asked for; ``chosen``: the compiler was free, in
-some dimension at least; ``dropped``: jit left the argument out; ``not run``: there is no array."""
-
-
-@dataclass(frozen=True)
-class ExecutedTensor:
-    """One argument or result, under each partitioner.
-
-    Attributes:
-        tensor: its row in the table.
-        arrays: what was on the devices.
-        placements: that, as a placement; a partitioner is absent when JAX's sharding has none.
-        verdicts: whether it is where it was to be.
-        wrong: the devices that hold another block than they were to.
-    """
-
-    tensor: Tensor
-    arrays: Mapping[Partitioner, ExecutedArray]
-    placements: Mapping[Partitioner, Placement]
-    verdicts: Mapping[Partitioner, Verdict]
-    wrong: Mapping[Partitioner, tuple[int, ...]]
-
-
-@dataclass(frozen=True)
-class Run:
-    """What ``run`` found.
-
-    Attributes:
-        name: the program's.
-        machine: what it ran on.
-        mesh: the mesh that its arguments and results are on; None for none or several.
-        inputs: where the values came from, in words.
-        tensors: arguments and results.
-        executions: by partitioner, what was measured.
-        reference: the same step on one device.
-        numerics: by partitioner, every result that both have.
-        findings: by tensor, in the order of the table.
-        notes: what else is worth knowing, one sentence each.
-    """
-
-    name: str
-    machine: Machine
-    mesh: Mesh | None
-    inputs: str
-    tensors: tuple[ExecutedTensor, ...]
-    executions: Mapping[Partitioner, Execution]
-    reference: Reference
-    numerics: Mapping[Partitioner, tuple[Numeric, ...]]
-    findings: tuple[Finding, ...]
-    notes: tuple[str, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        """Whether there is nothing worse than a note."""
-        return all(finding.severity == "note" for finding in self.findings)
+_SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
 
 def judge(
@@ -132,24 +77,29 @@ def judge(
             )
         )
     # Constraints name it where no argument or result does.
-    meshes = _meshes([row.tensor for row in rows]) or _meshes(table.tensors)
+    mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
     return Run(
         name,
         machine,
-        only_mesh(meshes),
+        mesh,
         inputs,
-        tuple(rows),
+        tuple(row if row.mesh is not None else replace(row, mesh=mesh) for row in rows),
         {execution.partitioner: execution for execution in executions},
         replace(reference, outputs=()),
         numerics,
-        tuple(findings),
+        tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
         tuple(_notes(executions, reference)),
     )
 
 
 def _meshes(tensors: Iterable[Tensor]) -> set[Mesh]:
-    asked = (tensor.requested for tensor in tensors)
-    return {one.sharding.mesh for one in asked if one is not None and one.sharding is not None}
+    return {mesh for mesh in map(_mesh, tensors) if mesh is not None}
+
+
+def _mesh(tensor: Tensor) -> Mesh | None:
+    """The mesh that its sharding was asked for on."""
+    asked = tensor.requested
+    return None if asked is None or asked.sharding is None else asked.sharding.mesh
 
 
 def _not_run(executions: Sequence[Execution]) -> Iterator[Finding]:
@@ -207,7 +157,8 @@ def _tensor(
             tensor, array, placement, partitioner, where
         )
         findings += found
-    return ExecutedTensor(tensor, arrays, placements, verdicts, wrong), findings
+    row = ExecutedTensor(tensor, arrays, placements, verdicts, wrong, _mesh(tensor))
+    return row, findings
 
 
 def executed_placement(array: ExecutedArray) -> Placement | None:
@@ -254,9 +205,7 @@ def _verdict(
     where: Where,
 ) -> tuple[Verdict, list[Finding], tuple[int, ...]]:
     expectations = list(_expectations(tensor, partitioner))
-    mesh = None
-    if tensor.requested is not None and tensor.requested.sharding is not None:
-        mesh = tensor.requested.sharding.mesh
+    mesh = _mesh(tensor)
     found = "" if placement is None else placement_text(placement, mesh)
     for expected in expectations:
         wrong = [shard for shard in array.shards if not _fits(shard, expected, array.shape)]

@@ -58,6 +58,7 @@ class Numeric:
       error: Norm of the difference over the norm of the result on one device; infinite where just
         one of the two is not finite, and where all of the result should be zero and is not.
       tolerance: Largest error allowed; 0 for the very same.
+      within: Whether the error is one that rounding explains.
       max_abs: Largest absolute difference of an element; infinite where just one is not finite.
       where: Position of that element; None when there is no difference.
       device: Position of the first device that holds it; None where that is not known.
@@ -79,6 +80,22 @@ class Numeric:
     pair: tuple[str, ...] = ()
     wrong: tuple[int, ...] = ()
     right: tuple[int, ...] = ()
+
+    __document__ = (
+        "path",
+        "index",
+        "dtype",
+        "coarsest",
+        "error",
+        "tolerance",
+        "within",
+        "max_abs",
+        "where",
+        "device",
+        "pair",
+        "wrong",
+        "right",
+    )
 
     @property
     def within(self) -> bool:

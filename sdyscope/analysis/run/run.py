@@ -6,9 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.run.blocks import compared
-from sdyscope.analysis.run.judge import Run, judge
+from sdyscope.analysis.run.judge import judge
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
+from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
 from sdyscope.staged import Staged
 
@@ -46,7 +48,7 @@ def ran(
     reference = runner.reference()
     mine = [compared(execution, reference) for execution in executions]
     told = group.all_of((mine, replace(reference, outputs=())), "compared its results")
-    return judge(
+    found = judge(
         lowered.name,
         runner.machine,
         runner.inputs,
@@ -54,3 +56,4 @@ def ran(
         [execution_of_all(parts) for parts in zip(*(one for one, _ in told), strict=True)],
         reference_of_all([one for _, one in told]),
     )
+    return replace(found, account=account_of(lowered))

@@ -51,6 +51,8 @@ class Prediction:
         arguments: bytes a device of the arguments.
         results: bytes a device of the results.
         shared: bytes a device of results that lie in the buffers of donated arguments.
+        sent: bytes that a device sends in a step.
+        held: bytes a device of arguments and results, what is shared counted once.
         flops: floating-point operations of a device in matmuls in a step; None where not known.
     """
 
@@ -59,6 +61,8 @@ class Prediction:
     results: int
     shared: int = 0
     flops: float | None = None
+
+    __document__ = ("traffic", "sent", "arguments", "results", "shared", "held", "flops")
 
     @property
     def sent(self) -> int:

@@ -38,6 +38,7 @@ class Space:
         mesh: the mesh of the program.
         axes: the axes that may be placed, in the order of the mesh.
         decisions: what is decided, the largest first.
+        size: how many candidates there are.
         notes: what else there is to know, one sentence each.
     """
 
@@ -45,6 +46,8 @@ class Space:
     axes: tuple[str, ...]
     decisions: tuple[Decision, ...]
     notes: tuple[str, ...] = ()
+
+    __document__ = ("axes", "decisions", "size")
 
     @property
     def size(self) -> int:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from sdyscope.analysis.search.cost import Prediction, Rates, Traffic, front
 from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.refine import refine
-from sdyscope.analysis.search.space import Member, Option, block_bytes, spec_of
+from sdyscope.analysis.search.space import Member, block_bytes, spec_of
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
 from sdyscope.analysis.search.values import Candidate, Change, Compiled, Search, Trial
 from sdyscope.errors import CompilerError
@@ -93,8 +93,7 @@ def search(
     told = notify or (lambda _, __: None)
     predictions = _Predictions(space, predict)
     nothing = (0,) * len(space.decisions)
-    start = Candidate(nothing, predictions.certain(nothing, ()), 0.0, ())
-    start = replace(start, predicted_cost=rates.cost(start.prediction))
+    start = _candidate(space, nothing, predictions.certain(nothing, ()), None, rates)
     goal = Goal(rates.cost, limit)
     strategy = Strategy(
         space.decisions,
@@ -166,7 +165,7 @@ def search(
             break
         told(f"compiling candidate {len(trials) + 1}", 0.0)
         trials.append(_trial(found, candidate, before, compile_))
-    return replace(found, compiled_start=before, trials=tuple(trials))
+    return replace(found, compiled_start=_weighed(found, start, before), trials=tuple(trials))
 
 
 def _as_written(
@@ -224,9 +223,9 @@ def _candidate(
 ) -> Candidate:
     changes = []
     for decision, number in zip(space.decisions, assignment, strict=True):
-        after, before = decision.options[number], decision.options[0]
+        after = decision.options[number]
         if number and after is not None:
-            changes.append(Change(decision, _spec_or_none(before), spec_of(after)))
+            changes.append(Change(decision, decision.now, spec_of(after)))
     return Candidate(
         assignment,
         prediction,
@@ -234,11 +233,8 @@ def _candidate(
         tuple(changes),
         partitioned,
         None if partitioned is None else rates.cost(partitioned),
+        rates.seconds(partitioned or prediction),
     )
-
-
-def _spec_or_none(option: Option | None) -> PartitionSpec | None:
-    return None if option is None else spec_of(option)
 
 
 def _in_turn(
@@ -270,15 +266,12 @@ def _trial(found: Search, candidate: Candidate, before: Compiled, compile_: Comp
     try:
         compiled = compile_(settings(found.space, candidate.assignment))
     except CompilerError as error:
-        return Trial(candidate, None, None, False, f"The compiler refuses it: {error.message}")
-    cost = found.rates.cost(_with_flops(compiled, candidate))
-    why = _why_not(found, candidate, compiled, cost, before)
-    return Trial(candidate, compiled, cost, not why, why)
+        return Trial(candidate, None, False, f"The compiler refuses it: {error.message}")
+    why = _why_not(found, candidate, compiled, before)
+    return Trial(candidate, _weighed(found, candidate, compiled), not why, why)
 
 
-def _why_not(
-    found: Search, candidate: Candidate, compiled: Compiled, cost: float, before: Compiled
-) -> str:
+def _why_not(found: Search, candidate: Candidate, compiled: Compiled, before: Compiled) -> str:
     """Why a compiled candidate is no better than the compiled program; empty where it is."""
     needs = compiled.measured.held if compiled.total is None else compiled.total
     needed = before.measured.held if before.total is None else before.total
@@ -289,14 +282,18 @@ def _why_not(
             return ""  # the program as it is does not fit
     if candidate.partitioned is not None and not compiled.comparable:
         return ""  # it costs less by what XLA's partitioner made of it
+    cost = found.rates.cost(_with_flops(compiled, candidate))
     start = found.rates.cost(_with_flops(before, found.start))
     if cost < start * (1 - WORTH) or (cost <= start and needs < needed * (1 - WORTH)):
         return ""
     return "Compiled, it costs no less than the program as it is."
 
 
+def _weighed(found: Search, candidate: Candidate, compiled: Compiled) -> Compiled:
+    """With the FLOPs that are predicted, and what that comes to."""
+    measured = _with_flops(compiled, candidate)
+    return replace(compiled, measured=measured, cost=found.rates.cost(measured))
+
+
 def _with_flops(compiled: Compiled, candidate: Candidate) -> Prediction:
-    mine = compiled.measured
-    return Prediction(
-        mine.traffic, mine.arguments, mine.results, mine.shared, candidate.prediction.flops
-    )
+    return replace(compiled.measured, flops=candidate.prediction.flops)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from sdyscope.analysis.account import account_of
 from sdyscope.analysis.search.cost import Prediction, Rates, Traffic
 from sdyscope.analysis.search.decisions import space
 from sdyscope.analysis.search.search import Setting, search
@@ -71,7 +72,7 @@ def searched(
     def predict(settings: Sequence[Setting]) -> Prediction:
         made = predictor.predict(writer.changes(settings))
         if not settings:
-            notes.update(dict.fromkeys(made.notes))
+            notes.update(dict.fromkeys(made.collectives.notes))
         return Prediction(
             traffic(made.collectives),
             made.argument_bytes,
@@ -105,7 +106,14 @@ def searched(
         compiles=compiles,
         notify=notify,
     )
-    return replace(result, notes=(*result.notes, *notes))
+    return replace(
+        result,
+        notes=(*result.notes, *notes),
+        name=program.name,
+        jax_version=lowered.jax_version,
+        meshes=program.meshes,
+        account=account_of(program),
+    )
 
 
 class _Writer:

@@ -58,6 +58,8 @@ class Member:
     part: Part
     donated: bool = False
 
+    __document__ = ("kind", "name", "part", "spec")
+
     def option(self, rank: int) -> Option | None:
         """How it is sharded in the program, as the axes of each dimension."""
         return as_option(self.spec, rank)
@@ -74,6 +76,8 @@ class Decision:
         members: the tensors.
         options: how they could be sharded; the first is as the program has them, and None where
             that is left open, or is not the same for all.
+        option_count: how many options there are.
+        now: how all of them are sharded in the program; None where some are open, or they differ.
         bytes: bytes of its arguments, whole.
         limited: whether there are more options than are tried.
     """
@@ -86,6 +90,19 @@ class Decision:
     bytes: int
     limited: bool = False
     _near: dict[int, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
+
+    __document__ = ("name", "shape", "dtype", "bytes", "now", "option_count", "members")
+
+    @property
+    def now(self) -> PartitionSpec | None:
+        """How all of them are sharded in the program."""
+        option = self.options[0]
+        return None if option is None else spec_of(option)
+
+    @property
+    def option_count(self) -> int:
+        """How many options there are."""
+        return len(self.options)
 
     def near(self, number: int) -> tuple[int, ...]:
         """Options that differ from one in the place of one axis, or in the order of two.

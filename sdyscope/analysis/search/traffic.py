@@ -15,10 +15,10 @@ __all__ = ["reduce_scatters", "traffic"]
 def traffic(found: Collectives) -> tuple[Traffic, ...]:
     """Collectives by kind and axes, most bytes first; parts of axes by the names of the whole."""
     tallies: dict[tuple[CollectiveKind, tuple[str, ...]], tuple[int, int]] = {}
-    for (kind, axes), tally in found.by_kind_and_axes.items():
-        names = tuple(dict.fromkeys(axis.name for axis in axes or ()))
-        count, sent = tallies.get((kind, names), (0, 0))
-        tallies[kind, names] = count + tally.count, sent + tally.sent
+    for one in found.by_kind_and_axes:
+        names = tuple(dict.fromkeys(axis.name for axis in one.axes or ()))
+        count, sent = tallies.get((one.kind, names), (0, 0))
+        tallies[one.kind, names] = count + one.tally.count, sent + one.tally.sent
     made = [Traffic(kind, names, *counts) for (kind, names), counts in tallies.items()]
     return tuple(sorted(made, key=lambda one: -one.sent))
 

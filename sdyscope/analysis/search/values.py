@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
 
 from sdyscope.analysis.search.cost import Prediction, Rates
 from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.strategy import Assignment
+from sdyscope.facts.account import Account
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
-__all__ = ["Candidate", "Change", "Compiled", "Search", "Trial"]
+__all__ = ["Candidate", "Change", "Compiled", "Outcome", "Search", "Trial"]
+
+Outcome: TypeAlias = Literal["confirmed", "not confirmed", "not compiled", "nothing better"]
+"""``confirmed``: the chosen one is better when it is compiled, too; ``not confirmed``: nothing that
+was compiled is; ``not compiled``: something is better, and none was to be compiled; ``nothing
+better``: the program's own shardings are the best."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +28,7 @@ class Change:
 
     Attributes:
         decision: what is decided.
+        name: the decision's name.
         before: how it is sharded in the program; None where that is open, or not the same for all.
         after: how it would be.
     """
@@ -26,6 +36,13 @@ class Change:
     decision: Decision
     before: PartitionSpec | None
     after: PartitionSpec
+
+    __document__ = ("name", "before", "after")
+
+    @property
+    def name(self) -> str:
+        """The decision's name."""
+        return self.decision.name
 
 
 @dataclass(frozen=True)
@@ -39,7 +56,9 @@ class Candidate:
         changes: what is other than in the program, the largest first.
         partitioned: the same, with the collectives that XLA's partitioner makes; None where it was
             not asked.
-        compiled_cost: its cost by that; None likewise.
+        partitioned_cost: its cost by that; None likewise.
+        seconds: an estimate of the time of a step, by the best that is known of it; None where no
+            bandwidth was given.
     """
 
     assignment: Assignment
@@ -47,7 +66,17 @@ class Candidate:
     predicted_cost: float
     changes: tuple[Change, ...]
     partitioned: Prediction | None = None
-    compiled_cost: float | None = None
+    partitioned_cost: float | None = None
+    seconds: float | None = None
+
+    __document__ = (
+        "prediction",
+        "predicted_cost",
+        "partitioned",
+        "partitioned_cost",
+        "seconds",
+        "changes",
+    )
 
     @property
     def known(self) -> Prediction:
@@ -57,7 +86,7 @@ class Candidate:
     @property
     def cost(self) -> float:
         """Its cost by the best that is known of it."""
-        return self.predicted_cost if self.compiled_cost is None else self.compiled_cost
+        return self.predicted_cost if self.partitioned_cost is None else self.partitioned_cost
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +95,7 @@ class Compiled:
 
     Attributes:
         measured: its collectives and memory; the FLOPs are the predicted ones.
+        cost: bytes that would take as long; None where they were not weighed.
         temporaries: bytes a device that it needs besides; None where the compiler does not say.
         total: bytes a device in all; None where the compiler does not say.
         seconds: how long the compile took.
@@ -80,6 +110,7 @@ class Compiled:
     seconds: float
     hardware: str
     comparable: bool
+    cost: float | None = None
 
 
 @dataclass(frozen=True)
@@ -89,32 +120,38 @@ class Trial:
     Attributes:
         candidate: the candidate.
         compiled: what the compiler made of it; None where it refused.
-        cost: bytes that would take as long, by the compiled program; None likewise.
         better: whether it is better than the program as it is, by the compiled programs.
         why: why not, in one sentence; empty where it is.
     """
 
     candidate: Candidate
     compiled: Compiled | None
-    cost: float | None
     better: bool
     why: str = ""
 
 
 @dataclass(frozen=True)
 class Search:
-    """What a search found.
+    """What a search found: the document of `sdyscope search --json`.
 
     Attributes:
+        schema: name and version of this form.
+        name: the program's name, or the module's.
+        jax_version: version of JAX that lowered it.
+        meshes: the meshes that its shardings are on.
         space: what was searched.
+        outcome: what came of it.
         rates: how bytes and FLOPs were weighed.
         limit: bytes that a device may hold; None for any number.
         seed: of the random numbers.
         start: the program as it is.
+        chosen: the best that was confirmed, or else the best that there is; None where nothing is
+            better than the program as it is.
         best: what is best by the best that is known of each; ``start`` where nothing is better.
         front: those to which no other is better in both cost and memory, the least cost first; of
             those that XLA partitioned, where it did.
         partitioned: all that XLA partitioned, the program itself included.
+        checked: how many XLA partitioned.
         tried: how many candidates were predicted.
         refused: how many of them Shardy or XLA refused.
         refusal: why, of the first; empty for none.
@@ -123,6 +160,7 @@ class Search:
         compiled_start: what the compiler makes of the program as it is; None where none was asked.
         trials: the candidates that were compiled, in order.
         notes: what else there is to know, one sentence each.
+        account: what is not known of the program.
     """
 
     space: Space
@@ -141,6 +179,55 @@ class Search:
     compiled_start: Compiled | None = None
     trials: tuple[Trial, ...] = ()
     notes: tuple[str, ...] = ()
+    name: str = ""
+    jax_version: str = ""
+    meshes: Mapping[str, Mesh] = field(default_factory=dict)
+    account: Account = field(default_factory=Account)
+    schema: Literal["sdyscope.search/2"] = "sdyscope.search/2"
+
+    __document__ = (
+        "schema",
+        "name",
+        "jax_version",
+        "meshes",
+        "space",
+        "outcome",
+        "tried",
+        "checked",
+        "refused",
+        "refusal",
+        "seconds",
+        "check_seconds",
+        "seed",
+        "limit",
+        "rates",
+        "start",
+        "chosen",
+        "front",
+        "compiled_start",
+        "trials",
+        "notes",
+        "account",
+    )
+
+    @property
+    def checked(self) -> int:
+        """How many XLA partitioned, the program itself included."""
+        return len(self.partitioned)
+
+    @property
+    def chosen(self) -> Candidate | None:
+        """The best that was confirmed, or else the best that there is."""
+        return self.confirmed or (None if self.best is self.start else self.best)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What came of it."""
+        if self.confirmed is not None:
+            return "confirmed"
+        if self.best is self.start:
+            return "nothing better"
+        return "not confirmed" if self.trials else "not compiled"
 
     @property
     def confirmed(self) -> Candidate | None:

@@ -114,7 +114,7 @@ def test_fsdp_gathers_weights(partitioner: Any) -> None:
     )
     assert named(origin, "has") == {("w", "P('data', None)")}
     assert ("P('data', None)") in {spec for _, spec in named(origin, "needed")}
-    (tally,) = [t for one, t in found.by_annotation.items() if one.name == "w"]
+    (tally,) = [one.tally for one in found.by_annotation if one.annotation.name == "w"]
     assert (tally.count, tally.bytes) == (1, 64 * 32 * 4)
 
 

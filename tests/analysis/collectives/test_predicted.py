@@ -57,7 +57,7 @@ def of_text(text):
 
 
 def sent(found):
-    return {key: tally.sent for key, tally in found.by_kind_and_axes.items()}
+    return {(one.kind, one.axes): one.tally.sent for one in found.by_kind_and_axes}
 
 
 CUBE = abstract(a=2, b=2, c=2)
@@ -268,7 +268,7 @@ def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
         "all-gather": share,
         "reduce-scatter": share,
     }
-    assert found.collectives.num_devices == devices
+    assert found.collectives.devices == devices
     assert found.argument_bytes == (weights + rows * WIDTH * scale * 4) // devices
     assert found.result_bytes == weights // devices
 
@@ -361,7 +361,7 @@ CUSTOM_CALL = """module @m {
 def test_what_no_rule_is_known_for_is_listed():
     found = of_text(CUSTOM_CALL)
     assert not found.collectives.collectives
-    (note,) = (note for note in found.notes if "unknown" in note)
+    (note,) = (note for note in found.collectives.notes if "unknown" in note)
     assert "custom_call unknown (1)" in note
 
 

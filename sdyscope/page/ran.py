@@ -9,10 +9,11 @@ from typing import Any
 
 import msgspec
 
+from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
+from sdyscope.facts.sharded import requested_sharding
 from sdyscope.facts.tensors import TensorTable
-from sdyscope.views.run import Run
-from sdyscope.words.sharding import requested_document
+from sdyscope.terminal import document
 
 __all__ = ["check_run_of", "read_run"]
 
@@ -20,7 +21,7 @@ _HINT = "Give what `sdyscope run TARGET --json > FILE` has written."
 
 
 def read_run(file: Path) -> Run:
-    """The document in a file.
+    """The document in a file, as ``document.read`` gives it.
 
     Raises:
       TargetError: there is no such file, or something else is in it.
@@ -33,7 +34,7 @@ def read_run(file: Path) -> Run:
         raise TargetError(f"This is no JSON: {error}", file=file, hint=_HINT) from error
     _numbers_that_json_has_no_form_for(told)
     try:
-        return msgspec.convert(told, Run)
+        return document.read(Run, told)
     except msgspec.ValidationError as error:
         raise TargetError(
             f"This is no document of a run: {error}", file=file, hint=_HINT
@@ -53,13 +54,13 @@ def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:
       TargetError: it is another one's.
     """
     ran = {
-        (one.kind, one.index): (one.path, one.shape, one.dtype, one.requested)
+        (one.kind, one.index): (one.path, one.shape, one.dtype, document.plain(one.requested))
         for one in run.tensors
     }
     here = {
         (one.kind, one.index or 0): (
             *(one.path, one.shape, one.dtype),
-            requested_document(one.requested),
+            document.plain(requested_sharding(one.requested)),
         )
         for one in table.tensors
         if one.kind in ("argument", "result") and one.requested is not None

@@ -2,8 +2,6 @@
 
 import dataclasses
 
-import pytest
-
 from sdyscope.analysis.run.judge import judge
 from sdyscope.facts.execution import (
     DeviceMemory,
@@ -16,7 +14,7 @@ from sdyscope.facts.execution import (
     Shard,
 )
 from sdyscope.facts.tensors import TensorTable
-from sdyscope.views import run, run_table
+from sdyscope.views import run
 
 CPU = Machine("cpu", "cpu", ("cpu:0", "cpu:1"), 8, True)
 GPU = Machine("gpu", "NVIDIA H200", ("cuda:0",), 1, False)
@@ -24,24 +22,24 @@ RAN = Execution("shardy", compile_seconds=1.5, step_seconds=(0.002, 0.001, 0.004
 
 
 def made(*executions, machine=CPU, reference=Reference()):  # noqa: B008 - frozen
-    return run.document(judge("step", machine, "made", TensorTable(()), executions, reference))
+    return judge("step", machine, "made", TensorTable(()), executions, reference)
 
 
 def facts(document):
-    table = run_table.summary(document)
+    table = run.summary(document)
     return {cells[0].text: cells[1].text for cells in table.cells}
 
 
 def test_heading_names_the_devices():
-    assert run_table.heading(made(RAN)) == "step on 2 virtual CPU devices"
-    assert run_table.heading(made(RAN, machine=GPU)) == "step on 1 GPU device (NVIDIA H200)"
+    assert run.heading(made(RAN)) == "step on 2 virtual CPU devices"
+    assert run.heading(made(RAN, machine=GPU)) == "step on 1 GPU device (NVIDIA H200)"
 
 
 def test_summary_of_what_ran():
     found = facts(made(RAN))
     assert found["verdict"] == "agrees"
-    assert found["step, median of 3"] == "2 ms (1 ms to 4 ms)"
-    assert found["compile"] == "1.5 s"
+    assert found["step, median of 3"] == "2.00 ms (1.00 ms to 4.00 ms)"
+    assert found["compile"] == "1.50 s"
     assert found["peak in use"] == "not told by this backend"
     memory = DeviceMemory(1024, 2048, 1024, 0, 4096, True)
     found = facts(made(dataclasses.replace(RAN, memory=memory)))
@@ -59,27 +57,19 @@ def test_a_row_a_process():
         Execution("gspmd", failure="no"),
         machine=dataclasses.replace(CPU, processes=members),
     )
-    rows = [[cell.text for cell in cells] for cells in run_table.processes(document).cells]
+    rows = [[cell.text for cell in cells] for cells in run.processes(document).cells]
     assert rows == [
-        ["0", "vm, 7", "1 from cpu:0", "1 shard, 1 ms", "-"],
-        ["1", "vm, 8", "1 from cpu:1", "1 shard, 2.5 ms, 4.0 KiB", "-"],
+        ["0", "vm, 7", "1 from cpu:0", "1 shard, 1.00 ms", "-"],
+        ["1", "vm, 8", "1 from cpu:1", "1 shard, 2.50 ms, 4.0 KiB", "-"],
     ]
 
 
 def test_what_did_not_run_has_no_figures():
     document = made(Execution("shardy", failure="XLA: no"))
     assert facts(document) == {"verdict": "does not run"}
-    assert any("XLA: no" in paragraph.text for paragraph in run_table.footer(document))
+    assert any("XLA: no" in paragraph.text for paragraph in run.footer(document))
 
 
 def test_no_reference_is_no_silent_agreement():
     found = facts(made(RAN, reference=Reference(failure="out of memory")))
     assert found["largest error"] == "not compared"
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [(None, "-"), (2.5e-5, "25 µs"), (1.234e-3, "1.23 ms"), (0.5, "500 ms"), (12.34, "12.3 s")],
-)
-def test_seconds(value, text):
-    assert run_table.seconds(value) == text

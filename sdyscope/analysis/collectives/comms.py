@@ -1,0 +1,116 @@
+"""What a step communicates under each partitioner: the document of `sdyscope comms`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.collectives.account import collectives_unknowns
+from sdyscope.analysis.collectives.compiled import compiled_collectives
+from sdyscope.analysis.collectives.predicted import Prediction, Predictor
+from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.facts.account import Account
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.staged import Staged
+
+__all__ = [
+    "CommsDocument",
+    "collectives_under",
+    "comms_document",
+    "predicted_collectives",
+    "predicted_document",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommsDocument:
+    """The document of `sdyscope comms --json`.
+
+    Bytes are those of bandwidth-optimal algorithms, counted from the program, not measured.
+
+    Attributes:
+        schema: name and version of this form.
+        name: the program's name, or the module's.
+        file: the file that it was read from; null for a program.
+        hardware: what was compiled for, such as `cpu:8`; null for a file of HLO, and for a
+            prediction.
+        device_kind: what the compiler calls such a device; null likewise.
+        programs: one a partitioner.
+        account: what is not known.
+    """
+
+    schema: Literal["sdyscope.comms/2"] = "sdyscope.comms/2"
+    name: str
+    file: str | None
+    hardware: Hardware | None
+    device_kind: str | None
+    programs: tuple[Collectives, ...]
+    account: Account
+
+
+def comms_document(program: Staged, on: Hardware | str | None = None) -> CommsDocument:
+    """Compiles a program under each of its partitioners, and lists what a step communicates.
+
+    Args:
+        program: the program.
+        on: what to compile for, as ``Staged.compiled`` takes it.
+
+    Raises:
+        CompilerError: it can't be compiled under any of them.
+        TargetError: it can't be compiled for this hardware.
+    """
+    compiled, _ = program.under_each(lambda partitioner: program.compiled(partitioner, on), on)
+    found = [collectives_under(program, one.partitioner, on) for one in compiled]
+    return _document(program, found, compiled[0])
+
+
+def predicted_document(program: Staged) -> CommsDocument:
+    """Predicts what a step communicates from Shardy's reshards; nothing is compiled.
+
+    Raises:
+        CompilerError: the module has no shardings that Shardy propagates, or it refuses it.
+    """
+    return _document(program, [predicted_collectives(program).collectives])
+
+
+def _document(
+    program: Staged, found: Sequence[Collectives], made: Compiled | None = None
+) -> CommsDocument:
+    unknowns = Account.of(unknown for one in found for unknown in collectives_unknowns(one))
+    return CommsDocument(
+        name=program.name,
+        file=program.file,
+        hardware=None if made is None else made.hardware,
+        device_kind=None if made is None else made.device_kind or None,
+        programs=tuple(map(_largest_first, found)),
+        account=account_of(program) + unknowns,
+    )
+
+
+def _largest_first(found: Collectives) -> Collectives:
+    return replace(found, collectives=tuple(sorted(found.collectives, key=lambda one: -one.sent)))
+
+
+def collectives_under(
+    program: Staged,
+    partitioner: Partitioner | None = None,
+    on: Hardware | str | None = None,
+    *,
+    origins: bool = True,
+) -> Collectives:
+    """Every collective of a program that is compiled; see ``Inspection.collectives``."""
+    made = program.compiled(partitioner, on)
+    compiled = program.lowered_of(made) if origins else None
+    return compiled_collectives(made, program.meshes.values(), compiled)
+
+
+def predicted_collectives(
+    program: Staged, partitioner: Partitioner = "shardy", *, on_cpu: bool = False
+) -> Prediction:
+    """The collectives without a compile; see ``Inspection.predicted_collectives``."""
+    chosen = program.chosen(partitioner)
+    return Predictor(program.lowered[chosen], program.graph(chosen)).predict(on_cpu=on_cpu)
