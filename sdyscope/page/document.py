@@ -20,10 +20,10 @@ from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import check, comms, lint, propagate
-from sdyscope.views.check import FindingDocument
+from sdyscope.views import comms, lint, propagate
 from sdyscope.views.failure import failures
 from sdyscope.views.run import Run
+from sdyscope.words.findings import Check, Finding
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 __all__ = ["Report", "Unavailable", "document"]
@@ -73,7 +73,7 @@ class Report:
     stages: tuple[Stage, ...]
     headlines: tuple[Headline, ...]
     show: ShownProgram
-    check: check.Check
+    check: Check
     lint: lint.Lint
     propagate: propagate.Propagate | None
     memory: MemoryDocument | None
@@ -82,7 +82,7 @@ class Report:
     unavailable: tuple[Unavailable, ...]
 
     @property
-    def findings(self) -> tuple[FindingDocument, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """Every finding of any stage, each once, the most severe first."""
         rules = {rule.name for rule in self.lint.rules}
         found = dict.fromkeys(lint.folded(self.lint.findings))
@@ -123,7 +123,7 @@ def document(
     notify("lowering", 0, steps)
     shown = shown_program(inspection)
     refused = failures(inspection.failures)
-    checked = check.document(inspection, inspection.check())
+    checked = inspection.check()
     missing += [Unavailable("lowered", f.partitioner, True, f.reason) for f in refused]
     notify("propagating", 1, steps)
     decided = _or_missing(

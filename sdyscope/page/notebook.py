@@ -43,7 +43,7 @@ def _inspection(inspection: Inspection) -> str:
       SdyscopeError: the program can't be lowered.
     """
     program = shown(inspection)
-    checked = check.document(inspection, inspection.check())
+    checked = inspection.check()
     tensors = [tensor for tensor in program.tensors if tensor.by_author or not checked.compared]
     rows = []
     for tensor in tensors[:_ROWS]:

@@ -11,9 +11,10 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape, size
-from sdyscope.views.check import finding_document, finding_paragraphs
+from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted
+from sdyscope.words.findings import told as told_finding
 from sdyscope.words.mesh import mesh_words_of
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -209,7 +210,7 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
     findings = compiled.findings
     if len(partitioners) > 1:
         findings = tuple(replace(finding, partitioner=None) for finding in findings)
-    yield from finding_paragraphs(tuple(map(finding_document, findings)))
+    yield from finding_paragraphs(tuple(map(told_finding, findings)))
 
 
 def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:

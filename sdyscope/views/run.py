@@ -17,7 +17,6 @@ from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Part, Pro
 from sdyscope.values.convert import to_named_sharding
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
-from sdyscope.views.check import FindingDocument, finding_document
 from sdyscope.views.run_parts import (
     Block,
     Checked,
@@ -31,6 +30,7 @@ from sdyscope.views.run_parts import (
     RunTensor,
     StepTime,
 )
+from sdyscope.words.findings import SEVERITIES, Finding, told
 from sdyscope.words.mesh import MeshDocument, mesh_document
 from sdyscope.words.sharding import placement_text, requested_document
 
@@ -65,18 +65,15 @@ class Run:
     partitioners: tuple[PartitionerRun, ...]
     reference: ReferenceDocument
     tensors: tuple[RunTensor, ...]
-    findings: tuple[FindingDocument, ...]
+    findings: tuple[Finding, ...]
     notes: tuple[str, ...]
     account: Account = field(default_factory=Account)
-
-
-_SEVERITIES = ("error", "warning", "note")
 
 
 def document(ran: Ran, account: Account | None = None) -> Run:
     """The document of what `Inspection.run` found, and of what is not known of the program."""
     machine, reference = ran.machine, ran.reference
-    findings = sorted(ran.findings, key=lambda finding: _SEVERITIES.index(finding.severity))
+    findings = sorted(ran.findings, key=lambda finding: SEVERITIES.index(finding.severity))
     return Run(
         name=ran.name,
         passed=ran.passed,
@@ -95,7 +92,7 @@ def document(ran: Ran, account: Account | None = None) -> Run:
             reference.threefry_partitionable,
         ),
         tensors=tuple(_tensor(row, ran) for row in ran.tensors),
-        findings=tuple(map(finding_document, findings)),
+        findings=tuple(map(told, findings)),
         notes=ran.notes,
         account=account or Account(),
     )
