@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from sdyscope.process.output import Output, answers
+from sdyscope.words.counts import size as size
 
 Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
@@ -136,21 +137,6 @@ def fitted(make: Callable[[bool], Table], columns: int | None) -> Table:
 def number(header: str) -> Column:
     """A column of numbers or sizes: on the right, never folded."""
     return Column(header, align="right", fold=False)
-
-
-def size(count: int | float | None) -> str:
-    """A number of bytes in binary units: `512 B`, `1.5 MiB`; a dash for None."""
-    if count is None:
-        return "-"
-    if abs(count) < 1024:
-        return f"{count:g} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        value /= 1024
-        # 1023.95 would be shown as 1024.0
-        if abs(value) < 1023.95:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1024:.1f} PiB"
 
 
 def shape(dimensions: Sequence[int], dtype: str = "") -> str:
