@@ -29,7 +29,7 @@ from sdyscope.views.propagated import (
     static_shape,
 )
 from sdyscope.words.mesh import MeshDocument, axis_text, mesh_documents
-from sdyscope.words.places import file_text, op_text, scope_of
+from sdyscope.words.places import file_text, op_text, scope_of, shown_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,7 +360,9 @@ def annotated(found: Beginning | None) -> Annotated | None:
     return Annotated(
         found.kind,
         found.name,
-        plain(found.words),
+        plain(found.words.replace(found.name, shown_name(found.name, "op")))
+        if found.name
+        else plain(found.words),
         found.dimension,
         found.priority,
         found.source,
