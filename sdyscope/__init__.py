@@ -13,7 +13,6 @@ from sdyscope.formatters import register as _register
 if TYPE_CHECKING:
     from sdyscope.annotations import Annotation as Annotation
     from sdyscope.errors import SdyscopeError as SdyscopeError
-    from sdyscope.facts.findings import Finding as Finding
     from sdyscope.facts.program import Program as Program
     from sdyscope.facts.tensors import Tensor as Tensor
     from sdyscope.inspection import Inspection as Inspection
@@ -32,11 +31,12 @@ if TYPE_CHECKING:
     from sdyscope.values.sharding import PartitionSpec as PartitionSpec
     from sdyscope.values.sharding import TensorSharding as TensorSharding
     from sdyscope.values.tiling import HloSharding as HloSharding
+    from sdyscope.words.findings import Finding as Finding
 
 #: Public name -> the module that has it. Loaded when first used, so that importing stays quick.
 _HOMES = {
     "Annotation": "annotations",
-    "Finding": "facts.findings",
+    "Finding": "words.findings",
     "HloSharding": "values.tiling",
     "Inspection": "inspection",
     "Mesh": "values.mesh",

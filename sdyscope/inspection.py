@@ -12,13 +12,14 @@ from sdyscope.analysis.account import account_of
 from sdyscope.analysis.module_findings import fallback, not_lowerable, not_understood
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.formatters import Displayed
 from sdyscope.hardware.names import Hardware
 from sdyscope.staged import PARTITIONERS, Staged
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.sharding import PartitionSpec
+from sdyscope.words.findings import SEVERITIES, Check, Finding, told
 
 if TYPE_CHECKING:
     from sdyscope.analysis.collectives.predicted import Prediction
@@ -60,18 +61,31 @@ class Inspection(Staged, Displayed):
         """What is not known of the program, at the stages that were asked for so far."""
         return account_of(self)
 
-    def check(self) -> checking.Check:
-        """Requested against lowered, and the partitioners against each other."""
-        return checking.check(self.tensors, self.module_findings())
+    def check(self) -> Check:
+        """Requested against lowered, and the partitioners against each other; errors first."""
+        checked = checking.check(self.tensors, self._of_modules())
+        findings = sorted(
+            map(told, checked.observations), key=lambda one: SEVERITIES.index(one.severity)
+        )
+        return Check(
+            name=self.name,
+            passed=all(one.severity == "note" for one in findings),
+            partitioners=tuple(self.lowered),
+            tensors=checked.tensors,
+            compared=checked.compared,
+            agreed=checked.agreed,
+            findings=tuple(findings),
+            account=self.account,
+        )
 
-    def module_findings(self) -> tuple[Finding, ...]:
+    def _of_modules(self) -> tuple[Observation, ...]:
         """What there is to say about whole modules, before any tensor is looked at."""
-        findings = list(not_lowerable(self.failures, alone=not self.lowered))
+        found = list(not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
-            findings += fallback(partitioner, lowered.found)
+            found += fallback(partitioner, lowered.found)
             annotations = self.annotations(partitioner)
-            findings += not_understood(partitioner, self.graph(partitioner), annotations)
-        return tuple(findings)
+            found += not_understood(partitioner, self.graph(partitioner), annotations)
+        return tuple(found)
 
     def lint(
         self,

@@ -8,9 +8,9 @@ from sdyscope.ci import Config, Found, SnapshotFile, Target
 from sdyscope.ci.judge import Done, judged, unjudged
 from sdyscope.ci.run import summed
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.findings import Finding
 from sdyscope.lint import NotRun
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.findings import Finding
 
 NASTY = "100%: a,b::error file=x::y\r\n<b>|`]]>\x1b[31m \N{PILE OF POO}"
 

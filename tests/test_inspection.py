@@ -13,6 +13,7 @@ import sdyscope
 from sdyscope import inspect
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.sharding import placed_text
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
 
@@ -98,13 +99,13 @@ def test_two_programs():
     two = inspect(jax.jit(lambda x: x + 1), abstract((8, 8), "data", "model"), name="two")
     (difference,) = one.diff(two).tensors
     assert (difference.tensor, difference.what) == ("x", ("placement",))
-    assert (
-        difference.words_a
-        == "f32[8,8] dim 0 split 4 ways over data, dim 1 whole; replicated 2 times over model"
-    )
-    assert (
-        difference.words_b == "f32[8,8] dim 0 split 4 ways over data, dim 1 split 2 ways over model"
-    )
+    assert [
+        placed_text(there.sharded(side.meshes, None))
+        for side, there in ((one, difference.a), (two, difference.b))
+    ] == [
+        "dim 0 split 4 ways over data, dim 1 whole; replicated 2 times over model",
+        "dim 0 split 4 ways over data, dim 1 split 2 ways over model",
+    ]
 
 
 def test_what_a_partitioner_cannot_lower_is_a_result():

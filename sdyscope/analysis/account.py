@@ -41,8 +41,17 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
         for item in graph.not_understood:
             if item.text not in told:
                 yield _not_understood("lowered", partitioner, graph, item)
-    for partitioner, sentence in program.tensors.unaligned:
-        yield Unknown("not compared", "lowered", sentence, (partitioner,))
+    for partitioner, asked in program.tensors.unaligned:
+        reason = "the module does not have it where JAX lowers it"
+        yield Unknown(
+            "not compared",
+            "lowered",
+            reason,
+            (partitioner,),
+            asked.kind,
+            asked.path,
+            source=asked.source,
+        )
     for partitioner, propagated in program.propagations():
         if isinstance(propagated, SdyscopeError):
             yield _refused("propagated", partitioner, propagated)

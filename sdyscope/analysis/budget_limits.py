@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.totals import Collective
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 
 __all__ = ["Budgets", "CommunicationLimit", "LimitPath", "ReplicationLimit", "Spent", "Unit"]
@@ -112,4 +112,4 @@ class Spent:
     partitioner: Partitioner
     used: int | None
     allowed: int
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[Observation, ...] = ()

@@ -6,8 +6,8 @@ budget: a compile says nothing of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from sdyscope.analysis.budget_limits import (
@@ -22,10 +22,23 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.facts.compiled import MemoryAnalysis
-from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.findings import (
+    Amount,
+    CountedOnce,
+    Fact,
+    MemoryLimit,
+    NoMemoryAnalysis,
+    NoSuchTensor,
+    Observation,
+    OverCommunication,
+    OverMemory,
+    OverReplication,
+    OverUnknownAxes,
+    Severity,
+    UnreadLines,
+)
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.origins import annotation_text
 
 __all__ = [
     "Budgets",
@@ -38,9 +51,6 @@ __all__ = [
     "memory_spent",
     "replication_spent",
 ]
-
-#: How many of what a budget was spent on a finding names.
-_NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,45 +71,36 @@ class _Limit:
     partitioner: Partitioner
     allowed: int
 
-    def over(
-        self, rule: str, message: str, found: str, see: str, source: SourceLocation | None = None
-    ) -> Finding:
+    def over(self, rule: str, fact: Fact, source: SourceLocation | None = None) -> Observation:
         """Too much is used.
 
         Args:
-            rule: the finding's.
-            message: how much, and of what.
-            found: what it is used for.
-            see: which command says more.
+            rule: the observation's.
+            fact: how much, and of what.
             source: the line of what takes most.
         """
-        unit = "bytes" if self.unit == "bytes" else "in a step"
-        return Finding(
+        return Observation(
             rule,
             "error",
-            f"{message}, and {self.allowed:,} are allowed.",
+            fact,
             tensor=self.words,
             kind="budget",
             source=source,
             partitioner=self.partitioner,
-            expected=f"at most {self.allowed:,} {unit}",
-            found=found,
-            hint=f"If this is meant, allow more; sdyscope {see}.",
         )
 
-    def uncertain(self, message: str, severity: Severity = "warning", hint: str = "") -> Finding:
+    def uncertain(self, fact: Fact, severity: Severity = "warning") -> Observation:
         """It can't be said for sure how much is used."""
-        return Finding(
+        return Observation(
             "budget-uncertain",
             severity,
-            message,
+            fact,
             tensor=self.words,
             kind="budget",
             partitioner=self.partitioner,
-            hint=hint,
         )
 
-    def spent(self, used: int | None, *findings: Finding) -> Spent:
+    def spent(self, used: int | None, *findings: Observation) -> Spent:
         """What is used, with what was found."""
         return Spent(
             self.path, self.words, self.unit, self.partitioner, used, self.allowed, findings
@@ -148,16 +149,13 @@ def _collectives_spent(limit: _Limit, covered: Sequence[Collective], among: Coll
     if limit.unit == "bytes":
         used = sum(one.sent for one in covered)
         parts = [(one.count * part.sent, one, part) for one in covered for part in one.parts]
-        message, unit = f"A device sends {used:,} bytes in a step", "bytes"
     else:
         used = sum(one.count for one in covered)
         parts = [(one.count, one, one.largest) for one in covered]
-        message, unit = f"A step runs {used:,} of them", "times"
     findings = list(_uncertain(limit, covered, among))
     if used > limit.allowed:
-        found = "; ".join(_each(parts, unit))
-        see = "comms lists every collective"
-        findings.append(limit.over("over-communication", message, found, see, _first_source(parts)))
+        fact = OverCommunication(limit.unit, used, limit.allowed, tuple(_amounts(parts)))
+        findings.append(limit.over("over-communication", fact, _first_source(parts)))
     return limit.spent(used, *findings)
 
 
@@ -167,44 +165,32 @@ def _first_source(parts: Iterable[_Amount]) -> SourceLocation | None:
     return next((part.source for _, _, part in ordered if part.source is not None), None)
 
 
-def _each(parts: Sequence[_Amount], unit: str) -> Iterator[str]:
-    """What takes most, each with its place and, where it is known, why it is there."""
-    amounts: dict[tuple[str, str, str, str], int] = {}
+def _amounts(parts: Sequence[_Amount]) -> list[Amount]:
+    """What it is used for, by place and by why it is there, the most first."""
+    amounts: dict[tuple[object, ...], Amount] = {}
     for amount, one, part in parts:
         if amount:
             scope = "/".join(word for word in (part.scope, part.primitive) if word)
-            where = f" at {part.source}" if part.source is not None else ""
-            origins = part.origin.annotations if part.origin is not None else ()
-            why = " and ".join(dict.fromkeys(map(annotation_text, origins)))
-            key = (one.kind, scope or "the program", where, why)
-            amounts[key] = amounts.get(key, 0) + amount
-    ordered = sorted(amounts.items(), key=lambda item: -item[1])
-    for (kind, scope, where, why), amount in ordered[:_NAMED]:
-        because = f" (from {why})" if why else ""
-        yield f"{amount:,} {unit}: {kind} for {scope}{where}{because}"
-    if more := ordered[_NAMED:]:
-        yield f"{sum(amount for _, amount in more):,} {unit} for {len(more):,} more"
+            annotations = part.origin.annotations if part.origin is not None else ()
+            why = tuple(dict.fromkeys(each.written() for each in annotations))
+            key = (one.kind, scope, str(part.source), tuple(each.key for each in why))
+            before = amounts.get(key, Amount(0, one.kind, scope, part.source, why))
+            amounts[key] = replace(before, amount=before.amount + amount)
+    return sorted(amounts.values(), key=lambda one: -one.amount)
 
 
 def _uncertain(
     limit: _Limit, covered: Sequence[Collective], among: Collectives
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     """What the count is not sure of."""
     unknown = sum(one.unknown_trips for one in covered)
     if unknown:
-        yield limit.uncertain(
-            f"{unknown:,} of them are in loops that run an unknown number of times: counted once.",
-            "note",
-        )
+        yield limit.uncertain(CountedOnce(unknown), "note")
     no_axes = sum(one.axes is None for one in covered) if " over " in limit.words else 0
     if no_axes:
-        yield limit.uncertain(
-            f"{no_axes:,} of them run over no known mesh axes, and count as if over this one.",
-            "note",
-        )
+        yield limit.uncertain(OverUnknownAxes(no_axes), "note")
     if among.not_understood_count:
-        unread = f"{among.not_understood_count:,} lines of the compiled program"
-        yield limit.uncertain(f"{unread} could not be read, so that more may be sent.")
+        yield limit.uncertain(UnreadLines(among.not_understood_count))
 
 
 # --- What a device holds --------------------------------------------------------------------------
@@ -229,21 +215,16 @@ def replication_spent(
         limit = _Limit(path, words, "bytes", partitioner, allowed.bytes)
         used = sum(one.replicated for one in members)
         if not members:
-            message = f"No argument or result is called {allowed.tensors}, so this limits nothing."
-            hint = "sdyscope memory lists arguments and results by name."
-            yield limit.spent(used, limit.uncertain(message, hint=hint))
+            yield limit.spent(used, limit.uncertain(NoSuchTensor(allowed.tensors)))
         elif used > allowed.bytes:
             ordered = sorted(members, key=lambda one: -one.replicated)
-            named = [_replicated(one) for one in ordered[:_NAMED] if one.replicated]
-            message = f"A device holds {used:,} bytes that other devices hold, too"
-            see = "memory says what could be sharded further"
-            yield limit.spent(used, limit.over("over-replication", message, "; ".join(named), see))
+            tensors = tuple(
+                (one.name, one.replicated, one.replicas or 1) for one in ordered if one.replicated
+            )
+            fact = OverReplication(used, allowed.bytes, tensors)
+            yield limit.spent(used, limit.over("over-replication", fact))
         else:
             yield limit.spent(used)
-
-
-def _replicated(one: Held) -> str:
-    return f"{one.replicated:,} bytes: {one.name}, {one.replicas or 1:,} replicas"
 
 
 def memory_spent(
@@ -260,7 +241,7 @@ def memory_spent(
         held: what a device holds.
         partitioner: under which the program was compiled.
     """
-    limits = {
+    limits: Mapping[MemoryLimit, int | None] = {
         "arguments": budgets.arguments,
         "temporaries": budgets.temporaries,
         "total": budgets.total,
@@ -272,33 +253,28 @@ def memory_spent(
         limit = _Limit(("memory", name), words, "bytes", partitioner, allowed)
         used: int | None = None if memory is None else getattr(memory, name)
         if used is None:
-            message = "The compiler of this hardware does not say how much memory a device needs."
-            hint = "Leave the limit out for this hardware."
-            yield limit.spent(None, limit.uncertain(message, hint=hint))
+            yield limit.spent(None, limit.uncertain(NoMemoryAnalysis()))
         elif used > allowed:
-            message = f"A device needs {used:,} bytes{_OF[name]}"
-            found = _needed(name, memory, held)
-            see = "memory has every argument"
-            yield limit.spent(used, limit.over("over-memory", message, found, see))
+            fact = OverMemory(name, used, allowed, tuple(_needed(name, memory, held)))
+            yield limit.spent(used, limit.over("over-memory", fact))
         else:
             yield limit.spent(used)
 
 
-_OF = {"arguments": " of arguments", "temporaries": " of temporaries", "total": ""}
-
-
-def _needed(name: str, memory: MemoryAnalysis | None, held: Sequence[Held]) -> str:
+def _needed(
+    name: MemoryLimit, memory: MemoryAnalysis | None, held: Sequence[Held]
+) -> list[tuple[str, int]]:
     """What the memory is for, as far as is known."""
     if name == "arguments":
         arguments = [one for one in held if one.kind == "argument"]
         arguments.sort(key=lambda one: -one.stored.bytes)
-        return "; ".join(f"{one.stored.bytes:,} bytes: {one.name}" for one in arguments[:_NAMED])
+        return [(one.name, one.stored.bytes) for one in arguments]
     if name == "temporaries" or memory is None:
-        return ""
+        return []
     parts = {
         "arguments": memory.arguments,
         "results beside them": memory.outputs - memory.aliases,
         "temporaries": memory.temporaries,
         "code": memory.generated_code,
     }
-    return "; ".join(f"{size:,} bytes: {what}" for what, size in parts.items() if size)
+    return [(what, size) for what, size in parts.items() if size]

@@ -9,85 +9,100 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 
 from sdyscope.annotations import Annotation
-from sdyscope.errors import ConversionError
-from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.findings import (
+    ArgumentDropped,
+    DroppedAxes,
+    Fact,
+    NoPlacement,
+    NotAligned,
+    NotDivisible,
+    NotRequested,
+    Observation,
+    OtherManualAxes,
+    OtherOpenDims,
+    OtherPartitioner,
+    OtherPlacement,
+    OtherPriorities,
+    OtherType,
+    PinnedAxes,
+    RequestNote,
+    Severity,
+    ShardingDropped,
+)
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
-from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.mesh import AxisRef, Mesh
-from sdyscope.values.placement import Digits, Placement, axes_digits
+from sdyscope.values.placement import axes_digits
 from sdyscope.values.sharding import NamedSharding, TensorSharding
 from sdyscope.values.tiling import HloSharding
-from sdyscope.words.sharding import placement_text
 
 
 @dataclass(frozen=True)
-class Check:
-    """What ``check`` found.
+class Checked:
+    """What a comparison of every row of the table came to.
 
     Attributes:
-        findings: by tensor, in the order of the table.
+        observations: by tensor, in the order of the table.
         tensors: how many tensors were looked at.
         compared: how many comparisons of a requested sharding with a module's were made.
         agreed: how many of those agree.
     """
 
-    findings: tuple[Finding, ...]
+    observations: tuple[Observation, ...]
     tensors: int
     compared: int
     agreed: int
 
-    @property
-    def passed(self) -> bool:
-        """Whether there is nothing worse than a note."""
-        return all(finding.severity == "note" for finding in self.findings)
 
-
-def check(table: TensorTable, module_findings: Sequence[Finding] = ()) -> Check:
+def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> Checked:
     """Compares every row of the table.
 
     Args:
         table: the rows.
-        module_findings: what is already known about whole modules, listed first.
+        of_modules: what is already known about whole modules, listed first.
     """
-    findings = list(module_findings)
-    for partitioner, sentence in table.unaligned:
-        findings.append(
-            Finding(
+    observations = list(of_modules)
+    for partitioner, asked in table.unaligned:
+        observations.append(
+            Observation(
                 "not-aligned",
                 "error",
-                f"{sentence}, so it could not be compared.",
-                partitioner=partitioner,
-                hint="Please report this with the program: every constraint should be found.",
+                NotAligned(asked),
+                asked.path,
+                asked.kind,
+                asked.source,
+                partitioner,
             )
         )
     compared = agreed = 0
     for tensor in table.tensors:
-        of_tensor: list[Finding] = []
+        of_tensor: list[Observation] = []
         for partitioner, annotation in tensor.lowered.items():
             found = list(_compare(tensor, partitioner, annotation))
             of_tensor += found
             if tensor.requested is not None:
                 compared += 1
-                agreed += not any(finding.severity == "error" for finding in found)
-        if not any(finding.severity == "error" for finding in of_tensor):
+                agreed += not any(one.severity == "error" for one in found)
+        if not any(one.severity == "error" for one in of_tensor):
             of_tensor += _between_partitioners(tensor)
         of_tensor += _about_tensor(tensor)
-        findings += of_tensor
+        observations += of_tensor
     # What a body is manual on is read off its boundary, so a wrong boundary would be blamed twice.
-    wrong = {f.partitioner for f in findings if f.severity == "error" and "shard_map" in f.kind}
-    findings += [
-        finding
+    errors = [one for one in observations if one.severity == "error"]
+    wrong = {one.partitioner for one in errors if "shard_map" in one.kind}
+    observations += [
+        one
         for tensor in table.tensors
         if tensor.requested is None
         for partitioner, there in tensor.lowered.items()
         if partitioner not in wrong
-        for finding in _compare_unrequested(tensor, partitioner, there)
+        for one in _compare_unrequested(tensor, partitioner, there)
     ]
-    return Check(tuple(findings), len(table.tensors), compared, agreed)
+    return Checked(tuple(observations), len(table.tensors), compared, agreed)
 
 
 def agrees(tensor: Tensor, partitioner: Partitioner) -> bool:
@@ -98,163 +113,94 @@ def agrees(tensor: Tensor, partitioner: Partitioner) -> bool:
         partitioner: one that it has a cell for.
     """
     return not any(
-        finding.severity == "error"
-        for finding in _compare(tensor, partitioner, tensor.lowered[partitioner])
+        one.severity == "error"
+        for one in _compare(tensor, partitioner, tensor.lowered[partitioner])
     )
 
 
-def _finding(
+def _observed(
     tensor: Tensor,
     rule: str,
-    message: str,
-    *,
+    fact: Fact,
     partitioner: Partitioner | None = None,
     severity: Severity = "error",
-    expected: str = "",
-    found: str = "",
-    hint: str = "",
-) -> Finding:
-    return Finding(
-        rule,
-        severity,
-        message,
-        tensor.name,
-        tensor.kind,
-        tensor.source,
-        partitioner,
-        expected,
-        found,
-        hint,
-    )
+) -> Observation:
+    return Observation(rule, severity, fact, tensor.name, tensor.kind, tensor.source, partitioner)
 
 
-def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Iterator[Finding]:
+def _compare(tensor: Tensor, partitioner: Partitioner, there: Annotation) -> Iterator[Observation]:
     asked = tensor.requested
     if there.problem:
-        wrong = "could not be read" if there.is_unreadable else "places nothing"
-        yield _finding(
-            tensor,
-            "no-placement",
-            f"{there.text} {wrong}: {there.problem}.",
-            partitioner=partitioner,
-            found=there.text,
-        )
+        assert there.sharding is not None
+        fact = NoPlacement(there.sharding, there.problem)
+        yield _observed(tensor, "no-placement", fact, partitioner)
         return
     if asked is None:
         return
+    lowered = there.sharded({}, None if asked.sharding is None else asked.sharding.mesh)
     if tensor.shape != there.shape or tensor.dtype != there.dtype:
-        yield _finding(
-            tensor,
-            "type-differs",
-            f"It is {_type(there.shape, there.dtype)} in the module, and was given as "
-            f"{_type(tensor.shape, tensor.dtype)}.",
-            partitioner=partitioner,
-        )
+        given = Sharded(asked.sharding, tensor.shape, tensor.dtype)
+        yield _observed(tensor, "type-differs", OtherType(given, lowered), partitioner)
         return
-    if asked.sharding is None:
+    requested = requested_sharding(asked)
+    if asked.sharding is None or requested is None:
         if there.sharding is not None and tensor.kind in ("argument", "result"):
-            yield _finding(
-                tensor,
-                "not-requested",
-                "Nobody asked for a sharding here; JAX wrote one, as it does on Explicit axes.",
-                severity="note",
-                partitioner=partitioner,
-                expected="left to the compiler",
-                found=_words(there, None),
-            )
+            yield _observed(tensor, "not-requested", NotRequested(lowered), partitioner, "note")
         return
-    yield from _compare_sharding(tensor, asked, asked.sharding, partitioner, there)
+    if requested.placement is None:
+        yield _observed(tensor, "no-placement", NoPlacement(asked.sharding, requested.problem))
+        return
+    yield from _compare_sharding(
+        tensor, asked, asked.sharding, requested, partitioner, there, lowered
+    )
 
 
 def _compare_sharding(
     tensor: Tensor,
     asked: RequestedTensor,
     sharding: NamedSharding,
+    requested: Sharded,
     partitioner: Partitioner,
     there: Annotation,
-) -> Iterator[Finding]:
-    mesh = sharding.mesh
-    try:
-        expected = to_placement(sharding, len(asked.shape))
-    except ConversionError as error:
-        yield _finding(tensor, "no-placement", f"{sharding} places nothing: {error.message}.")
-        return
-    words = _named(expected, mesh)
+    lowered: Sharded,
+) -> Iterator[Observation]:
+    assert requested.placement is not None
     if there.placement is None:
-        if not asked.shape and expected.is_replicated:
+        if not asked.shape and requested.placement.is_replicated:
             return  # A scalar can live nowhere else, and JAX before 0.9 writes nothing on it.
-        yield _finding(
-            tensor,
-            "sharding-dropped",
-            "A sharding was asked for, and the module has none.",
-            partitioner=partitioner,
-            expected=words,
-            found="left to the compiler",
-        )
+        yield _observed(tensor, "sharding-dropped", ShardingDropped(requested), partitioner)
         return
-    if there.placement.without_manual != expected:
-        yield _finding(
-            tensor,
-            "lowered-differs",
-            "The module has another sharding than was asked for.",
-            partitioner=partitioner,
-            expected=words,
-            found=_words(there, mesh),
-        )
+    if there.placement.without_manual != requested.placement:
+        fact = OtherPlacement(requested, lowered)
+        yield _observed(tensor, "lowered-differs", fact, partitioner)
         return
-    yield from _compare_open(tensor, asked, sharding, partitioner, there)
-    yield from _compare_manual(tensor, asked, mesh, partitioner, there)
-    yield from _dropped_axes(tensor, sharding, partitioner, there)
+    yield from _compare_open(tensor, asked, sharding, partitioner, lowered)
+    yield from _compare_manual(tensor, asked, sharding.mesh, partitioner, there)
+    yield from _dropped_axes(tensor, sharding, partitioner, lowered)
     if isinstance(there.sharding, TensorSharding):
         pinned = there.sharding.replicated_axes
         if pinned:
-            yield _finding(
-                tensor,
-                "lowered-differs",
-                "The module forbids axes that the request leaves free: "
-                f"{', '.join(map(str, pinned))}.",
-                partitioner=partitioner,
-                expected=words,
-                found=there.text,
-            )
+            forbidden = PinnedAxes(tuple(pinned), requested, lowered)
+            yield _observed(tensor, "lowered-differs", forbidden, partitioner)
         written = [dim.priority or 0 for dim in there.sharding.dim_shardings]
         wanted = [priority or 0 for priority in asked.priorities] or [0] * len(written)
         if written != wanted:
-            yield _finding(
-                tensor,
-                "lowered-differs",
-                "The module gives dimensions a priority that was not asked for.",
-                partitioner=partitioner,
-                expected=f"{words}, priorities {wanted}" if any(wanted) else words,
-                found=there.text,
-            )
+            other = OtherPriorities(tuple(wanted), requested, lowered)
+            yield _observed(tensor, "lowered-differs", other, partitioner)
 
 
 def _dropped_axes(
-    tensor: Tensor, sharding: NamedSharding, partitioner: Partitioner, there: Annotation
-) -> Iterator[Finding]:
+    tensor: Tensor, sharding: NamedSharding, partitioner: Partitioner, lowered: Sharded
+) -> Iterator[Observation]:
     """Axes that were asked for and that the module's sharding, placed alike, does not name."""
-    if not isinstance(there.sharding, TensorSharding):
+    if not isinstance(lowered.sharding, TensorSharding):
         return  # The classic HLO form names no axes at all.
     asked = dict.fromkeys((*sharding.spec.axis_names(), *sorted(sharding.spec.unreduced)))
-    named = {axis.name for axis in there.sharding.axes()}
-    dropped = [name for name in asked if name not in named]
+    named = {axis.name for axis in lowered.sharding.axes()}
+    dropped = tuple((name, sharding.mesh.shape[name]) for name in asked if name not in named)
     if dropped:
-        sizes = ", ".join(f"{name} (size {sharding.mesh.shape[name]})" for name in dropped)
-        yield _finding(
-            tensor,
-            "axes-dropped",
-            f"JAX leaves out {sizes}, which makes no difference to the placement.",
-            severity="note",
-            partitioner=partitioner,
-            expected=str(sharding),
-            found=there.text,
-        )
-
-
-@lru_cache(maxsize=4096)
-def _named(place: Placement, mesh: Mesh) -> str:
-    return placement_text(place, mesh)
+        fact = DroppedAxes(dropped, sharding, lowered)
+        yield _observed(tensor, "axes-dropped", fact, partitioner, "note")
 
 
 def _compare_open(
@@ -262,22 +208,16 @@ def _compare_open(
     asked: RequestedTensor,
     sharding: NamedSharding,
     partitioner: Partitioner,
-    there: Annotation,
-) -> Iterator[Finding]:
+    lowered: Sharded,
+) -> Iterator[Observation]:
     rank = len(asked.shape)
     expected = unspecified_dims(sharding, rank)
     if asked.kind.startswith("shard_map") and _is_partly_manual(asked, sharding.mesh):
         # The other axes stay the compiler's, so JAX leaves every dimension open to them.
         expected = tuple(range(rank))
-    if there.open_dims != expected:
-        yield _finding(
-            tensor,
-            "open-dims-differ",
-            f"The request leaves {_dims(expected)} open, and the module {_dims(there.open_dims)}.",
-            partitioner=partitioner,
-            expected=f"{sharding} with {_dims(expected)} open",
-            found=f"{there.text} with {_dims(there.open_dims)} open",
-        )
+    if lowered.open_dims != expected:
+        fact = OtherOpenDims(sharding, expected, lowered)
+        yield _observed(tensor, "open-dims-differ", fact, partitioner)
 
 
 def _is_partly_manual(asked: RequestedTensor, mesh: Mesh) -> bool:
@@ -290,53 +230,33 @@ def _compare_manual(
     mesh: Mesh,
     partitioner: Partitioner,
     there: Annotation,
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     expected = axes_digits(mesh, map(AxisRef, asked.manual_axes))
-    if asked.kind.startswith("shard_map"):
+    is_boundary = asked.kind.startswith("shard_map")
+    if is_boundary:
         found = there.manual
-        message = "The body is manual on other axes than was asked for."
     else:
         # Inside a shard_map GSPMD says the manual axes on every sharding, Shardy on none.
         if isinstance(there.sharding, TensorSharding):
             expected = ()
         found = there.placement.manual if there.placement is not None else ()
-        message = "It is manual on other axes than the shard_map that it is in."
     if found != expected:
-        yield _finding(
-            tensor,
-            "manual-axes-differ",
-            message,
-            partitioner=partitioner,
-            expected=_manual_words(expected, mesh),
-            found=_manual_words(found, mesh),
-        )
+        fact = OtherManualAxes(is_boundary, expected, found, mesh.size, mesh)
+        yield _observed(tensor, "manual-axes-differ", fact, partitioner)
 
 
 def _compare_unrequested(
     tensor: Tensor, partitioner: Partitioner, there: Annotation
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     """A constraint of JAX's own inside a ``shard_map``: GSPMD must say the manual axes on it."""
     if isinstance(there.sharding, HloSharding) and there.placement is not None:
         found, expected = there.placement.manual, there.manual
         if tensor.kind == "constraint" and found != expected:
-            place = Placement(there.placement.num_devices, (), manual=expected)
-            yield _finding(
-                tensor,
-                "manual-axes-differ",
-                "It is manual on other axes than the shard_map that it is in.",
-                partitioner=partitioner,
-                expected=placement_text(place) if expected else "no manual axes",
-                found=there.text,
-            )
+            fact = OtherManualAxes(False, expected, found, there.placement.num_devices, None)
+            yield _observed(tensor, "manual-axes-differ", fact, partitioner)
 
 
-def _manual_words(digits: Digits, mesh: Mesh) -> str:
-    if not digits:
-        return "no manual axes"
-    return placement_text(Placement(mesh.size, (), manual=digits), mesh).split("; ")[1]
-
-
-def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
+def _between_partitioners(tensor: Tensor) -> Iterator[Observation]:
     if len(tensor.lowered) < 2 or any(there.problem for there in tensor.lowered.values()):
         return
     asked = None if tensor.requested is None else tensor.requested.sharding
@@ -350,61 +270,23 @@ def _between_partitioners(tensor: Tensor) -> Iterator[Finding]:
         same = one.placement.without_manual == two.placement.without_manual
         same = same and one.open_dims == two.open_dims
     if not same:
-        yield _finding(
-            tensor,
-            "partitioners-differ",
-            f"{first} and {second} are told different things.",
-            expected=f"{first}: {_words(one, mesh)}",
-            found=f"{second}: {_words(two, mesh)}",
-        )
+        fact = OtherPartitioner(first, one.sharded({}, mesh), second, two.sharded({}, mesh))
+        yield _observed(tensor, "partitioners-differ", fact)
 
 
-def _about_tensor(tensor: Tensor) -> Iterator[Finding]:
+def _about_tensor(tensor: Tensor) -> Iterator[Observation]:
     asked = tensor.requested
     if asked is None:
         return
     if asked.dropped:
-        yield _finding(
-            tensor,
-            "argument-dropped",
-            "The program does not use it, so jit drops it and the module has no such argument.",
-            severity="note",
-        )
+        yield _observed(tensor, "argument-dropped", ArgumentDropped(), severity="note")
     for note in asked.notes:
-        yield _finding(tensor, "request-note", note, severity="note")
-    if asked.sharding is None or asked.dropped:
+        yield _observed(tensor, "request-note", RequestNote(note), severity="note")
+    requested = requested_sharding(asked)
+    if requested is None or requested.placement is None or asked.dropped:
         return
-    try:
-        place = to_placement(asked.sharding, len(asked.shape))
-    except ConversionError:
-        return
+    place = requested.placement
     for dim, padding in enumerate(place.padding(asked.shape)):
         if padding:
-            size, parts = asked.shape[dim], place.shards[dim]
-            yield _finding(
-                tensor,
-                "not-divisible",
-                f"Dimension {dim} of size {size} does not divide into {parts}: blocks of "
-                f"{-(-size // parts)} with {padding} padded, or no split at all, as the compiler "
-                "likes.",
-                severity="warning",
-                expected=placement_text(place, asked.sharding.mesh),
-                hint=f"Make the size a multiple of {parts}, or shard the dimension less.",
-            )
-
-
-def _words(there: Annotation, mesh: Mesh | None) -> str:
-    if there.placement is None:
-        return there.text or "left to the compiler"
-    text = placement_text(there.placement, mesh)
-    return f"{text} ({_dims(there.open_dims)} open)" if there.open_dims else text
-
-
-def _dims(dims: Sequence[int]) -> str:
-    if not dims:
-        return "no dimension"
-    return ("dimension " if len(dims) == 1 else "dimensions ") + ", ".join(map(str, dims))
-
-
-def _type(shape: tuple[int, ...] | None, dtype: str) -> str:
-    return f"{dtype}[{'?' if shape is None else ','.join(map(str, shape))}]"
+            fact = NotDivisible(dim, asked.shape[dim], place.shards[dim], padding, requested)
+            yield _observed(tensor, "not-divisible", fact, severity="warning")

@@ -6,7 +6,13 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from sdyscope.annotations import Annotation
 from sdyscope.errors import CompilerError
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import (
+    MixedAttributes,
+    NothingLowered,
+    Observation,
+    SilentFallback,
+    UnreadAttribute,
+)
 from sdyscope.facts.program import Partitioner
 from sdyscope.graph import OpGraph
 
@@ -15,7 +21,7 @@ __all__ = ["fallback", "not_lowerable", "not_understood"]
 
 def not_lowerable(
     failures: Mapping[Partitioner, CompilerError], *, alone: bool
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     """Why there is no module under a partitioner.
 
     Args:
@@ -23,16 +29,15 @@ def not_lowerable(
         alone: there is no module under any other one either.
     """
     for partitioner, error in failures.items():
-        yield Finding(
+        yield Observation(
             "not-lowerable",
             "error" if alone else "note",
-            f"There is nothing to compare under {partitioner}: {error.message}",
+            NothingLowered(partitioner, error.message, error.hint or ""),
             partitioner=partitioner,
-            hint=error.hint or "",
         )
 
 
-def fallback(partitioner: Partitioner, found: str) -> Iterator[Finding]:
+def fallback(partitioner: Partitioner, found: str) -> Iterator[Observation]:
     """Annotations that are not, or not only, the partitioner's.
 
     Args:
@@ -40,38 +45,25 @@ def fallback(partitioner: Partitioner, found: str) -> Iterator[Finding]:
         found: whose there are: a partitioner's, ``both`` or ``none``.
     """
     if found == "both":
-        yield Finding(
-            "mixed-attributes",
-            "error",
-            "The module has annotations of both partitioners; up to JAX 0.10 Shardy then falls "
-            "back to GSPMD without an error.",
-            partitioner=partitioner,
-            hint="Find what was lowered without Shardy: an exported function, a custom call.",
-        )
+        yield Observation("mixed-attributes", "error", MixedAttributes(), partitioner=partitioner)
     elif found not in ("none", partitioner):
-        yield Finding(
-            "silent-fallback",
-            "error",
-            f"{partitioner} was asked for, and the module is written for {found}.",
-            partitioner=partitioner,
-            hint="Look for jax_use_shardy_partitioner being set by the program.",
-        )
+        fact = SilentFallback(partitioner, found)
+        yield Observation("silent-fallback", "error", fact, partitioner=partitioner)
 
 
 def not_understood(
     partitioner: Partitioner, graph: OpGraph, annotations: Iterable[Annotation]
-) -> Iterator[Finding]:
+) -> Iterator[Observation]:
     """What could not be read in a module, but for shardings, each of which has a finding."""
     shardings = {annotation.text for annotation in annotations if annotation.is_unreadable}
     for item in graph.not_understood:
         if item.text in shardings:
             continue
-        yield Finding(
+        yield Observation(
             "not-understood",
             "warning",
-            f"{item.attribute or 'A piece of the module'} could not be read: {item.error}",
+            UnreadAttribute(item.attribute, item.text, item.error),
             kind="op",
             source=None if item.op is None else graph.ops[item.op].source,
             partitioner=partitioner,
-            found=item.text,
         )

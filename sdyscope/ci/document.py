@@ -10,7 +10,7 @@ from sdyscope.analysis.budgets import Unit
 from sdyscope.ci.config import Check
 from sdyscope.facts.account import Account
 from sdyscope.facts.program import Partitioner
-from sdyscope.views.check import FindingDocument
+from sdyscope.words.findings import Finding
 from sdyscope.words.places import shown_name
 
 __all__ = [
@@ -49,7 +49,7 @@ class CiFinding:
 
     target: str
     check: Check
-    finding: FindingDocument
+    finding: Finding
     file: str
     line: int | None
     column: int | None

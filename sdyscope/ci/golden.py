@@ -14,7 +14,6 @@ from sdyscope.ci.config import Config, SnapshotFile, Target
 from sdyscope.ci.document import Outcome
 from sdyscope.ci.places import Found
 from sdyscope.errors import TargetError
-from sdyscope.facts.findings import Finding
 from sdyscope.snapshots import (
     Change,
     Comparison,
@@ -33,6 +32,7 @@ from sdyscope.snapshots.read import Section, read_file, read_sections
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
+from sdyscope.words.findings import Finding
 
 __all__ = ["Golden", "GoldenFile", "golden", "golden_files"]
 

@@ -21,15 +21,15 @@ from sdyscope.ci.golden import golden
 from sdyscope.ci.places import Found, Places
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.account import Account
-from sdyscope.facts.findings import Finding
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
 from sdyscope.lint import RULES, LogicalAxes, NotRun, linted
 from sdyscope.mesh_config.mesh_shape import unknown_axis
-from sdyscope.snapshots.words import mesh_words
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.account import unknown_clause
 from sdyscope.words.counts import counted
+from sdyscope.words.findings import Finding, told
+from sdyscope.words.mesh import mesh_words_of
 
 __all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
 
@@ -102,7 +102,7 @@ def judge(
     looked_at = replace(
         judged(config, target, done, found, updating=updating),
         program=inspection.name,
-        mesh="; ".join(mesh_words(mesh) for mesh in _meshes(inspection)),
+        mesh="; ".join(dict.fromkeys(mesh_words_of(inspection.meshes))),
         partitioners=tuple(inspection.lowered),
         hardware=_hardware(inspection, target) if is_whole else "",
         account=account,
@@ -239,8 +239,8 @@ def _lint(
     not_run = {one.rule: one for one in done.not_run if one.applies}
     words = counted(len(done.rules), "rule") + (f", {len(not_run):,} not run" if not_run else "")
     # What check says is said once.
-    told = {_alike(one) for one in inspection.check().findings} if target.check else set()
-    findings = [one for one in done.findings if _alike(one) not in told]
+    checked = {_alike(one) for one in inspection.check().findings} if target.check else set()
+    findings = [one for one in done.findings if _alike(one) not in checked]
     return Done(words, _found("lint", findings, target), not_run=tuple(not_run.values()))
 
 
@@ -264,7 +264,8 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     found: list[Found] = []
     for each in spent:
         written = config.limit_place(target, each.limit)
-        found += (Found("budgets", one, one.source or written, written) for one in each.findings)
+        findings = map(told, each.findings)
+        found += (Found("budgets", one, one.source or written, written) for one in findings)
     return Done(counted(len(spent), "limit"), tuple(found), tuple(spent))
 
 
@@ -317,10 +318,10 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
 
 def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> Iterator[Found]:
     """What is not known of the program, but for what a check found or could not be done for."""
-    told = {one.finding.found for each in done.values() for one in each.found}
+    texts = {one.finding.found for each in done.values() for one in each.found}
     refused = "\n".join(str(each.error) for each in done.values() if each.error is not None)
     for unknown in account.unknowns:
-        if unknown.text in told or (unknown.kind == "refused" and unknown.reason in refused):
+        if unknown.text in texts or (unknown.kind == "refused" and unknown.reason in refused):
             continue
         clause = unknown_clause(unknown)
         finding = Finding(

@@ -13,9 +13,9 @@ from pathlib import Path
 from sdyscope.ci.config import Check, Target
 from sdyscope.ci.document import CiError, CiFinding
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.findings import Severity
 from sdyscope.values.source import SourceLocation
-from sdyscope.views.check import finding_document
+from sdyscope.words.findings import Finding
 
 __all__ = ["Found", "Places"]
 
@@ -97,7 +97,7 @@ class Places:
         if file is None:
             place = one.otherwise
             file = self.path(place.file)
-        told = replace(
+        shown = replace(
             finding,
             message=self.text(finding.message),
             expected=self.text(finding.expected),
@@ -106,7 +106,7 @@ class Places:
         return CiFinding(
             target="" if target is None else target.name,
             check=one.check,
-            finding=finding_document(told),
+            finding=shown,
             file=file or place.file,
             line=place.line or None,
             # Counted from 0, and 0 where it is not known.

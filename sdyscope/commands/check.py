@@ -13,7 +13,7 @@ from sdyscope.facts.program import Partitioner
 @options.settings
 @opening.module
 @options.strict
-@options.json("views.check:Check")
+@options.json("words.findings:Check")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -37,7 +37,7 @@ def command(
     inspection = opening.open_one(
         target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
     )
-    found = check.document(inspection, inspection.check())
+    found = inspection.check()
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:

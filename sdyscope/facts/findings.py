@@ -1,42 +1,653 @@
-"""Findings: something wrong, or worth a look, about one tensor or a whole module."""
+"""Findings as facts: something wrong, or worth a look, about one tensor or a whole module.
+
+``words.findings`` makes the sentences of them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.execution import Extent, Process
+from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.sharded import Sharded, Written
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.placement import Digits
+from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 
 Severity: TypeAlias = Literal["error", "warning", "note"]
 """``error``: something else happens than was asked for, or numbers are wrong; ``warning``: it costs
-more than it need, or the compiler may do another thing than was meant; ``note``: worth knowing."""
+more than it should, or the compiler may do another thing than was meant; ``note``: worth
+knowing."""
+
+# --- Modules, by check ----------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class NothingLowered:
+    """JAX made no module under a partitioner.
+
+    Attributes:
+        partitioner: which.
+        reason: what JAX said.
+        hint: what to do about that; empty where there is nothing to say.
+    """
+
+    partitioner: Partitioner
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class MixedAttributes:
+    """A module has annotations of both partitioners."""
+
+
+@dataclass(frozen=True, slots=True)
+class SilentFallback:
+    """A module is written for another partitioner than was asked for.
+
+    Attributes:
+        asked: which was asked for.
+        found: whose annotations there are.
+    """
+
+    asked: Partitioner
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadAttribute:
+    """An attribute of a module could not be read.
+
+    Attributes:
+        attribute: its name; empty for another piece of the module.
+        text: as it is written.
+        reason: why not.
+    """
+
+    attribute: str
+    text: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotAligned:
+    """A requested tensor that the module does not have in the order of lowering.
+
+    Attributes:
+        asked: the tensor.
+    """
+
+    asked: RequestedTensor
+
+
+# --- Tensors, by check ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NoPlacement:
+    """A sharding that can't be read or can't be.
+
+    Attributes:
+        sharding: as it was requested, or as it is written; its text where that is unreadable.
+        reason: why it places nothing, a clause.
+    """
+
+    sharding: Written
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OtherType:
+    """A tensor has another type in the module than it was given as; the types are of both.
+
+    Attributes:
+        given: as it was given.
+        lowered: as it is in the module.
+    """
+
+    given: Sharded
+    lowered: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class NotRequested:
+    """JAX wrote a sharding that nobody asked for.
+
+    Attributes:
+        lowered: the sharding.
+    """
+
+    lowered: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingDropped:
+    """A sharding was asked for, and the module has none.
+
+    Attributes:
+        requested: what was asked for.
+    """
+
+    requested: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPlacement:
+    """The module has another sharding than was asked for.
+
+    Attributes:
+        requested: what was asked for.
+        lowered: what is in the module.
+    """
+
+    requested: Sharded
+    lowered: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class PinnedAxes:
+    """The module forbids axes that the request leaves free.
+
+    Attributes:
+        axes: these axes.
+        requested: what was asked for.
+        lowered: what is in the module.
+    """
+
+    axes: tuple[AxisRef, ...]
+    requested: Sharded
+    lowered: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPriorities:
+    """The module gives dimensions a priority that was not asked for.
+
+    Attributes:
+        priorities: those that were asked for, one a dimension; 0 is the first and the default.
+        requested: what was asked for.
+        lowered: what is in the module.
+    """
+
+    priorities: tuple[int, ...]
+    requested: Sharded
+    lowered: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedAxes:
+    """The module does not name axes that were asked for, and places the tensor alike.
+
+    Attributes:
+        sizes: the axes with their sizes.
+        sharding: what was asked for.
+        lowered: what is in the module.
+    """
+
+    sizes: tuple[tuple[str, int], ...]
+    sharding: NamedSharding
+    lowered: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class OtherOpenDims:
+    """Other dimensions are open in the module than were left to the compiler.
+
+    Attributes:
+        sharding: what was asked for.
+        open_dims: the dimensions that it leaves to the compiler.
+        lowered: what is in the module, with the dimensions that are open there.
+    """
+
+    sharding: NamedSharding
+    open_dims: tuple[int, ...]
+    lowered: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class OtherManualAxes:
+    """A ``shard_map`` is manual on other axes than was asked for, or a constraint than its own.
+
+    Attributes:
+        is_boundary: whether it is about a ``shard_map``'s own input or output.
+        asked: the digits that should be manual.
+        found: those that are.
+        num_devices: how many devices there are.
+        mesh: the mesh to name axes of; None where none is known.
+    """
+
+    is_boundary: bool
+    asked: Digits
+    found: Digits
+    num_devices: int
+    mesh: Mesh | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherPartitioner:
+    """The modules of the two partitioners say different things of a tensor.
+
+    Attributes:
+        first: one partitioner.
+        of_first: what its module says.
+        second: the other.
+        of_second: what its module says.
+    """
+
+    first: Partitioner
+    of_first: Sharded
+    second: Partitioner
+    of_second: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentDropped:
+    """jit dropped an argument that the program does not use."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestNote:
+    """What there is to know of a request.
+
+    Attributes:
+        text: one sentence.
+    """
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotDivisible:
+    """A dimension does not divide into its blocks.
+
+    Attributes:
+        dim: the dimension.
+        size: its size.
+        blocks: into how many it was to be cut.
+        padding: elements that the last blocks are padded by.
+        requested: what was asked for.
+    """
+
+    dim: int
+    size: int
+    blocks: int
+    padding: int
+    requested: Sharded
+
+
+# --- Memory ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class OtherBytes:
+    """Bytes computed from the shardings disagree with the compiler's.
+
+    Attributes:
+        tensors: names of arguments and results that are stored otherwise.
+        counted: bytes of arguments by the shardings.
+        compiled: bytes of arguments by the compiler.
+    """
+
+    tensors: tuple[str, ...]
+    counted: int
+    compiled: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A tensor as it is stored on a device.
+
+    Attributes:
+        name: pytree path.
+        sharding: its sharding; None where no PartitionSpec can say that.
+        block: shape of the block that a device stores.
+    """
+
+    name: str
+    sharding: NamedSharding | None
+    block: tuple[int, ...]
+
+
+WhyUnused: TypeAlias = Literal["no type", "placed otherwise", "taken", "not taken"]
+"""``no type``: no result is of the argument's type; ``placed otherwise``: those that are lie
+elsewhere; ``taken``: those that fit took other arguments' buffers; ``not taken``: the compiler did
+not take it for one that fits."""
+
+
+@dataclass(frozen=True, slots=True)
+class DonationUnused:
+    """A donated argument whose buffer no result took.
+
+    Attributes:
+        bytes: bytes of the buffer on a device.
+        shape: shape of the argument.
+        dtype: its MLIR element type.
+        why: why none did.
+        argument: the argument as it is stored.
+        results: the results that could have been.
+    """
+
+    bytes: int
+    shape: tuple[int, ...]
+    dtype: str
+    why: WhyUnused
+    argument: Stored
+    results: tuple[Stored, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DonationDropped:
+    """A donated argument that the program does not use."""
+
+
+# --- Execution ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NotExecuted:
+    """A program was not run under a partitioner.
+
+    Attributes:
+        partitioner: which.
+        is_refused: whether there is nothing to run, since JAX does not lower it.
+        reason: why.
+        hint: what to do about it.
+    """
+
+    partitioner: Partitioner
+    is_refused: bool
+    reason: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoReference:
+    """Results were not compared with the same step on one device.
+
+    Attributes:
+        reason: why not.
+    """
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """A device, and the process that it belongs to.
+
+    Attributes:
+        device: its position among the devices.
+        process: its process; None where there is only one.
+    """
+
+    device: int
+    process: Process | None
+
+
+@dataclass(frozen=True, slots=True)
+class OtherBlocks:
+    """Devices hold another block of a tensor than they were to.
+
+    Attributes:
+        devices: how many do.
+        of: how many hold the tensor.
+        stage: the stage that says what they were to hold.
+        holder: the first of them.
+        block: what it has, as extents.
+        buffer: shape of its buffer.
+        asked: what it was to have, as extents; None for nothing.
+        expected: the sharding of that stage.
+        found: where the tensor is; None where JAX's sharding says no placement.
+    """
+
+    devices: int
+    of: int
+    stage: Literal["requested", "lowered"]
+    holder: Holder
+    block: tuple[Extent, ...]
+    buffer: tuple[int, ...]
+    asked: tuple[Extent, ...] | None
+    expected: Sharded
+    found: Sharded | None
+
+
+@dataclass(frozen=True, slots=True)
+class UnequalReplicas:
+    """Devices that hold the same block have different values in it.
+
+    Attributes:
+        devices: how many differ from the first that holds their block.
+        of: how many hold the tensor.
+        holder: the one that differs most.
+        first: the first with the same block.
+        error: norm of the difference over the norm of the block.
+        is_rounding: whether rounding explains it.
+    """
+
+    devices: int
+    of: int
+    holder: Holder
+    first: Holder
+    error: float
+    is_rounding: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OtherNumbers:
+    """Results are not what one device computes; the finding is about the one most of all.
+
+    Attributes:
+        results: how many are compared.
+        worst: name of that one.
+        others: names of the others, by how wrong they are.
+        error: norm of the difference over the norm of the result on one device.
+        tolerance: the largest that is allowed; 0 for the very same.
+        coarsest: the dtype whose rounding that allows for; empty for the very same.
+        where: position of the element that is most wrong; None where that is not known.
+        pair: that element as it is there and on one device; empty where that is not known.
+        holder: a device that holds it; None where that is not known.
+        only: the one process whose blocks are wrong, and no other's; None where it is not so.
+        is_random: whether the step draws random numbers.
+    """
+
+    results: int
+    worst: str
+    others: tuple[str, ...]
+    error: float
+    tolerance: float
+    coarsest: str
+    where: tuple[int, ...] | None
+    pair: tuple[str, ...]
+    holder: Holder | None
+    only: Process | None
+    is_random: bool
+
+
+# --- Budgets --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    """What collectives of one place come to.
+
+    Attributes:
+        amount: bytes that a device sends for them in a step, or how many run.
+        kind: their kind.
+        scope: scope and primitive of what they are for; empty for the program itself.
+        source: its line; None where none is known.
+        annotations: why they are there.
+    """
+
+    amount: int
+    kind: str
+    scope: str
+    source: SourceLocation | None
+    annotations: tuple[OriginAnnotation, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OverCommunication:
+    """A step sends more bytes, or runs more collectives, than are allowed.
+
+    Attributes:
+        unit: which of the two is counted.
+        used: how much there is.
+        allowed: how much may be.
+        amounts: by place, what takes most first.
+    """
+
+    unit: Literal["bytes", "collectives"]
+    used: int
+    allowed: int
+    amounts: tuple[Amount, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class OverReplication:
+    """A device holds more bytes that others hold, too, than are allowed.
+
+    Attributes:
+        used: how many.
+        allowed: how many may be.
+        tensors: name, such bytes and replicas of each tensor, the most first.
+    """
+
+    used: int
+    allowed: int
+    tensors: tuple[tuple[str, int, int], ...]
+
+
+MemoryLimit: TypeAlias = Literal["arguments", "temporaries", "total"]
+
+
+@dataclass(frozen=True, slots=True)
+class OverMemory:
+    """A device needs more bytes than are allowed.
+
+    Attributes:
+        limit: of what.
+        used: how many.
+        allowed: how many may be.
+        parts: what they are for, as far as that is known: names and bytes.
+    """
+
+    limit: MemoryLimit
+    used: int
+    allowed: int
+    parts: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CountedOnce:
+    """Collectives in loops that run an unknown number of times.
+
+    Attributes:
+        collectives: how many.
+    """
+
+    collectives: int
+
+
+@dataclass(frozen=True, slots=True)
+class OverUnknownAxes:
+    """Collectives that run over no known mesh axes, and so count to each.
+
+    Attributes:
+        collectives: how many.
+    """
+
+    collectives: int
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadLines:
+    """Lines of the compiled program that could not be read.
+
+    Attributes:
+        lines: how many.
+    """
+
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class NoSuchTensor:
+    """A limit of tensors that the program does not have.
+
+    Attributes:
+        pattern: the glob of their names.
+    """
+
+    pattern: str
+
+
+@dataclass(frozen=True, slots=True)
+class NoMemoryAnalysis:
+    """The compiler does not say how much memory a device needs."""
+
+
+Fact: TypeAlias = (
+    NothingLowered
+    | MixedAttributes
+    | SilentFallback
+    | UnreadAttribute
+    | NotAligned
+    | NoPlacement
+    | OtherType
+    | NotRequested
+    | ShardingDropped
+    | OtherPlacement
+    | PinnedAxes
+    | OtherPriorities
+    | DroppedAxes
+    | OtherOpenDims
+    | OtherManualAxes
+    | OtherPartitioner
+    | ArgumentDropped
+    | RequestNote
+    | NotDivisible
+    | OtherBytes
+    | DonationUnused
+    | DonationDropped
+    | NotExecuted
+    | NoReference
+    | OtherBlocks
+    | UnequalReplicas
+    | OtherNumbers
+    | OverCommunication
+    | OverReplication
+    | OverMemory
+    | CountedOnce
+    | OverUnknownAxes
+    | UnreadLines
+    | NoSuchTensor
+    | NoMemoryAnalysis
+)
+"""What may be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
     """One thing found.
 
     Attributes:
         rule: stable name of the rule: ``lowered-differs``.
         severity: see ``Severity``.
-        message: one sentence, in words.
+        fact: what was found.
         tensor: path of the tensor; empty for what is about the whole module.
         kind: what the tensor is (argument, constraint, ...); empty likewise.
         source: the line of user code, where there is one.
         partitioner: whose module it is about; None for all.
-        expected: the placement that was asked for, in words.
-        found: the placement that is there, in words.
-        hint: what to do.
     """
 
     rule: str
     severity: Severity
-    message: str
+    fact: Fact
     tensor: str = ""
     kind: str = ""
     source: SourceLocation | None = None
     partitioner: Partitioner | None = None
-    expected: str = ""
-    found: str = ""
-    hint: str = ""

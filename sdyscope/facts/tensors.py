@@ -75,12 +75,12 @@ class TensorTable:
 
     Attributes:
         tensors: the rows: arguments, results, then the rest in lowering order.
-        unaligned: (partitioner, sentence): requested constraints that the module does not have
-            in the order in which JAX lowers them, so that rows may be missing a cell.
+        unaligned: requested constraints that the module of a partitioner does not have in the order
+            in which JAX lowers them, so that rows may be missing a cell.
     """
 
     tensors: tuple[Tensor, ...]
-    unaligned: tuple[tuple[Partitioner, str], ...] = ()
+    unaligned: tuple[tuple[Partitioner, RequestedTensor], ...] = ()
 
 
 def tensor_table(
@@ -89,7 +89,7 @@ def tensor_table(
     """Puts what was requested beside what is in each module."""
     cells: dict[int, dict[Partitioner, Annotation]] = {}
     extras: dict[tuple[object, ...], dict[Partitioner, Annotation]] = {}
-    unaligned: list[tuple[Partitioner, str]] = []
+    unaligned: list[tuple[Partitioner, RequestedTensor]] = []
     for partitioner, module in modules.items():
         matched = _match(requested, module)
         for position, annotation in matched.items():
@@ -98,7 +98,7 @@ def tensor_table(
         for key, annotation in _keyed(a for a in module.annotations if id(a) not in taken):
             extras.setdefault(key, {})[partitioner] = annotation
         if requested:
-            unaligned += [(partitioner, note) for note in _missing(requested, module, matched)]
+            unaligned += [(partitioner, asked) for asked in _missing(requested, matched)]
     rows = [
         Tensor(
             asked.kind,
@@ -195,15 +195,13 @@ def _line(source: SourceLocation | None) -> tuple[str, int] | None:
 
 
 def _missing(
-    requested: Sequence[RequestedTensor], module: LoweredTensors, matched: Mapping[int, Annotation]
-) -> list[str]:
-    notes = []
-    for position, asked in enumerate(requested):
-        if position in matched or asked.dropped or _is_unwritten(asked):
-            continue
-        where = f" at {asked.source}" if asked.source else ""
-        notes.append(f"the {asked.kind} {asked.path}{where} is not in the module")
-    return notes
+    requested: Sequence[RequestedTensor], matched: Mapping[int, Annotation]
+) -> list[RequestedTensor]:
+    return [
+        asked
+        for position, asked in enumerate(requested)
+        if not (position in matched or asked.dropped or _is_unwritten(asked))
+    ]
 
 
 def _is_unwritten(asked: RequestedTensor) -> bool:

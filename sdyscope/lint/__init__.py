@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import get_args
 
 from sdyscope.errors import SdyscopeError, TargetError, one_of
-from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.lint import (
@@ -35,6 +35,7 @@ from sdyscope.lint.logical import LogicalAxes
 from sdyscope.lint.named import named_axes
 from sdyscope.lint.rule import NotApplicable, Rule
 from sdyscope.lint.subject import NO_LOGICAL, NOT_COMPILED, Lintable, Subject
+from sdyscope.words.findings import Finding
 
 __all__ = [
     "RULES",

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.errors import TargetError
-from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.findings import Severity
 from sdyscope.lint.rule import Message, NotApplicable, Rule, documented
 from sdyscope.lint.subject import Subject
 from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings
+from sdyscope.words.findings import Finding
 
 __all__ = ["LogicalAxes"]
 

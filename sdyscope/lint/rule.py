@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.findings import Finding
 
 if TYPE_CHECKING:
     from sdyscope.lint.subject import Subject

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from sdyscope.facts.findings import Severity
 from sdyscope.lint.rule import Message, Rule, documented
+from sdyscope.words.findings import told
 
 
 def _held(name: str, severity: Severity, documentation: str) -> Rule:
@@ -13,7 +14,7 @@ def _held(name: str, severity: Severity, documentation: str) -> Rule:
         severity,
         documentation,
         lambda subject: (
-            Message.of(finding) for finding in subject.memory.findings if finding.rule == name
+            Message.of(told(finding)) for finding in subject.memory.findings if finding.rule == name
         ),
         needs="compiled",
     )
@@ -36,7 +37,7 @@ donation_unused = _held(
 bytes_differ = _held(
     "bytes-differ",
     "warning",
-    """By the shardings a device holds other bytes than the compiler says.
+    """Bytes computed from the shardings disagree with the compiler's.
 
     Then one of the two is wrong about where arguments are.
     """,

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sdyscope.analysis.check import Check
 from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.naming.names import ValueNames
@@ -25,6 +24,7 @@ from sdyscope.lint.rule import NotApplicable, Unavailable
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.source import SourceLocation
+from sdyscope.words.findings import Check
 from sdyscope.words.sharding import placement_text
 
 if TYPE_CHECKING:

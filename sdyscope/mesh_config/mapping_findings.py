@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sdyscope.errors import TargetError
-from sdyscope.facts.findings import Finding
 from sdyscope.mesh_config.mapped_mesh import (
     AxisMapping,
     MappedMesh,
@@ -18,6 +17,7 @@ from sdyscope.mesh_config.mapped_mesh import (
 )
 from sdyscope.mesh_config.mesh_shape import names_of
 from sdyscope.words.counts import counted, listed
+from sdyscope.words.findings import Finding
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,6 +26,13 @@ from sdyscope.views.compiled_diff_parts import (
 )
 from sdyscope.views.diff import Diff, ProgramDiff, TensorSide
 from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
+from sdyscope.words.differences import (
+    across_text,
+    behind_text,
+    extent_text,
+    follows_text,
+    inputs_text,
+)
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
@@ -214,18 +221,17 @@ def _propagated(found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
         "only": (found.only_a, found.only_b),
         "notComparable": list(found.not_comparable.items()),
         "exactness": (found.propagation_a.exactness, found.propagation_b.exactness),
-        "beginnings": [_beginning(one, pool) for one in found.beginnings],
+        "beginnings": [_beginning(one, found, pool) for one in found.beginnings],
     }
 
 
-def _beginning(one: Beginning, pool: Pool) -> dict[str, Any]:
+def _beginning(one: Beginning, found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
+    held = (one.bytes_a, one.bytes_b)
     return {
         "begins": _value(one.begins, pool),
-        "inputs": [(each.name, each.a) for each in one.inputs],
+        "inputs": inputs_text((each.name, each.a) for each in one.inputs),
         "values": one.values,
-        "bytes": one.bytes,
-        "bytesA": one.bytes_a,
-        "bytesB": one.bytes_b,
+        "extent": extent_text(one.values, one.bytes, held, (found.under_a, found.under_b)),
         "follows": _values(one.follows, pool),
     }
 
@@ -274,7 +280,7 @@ def _compiled(found: CompiledDiff, pool: Pool) -> dict[str, Any]:
         "b": _side(found.b),
         "kinds": [(one.kind, one.over, one.a, one.b) for one in found.by_kind_and_axes],
         "memory": [(row.kind, row.name, row.a, row.b) for row in found.memory],
-        "causes": [_cause(one, pool) for one in found.causes],
+        "causes": [_cause(one, found, pool) for one in found.causes],
         "collectives": [_collective(one, pool) for one in found.collectives],
         "moved": found.moved,
         "entries": None if found.entries is None else _entries(found.entries),
@@ -304,7 +310,8 @@ def _side(side: CompiledSide) -> dict[str, Any]:
     }
 
 
-def _cause(one: Cause, pool: Pool) -> dict[str, Any]:
+def _cause(one: Cause, found: CompiledDiff, pool: Pool) -> dict[str, Any]:
+    where = across_text(found.across, found.b.label)
     lone = one.constraint
     return {
         "begins": None if one.begins is None else _value(one.begins, pool),
@@ -319,8 +326,15 @@ def _cause(one: Cause, pool: Pool) -> dict[str, Any]:
         "layers": one.layers,
         "values": one.values,
         "sent": one.sent,
-        "differences": one.differences,
-        "annotations": (one.annotations_a, one.annotations_b),
+        "words": follows_text(one.values, one.differences, one.sent, where),
+        "behind": [
+            behind_text(across_text(found.across, side.label), annotations)
+            for side, annotations in (
+                (found.a, one.annotations_a),
+                (found.b, one.annotations_b),
+            )
+            if annotations
+        ],
     }
 
 

@@ -16,15 +16,16 @@ from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import check, lint, propagate
-from sdyscope.views.check import FindingDocument, finding_document
+from sdyscope.views import lint, propagate
 from sdyscope.views.failure import failures
+from sdyscope.words.findings import Check, Finding, told
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 __all__ = ["Report", "Unavailable", "document"]
@@ -74,7 +75,7 @@ class Report:
     stages: tuple[Stage, ...]
     headlines: tuple[Headline, ...]
     show: ShownProgram
-    check: check.Check
+    check: Check
     lint: lint.Lint
     propagate: propagate.Propagate | None
     memory: MemoryDocument | None
@@ -83,14 +84,17 @@ class Report:
     unavailable: tuple[Unavailable, ...]
 
     @property
-    def findings(self) -> tuple[FindingDocument, ...]:
+    def findings(self) -> tuple[Finding, ...]:
         """Every finding of any stage, each once, the most severe first."""
         rules = {rule.name for rule in self.lint.rules}
         found = dict.fromkeys(lint.folded(self.lint.findings))
         # The rules have what check and memory find, said once for both partitioners.
         found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
         if self.run is not None:
-            found |= dict.fromkeys(map(finding_document, self.run.findings))
+            # A run that was read back has them as they were written: told.
+            found |= dict.fromkeys(
+                told(one) if isinstance(one, Observation) else one for one in self.run.findings
+            )
         order = ("error", "warning", "note")
         return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
@@ -124,7 +128,7 @@ def document(
     notify("lowering", 0, steps)
     shown = shown_program(inspection)
     refused = failures(inspection.failures)
-    checked = check.document(inspection, inspection.check())
+    checked = inspection.check()
     missing += [Unavailable("lowered", f.partitioner, True, f.reason) for f in refused]
     notify("propagating", 1, steps)
     decided = _or_missing(

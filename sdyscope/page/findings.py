@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from sdyscope.lint import RULES
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 
@@ -36,6 +37,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             for one in (report.memory.compiled if report.memory is not None else ())
             for words in one.rematerializations
         ],
+        "remadeMeans": RULES["full-rematerialization"].summary,
         "rules": len(report.lint.rules),
         "notRun": [
             {"rule": one.rule, "reason": one.reason} for one in report.lint.not_run if one.applies

@@ -9,10 +9,9 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.show import ShownProgram
-from sdyscope.terminal.table import size
-from sdyscope.views.check import Check
 from sdyscope.views.propagate import Propagate
-from sdyscope.words.counts import counted, listed
+from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
 from sdyscope.words.places import shown_name, source_text
 

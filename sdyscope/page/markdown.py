@@ -9,8 +9,7 @@ import jinja2
 
 from sdyscope.analysis.show import ShownTensor
 from sdyscope.page.document import Report
-from sdyscope.terminal.table import size
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words, over_text
 from sdyscope.words.places import shown_name, source_text
 

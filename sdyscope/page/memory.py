@@ -11,6 +11,8 @@ from sdyscope.analysis.memory.memory import Held, Memory
 from sdyscope.errors import SdyscopeError
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
+from sdyscope.views.memory import remarks
+from sdyscope.words.memory import agreement_text, results_table_text
 
 _INDEX = re.compile(r"\[\d+\]")
 
@@ -60,7 +62,6 @@ def _program(one: Memory) -> dict[str, Any]:
             "total": said.total,
         },
         "equal": one.equal,
-        "resultsTable": one.results_table,
         "groups": [
             {
                 "kind": group.kind,
@@ -79,11 +80,21 @@ def _program(one: Memory) -> dict[str, Any]:
             "tensors": len(beyond),
             "replicated": sum(tensor.replicated for tensor in beyond),
         },
-        "unknown": sum(tensor.origin == "unknown" for tensor in one.tensors),
-        "chosen": sum(tensor.origin == "compiled" for tensor in one.tensors),
-        "remade": len(one.rematerializations),
+        "remarks": list(map(_sentence, _remarks(one))),
         "notes": [note for note in one.notes if _COSTS not in note],
     }
+
+
+def _remarks(one: Memory) -> Iterator[str]:
+    if one.equal is False:
+        yield agreement_text(one.equal)
+    yield from (text for text, _ in remarks(one))
+    if one.results_table:
+        yield results_table_text(one.results_table)
+
+
+def _sentence(words: str) -> str:
+    return f"{words[:1].upper()}{words[1:]}."
 
 
 def _savings(one: Memory) -> Iterator[dict[str, Any]]:

@@ -14,12 +14,12 @@ from sdyscope.errors import ConversionError
 from sdyscope.inspection import Inspection
 from sdyscope.page.svg import placement_svg
 from sdyscope.terminal import table
-from sdyscope.terminal.table import size
 from sdyscope.values.convert import AnySharding, to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, TensorSharding
 from sdyscope.values.tiling import HloSharding
 from sdyscope.views import check
+from sdyscope.words.counts import size
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.sharding import NONE, placement_text, short
 
@@ -43,7 +43,7 @@ def _inspection(inspection: Inspection) -> str:
       SdyscopeError: the program can't be lowered.
     """
     program = shown(inspection)
-    checked = check.document(inspection, inspection.check())
+    checked = inspection.check()
     tensors = [tensor for tensor in program.tensors if tensor.by_author or not checked.compared]
     rows = []
     for tensor in tensors[:_ROWS]:

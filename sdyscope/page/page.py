@@ -30,7 +30,7 @@ from sdyscope.page import differences as report_differences
 from sdyscope.page.columns import Pool, embedded
 from sdyscope.page.document import Report
 from sdyscope.views.diff import Diff
-from sdyscope.words.mesh import MeshDocument, mesh_document
+from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 
 __all__ = ["VIEWS", "View", "differences_page", "page", "snapshots_page"]
 
@@ -145,7 +145,7 @@ def _two_sides(
     made = {
         "report": {
             "name": title,
-            "meshes": meshes,
+            "meshes": list(map(_mesh, meshes)),
             "partitioners": partitioners,
             "headlines": [],
             "unavailable": [],
@@ -248,7 +248,7 @@ def _report_part(report: Report) -> dict[str, Any]:
         "file": report.file,
         "jax": report.jax_version,
         "sdyscope": report.sdyscope_version,
-        "meshes": report.meshes,
+        "meshes": list(map(_mesh, report.meshes)),
         "partitioners": report.partitioners,
         "hardware": report.hardware,
         "deviceKind": report.device_kind,
@@ -256,6 +256,16 @@ def _report_part(report: Report) -> dict[str, Any]:
         "headlines": report.headlines,
         "unavailable": report.unavailable,
         "views": [{"name": v.name, "title": v.title, "key": v.key} for v in VIEWS],
+    }
+
+
+def _mesh(mesh: MeshDocument) -> dict[str, Any]:
+    return {
+        "name": mesh.name,
+        "axes": mesh.axes,
+        "devices": mesh.devices,
+        "order": mesh.order,
+        "words": mesh_words(mesh),
     }
 
 

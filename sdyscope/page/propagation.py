@@ -10,12 +10,14 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from sdyscope.analysis.propagation.chain import Direction
 from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.analysis.propagation.flow import Ref
 from sdyscope.analysis.propagation.obstacles import Absence
 from sdyscope.analysis.propagation.pointers import Pointer
 from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.errors import TargetError
+from sdyscope.facts.moves import Allowed
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import PropagatedValue, ValueId
 from sdyscope.graph import Op
@@ -25,11 +27,18 @@ from sdyscope.page.document import Report
 from sdyscope.page.tensors import Row, rows
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import TensorSharding
-from sdyscope.views.explain import annotated, place, plain
+from sdyscope.views.explain import annotated, place
 from sdyscope.views.propagate_rows import Side, row_values
 from sdyscope.views.propagated import describer
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.propagation import WAYS, moves_text, stopped_alike
+from sdyscope.words.propagation import (
+    WAYS,
+    absence_text,
+    allowed_text,
+    moves_text,
+    stopped_alike,
+    tensor_text,
+)
 
 _T = TypeVar("_T", bound=Hashable)
 
@@ -117,7 +126,7 @@ class _Part:
         self.ops: dict[int, int] = {}
         self.nodes: dict[int, int] = {}
         self.listed_ops: list[Op] = []
-        self.hows: _Numbers[tuple[str, str]] = _Numbers()
+        self.hows: _Numbers[tuple[Direction, Allowed]] = _Numbers()
         self.annotations: _Numbers[tuple[Any, ...]] = _Numbers()
 
     def document(self) -> dict[str, Any]:
@@ -147,7 +156,7 @@ class _Part:
         made["stops"] = self._stops(distinct)
         # What these bring up is known when they are made.
         made["places"] = table(self._places())
-        made["hows"] = [(way, WAYS[way], axis_text(rule)) for way, rule in self.hows.known]
+        made["hows"] = [(way, WAYS[way], allowed_text(rule)) for way, rule in self.hows.known]
         made["annotations"] = list(self.annotations.known)
         made["shardings"] = list(self.shardings.known)
         made["axes"] = list(self.axes.known)
@@ -219,7 +228,7 @@ class _Part:
             "step": [pointer.number for pointer in listed],
             "place": [None if one.op is None else self._place(one.op) for one in listed],
             "how": [
-                None if one.op is None else self.hows.of((one.direction, one.rule))
+                None if one.rule is None else self.hows.of((one.direction, one.rule))
                 for one in listed
             ],
             # How many pointers before this one, which takes fewer bytes.
@@ -264,8 +273,8 @@ class _Part:
             "number": _differences([move.number for move in moves]),
             "axis": [self._axis(move.axis) for move in moves],
             "place": [self._place(move.node) for move in moves],
-            "from": [move.source for move in moves],
-            "to": [move.targets for move in moves],
+            "from": [tensor_text(move.source) for move in moves],
+            "to": [tuple(map(tensor_text, move.targets)) for move in moves],
             "priority": [move.priority for move in moves],
             "source": [None if ref is None else self.refs.of(ref) for ref in sources],
             "targets": [
@@ -296,7 +305,7 @@ class _Part:
         return (
             axis_text(absence.axis),
             absence.dimension,
-            f"{plain(absence.words)} {stopped_alike(absence.repeated)}".rstrip(),
+            f"{absence_text(absence)} {stopped_alike(absence.repeated)}".rstrip(),
             self._place(absence.op),
             absence.reason,
         )

@@ -12,10 +12,9 @@ from sdyscope.analysis.memory.memory import MemoryDocument
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.program import Partitioner
-from sdyscope.terminal.table import size
-from sdyscope.views.check import Check
 from sdyscope.views.propagate import Propagate
-from sdyscope.words.counts import counted, listed
+from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.findings import Check
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 

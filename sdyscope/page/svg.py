@@ -16,10 +16,11 @@ from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
-from sdyscope.terminal.table import shape, size
+from sdyscope.terminal.table import shape
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
+from sdyscope.words.counts import size
 from sdyscope.words.sharding import placement_text
 
 #: At most so many devices are drawn along an axis, and so many panels; the rest is counted.

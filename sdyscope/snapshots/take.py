@@ -16,11 +16,12 @@ from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_ins
 from sdyscope.snapshots.reduced import counted
 from sdyscope.snapshots.stored import stored
 from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
-from sdyscope.snapshots.words import NOTHING, REPLICATED, mesh_words, placement_words
+from sdyscope.snapshots.words import NOTHING, REPLICATED, placement_words
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.words.mesh import mesh_entry
 
 __all__ = ["DEFAULT", "take"]
 
@@ -82,7 +83,7 @@ def take(
     for key, item in found:
         grouped.setdefault(key, []).append(item)
     items = {key: counted(grouped[key]) for key in sorted(grouped, key=lambda key: key.order)}
-    mesh = "; ".join(dict.fromkeys(mesh_words(mesh) for mesh in taken.meshes if mesh.axes))
+    mesh = "; ".join(dict.fromkeys(mesh_entry(mesh) for mesh in taken.meshes if mesh.axes))
     return Snapshot(name or staged.name, mesh, partitioners, chosen, hardware, items)
 
 
@@ -173,10 +174,10 @@ class _Taken:
                 text = f"{count:,} {'piece' if count == 1 else 'pieces'} of the module"
                 cell = Cell("lowered", text, partitioner)
                 yield Key("not understood", "module"), Item((cell,))
-        for partitioner, sentence in self.staged.tensors.unaligned:
+        for partitioner, asked in self.staged.tensors.unaligned:
             if "lowered" in self.stages:
                 yield (
-                    Key("not understood", sentence.partition(" at ")[0]),
+                    Key("not understood", f"the {asked.kind} {asked.path}"),
                     Item((Cell("lowered", "without its place in the module", partitioner),)),
                 )
 
@@ -206,4 +207,4 @@ def _meshes(staged: Staged) -> list[Mesh]:
         found += [
             mesh for mesh in staged.graph(partitioner).meshes.values() if isinstance(mesh, Mesh)
         ]
-    return sorted(dict.fromkeys(mesh for mesh in found if mesh.axes), key=mesh_words)
+    return sorted(dict.fromkeys(mesh for mesh in found if mesh.axes), key=mesh_entry)

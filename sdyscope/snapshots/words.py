@@ -7,11 +7,11 @@ from functools import lru_cache
 
 from sdyscope.errors import ConversionError
 from sdyscope.values.convert import to_named_sharding, to_tensor_sharding
-from sdyscope.values.mesh import IotaTile, Mesh
+from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement, Written
 from sdyscope.words.sharding import placement_text
 
-__all__ = ["MANUAL", "NOTHING", "REPLICATED", "mesh_words", "placement_words"]
+__all__ = ["MANUAL", "NOTHING", "REPLICATED", "placement_words"]
 
 #: What stands for a sharding that nobody wrote.
 NOTHING = "nothing"
@@ -45,13 +45,3 @@ def _words(written: Written, rank: int, mesh: Mesh | None, open_dims: tuple[int,
         return str(to_named_sharding(shardy, rank, mesh).spec)
     except ConversionError:
         return str(shardy)[1:-1].removeprefix("@mesh, ")
-
-
-def mesh_words(mesh: Mesh) -> str:
-    """``data=4, model=2``, and its order of devices unless that is 0, 1, 2, ..."""
-    text = ", ".join(f"{axis.name}={axis.size}" for axis in mesh.axes)
-    ids = mesh.device_ids
-    if ids is None or (isinstance(ids, IotaTile) and ids.is_identity):
-        return text
-    order = str(ids) if isinstance(ids, IotaTile) else ",".join(map(str, ids))
-    return f"{text}; devices {order}"

@@ -138,21 +138,6 @@ def number(header: str) -> Column:
     return Column(header, align="right", fold=False)
 
 
-def size(count: int | float | None) -> str:
-    """A number of bytes in binary units: `512 B`, `1.5 MiB`; a dash for None."""
-    if count is None:
-        return "-"
-    if abs(count) < 1024:
-        return f"{count:g} B"
-    value = float(count)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        value /= 1024
-        # 1023.95 would be shown as 1024.0
-        if abs(value) < 1023.95:
-            return f"{value:.1f} {unit}"
-    return f"{value / 1024:.1f} PiB"
-
-
 def shape(dimensions: Sequence[int], dtype: str = "") -> str:
     """`bf16[4096,14336]`; a scalar is `f32[]`."""
     return f"{dtype}[{','.join(map(str, dimensions))}]"

@@ -10,7 +10,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.rates import parse_size
 from sdyscope.inspection import Inspection
-from sdyscope.terminal.table import size
+from sdyscope.words.counts import size
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import source_text
 

@@ -21,7 +21,9 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding, PartitionSpec
 from sdyscope.values.source import SourceLocation
-from sdyscope.words.places import shortened, shown_name, source_text
+from sdyscope.words.mesh import axis_text
+from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.propagation import absence_text, beginning_text
 
 __all__ = ["At", "assert_sharding"]
 
@@ -333,6 +335,6 @@ def _because(one: Explanation) -> Iterator[str]:
         begins = chain.beginning
         if begins is not None:
             where = "" if begins.source is None else f" at {source_text(begins.source)}"
-            yield f"    {chain.axis} is from {shortened(begins.words)}{where}"
+            yield f"    {axis_text(chain.axis)} is from {beginning_text(begins.written)}{where}"
     for absence in one.absences[:_ORIGINS]:
-        yield f"    not {absence.axis}: {shortened(absence.words)}"
+        yield f"    not {axis_text(absence.axis)}: {absence_text(absence)}"

@@ -9,8 +9,8 @@ from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number, size
-from sdyscope.words.counts import counted
+from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
+from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, OP_FOLLOWED, annotation_text, origin_text
 from sdyscope.words.places import source_text

@@ -17,13 +17,13 @@ from sdyscope.analysis.diff.compiled import CompiledSide as Side
 from sdyscope.analysis.diff.entries import Entries
 from sdyscope.analysis.diff.lowered import Difference as Annotated
 from sdyscope.analysis.diff.memory import MemoryRow
-from sdyscope.analysis.diff.propagated import Group
+from sdyscope.analysis.diff.propagated import Group, PropagatedSide
 from sdyscope.analysis.memory.memory import Held
 from sdyscope.errors import CompilerError
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.terminal.table import shape
-from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
 from sdyscope.views.compiled_diff_parts import (
     Cause,
     CollectiveDifference,
@@ -38,7 +38,8 @@ from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_document
 from sdyscope.words.origins import origin_text, spec_text
 from sdyscope.words.places import shown_name
-from sdyscope.words.sharding import placement_text
+from sdyscope.words.sharding import open_text, placement_text
+from sdyscope.words.types import type_text
 
 #: How many arguments or results are named that were not compared; `--json` has all.
 _NAMED = 4
@@ -179,7 +180,7 @@ def _causes(
         causes.append(
             Cause(
                 documents.value(first.begins) if isinstance(first, Group) else None,
-                None if isinstance(first, Group) else _constraint(first, found),
+                None if isinstance(first, Group) else _constraint(first, found.propagated),
                 len(places),
                 sum(group.count for group in groups),
                 sum(one.sent for one in due[number]),
@@ -203,13 +204,16 @@ def _annotations(found: Sequence[Communicated]) -> tuple[str, ...]:
     return tuple(words for words, _ in sent.most_common())
 
 
-def _constraint(cause: Annotated, found: Found) -> LoneConstraint:
-    own = cause.a or cause.b
+def _constraint(cause: Annotated, sides: tuple[PropagatedSide, PropagatedSide]) -> LoneConstraint:
+    own, side = (cause.a, sides[0]) if cause.b is None else (cause.b, sides[1])
+    assert own is not None
+    meshes = side.graph.meshes
     return LoneConstraint(
         shown_name(cause.tensor, cause.kind),
-        None if own is None else own.source,
-        (found.b if cause.a is None else found.a).label,
-        cause.words_a or cause.words_b,
+        own.source,
+        side.label,
+        f"{type_text(own.shape, own.dtype)} "
+        f"{open_text(own.sharded(meshes, only_mesh(meshes.values())))}",
     )
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number, size
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number
 from sdyscope.views.compiled_diff import CompiledDiff, entry_text
 from sdyscope.views.compiled_diff_parts import CollectiveDifference, CommunicatedTensors
+from sdyscope.words.counts import size
 from sdyscope.words.places import source_text
 from sdyscope.words.sharding import NONE
 

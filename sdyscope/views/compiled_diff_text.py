@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypeAlias
 
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Table, size
+from sdyscope.terminal.table import Table
 from sdyscope.views.compiled_diff import CompiledDiff, not_compared_texts
 from sdyscope.views.compiled_diff_parts import Cause, CollectiveDifference, CompiledSide
 from sdyscope.views.compiled_diff_table import (
@@ -19,15 +19,14 @@ from sdyscope.views.compiled_diff_table import (
     totals,
 )
 from sdyscope.views.propagated_diff_text import title
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
+from sdyscope.words.differences import across_text, behind_text, follows_text
 from sdyscope.words.mesh import mesh_words
 from sdyscope.words.places import shortened, source_text
 
 #: How many differences of collectives are shown unless all are asked for.
 LISTED = 12
 
-#: How many annotations are named behind a cause.
-_ANNOTATIONS = 3
 
 _NUMBER = re.compile(r"\d+")
 
@@ -39,10 +38,10 @@ def total(one: CompiledDiff) -> Paragraph:
     failed = [side for side in (one.a, one.b) if side.failure]
     if failed:
         other = one.b if failed[0] is one.a else one.a
-        where = _where(one, failed[0].label)
-        text = f"{one.name}: compiles {_where(one, other.label)}, and not {where}"
+        where = across_text(one.across, failed[0].label)
+        text = f"{one.name}: compiles {across_text(one.across, other.label)}, and not {where}"
         return Paragraph(text, "bad", hang=2)
-    sides = f"{_where(one, one.a.label)} and {one.b.label}"
+    sides = f"{across_text(one.across, one.a.label)} and {one.b.label}"
     if one.same:
         return Paragraph(f"{one.name}: {_the_same(one)} {sides}", "good", hang=2)
     words = []
@@ -60,8 +59,8 @@ def total(one: CompiledDiff) -> Paragraph:
     sharded = f"{which} sharded differently"
     if not words:
         return Paragraph(f"{one.name}: {sharded} in {one.a.label} and {one.b.label}", "bad", hang=2)
-    text = f"{one.name}: {_where(one, one.b.label)} a device {' and '.join(words)}"
-    text += f" than {_where(one, one.a.label)}" + (f"; {sharded}" if differ else "")
+    text = f"{one.name}: {across_text(one.across, one.b.label)} a device {' and '.join(words)}"
+    text += f" than {across_text(one.across, one.a.label)}" + (f"; {sharded}" if differ else "")
     return Paragraph(text, "bad", hang=2)
 
 
@@ -83,10 +82,6 @@ def _the_same(one: CompiledDiff) -> str:
 def _is_text(one: CompiledDiff) -> bool:
     """Whether one side is the text of a compiled program, which says less."""
     return any(side.hardware is None and not side.failure for side in (one.a, one.b))
-
-
-def _where(one: CompiledDiff, label: str) -> str:
-    return {"partitioners": "under", "hardware": "on", "programs": "in"}[one.across] + f" {label}"
 
 
 def _changed(verb: str, before: int, after: int) -> str:
@@ -190,38 +185,27 @@ def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
 
 
 def _beginning(one: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
-    differ = counted(cause.differences, "difference")
-    verb = "follows" if cause.differences == 1 else "follow"
-    if cause.sent:
-        more = "more" if cause.sent > 0 else "less"
-        change = f"{size(abs(cause.sent))} {more} sent {_where(one, one.b.label)}"
-    else:
-        change = "as much is sent"
     more_layers = cause.layers - 1
     layers = f", and {counted(more_layers, 'layer')} more" if more_layers else ""
-    words = f"{differ} of collectives {verb}: {change}"
     if cause.begins is not None:
         first = cause.begins
         yield Paragraph(f"{index}. {title(first)}{layers}", "heading", hang=3)
         width = max(len(one.a.label), len(one.b.label))
         for side, text in ((one.a, first.a), (one.b, first.b)):
             yield Paragraph(f"{side.label:<{width}}  {text}", indent=3, hang=width + 2)
-        values = f"{counted(cause.values, 'value')} {'is' if cause.values == 1 else 'are'}"
-        words = f"{values} sharded differently from here on, and {words}"
     if cause.constraint is not None:
         lone = cause.constraint
         where = f" at {source_text(lone.source)}" if lone.source else ""
         heading = f"{index}. the constraint in {lone.name}{where}{layers}: only in {lone.only}"
         yield Paragraph(heading, "heading", hang=3)
         yield Paragraph(lone.sharding, indent=3, hang=2)
+    where = across_text(one.across, one.b.label)
+    words = follows_text(cause.values, cause.differences, cause.sent, where)
     yield Paragraph(words, indent=3, hang=2)
     for side, behind in ((one.a, cause.annotations_a), (one.b, cause.annotations_b)):
         if behind:
-            left = len(behind) - _ANNOTATIONS
-            text = ", ".join(behind[:_ANNOTATIONS]) + (f" and {left:,} more" if left > 0 else "")
-            yield Paragraph(
-                f"annotations behind it {_where(one, side.label)}: {text}", "muted", 3, 2
-            )
+            text = behind_text(across_text(one.across, side.label), behind)
+            yield Paragraph(text, "muted", 3, 2)
 
 
 def _without_cause(one: CompiledDiff, count: int) -> str:

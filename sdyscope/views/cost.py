@@ -10,8 +10,8 @@ from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Row, Table, number, size
-from sdyscope.words.counts import counted, listed
+from sdyscope.terminal.table import Cell, Column, Row, Table, number
+from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 

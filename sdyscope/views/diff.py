@@ -18,6 +18,7 @@ from sdyscope.views import snapshot_text
 from sdyscope.views.compiled_diff import CompiledDiff
 from sdyscope.views.propagated_diff import PropagatedDiff
 from sdyscope.views.snapshot import ComparisonDocument
+from sdyscope.words.mesh import lone_mesh_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 
 Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
@@ -182,7 +183,7 @@ def program(
         same=found.is_same,
         same_tensors=found.same,
         not_compared=found.not_compared,
-        meshes=found.meshes,
+        meshes=tuple(lone_mesh_text(one.label, one.mesh) for one in found.meshes),
         tensors=tuple(_tensor(one, a, b, meshes) for one in found.tensors),
         ops=tuple(map(_op, found.ops)),
         notes=(*found.notes, *notes),

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import resolve_value
-from sdyscope.analysis.propagation.chain import Beginning, Chain, Direction
+from sdyscope.analysis.propagation.chain import Chain, Direction
 from sdyscope.analysis.propagation.explain import Explanation
 from sdyscope.analysis.propagation.obstacles import Absence, Reason
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
+from sdyscope.facts.moves import Beginning
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import byte_count
 from sdyscope.graph import Op
@@ -29,7 +29,8 @@ from sdyscope.views.propagated import (
     static_shape,
 )
 from sdyscope.words.mesh import MeshDocument, axis_text, mesh_documents
-from sdyscope.words.places import file_text, op_text, scope_of
+from sdyscope.words.places import op_text, scope_of
+from sdyscope.words.propagation import absence_text, allowed_text, beginning_text, tensor_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,7 +323,7 @@ class _Values:
                     axis_text(str(move.axis)),
                     self.place(move.op),
                     move.direction,
-                    axis_text(move.rule),
+                    allowed_text(move.rule),
                     move.dimension,
                 )
                 for move in chain.moves
@@ -334,9 +335,9 @@ class _Values:
             axis_text(str(absence.axis)),
             absence.dimension,
             self.place(absence.op),
-            absence.neighbour,
+            tensor_text(absence.neighbour),
             absence.reason,
-            plain(absence.words),
+            absence_text(absence),
             None if absence.rival is None else self.why(absence.rival),
             absence.repeated,
         )
@@ -360,18 +361,9 @@ def annotated(found: Beginning | None) -> Annotated | None:
     return Annotated(
         found.kind,
         found.name,
-        plain(found.words),
+        beginning_text(found.written),
         found.dimension,
         found.priority,
         found.source,
         "" if found.origin is None else str(found.origin),
     )
-
-
-#: A file and line in a sentence.
-_FILE = re.compile(r"(?<!\S)(/\S+?)(?=:\d)")
-
-
-def plain(words: str) -> str:
-    """A sentence with file names as they are shown everywhere, and axes without quotes."""
-    return axis_text(_FILE.sub(lambda found: file_text(found[0]), words))

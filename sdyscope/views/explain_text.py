@@ -10,7 +10,7 @@ from sdyscope.views.explain import Annotated, Explain, ExplainedValue, Place, Wh
 from sdyscope.views.propagate_table import provenance
 from sdyscope.views.propagated import PropagatedDocument
 from sdyscope.words.mesh import mesh_words
-from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.places import source_text
 from sdyscope.words.propagation import WAYS, stopped_alike
 from sdyscope.words.sharding import MANUAL, REPLICATED
 
@@ -99,11 +99,9 @@ def _why(why: Why, everything: bool, indent: int = 2) -> Iterator[Paragraph]:
 
 
 def _annotation(one: Annotated) -> str:
-    # The words say already what it is on.
-    words = one.words.replace(one.name, shown_name(one.name, "op")) if one.name else one.words
     line = source_text(one.source)
     priority = f", priority {one.priority}" if one.priority is not None else ""
-    return f"{words}{priority}" + (f" at {line}" if line else "")
+    return f"{one.words}{priority}" + (f" at {line}" if line else "")
 
 
 def _at(place: Place) -> str:

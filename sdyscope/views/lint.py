@@ -11,11 +11,12 @@ from sdyscope.facts.account import Account
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.lint import Lint as Linted
-from sdyscope.lint import Rule
+from sdyscope.lint import NotRun, Rule
 from sdyscope.lint.rule import Needs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.views.check import FindingDocument, finding_document, finding_paragraphs
+from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted
+from sdyscope.words.findings import SEVERITIES, Finding
 
 #: How many tensors a finding names that is alike for several.
 _NAMED = 3
@@ -44,24 +45,6 @@ class RuleDocument:
     findings: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class NotRunDocument:
-    """A rule that was not run.
-
-    Attributes:
-      rule: its name.
-      partitioner: under which.
-      reason: why not, a sentence.
-      applies: whether it could have found something: false where the program has nothing for it to
-        look at.
-    """
-
-    rule: str
-    partitioner: Partitioner
-    reason: str
-    applies: bool
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lint:
     """The document of `sdyscope lint --json`.
@@ -82,8 +65,8 @@ class Lint:
     passed: bool
     partitioners: tuple[Partitioner, ...]
     rules: tuple[RuleDocument, ...]
-    findings: tuple[FindingDocument, ...]
-    not_run: tuple[NotRunDocument, ...]
+    findings: tuple[Finding, ...]
+    not_run: tuple[NotRun, ...]
     account: Account
 
 
@@ -97,11 +80,8 @@ def document(name: str, linted: Linted, account: Account) -> Lint:
         passed=linted.passed,
         partitioners=linted.partitioners,
         rules=tuple(_rule(one, counts[one.name]) for one in linted.rules),
-        findings=tuple(map(finding_document, linted.findings)),
-        not_run=tuple(
-            NotRunDocument(one.rule, one.partitioner, one.reason, one.applies)
-            for one in linted.not_run
-        ),
+        findings=linted.findings,
+        not_run=linted.not_run,
         account=account,
     )
 
@@ -158,20 +138,19 @@ def _tone(severity: Severity) -> Literal["bad", "warning"]:
     return "bad" if severity == "error" else "warning"
 
 
-def _summary(lint: Lint, told: Sequence[FindingDocument]) -> str:
+def _summary(lint: Lint, told: Sequence[Finding]) -> str:
     """`mlp: 35 rules under shardy, 2 warnings`."""
     run = len(lint.rules)
     start = f"{lint.name}: {run} rule{'' if run == 1 else 's'} under "
     start += " and ".join(lint.partitioners)
-    severities: tuple[Severity, ...] = ("error", "warning", "note")
-    counts = {each: sum(one.severity == each for one in told) for each in severities}
+    counts = {each: sum(one.severity == each for one in told) for each in SEVERITIES}
     found = [counted(count, severity) for severity, count in counts.items() if count]
     return f"{start}, {', '.join(found) or 'nothing found'}"
 
 
-def folded(findings: Sequence[FindingDocument]) -> Iterator[FindingDocument]:
+def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Findings of which those that say the same of several tensors are one, which names them."""
-    groups: dict[object, list[FindingDocument]] = {}
+    groups: dict[object, list[Finding]] = {}
     for one in findings:
         said = (one.message, one.expected, one.found, one.hint)
         key = (
@@ -194,7 +173,7 @@ def folded(findings: Sequence[FindingDocument]) -> Iterator[FindingDocument]:
 def rules_paragraphs(rules: Sequence[Rule]) -> Iterator[Paragraph]:
     """A line a rule, by severity."""
     width = max(len(one.name) for one in rules)
-    for severity in ("error", "warning", "note"):
+    for severity in SEVERITIES:
         chosen = [one for one in rules if one.severity == severity]
         if not chosen:
             continue

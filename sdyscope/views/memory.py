@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,10 +11,18 @@ from sdyscope.analysis.memory.memory import Group, Held, Memory, MemoryDocument
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, shape, size
-from sdyscope.views.check import finding_document, finding_paragraphs
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
+from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.show import REPLICAS
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
+from sdyscope.words.findings import told as told_finding
+from sdyscope.words.memory import (
+    agreement_text,
+    chosen_text,
+    remade_text,
+    results_table_text,
+    unknown_text,
+)
 from sdyscope.words.mesh import mesh_words_of
 
 _INDEX = re.compile(r"\[\d+\]")
@@ -209,7 +218,7 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
     findings = compiled.findings
     if len(partitioners) > 1:
         findings = tuple(replace(finding, partitioner=None) for finding in findings)
-    yield from finding_paragraphs(tuple(map(finding_document, findings)))
+    yield from finding_paragraphs(tuple(map(told_finding, findings)))
 
 
 def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
@@ -230,25 +239,7 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
             "tensors are: name the program itself, and it is compiled",
             "muted",
         )
-    elif compiled.equal:
-        yield Paragraph("arguments and results are what the compiler counts, to the byte", "good")
-    elif compiled.equal is None:
-        yield Paragraph("the compiler does not say what it counts", "warning")
-    unknown = sum(tensor.origin == "unknown" for tensor in compiled.tensors)
-    if unknown and compiled.hardware is not None:
-        words = counted(unknown, "tensor is", "tensors are")
-        yield Paragraph(f"{words} somewhere that nobody says", "warning")
-    chosen = sum(tensor.origin == "compiled" for tensor in compiled.tensors)
-    if chosen and compiled.hardware is not None:
-        words = counted(chosen, "tensor was", "tensors were")
-        yield Paragraph(f"{words} placed by the compiler", "muted")
-    if compiled.rematerializations:
-        words = counted(len(compiled.rematerializations), "value")
-        yield Paragraph(
-            f"the partitioner resharded {words} by making it whole on every device "
-            "(involuntary full rematerialization)",
-            "warning",
-        )
+    yield from (Paragraph(text, tone) for text, tone in remarks(compiled))
     yield Paragraph(
         "a device: what it holds; redundant: what it would not hold if every block were held once",
         "muted",
@@ -258,12 +249,23 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
     if any(group.shared for group in compiled.groups):
         yield Paragraph("reused: donated arguments' buffers, in which results lie", "muted")
     if compiled.results_table:
-        yield Paragraph(
-            f"results: with {size(compiled.results_table)} for the table of their addresses",
-            "muted",
-        )
+        yield Paragraph(results_table_text(compiled.results_table), "muted")
     # What is said of XLA's cost analysis is for those who ask for costs.
     yield from (Paragraph(note, "warning") for note in compiled.notes if _COSTS not in note)
+
+
+def remarks(compiled: Memory) -> Iterator[tuple[str, Tone]]:
+    """How sure the figures are, and who placed the tensors; no finding says that."""
+    if compiled.hardware is not None:
+        if compiled.equal is not False:  # That they differ is a finding.
+            yield agreement_text(compiled.equal), "good" if compiled.equal else "warning"
+        origins = Counter(tensor.origin for tensor in compiled.tensors)
+        if origins["unknown"]:
+            yield unknown_text(origins["unknown"]), "warning"
+        if origins["compiled"]:
+            yield chosen_text(origins["compiled"]), "muted"
+    if compiled.rematerializations:
+        yield remade_text(len(compiled.rematerializations)), "warning"
 
 
 #: What takes a smaller part of all that is redundant is not worth a line.

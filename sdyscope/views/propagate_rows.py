@@ -28,6 +28,7 @@ from sdyscope.views.propagated import (
 )
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import op_text, scope_of, shown_name, source_text
+from sdyscope.words.propagation import tensor_text
 from sdyscope.words.sharding import ShardingDocument, requested_document
 
 Section: TypeAlias = Literal["argument", "result", "constraint", "inside"]
@@ -356,7 +357,7 @@ def step_rows(replay: Replay, match: str | None) -> Iterator[Step]:
             primitive,
             moved.op.name if moved.op.types else "",
             moved.op.source,
-            moved.source,
-            moved.targets,
+            tensor_text(moved.source),
+            tuple(map(tensor_text, moved.targets)),
             moved.priority,
         )

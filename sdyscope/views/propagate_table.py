@@ -9,18 +9,7 @@ from dataclasses import replace
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import (
-    Cell,
-    Column,
-    Heading,
-    Row,
-    Table,
-    Tone,
-    fitted,
-    number,
-    shape,
-    size,
-)
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
 from sdyscope.views import propagated_diff_text
 from sdyscope.views.failure import Failure
 from sdyscope.views.propagate import Propagate
@@ -28,7 +17,7 @@ from sdyscope.views.propagate_rows import Section, Step, Value
 from sdyscope.views.propagated import PropagatedDocument, PropagationDocument, origin_text
 from sdyscope.views.propagated_diff_text import source_words
 from sdyscope.views.show import REPLICAS
-from sdyscope.words.counts import counted, listed
+from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import mesh_words
 from sdyscope.words.places import op_text, source_text
 from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, PlacementDocument

@@ -234,7 +234,7 @@ class Documents:
 
     def _inputs(self, group: Group) -> Iterator[tuple[int, str, str]]:
         before = inputs(self.sides[0].graph, group.begins.a)
-        for (node, result), (name, _) in zip(before, group.inputs, strict=True):
+        for (node, result), name in zip(before, group.inputs, strict=True):
             yield node, name, self._short(0, (node, result))
 
     def _name(self, node: int, name: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Tone, shape, size
+from sdyscope.terminal.table import Tone, shape
 from sdyscope.views.propagated import PropagationDocument
 from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
 from sdyscope.words.counts import counted
+from sdyscope.words.differences import extent_text, inputs_text
 from sdyscope.words.places import source_text
 from sdyscope.words.sharding import REPLICATED
 
@@ -92,25 +93,11 @@ def _beginning(
     ):
         said = words if text in (words, REPLICATED) else f"{text}: {words}"
         yield Paragraph(f"{label:<{width}}  {said}", indent=3, hang=width + 2)
-    if beginning.inputs:
-        sources = "; ".join(f"{source.name} {source.a}" for source in beginning.inputs)
-        yield Paragraph(f"computed from what is alike: {sources}", "muted", indent=3, hang=2)
-    if beginning.follows:
-        yield Paragraph(
-            f"{len(beginning.follows):,} more "
-            f"{'value follows' if len(beginning.follows) == 1 else 'values follow'} from it; all "
-            f"{beginning.values:,} take {size(beginning.bytes)}, of which a device holds "
-            f"{size(beginning.bytes_a)} {one.under_a}, {size(beginning.bytes_b)} {one.under_b}",
-            indent=3,
-            hang=2,
-        )
-    else:
-        yield Paragraph(
-            f"{size(beginning.bytes)}, of which a device holds {size(beginning.bytes_a)} "
-            f"{one.under_a}, {size(beginning.bytes_b)} {one.under_b}",
-            indent=3,
-            hang=2,
-        )
+    if sources := inputs_text((source.name, source.a) for source in beginning.inputs):
+        yield Paragraph(sources, "muted", indent=3, hang=2)
+    held = (beginning.bytes_a, beginning.bytes_b)
+    extent = extent_text(beginning.values, beginning.bytes, held, (one.under_a, one.under_b))
+    yield Paragraph(extent, indent=3, hang=2)
     if everything:
         for value in beginning.follows:
             yield Paragraph(f"{title(value)}: {value.a} | {value.b}", indent=5, hang=2)

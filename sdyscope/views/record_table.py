@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from sdyscope.analysis.show import Show, ShownProgram
 from sdyscope.facts.recorded import Line, Record, RecordedProgram
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number, size
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
 from sdyscope.views.record import ended, totals
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.places import file_text
 from sdyscope.words.sharding import NONE

@@ -14,9 +14,10 @@ from sdyscope.analysis.run.values import (
     Verdict,
 )
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape, size
-from sdyscope.views.check import finding_document, finding_paragraphs
-from sdyscope.words.counts import counted
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape
+from sdyscope.views.check import finding_paragraphs
+from sdyscope.words.counts import counted, size
+from sdyscope.words.findings import told
 from sdyscope.words.rates import time_text
 from sdyscope.words.sharding import NONE, short
 
@@ -305,4 +306,4 @@ def footer(run: Run) -> Iterator[Paragraph]:
     yield Paragraph(f"Values: {run.inputs}.", "muted")
     for note in run.notes:
         yield Paragraph(note, "muted")
-    yield from finding_paragraphs(tuple(map(finding_document, run.findings)))
+    yield from finding_paragraphs(tuple(map(told, run.findings)))

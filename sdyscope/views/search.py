@@ -9,20 +9,9 @@ from sdyscope.analysis.search.cost import Prediction
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.values import Candidate, Compiled, Search
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import (
-    Cell,
-    Column,
-    Heading,
-    Row,
-    Table,
-    Tone,
-    fitted,
-    number,
-    shape,
-    size,
-)
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
 from sdyscope.values.sharding import PartitionSpec
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 

@@ -10,19 +10,8 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import (
-    Cell,
-    Column,
-    Heading,
-    Row,
-    Table,
-    Tone,
-    fitted,
-    number,
-    shape,
-    size,
-)
-from sdyscope.words.counts import counted
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
+from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts, mesh_words_of
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.sharding import NONE, UNKNOWN, short

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.terminal.table import size
 from sdyscope.views.snapshot import (
     BlockChangeDocument,
     BlockDocument,
@@ -17,7 +16,7 @@ from sdyscope.views.snapshot import (
     NamedTensorsDocument,
     Snapshot,
 )
-from sdyscope.words.counts import counted
+from sdyscope.words.counts import counted, size
 
 
 @dataclass(frozen=True)

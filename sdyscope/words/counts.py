@@ -1,4 +1,4 @@
-"""Counts and lists as they stand in sentences."""
+"""Counts, sizes and lists as they stand in sentences."""
 
 from __future__ import annotations
 
@@ -20,3 +20,18 @@ def listed(words: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`; nothing of none."""
     *most, last = words or ("",)
     return f"{', '.join(most)} and {last}" if most else last
+
+
+def size(count: int | float | None) -> str:
+    """A number of bytes in binary units: `512 B`, `1.5 MiB`; a dash for None."""
+    if count is None:
+        return "-"
+    if abs(count) < 1024:
+        return f"{count:g} B"
+    value = float(count)
+    for unit in ("KiB", "MiB", "GiB", "TiB"):
+        value /= 1024
+        # 1023.95 would be shown as 1024.0
+        if abs(value) < 1023.95:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} PiB"

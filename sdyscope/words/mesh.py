@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
+from sdyscope.words.counts import counted
+
+#: How many devices a list of them begins with.
+_LISTED = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,10 @@ class MeshForm:
 def mesh_document(name: str, mesh: Mesh) -> MeshDocument:
     """The document of a mesh. Lists its devices where their order is no iota."""
     ids = mesh.device_ids
-    order = ",".join(map(str, ids)) if isinstance(ids, tuple) else str(ids or "")
+    if ids is None or (isinstance(ids, IotaTile) and ids.is_identity):
+        order = ""
+    else:
+        order = str(ids) if isinstance(ids, IotaTile) else ",".join(map(str, ids))
     return MeshDocument(name, dict(mesh.shape), mesh.size, order)
 
 
@@ -62,14 +69,36 @@ def mesh_documents(meshes: Mapping[str, Mesh]) -> tuple[MeshDocument, ...]:
 
 
 def mesh_words(mesh: MeshDocument) -> str:
-    """`data=4 x model=2, 8 devices`."""
+    """`data=4 x model=2, 8 devices`, and their order unless that is 0, 1, 2, ..."""
     name = "" if mesh.name in ("mesh", "") else f"{mesh.name}: "
     axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
     if not axes:
         return f"{name}device {mesh.order or 0} alone"
-    devices = "1 device" if mesh.devices == 1 else f"{mesh.devices:,} devices"
-    order = ", in an order of their own" if mesh.order else ""
-    return f"{name}{axes}, {devices}{order}"
+    return f"{name}{axes}, {counted(mesh.devices, 'device')}{_order(mesh)}"
+
+
+def _order(mesh: MeshDocument) -> str:
+    """`` in the order [4,2]T(1,0)``; of an order that is a list its first devices."""
+    if not mesh.order:
+        return ""
+    if mesh.order.startswith("["):
+        return f" in the order {mesh.order}"
+    devices = mesh.order.split(",")
+    more = ", ..." if len(devices) > _LISTED else ""
+    return f" in the order {', '.join(devices[:_LISTED])}{more}"
+
+
+def lone_mesh_text(label: str, mesh: Mesh | str) -> str:
+    """That only one side of a comparison has a mesh, a sentence; a mesh may be its own text."""
+    words = mesh if isinstance(mesh, str) else mesh_words(mesh_document("", mesh))
+    return f"Only {label} has this mesh: {words}."
+
+
+def mesh_entry(mesh: Mesh) -> str:
+    """``data=4, model=2; devices [4,2]T(1,0)``: as snapshot files have it, which are read back."""
+    document = mesh_document("", mesh)
+    axes = ", ".join(f"{axis}={size}" for axis, size in document.axes.items())
+    return f"{axes}; devices {document.order}" if document.order else axes
 
 
 def mesh_words_of(meshes: Mapping[str, Mesh]) -> list[str]:

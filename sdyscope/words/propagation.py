@@ -3,12 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Final
+from typing import Final, Protocol
 
+from sdyscope.facts.moves import (
+    Allowed,
+    AnnotatedDim,
+    Barrier,
+    BeginningKind,
+    Blocked,
+    ByConstraint,
+    ByDataFlow,
+    ByGroup,
+    ByRule,
+    ByWayOfResult,
+    Closed,
+    Conflict,
+    EdgeTensor,
+    Factor,
+    FlowingTensor,
+    Indivisible,
+    InItsPlace,
+    NoFactor,
+    NoRule,
+    NotSeen,
+    OpTensor,
+    ReturnedTensor,
+    SetAside,
+    Stop,
+    TensorDim,
+    TensorPlace,
+    UsedByOp,
+    UsedByValue,
+)
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.sharding import TensorSharding
+from sdyscope.values.sharding_rule import FactorType, factor_symbol
+from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
+from sdyscope.words.mesh import axis_text
+from sdyscope.words.places import op_text, shown_name, source_text
 
-__all__ = ["WAYS", "moves_text", "stopped_alike"]
+__all__ = [
+    "WAYS",
+    "absence_text",
+    "allowed_text",
+    "beginning_text",
+    "moves_text",
+    "stopped_alike",
+    "tensor_text",
+]
 
 #: Which way an axis went, before the name of the op that it went through.
 WAYS: Final[Mapping[str, str]] = MappingProxyType(
@@ -39,3 +84,181 @@ def stopped_alike(count: int) -> str:
     if count < 2:
         return "The same rule stopped one more tensor." if count else ""
     return f"The same rule stopped {count:,} more tensors."
+
+
+# --- What allowed a move --------------------------------------------------------------------------
+
+_DATA_FLOW: Final[Mapping[str, str]] = {
+    "while": "what a loop starts with, carries, yields and returns is sharded alike",
+    "case": "what each branch yields is sharded as the result is",
+    "if": "what each branch yields is sharded as the result is",
+    "optimization_barrier": "a barrier's operand and its result are sharded alike",
+    "manual_computation": "the boundary of the shard_map passes on what it is not manual on",
+    "named_computation": "the operands and results of a called function are those inside it",
+    "call": "the operands and results of a called function are those inside it",
+    "return": "a result of the function is sharded as the value that is returned",
+}
+
+_TYPES: Final[Mapping[FactorType, str]] = {
+    "reduction": ", which is reduced over",
+    "need_replication": ", which every device needs whole",
+    "permutation": ", which is permuted",
+    "pass-through": "",
+}
+
+#: Ops whose two operands are no left and right.
+_NOT_SYMMETRIC = frozenset({"reduce", "gather", "reduce_window", "pad", "dynamic_slice", "sort"})
+
+
+@lru_cache(1 << 14)
+def allowed_text(rule: Allowed) -> str:
+    """Why an axis could move: ``dim 0 of the operand is dim 0 of the result (factor i ...)``."""
+    match rule:
+        case ByGroup():
+            return "both are in one sharding group, whose values are sharded alike"
+        case ByConstraint():
+            return "the constraint is applied to the value that it constrains"
+        case ByDataFlow(op):
+            otherwise = "the value is the same on both sides of the boundary"
+            return _DATA_FLOW.get(op_text(op), otherwise)
+        case ByRule(source, target, factor):
+            words = f"{tensor_text(source)} is {tensor_text(target)}"
+            return words if factor is None else f"{words} ({_factor(factor)})"
+
+
+def tensor_text(place: TensorDim) -> str:
+    """``dim 1 of the left operand``; ``the result``."""
+    tensor = _tensor(place.tensor)
+    return tensor if place.dimension is None else f"dim {place.dimension} of {tensor}"
+
+
+def _tensor(tensor: TensorPlace) -> str:
+    match tensor:
+        case EdgeTensor(role, index):
+            return "what goes on" if role == "result" else f"source {index}"
+        case ReturnedTensor(name):
+            return name or "the returned value"
+        case FlowingTensor(is_source):
+            return "the value that becomes it" if is_source else "the value it becomes"
+        case OpTensor(role, index, op, count):
+            if role == "result":
+                return "the result" if count == 1 else f"result {index}"
+            if count == 1:
+                return "the operand"
+            if count == 2 and op_text(op) not in _NOT_SYMMETRIC:
+                return ("the left operand", "the right operand")[index]
+            return f"operand {index}"
+
+
+def _factor(factor: Factor) -> str:
+    """``factor k of size 128, which is reduced over``."""
+    return f"factor {factor_symbol(factor.index)} of size {factor.size}{_TYPES[factor.type]}"
+
+
+# --- Where an axis begins, and what stopped it ----------------------------------------------------
+
+_ON: Final[Mapping[BeginningKind, str]] = {
+    "argument": "the argument",
+    "result": "the result",
+    "constraint": "the constraint in",
+    "shard_map input": "an input of the shard_map",
+    "shard_map output": "an output of the shard_map",
+    "op": "the op",
+}
+
+
+def beginning_text(found: AnnotatedDim) -> str:
+    """``the annotation {model} on dim 1 of the argument params['w1']``."""
+    on = f"{_ON[found.kind]} {shown_name(found.name, '')}".strip()
+    if found.dimension is None or not isinstance(found.sharding, TensorSharding):
+        return f"the annotation on {on}"
+    written = axis_text(found.sharding.dim_shardings[found.dimension])
+    return f"the annotation {written} on dim {found.dimension} of {on}"
+
+
+class _Absence(Protocol):
+    """An axis that a value does not have although a tensor beside it has."""
+
+    @property
+    def axis(self) -> AxisRef: ...
+    @property
+    def dimension(self) -> int | None: ...
+    @property
+    def kind(self) -> str: ...
+    @property
+    def source(self) -> SourceLocation | None: ...
+    @property
+    def neighbour(self) -> TensorDim: ...
+    @property
+    def stop(self) -> Stop: ...
+
+
+def absence_text(absence: _Absence) -> str:
+    """Why a value is not sharded on an axis, a sentence."""
+    op = _op(absence)
+    flows = isinstance(absence.neighbour.tensor, FlowingTensor)
+    between = "over the boundary of" if flows else "of"
+    could = "" if absence.dimension is None else f", which could be on dim {absence.dimension}"
+    return (
+        f"{tensor_text(absence.neighbour)} {between} {op} has {axis_text(absence.axis)}{could}: "
+        f"{_stop(absence.stop, op)}."
+    )
+
+
+def _op(absence: _Absence) -> str:
+    """``dot_general at model.py:42``."""
+    line = source_text(absence.source)
+    return f"{op_text(absence.kind)} at {line}" if line else op_text(absence.kind)
+
+
+def _stop(stop: Stop, op: str) -> str:
+    match stop:
+        case NoRule():
+            return f"{op} has no sharding rule, so nothing propagates through it"
+        case NoFactor(factor, tensor):
+            return (
+                f"it is {_factor(factor)}, and no dimension of {_tensor(tensor)} has factor "
+                f"{factor_symbol(factor.index)}"
+            )
+        case Barrier():
+            return "a propagation barrier stands between the two"
+        case Blocked(factor):
+            return f"nothing propagates along {_factor(factor)}, by the rule of {op}"
+        case SetAside(how, axis, by):
+            return f"the value is {how} along {axis_text(axis)} by {beginning_text(by)}"
+        case Closed(dimension, by):
+            return f"dim {dimension} is closed by {beginning_text(by)}"
+        case Indivisible(factor, held, blocks):
+            pieces = f"{blocks}" if held == 1 else f"{held} x {blocks}"
+            return f"{_factor(factor)} does not divide into {pieces} blocks"
+        case ByWayOfResult(tensor, inner):
+            return f"operands follow {_tensor(tensor)}, which can't have it: {_stop(inner, op)}"
+        case Conflict():
+            return _conflict(stop)
+        case NotSeen():
+            return "nothing in the final shardings shows what stopped it"
+
+
+def _in_the_way(where: UsedByValue | InItsPlace | UsedByOp) -> str:
+    axis = axis_text(where.axis)
+    match where:
+        case UsedByValue(dimension):
+            return f"dim {dimension} of the value already has {axis}"
+        case InItsPlace(dimension, _, other):
+            return f"dim {dimension} has {axis} where {axis_text(other)} would go"
+        case UsedByOp(place, _, is_same_factor):
+            if is_same_factor:
+                return f"{tensor_text(place)}, the same factor, has {axis}"
+            return f"{tensor_text(place)} has {axis}, for another factor of the op"
+
+
+def _conflict(conflict: Conflict) -> str:
+    words = _in_the_way(conflict.where)
+    if conflict.beginning is not None:
+        words += f", from {beginning_text(conflict.beginning)}"
+    if conflict.step is not None:
+        words += f", since step {conflict.step}"
+    if conflict.priorities is not None:
+        first, second = conflict.priorities
+        words += f", and has priority {first} before {second}"
+    return words

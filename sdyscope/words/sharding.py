@@ -11,17 +11,22 @@ from sdyscope.facts.program import RequestedTensor
 from sdyscope.facts.sharded import Sharded, Written, requested_sharding
 from sdyscope.values.convert import name_axes, to_named_sharding, to_tensor_sharding, unused_digits
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.placement import Digit, Placement
+from sdyscope.values.placement import Digit, Digits, Placement
 from sdyscope.values.sharding import NamedSharding, TensorSharding, symbol
 from sdyscope.words.mesh import axis_text
 
 __all__ = [
+    "LEFT",
     "MANUAL",
     "NONE",
     "REPLICATED",
     "UNKNOWN",
     "PlacementDocument",
     "ShardingDocument",
+    "dims_text",
+    "manual_text",
+    "open_text",
+    "placed_text",
     "placement_document",
     "placement_text",
     "requested_document",
@@ -32,6 +37,9 @@ __all__ = [
 
 #: What stands for a sharding that nobody wrote.
 NONE = "-"
+
+#: The same in a sentence.
+LEFT = "left to the compiler"
 
 #: What stands before a sharding that can't be read or can't be, and for all that it leaves unknown.
 UNKNOWN = "!"
@@ -184,6 +192,21 @@ def shardy_text(sharding: TensorSharding) -> str:
     return axis_text(sharding)[1:-1].removeprefix(f"{symbol(sharding.mesh)}, ")
 
 
+def placed_text(sharded: Sharded) -> str:
+    """Where a sharding puts its tensor; as it is written where that is not known."""
+    if sharded.placement is None:
+        return sharded.text or LEFT
+    return placement_text(sharded.placement, sharded.mesh)
+
+
+def open_text(sharded: Sharded) -> str:
+    """The same, and which dimensions the compiler may shard further."""
+    text = placed_text(sharded)
+    if sharded.placement is None or not sharded.open_dims:
+        return text
+    return f"{text} ({dims_text(sharded.open_dims)} open)"
+
+
 def _says_nothing_more(written: Written) -> bool:
     """Whether a sharding that shards nothing only says so: no priority, nothing pinned or open."""
     if not isinstance(written, TensorSharding):
@@ -213,11 +236,27 @@ def placement_text(place: Placement, mesh: Mesh | None = None) -> str:
         kind = "" if place.reduction == "sum" else f" ({place.reduction})"
         clauses.append(f"unreduced{kind}{_over(place.unreduced, place, mesh)}")
     if place.manual:
-        clauses.append(f"manual{_over(place.manual, place, mesh)}")
+        clauses.append(_manual(place, mesh))
     if place.replication > 1:
         rest = unused_digits(place.digits, place.num_devices)
         clauses.append(f"replicated {place.replication:,} times{_over(rest, place, mesh)}")
     return "; ".join(clauses)
+
+
+def manual_text(digits: Digits, num_devices: int, mesh: Mesh | None) -> str:
+    """The digits that the body of a ``shard_map`` is manual on: ``manual over data``."""
+    return _manual(Placement(num_devices, (), manual=digits), mesh)
+
+
+def _manual(place: Placement, mesh: Mesh | None) -> str:
+    return f"manual{_over(place.manual, place, mesh)}"
+
+
+def dims_text(dims: Sequence[int]) -> str:
+    """``no dimension``, ``dimension 0``, ``dimensions 0, 2``."""
+    if not dims:
+        return "no dimension"
+    return ("dimension " if len(dims) == 1 else "dimensions ") + ", ".join(map(str, dims))
 
 
 def _over(digits: Sequence[Digit], place: Placement, mesh: Mesh | None) -> str:

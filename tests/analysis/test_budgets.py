@@ -16,6 +16,7 @@ from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.hlo import read_hlo
 from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.findings import told
 
 MESH = Mesh.of({"a": 4, "b": 2})
 
@@ -89,7 +90,7 @@ def test_just_as_much_as_is_allowed_is_well(found, allowed, errors):
     budgets = Budgets(communication=(CommunicationLimit("all-gather", bytes=allowed),))
     (spent,) = communication_spent(budgets, found, "shardy")
     assert (spent.used, spent.allowed, len(spent.findings)) == (OVER_B, allowed, errors)
-    for finding in spent.findings:
+    for finding in map(told, spent.findings):
         assert (finding.rule, finding.severity) == ("over-communication", "error")
         assert finding.message == "A device sends 16 bytes in a step, and 15 are allowed."
         assert finding.found.startswith("16 bytes: all-gather")
@@ -99,9 +100,9 @@ def test_what_a_count_is_not_sure_of_is_a_note(found):
     budgets = Budgets(communication=(CommunicationLimit(axis="a", bytes=10**6),))
     (spent,) = communication_spent(budgets, found, "shardy")
     assert {finding.severity for finding in spent.findings} == {"note"}
-    told = " ".join(finding.message for finding in spent.findings)
-    assert "1 of them are in loops that run an unknown number of times" in told
-    assert "1 of them run over no known mesh axes" in told
+    messages = " ".join(told(finding).message for finding in spent.findings)
+    assert "1 of them are in loops that run an unknown number of times" in messages
+    assert "1 of them run over no known mesh axes" in messages
 
 
 def held(name, kind="argument", copies=1, size=64, shares=""):
@@ -146,7 +147,7 @@ def test_a_limit_of_tensors_that_are_not_there_is_told():
     budgets = Budgets(replicated=(ReplicationLimit("parms*", 0),))
     (spent,) = replication_spent(budgets, HELD, "gspmd")
     assert [one.severity for one in spent.findings] == ["warning"]
-    assert "No argument or result is called parms*" in spent.findings[0].message
+    assert "No argument or result is called parms*" in told(spent.findings[0]).message
 
 
 MEMORY = MemoryAnalysis(arguments=100, outputs=50, aliases=20, temporaries=30, generated_code=5)
@@ -158,8 +159,8 @@ def test_memory_is_the_compiler_s():
     assert (arguments.used, temporaries.used, total.used) == (100, 30, 165)
     assert not temporaries.findings
     assert [one.rule for one in (*arguments.findings, *total.findings)] == ["over-memory"] * 2
-    assert arguments.findings[0].found.startswith("64 bytes: params['w']")
-    assert "30 bytes: results beside them" in total.findings[0].found
+    assert told(arguments.findings[0]).found.startswith("64 bytes: params['w']")
+    assert "30 bytes: results beside them" in told(total.findings[0]).found
 
 
 def test_memory_that_the_compiler_does_not_tell_is_told():

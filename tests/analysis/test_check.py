@@ -28,6 +28,7 @@ from sdyscope.values.sharding import (
     TensorSharding,
 )
 from sdyscope.values.tiling import HloSharding
+from sdyscope.words.findings import told
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
@@ -249,7 +250,7 @@ def test_a_changed_annotation_is_found_and_the_tensor_named(name, partitioner):
                 continue  # another text for the same sharding
             found = LoweredTensors(again, lowered.kept_arguments, lowered.constants)
             table = tensor_table(inspection.requested, {**modules, partitioner: found})
-            errors = [f for f in check(table).findings if f.severity == "error"]
+            errors = [f for f in check(table).observations if f.severity == "error"]
             what = f"{place.text(text)} -> {changed} on {rows[0].kind} {rows[0].name}"
             assert errors, f"not found: {what}"
             named = {(f.kind, f.tensor, f.source) for f in errors}
@@ -270,8 +271,9 @@ module @m attributes {{mhlo.num_partitions = 4 : i32}} {{
 }}""")
     assert module is not None
     found = LoweredTensors(read_annotations(build(module)))
-    findings = check(tensor_table((requested,), {partitioner: found})).findings
-    return [(f.rule, f.severity, f.expected, f.found) for f in findings if f.kind == "argument"]
+    findings = check(tensor_table((requested,), {partitioner: found})).observations
+    of_argument = [told(one) for one in findings if one.kind == "argument"]
+    return [(f.rule, f.severity, f.expected, f.found) for f in of_argument]
 
 
 ASKED = RequestedTensor(

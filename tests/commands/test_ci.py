@@ -269,7 +269,7 @@ def test_the_mesh_and_the_settings_of_a_target(project, outcome):
         "mesh = { data = 2, model = -1 }\ndevices = 8\nsettings = { hidden = 64 }"
     )
     found = outcome()
-    assert (found.program, found.mesh) == ("mlp", "data=2, model=4")
+    assert (found.program, found.mesh) == ("mlp", "data=2 x model=4, 8 devices")
     assert found.checks[0].words.endswith("comparisons")
 
 

@@ -17,6 +17,7 @@ from sdyscope.models import shardy_guide
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
 from sdyscope.views import propagate
+from sdyscope.words.findings import told
 
 #: JAX 0.7 raises NotImplementedError for a constraint in the body of a partly manual shard_map.
 REFUSED = {"shard-map-auto"} if compat.version_tuple() < (0, 8) else set()
@@ -167,6 +168,6 @@ def test_a_priority_is_part_of_the_request(guide):
         for row in table.tensors
     ]
     found = check(replace(table, tensors=tuple(rows)))
-    assert [finding.message for finding in found.findings] == [
+    assert [told(one).message for one in found.observations] == [
         "The module gives dimensions a priority that was not asked for."
     ]

@@ -22,7 +22,7 @@ from sdyscope.views.explain import annotated, place
 from sdyscope.views.propagate_rows import Side, row_values, ssa_name
 from sdyscope.views.propagated import axis_text, describer
 from sdyscope.words.places import file_text
-from sdyscope.words.propagation import stopped_alike
+from sdyscope.words.propagation import allowed_text, stopped_alike
 from tests.programs import PROGRAMS
 from tests.reports.propagation_cases import in_javascript
 from tests.reports.waiting import until
@@ -54,7 +54,7 @@ def explained(inspection, row, value):
                     through.name,
                     line(through.source),
                     move.direction,
-                    axis_text(move.rule),
+                    allowed_text(move.rule),
                     move.dimension,
                 ]
             )

@@ -20,8 +20,8 @@ from sdyscope.terminal.table import (
     print_table,
     print_text,
     shape,
-    size,
 )
+from sdyscope.words.counts import size
 
 TABLE = Table(
     title="requested",

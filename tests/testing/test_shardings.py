@@ -49,7 +49,7 @@ def test_a_failure_has_both_shardings_the_line_and_the_origin(mlp):
     assert "mlp.py:99" in said
     assert "expected P('data')" in said
     assert "found    P('data', 'model')" in said
-    assert '"model" is from the annotation {"model"} on dim 1 of the constraint' in said
+    assert "model is from the annotation {model} on dim 1 of the constraint" in said
 
 
 def test_a_name_may_stand_for_several_values(mlp):

@@ -1,12 +1,10 @@
 """Findings in paragraphs."""
 
-from sdyscope.analysis.check import Check as Checked
-from sdyscope.facts.findings import Finding
-from sdyscope.inspection import Inspection
-from sdyscope.targets import resolve
+from sdyscope.facts.account import Account
 from sdyscope.terminal.paragraphs import Paragraph, lines
 from sdyscope.values.source import SourceLocation
 from sdyscope.views import check
+from sdyscope.words.findings import Check, Finding
 
 ERROR = Finding(
     "lowered-differs",
@@ -24,13 +22,21 @@ NOTE = Finding("argument-dropped", "note", "jit drops it.", "unused", "argument"
 
 
 def paragraphs(*findings, compared=4, agreed=4):
-    inspection = Inspection(resolve("mlp"))
-    made = check.document(inspection, Checked(findings, 2, compared, agreed))
+    made = Check(
+        name="mlp",
+        passed=all(one.severity == "note" for one in findings),
+        partitioners=("shardy", "gspmd"),
+        tensors=2,
+        compared=compared,
+        agreed=agreed,
+        findings=findings,
+        account=Account(),
+    )
     return made, list(check.paragraphs(made))
 
 
 def test_errors_come_first_and_notes_are_quiet():
-    made, found = paragraphs(NOTE, ERROR, agreed=3)
+    made, found = paragraphs(ERROR, NOTE, agreed=3)
     assert not made.passed
     assert found == [
         Paragraph("mlp: 4 comparisons under shardy and gspmd, 1 disagrees", "bad", hang=2),

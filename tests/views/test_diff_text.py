@@ -1,11 +1,12 @@
 """Differences as they are printed."""
 
 from sdyscope.analysis.diff.lowered import Diff as Differences
-from sdyscope.analysis.diff.lowered import OpDifference, Side
+from sdyscope.analysis.diff.lowered import LoneMesh, OpDifference, Side
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table
+from sdyscope.values.mesh import Mesh
 from sdyscope.views import diff, diff_text
 
 
@@ -24,7 +25,8 @@ def op(scope, number):
 def test_the_total_names_what_differs():
     (total,) = diff_text.summary(made())
     assert total == Paragraph("step: 3 tensors, the same in a.mlir and b.mlir", "good", hang=2)
-    (total,) = diff_text.summary(made(ops=[op("layer0", 2)], meshes=["Only a."]))
+    lone = LoneMesh("a", Mesh.of({"data": 4}))
+    (total,) = diff_text.summary(made(ops=[op("layer0", 2)], meshes=[lone]))
     assert total.text == "step: the meshes and 2 ops in 1 place differ between a.mlir and b.mlir"
     assert total.tone == "bad"
 

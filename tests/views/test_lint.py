@@ -1,11 +1,11 @@
 """Findings that are alike are told once."""
 
-from sdyscope.views.check import FindingDocument
 from sdyscope.views.lint import folded
+from sdyscope.words.findings import Finding
 
 
 def finding(tensor, message, found="", kind="argument"):
-    return FindingDocument("r", "warning", message, tensor, kind, None, None, "", found, "")
+    return Finding("r", "warning", message, tensor, kind, None, None, "", found, "")
 
 
 def test_what_is_said_of_several_tensors_is_said_once():

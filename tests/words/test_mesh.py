@@ -7,14 +7,33 @@ from jax.sharding import PartitionSpec as P
 
 from sdyscope.inspection import inspect
 from sdyscope.stages import compat
-from sdyscope.values.mesh import Mesh, MeshAxis
-from sdyscope.words.mesh import mesh_documents, mesh_words
+from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
+from sdyscope.words.mesh import (
+    lone_mesh_text,
+    mesh_document,
+    mesh_documents,
+    mesh_entry,
+    mesh_words,
+)
 
 
 def test_in_words():
     meshes = {"mesh": Mesh.of({"data": 4, "model": 2}), "one": Mesh((), (3,)), "other": Mesh(())}
     documents = mesh_documents(meshes)
     assert [*map(mesh_words, documents)] == ["data=4 x model=2, 8 devices", "one: device 3 alone"]
+
+
+def test_the_order_of_devices_is_told():
+    axes = (MeshAxis("a", 2), MeshAxis("b", 8))
+    iota = mesh_document("", Mesh(axes, IotaTile((8, 2), (1, 0))))
+    assert mesh_words(iota) == "a=2 x b=8, 16 devices in the order [8,2]T(1,0)"
+    turned = Mesh(axes, tuple(reversed(range(16))))
+    assert mesh_words(mesh_document("", turned)).endswith(
+        "16 devices in the order 15, 14, 13, 12, 11, 10, 9, 8, ..."
+    )
+    assert lone_mesh_text("a", turned).startswith("Only a has this mesh: a=2 x b=8, 16 devices in")
+    assert mesh_entry(Mesh(axes)) == "a=2, b=8"
+    assert mesh_entry(turned).startswith("a=2, b=8; devices 15,14,")
 
 
 def test_the_mesh_of_random_keys_is_none_of_the_programs():

@@ -2,14 +2,13 @@
 
 import { Table } from "../base/data.js";
 import { el } from "../base/dom.js";
-import { count, size, type, whole } from "../base/format.js";
+import { count, size, type } from "../base/format.js";
 import { coloured, spec } from "../base/spec.js";
 import { link } from "../communication/rows.js";
 import { changeText, collectiveTable } from "./tables.js";
 
-/** How many values that follow, and annotations behind it, are shown at first. */
+/** How many values that follow are shown at first. */
 const VALUES = 30;
-const ANNOTATIONS = 4;
 
 /** A card; `open` shows what follows. */
 export function place(one, at, context) {
@@ -80,8 +79,9 @@ function lone(constraint) {
 function follows(one, context) {
   const { cause, beginning, collectives } = one;
   return [
-    beginning ? because(beginning, context) : null,
-    cause ? behind(cause, context) : null,
+    beginning ? because(beginning) : null,
+    cause ? el("p", { dir: "auto" }, cause.words, ".") : null,
+    ...(cause?.behind ?? []).map((words) => el("p.place-behind", { dir: "auto" }, coloured(words))),
     collectives.length
       ? [
           el("h3.place-title", {}, `${count(collectives.length, "difference")} of collectives`),
@@ -92,46 +92,11 @@ function follows(one, context) {
   ];
 }
 
-function because(beginning, { state, labels, where }) {
-  const { inputs, begins } = beginning;
-  const held = (bytes, at) => `${size(bytes)} ${where} ${labels[at]}`;
+function because({ inputs, extent }) {
   return [
-    el(
-      "p.place-inputs",
-      {},
-      begins.ssa ? link(state, "tensors", { tensor: begins.ssa }, "This value") : "It",
-      inputs.length
-        ? " is computed from what is sharded alike: "
-        : " is not computed from anything.",
-      inputs.map(([name, text], at) => [
-        at ? "; " : "",
-        el("bdi", {}, name),
-        " ",
-        spec(text || "–"),
-      ]),
-    ),
-    el(
-      "p",
-      {},
-      `${count(beginning.values, "value is", "values are")} sharded differently from here on, of ${size(beginning.bytes)}; of these a device holds `,
-      el("strong", {}, `${held(beginning.bytesA, 0)}, ${held(beginning.bytesB, 1)}`),
-      ".",
-    ),
+    inputs ? el("p.place-inputs", { dir: "auto" }, coloured(inputs)) : null,
+    el("p", { dir: "auto" }, extent, "."),
   ];
-}
-
-function behind(cause, { labels, where }) {
-  return cause.annotations.map((found, at) =>
-    found.length
-      ? el(
-          "p.place-behind",
-          { dir: "auto" },
-          `Annotations behind its collectives ${where} ${labels[at]}: `,
-          found.slice(0, ANNOTATIONS).map((words, number) => [number ? ", " : "", coloured(words)]),
-          found.length > ANNOTATIONS ? ` and ${whole(found.length - ANNOTATIONS)} more` : "",
-        )
-      : null,
-  );
 }
 
 function values(beginning, { state, labels, list }) {

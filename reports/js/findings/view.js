@@ -155,11 +155,7 @@ function remade(data, severity) {
         el("code", {}, "full-rematerialization"),
         el("span.muted", {}, count(data.remade.length, "resharding")),
       ),
-      el(
-        "p.finding-hint",
-        {},
-        "The partitioner makes the whole tensor on every device, and cuts it again.",
-      ),
+      el("p.finding-hint", {}, data.remadeMeans),
       el(
         "ul.finding-list",
         {},

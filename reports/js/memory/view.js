@@ -368,23 +368,12 @@ function notes(data) {
     const on =
       one.deviceKind && !one.hardware.startsWith(one.deviceKind) ? ` (${one.deviceKind})` : "";
     say(`${name}: compiled for ${one.hardware}${on}.`);
-    if (one.equal) say(`${name}: arguments and results are what the compiler counts, to the byte.`);
-    else if (one.equal === null) say(`${name}: the compiler does not say what it counts.`);
-    else say(`${name}: arguments and results are not what the compiler counts.`, "bad");
+    for (const words of one.remarks)
+      say(`${name}: ${words}`, one.equal === false ? "bad" : undefined);
     if (one.needs?.peak)
       say(
         `${name}: the most that is held at a time is ${size(one.needs.peak)}, says the compiler.`,
       );
-    if (one.unknown)
-      say(`${name}: ${count(one.unknown, "tensor is", "tensors are")} somewhere that nobody says.`);
-    if (one.chosen)
-      say(`${name}: ${count(one.chosen, "tensor was", "tensors were")} placed by the compiler.`);
-    if (one.remade)
-      say(
-        `${name}: ${count(one.remade, "value was", "values were")} made whole on every device to be resharded (involuntary full rematerialization).`,
-      );
-    if (one.resultsTable)
-      say(`${name}: results with ${size(one.resultsTable)} for the table of their addresses.`);
     for (const words of one.notes) say(`${name}: ${words}`);
   }
   for (const [partitioner, reason] of data.failures) {

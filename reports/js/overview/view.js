@@ -2,7 +2,7 @@
 
 import { el } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
-import { axisName } from "../base/spec.js";
+import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
 import { meshPicture } from "../placement/mesh.js";
 
@@ -72,14 +72,7 @@ function link(href, one, params, state) {
 }
 
 function meshCaption(mesh) {
-  const name = ["", "mesh"].includes(mesh.name) ? "" : `${mesh.name}: `;
-  const axes = Object.entries(mesh.axes).flatMap(([axis, length], at) => [
-    at ? " × " : "",
-    axisName(axis),
-    `=${length}`,
-  ]);
-  const order = mesh.order ? ", in an order of their own" : "";
-  return el("figcaption", {}, name, axes, `, ${count(mesh.devices, "device")}${order}`);
+  return el("figcaption", {}, coloured(mesh.words));
 }
 
 function stageItem(stage, report) {

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.collectives.totals import Part
 from sdyscope.analysis.diff.collectives import Communicated, folded_layers
-from sdyscope.analysis.diff.lowered import Difference
+from sdyscope.analysis.diff.lowered import Difference, written
 from sdyscope.analysis.diff.propagated import Group, PropagatedDiff, PropagatedSide, inputs
 from sdyscope.analysis.naming.scopes import Phase, phase_of, scope_of
 from sdyscope.graph import OpGraph
@@ -86,11 +86,11 @@ class Causes:
 def _fold_key(place: Group | Difference) -> Hashable:
     if isinstance(place, Group):
         value = place.begins.value
-        words = place.begins.words_a, place.begins.words_b
-        return folded_layers(value.name), value.kind, value.type, _line(value.source), words
+        places = place.begins.place_a, place.begins.place_b
+        return folded_layers(value.name), value.kind, value.type, _line(value.source), places
     source = next(one.source for one in (place.a, place.b) if one is not None)
-    words = place.words_a, place.words_b
-    return folded_layers(place.tensor), place.change, _line(source), words
+    shardings = tuple(None if one is None else written(one) for one in (place.a, place.b))
+    return folded_layers(place.tensor), place.change, _line(source), shardings
 
 
 def _line(source: SourceLocation | None) -> tuple[str, int] | None:

@@ -15,8 +15,7 @@ from typing import Literal, TypeAlias
 from sdyscope.annotations import Annotation, split_scope
 from sdyscope.facts.tensors import tensor_name
 from sdyscope.graph import OpGraph
-from sdyscope.values.mesh import Mesh, only_mesh
-from sdyscope.words.sharding import placement_text
+from sdyscope.values.mesh import Mesh
 
 Change: TypeAlias = Literal["changed", "only in a", "only in b"]
 
@@ -36,6 +35,19 @@ class Side:
     annotations: tuple[Annotation, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class LoneMesh:
+    """A mesh that only one side has.
+
+    Attributes:
+        label: what to call that side.
+        mesh: the mesh; its text where it could not be read.
+    """
+
+    label: str
+    mesh: Mesh | str
+
+
 @dataclass(frozen=True)
 class Difference:
     """One tensor that is not the same on both sides.
@@ -47,8 +59,6 @@ class Difference:
         kind: what it is.
         a: the annotation on the first side; None where only the second has it.
         b: the annotation on the second side.
-        words_a: its sharding on the first side, in words.
-        words_b: its sharding on the second side, in words.
     """
 
     change: Change
@@ -57,8 +67,6 @@ class Difference:
     kind: str
     a: Annotation | None
     b: Annotation | None
-    words_a: str
-    words_b: str
 
 
 @dataclass(frozen=True)
@@ -94,7 +102,7 @@ class Diff:
     Attributes:
         label_a: the first side.
         label_b: the second side.
-        meshes: sentences on meshes that differ.
+        meshes: meshes that only one side has.
         tensors: the tensors that differ.
         ops: ops that differ, the most first; empty where ops were not compared.
         same: how many tensors are the same.
@@ -104,7 +112,7 @@ class Diff:
 
     label_a: str
     label_b: str
-    meshes: tuple[str, ...]
+    meshes: tuple[LoneMesh, ...]
     tensors: tuple[Difference, ...]
     ops: tuple[OpDifference, ...]
     same: int
@@ -145,8 +153,7 @@ def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
             "Ops were not compared: each partitioner has its own for constraints and shard_maps."
         )
     pairs = match(lists[0], lists[1], _path_in(a.graph), _path_in(b.graph))
-    meshes = (_mesh(a.graph), _mesh(b.graph))
-    found = [_difference(one, two, meshes) for one, two in pairs]
+    found = [_difference(one, two) for one, two in pairs]
     tensors = tuple(difference for difference in found if difference is not None)
     not_compared = tuple(
         tensor_name(one.kind, one.path, one.index)
@@ -160,7 +167,7 @@ def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
     return Diff(
         a.label,
         b.label,
-        () if across_partitioners else tuple(_mesh_differences(a, b)),
+        () if across_partitioners else tuple(_lone_meshes(a, b)),
         tensors,
         () if across_partitioners else tuple(_op_differences(a.graph, b.graph)),
         len(found) - len(tensors) - len(not_compared),
@@ -196,7 +203,7 @@ def match(
             groups.setdefault(key, ([], []))[side].append(annotation)
     pairs: list[Pair] = []
     for left, right in groups.values():
-        for same in (_written, _line, _anything):
+        for same in (written, _line, _anything):
             left, right, made = _pair_by(left, right, same)
             pairs += made
         pairs += [(one, None) for one in left]
@@ -221,7 +228,8 @@ def _pair_by(
     return rest, [x for candidates in waiting.values() for x in candidates], pairs
 
 
-def _written(annotation: Annotation) -> Hashable:
+def written(annotation: Annotation) -> Hashable:
+    """What is written on a tensor, alike for what means the same on a tensor of the same type."""
     place = annotation.placement
     return (
         annotation.shape,
@@ -258,9 +266,7 @@ def _path_in(graph: OpGraph) -> Callable[[str], str]:
     return path
 
 
-def _difference(
-    a: Annotation | None, b: Annotation | None, meshes: tuple[Mesh | None, Mesh | None]
-) -> Difference | None:
+def _difference(a: Annotation | None, b: Annotation | None) -> Difference | None:
     one = a or b
     assert one is not None
     what = () if a is None or b is None else tuple(_what_changed(a, b))
@@ -274,8 +280,6 @@ def _difference(
         one.kind,
         a,
         b,
-        words(a, meshes[0]),
-        words(b, meshes[1]),
     )
 
 
@@ -283,7 +287,7 @@ def _what_changed(a: Annotation, b: Annotation) -> list[str]:
     what = []
     if (a.shape, a.dtype) != (b.shape, b.dtype):
         what.append("type")
-    keys_a, keys_b = _written(a), _written(b)
+    keys_a, keys_b = written(a), written(b)
     assert isinstance(keys_a, tuple)
     assert isinstance(keys_b, tuple)
     if keys_a[2:4] != keys_b[2:4]:
@@ -295,49 +299,14 @@ def _what_changed(a: Annotation, b: Annotation) -> list[str]:
     return what
 
 
-def words(annotation: Annotation | None, mesh: Mesh | None) -> str:
-    """What is written on a tensor, in words."""
-    if annotation is None:
-        return ""
-    shape = "?" if annotation.shape is None else ",".join(map(str, annotation.shape))
-    text = annotation.text or "no sharding"
-    if annotation.placement is not None:
-        text = placement_text(annotation.placement, mesh)
-    if annotation.open_dims:
-        text += f" (open: {', '.join(map(str, annotation.open_dims))})"
-    return f"{annotation.dtype}[{shape}] {text}"
-
-
-def _mesh(graph: OpGraph) -> Mesh | None:
-    """The module's only mesh, to name axes by."""
-    return only_mesh(graph.meshes.values())
-
-
-def _mesh_differences(a: Side, b: Side) -> list[str]:
+def _lone_meshes(a: Side, b: Side) -> list[LoneMesh]:
     ours, theirs = set(a.graph.meshes.values()), set(b.graph.meshes.values())
     return [
-        f"Only {side.label} has the mesh {mesh_words(mesh)}."
+        LoneMesh(side.label, mesh)
         for side, others in ((a, theirs), (b, ours))
         for mesh in dict.fromkeys(side.graph.meshes.values())
         if mesh not in others
     ]
-
-
-def mesh_words(mesh: Mesh | str) -> str:
-    """``data=4 x model=2``, and in which order its devices are unless that is 0, 1, 2, ..."""
-    if isinstance(mesh, str):
-        return mesh
-    if mesh.is_maximal:
-        return f"of device {mesh.devices()[0]} alone"
-    axes = " x ".join(f"{axis.name}={axis.size}" for axis in mesh.axes) or "without axes"
-    match mesh.device_ids:
-        case None:
-            return axes
-        case tuple(listed):
-            first = ", ".join(map(str, listed[:8]))
-            return f"{axes} of the devices {first}{', ...' if len(listed) > 8 else ''}"
-        case order:
-            return f"{axes} of the devices in the order {order}"
 
 
 def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:

@@ -19,9 +19,7 @@ from sdyscope.errors import ConversionError
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
 from sdyscope.graph import OpGraph
 from sdyscope.values.dtypes import num_bytes
-from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
-from sdyscope.words.sharding import placement_text
 
 if TYPE_CHECKING:
     import networkx
@@ -52,8 +50,8 @@ class DifferentValue:
         value: its names, in the first module.
         a: which value of the first module.
         b: which value of the second.
-        words_a: its sharding on the first side, in words.
-        words_b: its sharding on the second.
+        place_a: where it is on the first side.
+        place_b: where it is on the second.
         bytes: size of the whole tensor.
         bytes_a: bytes a device holds on the first side.
         bytes_b: bytes a device holds on the second.
@@ -62,8 +60,8 @@ class DifferentValue:
     value: NamedValue
     a: ValueId
     b: ValueId
-    words_a: str
-    words_b: str
+    place_a: Placement
+    place_b: Placement
     bytes: int
     bytes_a: int
     bytes_b: int
@@ -75,7 +73,7 @@ class Group:
 
     Attributes:
         begins: the value whose inputs are sharded alike and which is not.
-        inputs: the inputs of its op and their sharding in words, where they are known.
+        inputs: names of what its op is computed from.
         follows: the different values computed from it, itself left out, in program order.
         bytes: size of all these tensors, the first included.
         bytes_a: bytes of them that a device holds on the first side.
@@ -83,7 +81,7 @@ class Group:
     """
 
     begins: DifferentValue
-    inputs: tuple[tuple[str, str], ...]
+    inputs: tuple[str, ...]
     follows: tuple[DifferentValue, ...]
     bytes: int
     bytes_a: int
@@ -153,9 +151,6 @@ class _Comparison:
         self.a = a
         self.b = b
         self.pairs = pairs
-        own = (_mesh(a), _mesh(b))
-        # GSPMD has no mesh: its axes are called as the other side calls them.
-        self.meshes = (own[0] or own[1], own[1] or own[0])
         self.num_devices = _num_devices(a.propagated)
         self.same: set[ValueId] = set()
         self.different: dict[ValueId, DifferentValue] = {}
@@ -218,8 +213,8 @@ class _Comparison:
             named_value(self.a.graph, ours.id),
             ours.id,
             theirs.id,
-            placement_text(one, self.meshes[0]),
-            placement_text(two, self.meshes[1]),
+            one,
+            two,
             whole,
             *sizes,
         )
@@ -312,22 +307,12 @@ class _Comparison:
         values = [self.different[value] for value in sorted(members)]
         return Group(
             self.different[first],
-            tuple(self.input_words(first)),
+            tuple(named_value(self.a.graph, one).name for one in inputs(self.a.graph, first)),
             tuple(value for value in values if value.a != first),
             sum(value.bytes for value in values),
             sum(value.bytes_a for value in values),
             sum(value.bytes_b for value in values),
         )
-
-    def input_words(self, value: ValueId) -> list[tuple[str, str]]:
-        found = []
-        for before in inputs(self.a.graph, value):
-            known = self.a.propagated.values.get(before)
-            rank = len(self.a.graph.ops[before[0]].types[before[1]].shape or ())
-            place = None if known is None else _placement(known, rank, self.num_devices)
-            words = "not known" if place is None else placement_text(place, self.meshes[0])
-            found.append((named_value(self.a.graph, before).name, words))
-        return found
 
 
 def inputs(graph: OpGraph, value: ValueId) -> list[ValueId]:
@@ -376,9 +361,3 @@ def _whole(num_devices: int, rank: int) -> Placement:
 def _num_devices(propagated: Propagated) -> int:
     places = (value.placement for value in propagated.values.values())
     return max((place.num_devices for place in places if place is not None), default=1)
-
-
-def _mesh(side: PropagatedSide) -> Mesh | None:
-    """The only mesh of the module, to name axes by; under GSPMD there is none."""
-    after, before = side.propagated.graph.meshes, side.graph.meshes
-    return only_mesh(after.values()) or only_mesh(before.values())

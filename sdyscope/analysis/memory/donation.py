@@ -6,7 +6,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.memory.held import Held
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import (
+    DonationDropped,
+    DonationUnused,
+    Observation,
+    Stored,
+    WhyUnused,
+)
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.values.entry_layout import EntryLayout
@@ -34,80 +40,53 @@ def with_shares(held: Sequence[Held], layout: EntryLayout) -> list[Held]:
     return made
 
 
-def unused_donations(held: Sequence[Held], partitioner: Partitioner | None) -> list[Finding]:
-    """A finding for each donated argument whose buffer no result took, and why none did."""
+def unused_donations(held: Sequence[Held], partitioner: Partitioner | None) -> list[Observation]:
+    """Each donated argument whose buffer no result took, and why none did."""
     results = [one for one in held if one.kind == "result"]
     return [
-        Finding(
+        Observation(
             "donation-unused",
             "warning",
-            f"It is donated, and its {one.stored.bytes:,} bytes a device are not used for a "
-            f"result: {reason}",
+            _unused(one, results),
             tensor=one.name,
             kind="argument",
             partitioner=partitioner,
-            hint=hint,
         )
         for one in held
         if one.kind == "argument" and one.donated and not one.shares
-        for reason, hint in [_why_unused(one, results)]
     ]
 
 
-def _why_unused(one: Held, results: Sequence[Held]) -> tuple[str, str]:
-    alike = [r for r in results if r.type == one.type]
+def _unused(one: Held, results: Sequence[Held]) -> DonationUnused:
+    why, others = _why_unused(one, results)
     shape, dtype = one.type
-    kind = f"{dtype}[{','.join(map(str, shape))}]"
-    if not alike:
-        return (
-            f"no result is {kind}.",
-            "Do not donate it, or return its next value.",
-        )
-    fitting = [r for r in alike if r.stored.shape == one.stored.shape]
-    if not fitting:
-        there = ", ".join(f"{r.name} is {_where(r)}" for r in alike[:3])
-        return (
-            f"no {kind} result is placed as it is, {_where(one)}: {there}.",
-            "Give the result the argument's sharding (out_shardings, or a constraint).",
-        )
-    free = [r for r in fitting if not r.shares]
-    if not free:
-        count = "the only result" if len(fitting) == 1 else f"all {len(fitting)} results"
-        return (
-            f"{count} of its shape and placement, "
-            f"{', '.join(r.name for r in fitting[:3])}, took another argument's buffer.",
-            "Do not donate it.",
-        )
-    if all(r.placed != one.placed for r in free):
-        there = ", ".join(f"{r.name} is {_where(r)}" for r in free[:3])
-        return (
-            f"no {kind} result is placed as it is, {_where(one)}: {there}.",
-            "Give the result the argument's sharding (out_shardings, or a constraint).",
-        )
-    return (
-        f"the compiler did not take it for {', '.join(r.name for r in free[:3])}.",
-        "",
+    return DonationUnused(
+        one.stored.bytes, shape, dtype, why, _stored(one), tuple(map(_stored, others))
     )
 
 
-def _where(one: Held) -> str:
-    if one.sharding is not None:
-        return str(one.sharding)
-    return f"in blocks of [{','.join(map(str, one.stored.shape))}]"
+def _why_unused(one: Held, results: Sequence[Held]) -> tuple[WhyUnused, Sequence[Held]]:
+    """Why no result took it, and the results that this is about."""
+    alike = [r for r in results if r.type == one.type]
+    fitting = [r for r in alike if r.stored.shape == one.stored.shape]
+    free = [r for r in fitting if not r.shares]
+    if not alike:
+        return "no type", ()
+    if not fitting:
+        return "placed otherwise", alike
+    if not free:
+        return "taken", fitting
+    return ("placed otherwise" if all(r.placed != one.placed for r in free) else "not taken"), free
 
 
-def dropped_donations(table: TensorTable) -> list[Finding]:
-    """A finding for each donated argument that the program does not use."""
+def _stored(one: Held) -> Stored:
+    return Stored(one.name, one.sharding, tuple(one.stored.shape))
+
+
+def dropped_donations(table: TensorTable) -> list[Observation]:
+    """Each donated argument that the program does not use."""
     return [
-        Finding(
-            "donation-unused",
-            "note",
-            "It is donated, and the program does not use it: jit drops it, and its buffer is "
-            "freed without being used.",
-            tensor=row.name,
-            kind="argument",
-            hint="Do not pass it.",
-        )
+        Observation("donation-unused", "note", DonationDropped(), tensor=row.name, kind="argument")
         for row in table.tensors
         if row.kind == "argument"
         and row.requested is not None

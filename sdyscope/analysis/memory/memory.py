@@ -18,7 +18,7 @@ from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, group
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.hardware.names import Hardware
@@ -72,7 +72,7 @@ class Memory:
     groups: tuple[Group, ...]
     results_table: int
     equal: bool | None
-    findings: tuple[Finding, ...]
+    findings: tuple[Observation, ...]
 
     __document__ = (
         "partitioner",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.memory.held import Held, HeldKind
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import Observation, OtherBytes
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout, Memory, StoredArray
 
@@ -122,18 +122,10 @@ def _is_as_compiled(one: Held) -> bool:
     return one.bytes_per_device == num_bytes(math.prod(one.stored.shape), one.dtype)
 
 
-def bytes_differ(held: Sequence[Held], compiled: Compiled) -> Finding:
-    """The finding that they are not."""
+def bytes_differ(held: Sequence[Held], compiled: Compiled) -> Observation:
+    """The observation that they are not."""
     said = compiled.memory
-    wrong = [one.name for one in held if not _is_as_compiled(one)]
+    wrong = tuple(one.name for one in held if not _is_as_compiled(one))
     ours = sum(one.stored.bytes for one in held if one.kind == "argument")
-    other = f" ({', '.join(wrong[:3])})" if wrong else ""
-    return Finding(
-        "bytes-differ",
-        "warning",
-        f"By the shardings a device holds other bytes than the compiler says{other}.",
-        partitioner=compiled.partitioner,
-        expected=f"{ours:,} bytes of arguments",
-        found=f"{0 if said is None else said.arguments:,} bytes of arguments",
-        hint="sdyscope check compares what was requested with what was lowered.",
-    )
+    fact = OtherBytes(wrong, ours, 0 if said is None else said.arguments)
+    return Observation("bytes-differ", "warning", fact, partitioner=compiled.partitioner)

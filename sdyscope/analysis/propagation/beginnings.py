@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sdyscope.analysis.propagation import rule_words
+from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.chain import Beginning, BeginningKind
 from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
 from sdyscope.annotations import Annotation
+from sdyscope.facts.moves import Beginning, BeginningKind
 from sdyscope.graph import Op
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.source import SourceLocation
@@ -75,7 +75,7 @@ class Beginnings:
             annotation = self._by_result.get(index)
             assert main is not None
             written = annotation.sharding if annotation else main.results[index].sharding
-            if rule_words.dimension_in(written, part, self.flow.mesh) is None:
+            if rules.dimension_in(written, part, self.flow.mesh) is None:
                 continue
             name = main.results[index].name or f"result {index}"
             return self._annotated("result", ref, part, annotation, name, None)
@@ -96,7 +96,7 @@ class Beginnings:
         main = self.flow.graph.main
         if annotation is None or main is None:
             return None
-        if rule_words.dimension_in(annotation.sharding, part, self.flow.mesh) is None:
+        if rules.dimension_in(annotation.sharding, part, self.flow.mesh) is None:
             return None
         return self._annotated("result", None, part, annotation, annotation.path, None)
 
@@ -107,7 +107,7 @@ class Beginnings:
                 annotation = self._by_op.get((node, "op", result))
                 if annotation is None:
                     continue
-                if rule_words.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
+                if rules.dimension_in(annotation.sharding, part, self.flow.mesh) is not None:
                     op = self.flow.graph.ops[member[0]]
                     return self._annotated(
                         "op", ref, part, annotation, self.flow.scope(op), op.source
@@ -142,13 +142,13 @@ class Beginnings:
         sharding = annotation.sharding if annotation else None
         if annotation is None and ref is not None:
             sharding = self.flow.sharding(ref)
-        dimension = rule_words.dimension_in(sharding, part, self.flow.mesh)
+        dimension = rules.dimension_in(sharding, part, self.flow.mesh)
         return Beginning(
             kind,
             name,
-            rule_words.beginning(kind, name, sharding, dimension),
+            sharding,
             dimension,
-            rule_words.priority_in(sharding, dimension),
+            rules.priority_in(sharding, dimension),
             source,
             annotation,
         )

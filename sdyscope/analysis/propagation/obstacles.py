@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from sdyscope.analysis.propagation import rule_words
+from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.chain import Chain
 from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors
@@ -30,11 +30,12 @@ from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import Held, Pointers
 from sdyscope.analysis.propagation.stops import Beside, Case, Reason, Stops
 from sdyscope.annotations import Annotation
+from sdyscope.facts.moves import FlowingTensor, NoFactor, NoRule, Stop, TensorDim
 from sdyscope.graph import Op
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes
-from sdyscope.values.sharding_rule import OpShardingRule, factor_symbol
+from sdyscope.values.sharding_rule import OpShardingRule
 from sdyscope.values.source import SourceLocation
 
 __all__ = ["Absence", "Obstacles", "Reason"]
@@ -51,10 +52,10 @@ class Absence:
         kind: that op's kind.
         scope: that op's scope.
         source: that op's source line.
-        neighbour: the tensor that has the axis, in words: ``dim 1 of the left operand``.
+        neighbour: the tensor that has the axis, and on which dimension.
         value: that tensor in the propagated graph; None for a result of the program.
-        reason: what stopped it.
-        words: the same in one sentence.
+        reason: what stopped it, in a word.
+        stop: the same with all that is known of it.
         rival: the chain of what is in the way, where something is.
         repeated: how many more tensors beside the value have it and were stopped alike.
     """
@@ -65,10 +66,10 @@ class Absence:
     kind: str
     scope: str
     source: SourceLocation | None
-    neighbour: str
+    neighbour: TensorDim
     value: Ref | None
     reason: Reason
-    words: str
+    stop: Stop
     rival: Chain | None = None
     repeated: int = 0
 
@@ -160,8 +161,8 @@ class Obstacles:
         for dimension, part in self.flow.parts(other):
             if part.name in manual:
                 continue  # the program itself decides about it inside, and a boundary outside
-            words = "the value that becomes it" if kind == "result" else "the value it becomes"
-            yield Beside(op, (kind, 0), slot, other, dimension, part, identity_rule(rank), words)
+            flowing = FlowingTensor(is_source=kind == "result")
+            yield Beside(op, (kind, 0), slot, other, dimension, part, identity_rule(rank), flowing)
 
     # What stopped it.
 
@@ -169,16 +170,9 @@ class Obstacles:
         rule = beside.rule
         if rule is None:
             if beside.op.types and self.flow.graph.ops[ref[0]].types[ref[1]].shape:
-                yield self._made(
-                    beside,
-                    beside.part,
-                    None,
-                    "no rule",
-                    f"{rule_words.op_words(beside.op)} has no sharding rule, so nothing propagates "
-                    "through it",
-                )
+                yield self._made(beside, beside.part, None, "no rule", NoRule())
             return
-        own, other = rule_words.mapping(rule, beside.own), rule_words.mapping(rule, beside.slot)
+        own, other = rules.mapping(rule, beside.own), rules.mapping(rule, beside.slot)
         if own is None or other is None or beside.dimension >= len(other.dim_mappings):
             return
         dims = [part for dim, part in self.flow.parts(beside.value) if dim == beside.dimension]
@@ -199,15 +193,8 @@ class Obstacles:
     def _no_factor(
         self, beside: Beside, rule: OpShardingRule, factor: int, part: AxisPart
     ) -> _Stopped:
-        what = rule_words.factor_words(rule, factor)
-        return self._made(
-            beside,
-            part,
-            None,
-            "no factor",
-            f"it is {what}, and no dimension of {rule_words.slot_words(beside.op, beside.own)} "
-            f"has factor {factor_symbol(factor)}",
-        )
+        stop = NoFactor(rules.factor_of(rule, factor), rules.op_tensor(beside.op, beside.own))
+        return self._made(beside, part, None, "no factor", stop)
 
     def _made(
         self,
@@ -215,27 +202,22 @@ class Obstacles:
         part: AxisPart,
         dimension: int | None,
         reason: Reason,
-        words: str,
+        stop: Stop,
         rival: Held | None = None,
     ) -> _Stopped:
         op = beside.op
-        axis = part.axis(self.flow.mesh)
-        tensor = rule_words.slot_words(op, beside.slot, beside.rule)
-        neighbour = f"dim {beside.dimension} of {beside.flowing or tensor}"
-        between = "over the boundary of" if beside.flowing else "of"
-        could = "" if dimension is None else f", which could be on dim {dimension}"
-        sentence = f"{neighbour} {between} {rule_words.op_words(op)} has {axis}{could}: {words}."
+        tensor = beside.flowing or rules.op_tensor(op, beside.slot, beside.rule)
         absence = Absence(
-            axis,
+            part.axis(self.flow.mesh),
             dimension,
             op.id,
             op.kind,
             self.flow.scope(op),
             op.source,
-            neighbour,
+            TensorDim(beside.dimension, tensor),
             beside.value,
             reason,
-            sentence,
+            stop,
         )
         return absence, rival
 

@@ -8,15 +8,20 @@ value that it constrains), a result's, a ``shard_map``'s boundary, or the shardi
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeAlias
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
-from sdyscope.analysis.propagation.rule_words import beginning
 from sdyscope.annotations import Annotation
-from sdyscope.graph import Op
+from sdyscope.facts.moves import AnnotatedDim, BeginningKind, Closed, SetAside
+from sdyscope.graph import Op, Sharding
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 
 __all__ = ["Openness"]
+
+
+#: An annotation that binds a value: its kind, the name of what it is on, itself.
+_Binding: TypeAlias = tuple[BeginningKind, str, Sharding | None]
 
 
 class Openness:
@@ -34,31 +39,29 @@ class Openness:
         self._constraints = {a.op: a for a in annotations if a.kind == "constraint"}
         self._ops = {(a.op, a.index): a for a in annotations if a.kind == "op"}
 
-    def closed_by(self, ref: Ref, dimension: int) -> str | None:
-        """What closes a dimension of a value, in words; None when nothing does."""
+    def closed_by(self, ref: Ref, dimension: int) -> Closed | None:
+        """What closes a dimension of a value; None when nothing does."""
         for kind, name, sharding in self._written(self.flow.root(ref)):
             if not isinstance(sharding, TensorSharding) or dimension >= sharding.rank:
                 continue
             if sharding.dim_shardings[dimension].is_closed:
-                return beginning(kind, name, sharding, dimension)
+                return Closed(dimension, AnnotatedDim(kind, name, sharding, dimension))
         return None
 
-    def set_aside_by(self, ref: Ref, part: AxisPart) -> str | None:
-        """What keeps a value from being sharded on an axis, in words; None when nothing does."""
+    def set_aside_by(self, ref: Ref, part: AxisPart) -> SetAside | None:
+        """What keeps a value from being sharded on an axis; None when nothing does."""
         for kind, name, sharding in self._written(self.flow.root(ref)):
             if not isinstance(sharding, TensorSharding):
                 continue
             mesh = self.flow.mesh_of(sharding)
-            for axes, what in (
-                (sharding.replicated_axes, "replicated"),
-                (sharding.unreduced_axes, "unreduced"),
-            ):
-                if any(part_of(axis, mesh).shared(part) for axis in axes):
-                    axis = part.axis(mesh)
-                    return f"{what} along {axis} by {beginning(kind, name, sharding, None)}"
+            by = AnnotatedDim(kind, name, sharding, None)
+            if any(part_of(axis, mesh).shared(part) for axis in sharding.replicated_axes):
+                return SetAside("replicated", part.axis(mesh), by)
+            if any(part_of(axis, mesh).shared(part) for axis in sharding.unreduced_axes):
+                return SetAside("unreduced", part.axis(mesh), by)
         return None
 
-    def _written(self, ref: Ref) -> Iterator[tuple[str, str, object]]:
+    def _written(self, ref: Ref) -> Iterator[_Binding]:
         """Every annotation that binds a value: its kind, the name of what it is on, itself."""
         flow = self.flow
         main = flow.graph.main
@@ -89,16 +92,14 @@ class Openness:
             if annotation is not None:
                 yield "result", annotation.path, annotation.sharding
 
-    def _constraint(self, op: Op) -> Iterator[tuple[str, str, object]]:
+    def _constraint(self, op: Op) -> Iterator[_Binding]:
         for lowered in self.flow.lowered_ops(op):
             if lowered.id in self._constraints:
                 annotation = self._constraints[lowered.id]
                 yield "constraint", annotation.path, annotation.sharding
                 return
 
-    def _boundary(
-        self, op: Op, name: str, kind: str, index: int
-    ) -> Iterator[tuple[str, str, object]]:
+    def _boundary(self, op: Op, name: str, kind: BeginningKind, index: int) -> Iterator[_Binding]:
         written = op.attributes.get(name)
         if isinstance(written, TensorShardingPerValue) and index < len(written.shardings):
             yield kind, self.flow.scope(op), written.shardings[index]

@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeAlias
 
-from sdyscope.analysis.propagation import rule_words
+from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.beginnings import Beginnings
-from sdyscope.analysis.propagation.chain import Beginning, Chain, Direction, Move
+from sdyscope.analysis.propagation.chain import Chain, Direction, Move
 from sdyscope.analysis.propagation.flow import (
     BARRIERS,
     CONSTRAINTS,
@@ -31,6 +31,7 @@ from sdyscope.analysis.propagation.flow import (
     Slot,
 )
 from sdyscope.annotations import Annotation
+from sdyscope.facts.moves import Allowed, Beginning, ByConstraint, ByDataFlow, ByGroup, ByRule
 from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
 from sdyscope.graph import Op
 
@@ -63,7 +64,7 @@ class Pointer:
         moved: what moved, which can be less than ``part``.
         number: Shardy's number of the step; None when a rule moved it that no step stands for.
         direction: which way it went.
-        rule: what allowed it, in words.
+        rule: what allowed it; None where nothing moved it.
         source: number of the pointer of the value it came from; None where nothing moved it.
         beginning: the annotation that all of this leads to; None when none was found.
     """
@@ -75,7 +76,7 @@ class Pointer:
     moved: AxisPart | None = None
     number: int | None = None
     direction: Direction = "forward"
-    rule: str = ""
+    rule: Allowed | None = None
     source: int | None = None
     beginning: Beginning | None = None
 
@@ -86,7 +87,7 @@ class _Link(NamedTuple):
     source: Ref
     op: int
     direction: Direction
-    rule: str
+    rule: Allowed
 
 
 class _Nearest(NamedTuple):
@@ -119,7 +120,7 @@ class Pointers:
         self._numbers: dict[_State, int] = {}
         self._nearest: dict[_State, _Nearest] = {}
         self._pieces: dict[tuple[Ref, AxisPart], list[AxisPart]] = {}
-        self._rules: dict[tuple[object, ...], str] = {}
+        self._rules: dict[tuple[object, ...], ByRule] = {}
 
     # What a value is sharded on.
 
@@ -214,6 +215,7 @@ class Pointers:
 
     def _move(self, pointer: Pointer, node: int, moved: AxisPart) -> Move:
         op = self.flow.graph.ops[node]
+        assert pointer.rule is not None
         return Move(
             pointer.number,
             moved.axis(self.flow.mesh),
@@ -311,16 +313,16 @@ class Pointers:
         flow = self.flow
         for source in flow.sources(ref):
             around = flow.around(ref)
-            yield _Link(source, around.id, "data flow", rule_words.data_flow(around))
+            yield _Link(source, around.id, "data flow", ByDataFlow(around.kind))
         for target in flow.targets(ref):
             around = flow.around(target)
-            yield _Link(target, around.id, "data flow", rule_words.data_flow(around))
+            yield _Link(target, around.id, "data flow", ByDataFlow(around.kind))
         for other in flow.groups.get(ref, ()):
             if other != ref:
-                yield _Link(other, ref[0], "group", rule_words.GROUP)
+                yield _Link(other, ref[0], "group", ByGroup())
         for op, _ in flow.uses(ref):
             if op.kind in CONSTRAINTS:
-                yield _Link(flow.root((op.id, 0)), op.id, "backward", rule_words.CONSTRAINT)
+                yield _Link(flow.root((op.id, 0)), op.id, "backward", ByConstraint())
 
     # Making.
 
@@ -363,8 +365,8 @@ class Pointers:
 
     def how(
         self, step: PropagationStep, start: int | None, slot: Slot, to: int | None
-    ) -> tuple[Direction, str]:
-        """Which way an axis went in a step, and what allowed it, in words.
+    ) -> tuple[Direction, Allowed]:
+        """Which way an axis went in a step, and what allowed it.
 
         Args:
             step: the step.
@@ -374,13 +376,13 @@ class Pointers:
         """
         op = self.flow.graph.ops[step.op]
         if self._is_edge(op.id):
-            return "data flow", rule_words.data_flow(self._around(op))
+            return "data flow", ByDataFlow(self._around(op).kind)
         # Layers repeat: their ops share rules.
         key = (op.kind, id(op.sharding_rule), len(op.types), step.source, start, slot, to)
         rule = self._rules.get(key)
         if rule is None:
-            rule = self._rules[key] = rule_words.moved(op, step.source, start, slot, to)
-        return rule_words.direction(step.source, slot), rule
+            rule = self._rules[key] = rules.moved(op, step.source, start, slot, to)
+        return rules.direction(step.source, slot), rule
 
     def _is_edge(self, op: int) -> bool:
         """Whether steps through an op are about values that enter or leave a region."""

@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.flow import EDGE, Flow, Ref, Slot
 from sdyscope.analysis.propagation.places import Places
-from sdyscope.analysis.propagation.rule_words import slot_words
+from sdyscope.analysis.propagation.rules import op_tensor
+from sdyscope.facts.moves import EdgeTensor, ReturnedTensor, TensorDim, TensorPlace
 from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
 from sdyscope.graph import Op
 from sdyscope.values.mesh import AxisRef
@@ -30,7 +31,7 @@ class Moved:
         number: Shardy's number of the step.
         axis: the axis that moved.
         op: the op that it moved through, of the lowered module where it is known.
-        source: where it came from: ``dim 1 of the left operand``.
+        source: where it came from, among the op's tensors.
         targets: where it went.
         priority: the user priority that was being propagated; 0 is the first, and all where the
             user gave none.
@@ -42,8 +43,8 @@ class Moved:
     number: int
     axis: AxisRef
     op: Op
-    source: str
-    targets: tuple[str, ...]
+    source: TensorDim
+    targets: tuple[TensorDim, ...]
     priority: int
     node: int
     came_from: Ref | None
@@ -63,7 +64,6 @@ class Replay:
         self.places = places
         self.propagated = flow.propagated
         self._firsts: dict[Ref, list[tuple[int, AxisPart]]] = {}
-        self._words: dict[tuple[object, ...], str] = {}
 
     @property
     def last(self) -> int | None:
@@ -96,8 +96,8 @@ class Replay:
                 step.number,
                 step.axis,
                 self.places.op(step.op),
-                self.words(step, step.source),
-                tuple(self.words(step, target) for target in step.targets),
+                self.tensor(step, step.source),
+                tuple(self.tensor(step, target) for target in step.targets),
                 priority,
                 step.op,
                 self.flow.at(step.op, step.source),
@@ -181,28 +181,22 @@ class Replay:
                         found = max(found, self.places.priority(axis, origin, value))
         return found
 
-    def words(self, step: PropagationStep, slot: Slot) -> str:
-        """What a step means by an operand or result of its op: ``dim 1 of the left operand``."""
-        op = self.flow.graph.ops[step.op]
+    def tensor(self, step: PropagationStep, slot: Slot) -> TensorDim:
+        """What a step means by an operand or result of its op."""
         ref = self.flow.at(step.op, slot)
         dim = None
         if ref is not None:
             dim = self.flow.dimension_of(ref, part_of(step.axis, self.flow.mesh))
-        # Layers repeat: their ops share rules.
-        of = step.op if op.kind in (EDGE, "func.return") else (op.kind, id(op.sharding_rule))
-        key = (of, len(op.types), slot, dim)
-        if key not in self._words:
-            words = self._slot(op, slot)
-            self._words[key] = words if dim is None else f"dim {dim} of {words}"
-        return self._words[key]
+        return TensorDim(dim, self._tensor(self.flow.graph.ops[step.op], slot))
 
-    def _slot(self, op: Op, slot: Slot) -> str:
+    def _tensor(self, op: Op, slot: Slot) -> TensorPlace:
         if op.kind == EDGE:
-            return "what goes on" if slot[0] == "result" else f"source {slot[1]}"
+            return EdgeTensor(*slot)
         main = self.places.graph.main
         if op.kind == "func.return" and main is not None and op.function == main.name:
-            if slot[0] == "result" and slot[1] < len(main.results):
-                return main.results[slot[1]].name or f"result {slot[1]}"
-            return "the returned value"
+            role, index = slot
+            if role == "result" and index < len(main.results):
+                return ReturnedTensor(main.results[index].name or f"result {index}")
+            return ReturnedTensor("")
         rule = op.sharding_rule
-        return slot_words(op, slot, rule if isinstance(rule, OpShardingRule) else None)
+        return op_tensor(op, slot, rule if isinstance(rule, OpShardingRule) else None)

@@ -12,12 +12,26 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.propagation import rule_words
+from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
 from sdyscope.analysis.propagation.factors import dimension_with, on_factors
 from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
 from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import Held, Pointer, Pointers
+from sdyscope.facts.moves import (
+    Barrier,
+    Blocked,
+    ByWayOfResult,
+    Conflict,
+    FlowingTensor,
+    Indivisible,
+    InItsPlace,
+    NotSeen,
+    Stop,
+    TensorDim,
+    UsedByOp,
+    UsedByValue,
+)
 from sdyscope.graph import Op
 from sdyscope.values.sharding_rule import OpShardingRule
 
@@ -57,7 +71,7 @@ class Beside:
     dimension: int
     part: AxisPart
     rule: OpShardingRule | None
-    flowing: str = ""
+    flowing: FlowingTensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,8 +86,8 @@ class Case:
     part: AxisPart
 
 
-Found: TypeAlias = tuple[Reason, str, Held | None]
-"""A reason, the same in words, and what is in the way."""
+Found: TypeAlias = tuple[Reason, Stop, Held | None]
+"""A reason, what stopped the axis, and what is in the way."""
 
 
 class Stops:
@@ -106,36 +120,34 @@ class Stops:
             found = test(case)
             if found is not None:
                 return found
-        return "unknown", "nothing in the final shardings shows what stopped it", None
+        return "unknown", NotSeen(), None
 
     def _barrier(self, case: Case) -> Found | None:
         if case.beside.op.kind == "sdy.propagation_barrier":
-            return "barrier", "a propagation barrier stands between the two", None
+            return "barrier", Barrier(), None
         return None
 
     def _blocked(self, case: Case) -> Found | None:
         if case.factor not in case.rule.blocked_propagation_factors:
             return None
-        words = f"nothing propagates along {rule_words.factor_words(case.rule, case.factor)}"
-        return "blocked", f"{words}, by the rule of {rule_words.op_words(case.beside.op)}", None
+        return "blocked", Blocked(rules.factor_of(case.rule, case.factor)), None
 
     def _used_by_value(self, case: Case) -> Found | None:
         """The value has the axis on another dimension."""
         for other, own in self.flow.parts(case.ref):
             shared = own.shared(case.part)
             if other != case.dimension and shared is not None:
-                axis = shared.axis(self.flow.mesh)
-                where = f"dim {other} of the value already has {axis}"
+                where = UsedByValue(other, shared.axis(self.flow.mesh))
                 return self._against(where, case.ref, other, shared, case.beside, case.part)
         return None
 
     def _set_aside(self, case: Case) -> Found | None:
         by = self.openness.set_aside_by(case.ref, case.part)
-        return None if by is None else ("replicated", f"the value is {by}", None)
+        return None if by is None else ("replicated", by, None)
 
     def _closed(self, case: Case) -> Found | None:
         by = self.openness.closed_by(case.ref, case.dimension)
-        return None if by is None else ("closed", f"dim {case.dimension} is closed by {by}", None)
+        return None if by is None else ("closed", by, None)
 
     def _in_its_place(self, case: Case) -> Found | None:
         """The dimension is sharded on other axes where the other tensor has this one."""
@@ -144,15 +156,11 @@ class Stops:
         theirs = self._on_factor(case, case.beside.slot, case.beside.value, case.beside.dimension)
         for own, other in zip(held, theirs, strict=False):
             if own != other and not (own is held[-1] and own == other.shared(own)):
-                where = (
-                    f"dim {case.dimension} has {own.axis(mesh)} where {other.axis(mesh)} would go"
-                )
+                where = InItsPlace(case.dimension, own.axis(mesh), other.axis(mesh))
                 return self._against(where, case.ref, case.dimension, own, case.beside, case.part)
         if len(held) > len(theirs):
             own = held[len(theirs)]
-            where = (
-                f"dim {case.dimension} has {own.axis(mesh)} where {case.part.axis(mesh)} would go"
-            )
+            where = InItsPlace(case.dimension, own.axis(mesh), case.part.axis(mesh))
             return self._against(where, case.ref, case.dimension, own, case.beside, case.part)
         return None
 
@@ -162,14 +170,13 @@ class Stops:
         left = size // math.gcd(size, held)
         if left % case.part.size == 0:
             return None
-        pieces = f"{case.part.size}" if held == 1 else f"{held} x {case.part.size}"
-        factor = rule_words.factor_words(case.rule, case.factor)
-        return "not divisible", f"{factor} does not divide into {pieces} blocks", None
+        factor = rules.factor_of(case.rule, case.factor)
+        return "not divisible", Indivisible(factor, held, case.part.size), None
 
     def _on_factor(self, case: Case, slot: Slot, value: Ref, dimension: int) -> list[AxisPart]:
         """What a dimension of a tensor is sharded on, as far as that is about the case's factor."""
         parts = [part for dim, part in self.flow.parts(value) if dim == dimension]
-        tensor = rule_words.mapping(case.rule, slot)
+        tensor = rules.mapping(case.rule, slot)
         if tensor is None or dimension >= len(tensor.dim_mappings):
             return parts
         laid_out = on_factors(case.rule, tensor.dim_mappings[dimension], parts)
@@ -187,34 +194,33 @@ class Stops:
             if dimension is None or not case.part.without(held):
                 continue
             slot: Slot = ("result", index)
-            why, words, rival = self.why(
+            why, stop, rival = self.why(
                 replace(case, ref=result, dimension=dimension, beside=replace(beside, own=slot))
             )
-            name = rule_words.slot_words(beside.op, slot)
-            return why, f"operands follow {name}, which can't have it: {words}", rival
+            return why, ByWayOfResult(rules.op_tensor(beside.op, slot), stop), rival
         return None
 
     def _used_by_op(self, case: Case) -> Found | None:
         """Another tensor of the op has the axis for another factor, or others for this one."""
         mesh = self.flow.mesh
         for slot, value in self._tensors(case.beside.op):
-            tensor = rule_words.mapping(case.rule, slot)
+            tensor = rules.mapping(case.rule, slot)
             if tensor is None or value == case.ref:
                 continue
             parts = self.flow.parts(value)
             for dim, tensor_dim in enumerate(tensor.dim_mappings):
                 on_dim = [p for d, p in parts if d == dim]
                 for other, own in on_factors(case.rule, tensor_dim, on_dim):
-                    words = f"dim {dim} of {rule_words.slot_words(case.beside.op, slot, case.rule)}"
+                    place = TensorDim(dim, rules.op_tensor(case.beside.op, slot, case.rule))
                     if other != case.factor and own.shared(case.part) is not None:
-                        where = f"{words} has {own.axis(mesh)}, for another factor of the op"
+                        where = UsedByOp(place, own.axis(mesh), is_same_factor=False)
                         return self._against(where, value, dim, own, case.beside, case.part)
                     if (
                         other == case.factor
                         and own.name != case.part.name
                         and value != case.beside.value
                     ):
-                        where = f"{words}, the same factor, has {own.axis(mesh)}"
+                        where = UsedByOp(place, own.axis(mesh), is_same_factor=True)
                         return self._against(where, value, dim, own, case.beside, case.part)
         return None
 
@@ -225,21 +231,23 @@ class Stops:
             yield ("result", index), self.flow.root((op.id, index))
 
     def _against(
-        self, where: str, value: Ref, dimension: int, own: AxisPart, beside: Beside, part: AxisPart
+        self,
+        where: UsedByValue | InItsPlace | UsedByOp,
+        value: Ref,
+        dimension: int,
+        own: AxisPart,
+        beside: Beside,
+        part: AxisPart,
     ) -> Found | None:
         """A conflict with what is in the way, and where that comes from."""
         held = Held(dimension, self.pointers.pointer(value, own))
         rival = self.pointers.table[held.pointer]
-        words = where
-        if rival.beginning is not None:
-            words += f", from {rival.beginning.words}"
-        if rival.number is not None:
-            words += f", since step {rival.number}"
+        began = None if rival.beginning is None else rival.beginning.written
         theirs = self.pointers.table[self.pointers.pointer(beside.value, part)]
         first, second = _priority(rival), _priority(theirs)
         if first < second:
-            return "priority", f"{words}, and has priority {first} before {second}", held
-        return "conflict", words, held
+            return "priority", Conflict(where, began, rival.number, (first, second)), held
+        return "conflict", Conflict(where, began, rival.number, None), held
 
 
 def _priority(pointer: Pointer) -> int:

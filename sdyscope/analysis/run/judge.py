@@ -8,21 +8,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
-from sdyscope.analysis.run.blocks import Where, compared, wrong_numbers
+from sdyscope.analysis.run.blocks import Owners, compared, wrong_numbers
 from sdyscope.analysis.run.numerics import Numeric, coarsest, numeric, tolerance
 from sdyscope.analysis.run.values import ExecutedTensor, Run, Verdict
 from sdyscope.errors import ConversionError
 from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
-from sdyscope.facts.findings import Finding, Severity
+from sdyscope.facts.findings import (
+    NoReference,
+    NotExecuted,
+    Observation,
+    OtherBlocks,
+    Severity,
+    UnequalReplicas,
+)
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
-from sdyscope.values.convert import to_placement, unspecified_dims
+from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
-from sdyscope.words.sharding import placement_text
 
 _SEVERITIES: tuple[Severity, ...] = ("error", "warning", "note")
 
@@ -46,7 +54,7 @@ def judge(
         reference: the same step on one device.
     """
     executions = [compared(execution, reference) for execution in executions]
-    where = Where(machine)
+    owners = Owners(machine)
     findings = list(_not_run(executions))
     rows = []
     held = [
@@ -55,7 +63,7 @@ def judge(
     for tensor in table.tensors:
         if tensor.kind in ("argument", "result") and tensor.requested is not None:
             there = [arrays.get((tensor.kind, tensor.index or 0)) for arrays in held]
-            row, found = _tensor(tensor, list(zip(executions, there, strict=True)), where)
+            row, found = _tensor(tensor, list(zip(executions, there, strict=True)), owners)
             rows.append(row)
             findings += found
     numerics = {
@@ -64,18 +72,11 @@ def judge(
         if not execution.failure
     }
     for partitioner, errors in numerics.items():
-        findings += wrong_numbers(errors, partitioner, reference, where)
+        findings += wrong_numbers(errors, partitioner, reference, owners)
     for row in rows:
-        findings += _unequal_copies(row, reference, where)
+        findings += _unequal_replicas(row, reference, owners)
     if reference.failure:
-        findings.append(
-            Finding(
-                "not-compared",
-                "note",
-                "The results are not compared with the same step on one device: "
-                f"{reference.failure}",
-            )
-        )
+        findings.append(Observation("not-compared", "note", NoReference(reference.failure)))
     # Constraints name it where no argument or result does.
     mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
     return Run(
@@ -102,19 +103,18 @@ def _mesh(tensor: Tensor) -> Mesh | None:
     return None if asked is None or asked.sharding is None else asked.sharding.mesh
 
 
-def _not_run(executions: Sequence[Execution]) -> Iterator[Finding]:
+def _not_run(executions: Sequence[Execution]) -> Iterator[Observation]:
     nothing = all(execution.failure for execution in executions)
     for execution in executions:
         if execution.failure:
-            refused = execution.refused and not nothing
-            yield Finding(
+            fact = NotExecuted(
+                execution.partitioner, execution.refused, execution.failure, execution.hint
+            )
+            yield Observation(
                 "not-lowerable" if execution.refused else "not-run",
-                "note" if refused else "error",
-                f"There is nothing to run under {execution.partitioner}: {execution.failure}"
-                if execution.refused
-                else f"It does not run under {execution.partitioner}: {execution.failure}",
+                "note" if execution.refused and not nothing else "error",
+                fact,
                 partitioner=execution.partitioner,
-                hint=execution.hint,
             )
 
 
@@ -136,13 +136,13 @@ def _notes(executions: Sequence[Execution], reference: Reference) -> Iterator[st
 def _tensor(
     tensor: Tensor,
     executions: Sequence[tuple[Execution, ExecutedArray | None]],
-    where: Where,
-) -> tuple[ExecutedTensor, list[Finding]]:
+    owners: Owners,
+) -> tuple[ExecutedTensor, list[Observation]]:
     arrays: dict[Partitioner, ExecutedArray] = {}
     placements: dict[Partitioner, Placement] = {}
     verdicts: dict[Partitioner, Verdict] = {}
     wrong: dict[Partitioner, tuple[int, ...]] = {}
-    findings: list[Finding] = []
+    findings: list[Observation] = []
     for execution, array in executions:
         partitioner = execution.partitioner
         if array is None:
@@ -154,7 +154,7 @@ def _tensor(
         if placement is not None:
             placements[partitioner] = placement
         verdicts[partitioner], found, wrong[partitioner] = _verdict(
-            tensor, array, placement, partitioner, where
+            tensor, array, placement, partitioner, owners
         )
         findings += found
     row = ExecutedTensor(tensor, arrays, placements, verdicts, wrong, _mesh(tensor))
@@ -175,26 +175,23 @@ def executed_placement(array: ExecutedArray) -> Placement | None:
 
 @dataclass(frozen=True)
 class _Expected:
-    """A placement that an array was to have, dimensions that are open, and who says so."""
+    """The sharding that an array was to have, with its placement, and the stage that says so."""
 
-    who: str
+    stage: Literal["requested", "lowered"]
+    sharded: Sharded
     placement: Placement
-    open_dims: tuple[int, ...]
 
 
 def _expectations(tensor: Tensor, partitioner: Partitioner) -> Iterator[_Expected]:
-    asked = tensor.requested
-    if asked is not None and asked.sharding is not None:
-        rank = len(asked.shape)
-        try:
-            place = to_placement(asked.sharding, rank)
-        except ConversionError:
-            pass  # check says so.
-        else:
-            yield _Expected("requested", place, unspecified_dims(asked.sharding, rank))
+    requested = None if tensor.requested is None else requested_sharding(tensor.requested)
+    # What was requested and places nothing is check's to tell.
+    if requested is not None and requested.placement is not None:
+        yield _Expected("requested", requested, requested.placement)
     there = tensor.lowered.get(partitioner)
     if there is not None and there.placement is not None:
-        yield _Expected("lowered", replace(there.placement, manual=()), there.open_dims)
+        place = replace(there.placement, manual=())
+        sharded = replace(there.sharded({}, _mesh(tensor)), placement=place)
+        yield _Expected("lowered", sharded, place)
 
 
 def _verdict(
@@ -202,35 +199,36 @@ def _verdict(
     array: ExecutedArray,
     placement: Placement | None,
     partitioner: Partitioner,
-    where: Where,
-) -> tuple[Verdict, list[Finding], tuple[int, ...]]:
+    owners: Owners,
+) -> tuple[Verdict, list[Observation], tuple[int, ...]]:
     expectations = list(_expectations(tensor, partitioner))
-    mesh = _mesh(tensor)
-    found = "" if placement is None else placement_text(placement, mesh)
     for expected in expectations:
         wrong = [shard for shard in array.shards if not _fits(shard, expected, array.shape)]
         if wrong:
             first = wrong[0]
-            return (
-                "differs",
-                [
-                    Finding(
-                        "executed-differs",
-                        "error",
-                        f"{len(wrong)} of {len(array.shards)} devices hold another block than was "
-                        f"{expected.who}: {_difference(first, expected, array.shape, where)}.",
-                        tensor.name,
-                        tensor.kind,
-                        tensor.source,
-                        partitioner,
-                        placement_text(expected.placement, mesh),
-                        found,
-                        "Please report this with the program: JAX's runtime and its own IR "
-                        "disagree.",
-                    )
-                ],
-                tuple(shard.device for shard in wrong),
+            fact = OtherBlocks(
+                devices=len(wrong),
+                of=len(array.shards),
+                stage=expected.stage,
+                holder=owners.holder(first.device),
+                block=first.index,
+                buffer=first.shape,
+                asked=expected_index(expected.placement, first.device, array.shape),
+                expected=expected.sharded,
+                found=None
+                if placement is None
+                else Sharded(None, array.shape, tensor.dtype, placement, _mesh(tensor)),
             )
+            found = Observation(
+                "executed-differs",
+                "error",
+                fact,
+                tensor.name,
+                tensor.kind,
+                tensor.source,
+                partitioner,
+            )
+            return "differs", [found], tuple(shard.device for shard in wrong)
     if not expectations or any(_opened(expected, placement) for expected in expectations):
         return "chosen", [], ()
     return "as placed", [], ()
@@ -238,9 +236,9 @@ def _verdict(
 
 def _opened(expected: _Expected, placement: Placement | None) -> bool:
     """Whether the compiler used the freedom it was given."""
-    if not expected.open_dims or placement is None:
+    if not expected.sharded.open_dims or placement is None:
         return False
-    return any(placement.dims[k] != expected.placement.dims[k] for k in expected.open_dims)
+    return any(placement.dims[k] != expected.placement.dims[k] for k in expected.sharded.open_dims)
 
 
 def _fits(shard: Shard, expected: _Expected, shape: tuple[int, ...]) -> bool:
@@ -248,7 +246,7 @@ def _fits(shard: Shard, expected: _Expected, shape: tuple[int, ...]) -> bool:
     if block is None or shard.shape != tuple(stop - start for start, stop in shard.index):
         return False
     for k, (real, asked) in enumerate(zip(shard.index, block, strict=True)):
-        if k in expected.open_dims:
+        if k in expected.sharded.open_dims:
             # It may be cut further, or, where nobody cut it, at will.
             if expected.placement.dims[k] and not (asked[0] <= real[0] and real[1] <= asked[1]):
                 return False
@@ -267,20 +265,6 @@ def expected_index(
         return None
     index = placement.index(device, shape)
     return None if index is None else tuple((part.start, part.stop) for part in index)
-
-
-def _difference(shard: Shard, expected: _Expected, shape: tuple[int, ...], where: Where) -> str:
-    block = expected_index(expected.placement, shard.device, shape)
-    asked = "nothing" if block is None else index_text(block)
-    real = index_text(shard.index)
-    if shard.shape != tuple(stop - start for start, stop in shard.index):
-        real += f" in a buffer of {list(shard.shape)}"
-    return f"{where(shard.device)} has {real} and not {asked}"
-
-
-def index_text(index: Sequence[Extent]) -> str:
-    """`[0:4, 8:16]`."""
-    return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]"
 
 
 # --- numbers --------------------------------------------------------------------------------------
@@ -314,27 +298,31 @@ def _holder(array: ExecutedArray | None, where: tuple[int, ...] | None) -> int |
     return None
 
 
-def _unequal_copies(row: ExecutedTensor, reference: Reference, where: Where) -> Iterator[Finding]:
-    """Copies of one block that differ: a partial sum that was taken for the whole."""
+def _unequal_replicas(
+    row: ExecutedTensor, reference: Reference, owners: Owners
+) -> Iterator[Observation]:
+    """Replicas of one block that differ: a partial sum that was taken for the whole."""
     tensor = row.tensor
     allowed = tolerance(coarsest(tensor.dtype, reference.compute_dtypes))
     for partitioner, array in row.arrays.items():
         if not array.unequal:
             continue
-        worst = max(array.unequal, key=lambda copy: copy.error)
-        yield Finding(
+        worst = max(array.unequal, key=lambda replica: replica.error)
+        is_rounding = worst.error <= allowed
+        fact = UnequalReplicas(
+            len(array.unequal),
+            len(array.shards),
+            owners.holder(worst.device),
+            owners.holder(worst.first),
+            worst.error,
+            is_rounding,
+        )
+        yield Observation(
             "copies-differ",
-            "error" if worst.error > allowed else "note",
-            f"{len(array.unequal)} of {len(array.shards)} devices hold another value than the "
-            f"first device that has the same block: {where(worst.device)} and "
-            f"{where(worst.first)} by {worst.error:.2g} of its norm.",
+            "note" if is_rounding else "error",
+            fact,
             tensor.name,
             tensor.kind,
             tensor.source,
             partitioner,
-            "the same value in every copy",
-            hint="Look for a shard_map output that is not reduced over an axis that its spec "
-            "leaves out."
-            if worst.error > allowed
-            else "It is no more than rounding explains.",
         )

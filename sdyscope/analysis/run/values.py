@@ -21,7 +21,7 @@ from sdyscope.facts.execution import (
     Process,
     Reference,
 )
-from sdyscope.facts.findings import Finding
+from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor
@@ -312,7 +312,7 @@ class Run:
     executions: Mapping[Partitioner, Execution]
     reference: Reference
     numerics: Mapping[Partitioner, tuple[Numeric, ...]]
-    findings: tuple[Finding, ...]
+    findings: tuple[Observation, ...]
     notes: tuple[str, ...] = ()
     account: Account = field(default_factory=Account)
     schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"

@@ -11,9 +11,10 @@ from sdyscope.ci.document import Ci, CiBudget, CiCheck, CiFinding, CiTarget, Sec
 from sdyscope.ci.forms.renderer import Reader
 from sdyscope.process.output import Output
 from sdyscope.terminal.paragraphs import Paragraph, print_paragraphs
-from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table, size
-from sdyscope.views.check import FindingDocument, finding_paragraphs
-from sdyscope.words.counts import counted
+from sdyscope.terminal.table import Cell, Column, Table, Tone, number, print_table
+from sdyscope.views.check import finding_paragraphs
+from sdyscope.words.counts import counted, size
+from sdyscope.words.findings import Finding
 
 __all__ = [
     "CHECKS",
@@ -98,7 +99,7 @@ def _cell(done: CiCheck, findings: Sequence[CiFinding]) -> Cell:
     return Cell(_worst(worse), "bad" if done.status == "failed" else "warning")
 
 
-def _worst(findings: Sequence[FindingDocument]) -> str:
+def _worst(findings: Sequence[Finding]) -> str:
     """`2 errors`: how many there are of the worst severity."""
     severity = min((one.severity for one in findings), key=("error", "warning", "note").index)
     return counted(sum(one.severity == severity for one in findings), severity)

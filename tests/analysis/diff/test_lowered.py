@@ -16,6 +16,8 @@ from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
+from sdyscope.words.mesh import lone_mesh_text
+from sdyscope.words.sharding import open_text
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
 
@@ -175,7 +177,9 @@ def test_every_changed_annotation_is_found(partitioner, pattern, another):
         assert only.change == "changed"
         assert set(only.what) <= {"placement", "open dimensions"}
         assert only.what
-        assert only.words_a != only.words_b
+        assert open_text(only.a.sharded(before.graph().meshes, None)) != open_text(
+            only.b.sharded(after.graph().meshes, None)
+        )
         # It is the only one that is written otherwise, and it is the one that is named.
         olds, news = read_annotations(before.graph()), read_annotations(after.graph())
         (changed,) = [
@@ -193,10 +197,10 @@ def test_every_changed_annotation_is_found(partitioner, pattern, another):
 def test_another_mesh():
     source = text("shardy")
     found = differences(source, source.replace('"data"=4, "model"=2', '"data"=2, "model"=4'))
-    assert found.meshes == (
-        "Only jit_step (a) has the mesh data=4 x model=2.",
-        "Only jit_step (b) has the mesh data=2 x model=4.",
-    )
+    assert [lone_mesh_text(one.label, one.mesh) for one in found.meshes] == [
+        "Only jit_step (a) has this mesh: data=4 x model=2, 8 devices.",
+        "Only jit_step (b) has this mesh: data=2 x model=4, 8 devices.",
+    ]
     assert {difference.what for difference in found.tensors} == {("placement",)}
 
 

@@ -14,6 +14,7 @@ from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection, read
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
+from sdyscope.words.findings import told
 
 pytestmark = pytest.mark.compiles
 
@@ -154,7 +155,7 @@ def test_what_is_left_to_the_compiler():
 def test_a_donation_that_no_result_has_the_shape_of():
     fun = jax.jit(lambda w, x: (w @ x).sum(), donate_argnums=0)
     found = memory(fun, given((16, 32), "data"), given((32, 8)))
-    (finding,) = found.findings
+    (finding,) = map(told, found.findings)
     assert (finding.rule, finding.severity, finding.tensor) == ("donation-unused", "warning", "w")
     assert "512 bytes a device" in finding.message
     assert "no result is f32[16,32]" in finding.message
@@ -165,7 +166,7 @@ def test_a_donation_that_no_result_has_the_shape_of():
 def test_a_donation_whose_result_is_placed_otherwise(partitioner):
     fun = jax.jit(lambda w: w + 1, donate_argnums=0, out_shardings=on("data"))
     found = memory(fun, given((16, 32), None, "model"), partitioner=partitioner)
-    (finding,) = found.findings
+    (finding,) = map(told, found.findings)
     assert "no f32[16,32] result is placed as it is, P(None, 'model')" in finding.message
     assert "P('data')" in finding.message
     assert "out_shardings" in finding.hint
@@ -175,14 +176,14 @@ def test_a_donation_whose_result_is_placed_otherwise(partitioner):
 def test_a_donation_that_came_too_late():
     fun = jax.jit(lambda v, w: v + w, donate_argnums=(0, 1), out_shardings=on("data"))
     found = memory(fun, given((16, 32), "data"), given((16, 32), "data"))
-    (finding,) = found.findings
+    (finding,) = map(told, found.findings)
     assert "took another argument's buffer" in finding.message
 
 
 def test_a_donation_of_what_is_not_used():
     fun = jax.jit(lambda v, w: v + 1, donate_argnums=(0, 1))
     found = memory(fun, given((16, 32), "data"), given((3,)))
-    (finding,) = found.findings
+    (finding,) = map(told, found.findings)
     assert (finding.severity, finding.tensor) == ("note", "w")
     assert found.passed
 

@@ -7,6 +7,7 @@ from sdyscope.analysis.propagation.places import Places
 from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
+from sdyscope.words.propagation import tensor_text
 
 
 def made(inspection):
@@ -61,13 +62,14 @@ def test_moves_have_words_and_places():
     assert [move.number for move in moves] == sorted(move.number for move in moves)
     subtraction = next(move for move in moves if move.op.kind == "stablehlo.subtract")
     assert subtraction.op.scope == "jit(step)/jvp(loss)/sub"
-    assert subtraction.source == "dim 0 of the right operand"
-    assert subtraction.targets == ("dim 0 of the left operand", "dim 0 of the result")
+    assert tensor_text(subtraction.source) == "dim 0 of the right operand"
+    assert [*map(tensor_text, subtraction.targets)] == [
+        "dim 0 of the left operand",
+        "dim 0 of the result",
+    ]
     (result, *_) = [move for move in moves if move.op.kind == "func.return"]
-    assert (result.source, result.targets) == (
-        "result[0]['w1']",
-        ("dim 1 of the returned value",),
-    )
+    assert tensor_text(result.source) == "result[0]['w1']"
+    assert [*map(tensor_text, result.targets)] == ["dim 1 of the returned value"]
     assert not replay.has_priorities
     assert {move.priority for move in moves} == {0}
 

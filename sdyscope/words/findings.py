@@ -1,0 +1,554 @@
+"""What was found, in sentences: the one writer of findings that analysis yields as facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from sdyscope.facts.account import Account
+from sdyscope.facts.execution import Extent, Process
+from sdyscope.facts.findings import (
+    Amount,
+    ArgumentDropped,
+    CountedOnce,
+    DonationDropped,
+    DonationUnused,
+    DroppedAxes,
+    Fact,
+    Holder,
+    MemoryLimit,
+    MixedAttributes,
+    NoMemoryAnalysis,
+    NoPlacement,
+    NoReference,
+    NoSuchTensor,
+    NotAligned,
+    NotDivisible,
+    NotExecuted,
+    NothingLowered,
+    NotRequested,
+    Observation,
+    OtherBlocks,
+    OtherBytes,
+    OtherManualAxes,
+    OtherNumbers,
+    OtherOpenDims,
+    OtherPartitioner,
+    OtherPlacement,
+    OtherPriorities,
+    OtherType,
+    OverCommunication,
+    OverMemory,
+    OverReplication,
+    OverUnknownAxes,
+    PinnedAxes,
+    RequestNote,
+    Severity,
+    ShardingDropped,
+    SilentFallback,
+    Stored,
+    UnequalReplicas,
+    UnreadAttribute,
+    UnreadLines,
+)
+from sdyscope.facts.program import Partitioner
+from sdyscope.values.placement import Digits
+from sdyscope.values.sharding import NamedSharding
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import axis_text
+from sdyscope.words.origins import annotation_text
+from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
+from sdyscope.words.types import type_text
+
+__all__ = ["SEVERITIES", "Check", "Finding", "holder_text", "index_text", "subject_text", "told"]
+
+#: The severities, the worst first.
+SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing found, in words.
+
+    Attributes:
+      rule: stable name of the rule: `lowered-differs`.
+      severity: `error`: the compiler was told something else than was asked for, or numbers are
+        wrong; `warning`: it costs more than it should, or may be another thing than was meant;
+        `note`: worth knowing.
+      message: one sentence.
+      tensor: path or scope of the tensor; empty for what is about the whole module.
+      kind: what the tensor is; empty likewise.
+      source: line of user code, where there is one.
+      partitioner: whose module it is about; null for all.
+      expected: what was asked for, in words; empty where the message says it all.
+      found: what is there, in words; empty likewise.
+      hint: what to do; empty where there is nothing to say.
+    """
+
+    rule: str
+    severity: Severity
+    message: str
+    tensor: str = ""
+    kind: str = ""
+    source: SourceLocation | None = None
+    partitioner: Partitioner | None = None
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """What `check` found: the document of `sdyscope check --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      name: the program's name, or the module's.
+      passed: whether there is nothing worse than a note.
+      partitioners: whose modules were compared.
+      tensors: how many tensors were looked at.
+      compared: how many comparisons of a request with a module were made.
+      agreed: how many of those agree.
+      findings: what was found, errors first.
+      account: what is not known of the program, at the stages that were looked at.
+    """
+
+    schema: Literal["sdyscope.check/2"] = "sdyscope.check/2"
+    name: str
+    passed: bool
+    partitioners: tuple[Partitioner, ...]
+    tensors: int
+    compared: int
+    agreed: int
+    findings: tuple[Finding, ...]
+    account: Account
+
+
+def told(observation: Observation) -> Finding:
+    """What was found, in words."""
+    words = _words(observation.fact)
+    return Finding(
+        observation.rule,
+        observation.severity,
+        words.message,
+        observation.tensor,
+        observation.kind,
+        observation.source,
+        observation.partitioner,
+        words.expected,
+        words.found,
+        words.hint,
+    )
+
+
+def subject_text(finding: Finding) -> str:
+    """`constraint layer0 at models/mlp.py:98 under gspmd [lowered-differs]`."""
+    name = shown_name(finding.tensor, "")
+    parts = [f"{finding.kind} {name}".strip() or "the module"]
+    if finding.source is not None:
+        parts.append(f"at {source_text(finding.source)}")
+    if finding.partitioner is not None:
+        parts.append(f"under {finding.partitioner}")
+    return f"{' '.join(parts)} [{finding.rule}]"
+
+
+@dataclass(frozen=True, slots=True)
+class _Words:
+    """What a finding says beside where it is; see ``Finding``."""
+
+    message: str
+    expected: str = ""
+    found: str = ""
+    hint: str = ""
+
+
+def _words(fact: Fact) -> _Words:
+    match fact:
+        case NotExecuted() | NoReference() | OtherBlocks() | UnequalReplicas() | OtherNumbers():
+            return _executed(fact)
+        case OtherBytes() | DonationUnused() | DonationDropped():
+            return _memory(fact)
+        case OverCommunication() | OverReplication() | OverMemory():
+            return _over_budget(fact)
+        case CountedOnce() | OverUnknownAxes() | UnreadLines() | NoSuchTensor():
+            return _uncertain(fact)
+        case NoMemoryAnalysis():
+            return _uncertain(fact)
+        case NothingLowered() | MixedAttributes() | SilentFallback() | UnreadAttribute():
+            return _module(fact)
+        case _:
+            return _tensor(fact)
+
+
+# --- Modules and tensors, by check ----------------------------------------------------------------
+
+
+def _module(
+    fact: NothingLowered | MixedAttributes | SilentFallback | UnreadAttribute,
+) -> _Words:
+    match fact:
+        case NothingLowered(partitioner, reason, hint):
+            return _Words(f"There is nothing to compare under {partitioner}: {reason}", hint=hint)
+        case MixedAttributes():
+            return _Words(
+                "The module has annotations of both partitioners; up to JAX 0.10 Shardy then falls "
+                "back to GSPMD without an error.",
+                hint="Find what was lowered without Shardy: an exported function, a custom call.",
+            )
+        case SilentFallback(asked, found):
+            return _Words(
+                f"{asked} was asked for, and the module is written for {found}.",
+                hint="Look for jax_use_shardy_partitioner being set by the program.",
+            )
+        case UnreadAttribute(attribute, text, reason):
+            what = attribute or "A piece of the module"
+            return _Words(f"{what} could not be read: {reason}", found=text)
+
+
+_OfTensor: TypeAlias = (
+    NotAligned
+    | NoPlacement
+    | OtherType
+    | NotRequested
+    | ShardingDropped
+    | OtherPlacement
+    | PinnedAxes
+    | OtherPriorities
+    | DroppedAxes
+    | OtherOpenDims
+    | OtherManualAxes
+    | OtherPartitioner
+    | ArgumentDropped
+    | RequestNote
+    | NotDivisible
+)
+
+
+def _tensor(fact: _OfTensor) -> _Words:
+    match fact:
+        case NotAligned():
+            return _Words(
+                "The module does not have it where JAX lowers it, so it could not be compared.",
+                hint="Please report this with the program: every constraint should be found.",
+            )
+        case NoPlacement(sharding, reason):
+            wrong = "could not be read" if isinstance(sharding, str) else "places nothing"
+            is_requested = isinstance(sharding, NamedSharding)
+            found = "" if is_requested else str(sharding)
+            return _Words(f"{sharding} {wrong}: {reason.rstrip('.')}.", found=found)
+        case OtherType(given, lowered):
+            types = [type_text(one.shape, one.dtype) for one in (lowered, given)]
+            return _Words(f"It is {types[0]} in the module, and was given as {types[1]}.")
+        case NotRequested(lowered):
+            return _Words(
+                "Nobody asked for a sharding here; JAX wrote one, as it does on Explicit axes.",
+                LEFT,
+                open_text(lowered),
+            )
+        case ShardingDropped(requested):
+            message = "A sharding was asked for, and the module has none."
+            return _Words(message, placed_text(requested), LEFT)
+        case OtherPlacement(requested, lowered):
+            message = "The module has another sharding than was asked for."
+            return _Words(message, placed_text(requested), open_text(lowered))
+        case PinnedAxes(axes, requested, lowered):
+            pinned = ", ".join(map(axis_text, axes))
+            message = f"The module forbids axes that the request leaves free: {pinned}."
+            return _Words(message, placed_text(requested), lowered.text)
+        case OtherPriorities(priorities, requested, lowered):
+            message = "The module gives dimensions a priority that was not asked for."
+            wanted = f", priorities {list(priorities)}" if any(priorities) else ""
+            return _Words(message, placed_text(requested) + wanted, lowered.text)
+        case DroppedAxes(sizes, sharding, lowered):
+            left_out = ", ".join(f"{name} (size {size})" for name, size in sizes)
+            message = f"JAX leaves out {left_out}, which makes no difference to the placement."
+            return _Words(message, str(sharding), lowered.text)
+        case OtherOpenDims(sharding, asked, lowered):
+            ours, theirs = dims_text(asked), dims_text(lowered.open_dims)
+            return _Words(
+                f"The request leaves {ours} open, and the module {theirs}.",
+                f"{sharding} with {ours} open",
+                f"{lowered.text} with {theirs} open",
+            )
+        case OtherManualAxes():
+            return _Words(
+                "The body is manual on other axes than was asked for."
+                if fact.is_boundary
+                else "It is manual on other axes than the shard_map that it is in.",
+                _manual(fact, fact.asked),
+                _manual(fact, fact.found),
+            )
+        case OtherPartitioner(first, of_first, second, of_second):
+            return _Words(
+                f"{first} and {second} are told different things.",
+                f"{first}: {open_text(of_first)}",
+                f"{second}: {open_text(of_second)}",
+            )
+        case ArgumentDropped():
+            return _Words(
+                "The program does not use it, so jit drops it and the module has no such argument."
+            )
+        case RequestNote(text):
+            return _Words(text)
+        case NotDivisible(dim, size, blocks, padding, requested):
+            return _Words(
+                f"Dimension {dim} of size {size} does not divide into {blocks}: blocks of "
+                f"{-(-size // blocks)} with {padding} padded, or not split at all: the compiler "
+                "decides.",
+                placed_text(requested),
+                hint=f"Make the size a multiple of {blocks}, or shard the dimension less.",
+            )
+
+
+def _manual(fact: OtherManualAxes, digits: Digits) -> str:
+    return manual_text(digits, fact.num_devices, fact.mesh) if digits else "no manual axes"
+
+
+# --- Memory ---------------------------------------------------------------------------------------
+
+#: How many tensors a finding about memory names.
+_TENSORS = 3
+
+
+def _memory(fact: OtherBytes | DonationUnused | DonationDropped) -> _Words:
+    match fact:
+        case OtherBytes(tensors, ours, compiled):
+            named = f" ({', '.join(tensors[:_TENSORS])})" if tensors else ""
+            return _Words(
+                f"Bytes computed from the shardings disagree with the compiler's{named}.",
+                f"{ours:,} bytes of arguments",
+                f"{compiled:,} bytes of arguments",
+                "sdyscope check compares what was requested with what was lowered.",
+            )
+        case DonationUnused():
+            reason, hint = _why_unused(fact)
+            return _Words(
+                f"It is donated, and its {fact.bytes:,} bytes a device are not used for a result: "
+                f"{reason}.",
+                hint=hint,
+            )
+        case DonationDropped():
+            return _Words(
+                "It is donated, and the program does not use it: jit drops it, and its buffer is "
+                "freed without being used.",
+                hint="Do not pass it.",
+            )
+
+
+def _why_unused(fact: DonationUnused) -> tuple[str, str]:
+    type_ = type_text(fact.shape, fact.dtype)
+    results = fact.results
+    names = ", ".join(one.name for one in results[:_TENSORS])
+    match fact.why:
+        case "no type":
+            return f"no result is {type_}", "Do not donate it, or return its next value."
+        case "placed otherwise":
+            there = ", ".join(f"{one.name} is {_stored(one)}" for one in results[:_TENSORS])
+            return (
+                f"no {type_} result is placed as it is, {_stored(fact.argument)}: {there}",
+                "Give the result the argument's sharding (out_shardings, or a constraint).",
+            )
+        case "taken":
+            count = "the only result" if len(results) == 1 else f"all {len(results)} results"
+            return (
+                f"{count} of its shape and placement, {names}, took another argument's buffer",
+                "Do not donate it.",
+            )
+        case "not taken":
+            return f"the compiler did not take it for {names}", ""
+
+
+def _stored(one: Stored) -> str:
+    return f"in blocks of {type_text(one.block)}" if one.sharding is None else str(one.sharding)
+
+
+# --- Execution ------------------------------------------------------------------------------------
+
+#: How many results a finding names.
+_RESULTS = 6
+
+
+def _executed(
+    fact: NotExecuted | NoReference | OtherBlocks | UnequalReplicas | OtherNumbers,
+) -> _Words:
+    match fact:
+        case NotExecuted(partitioner, is_refused, reason, hint):
+            what = "There is nothing to run" if is_refused else "It does not run"
+            return _Words(f"{what} under {partitioner}: {reason}", hint=hint)
+        case NoReference(reason):
+            return _Words(
+                f"The results are not compared with the same step on one device: {reason}"
+            )
+        case OtherBlocks():
+            return _Words(
+                f"{fact.devices} of {fact.of} devices hold another block than was {fact.stage}: "
+                f"{_difference(fact)}.",
+                placed_text(fact.expected),
+                "" if fact.found is None else placed_text(fact.found),
+                "Please report this with the program: JAX's runtime and its own IR disagree.",
+            )
+        case UnequalReplicas():
+            return _Words(
+                f"{fact.devices} of {fact.of} devices hold another value than the first device "
+                f"that has the same block: {holder_text(fact.holder)} and "
+                f"{holder_text(fact.first)} by {fact.error:.2g} of its norm.",
+                "the same value in every replica",
+                hint="It is no more than rounding explains."
+                if fact.is_rounding
+                else "Look for a shard_map output that is not reduced over an axis that its spec "
+                "leaves out.",
+            )
+        case OtherNumbers():
+            return _numbers(fact)
+
+
+def _difference(fact: OtherBlocks) -> str:
+    asked = "nothing" if fact.asked is None else index_text(fact.asked)
+    real = index_text(fact.block)
+    if fact.buffer != tuple(stop - start for start, stop in fact.block):
+        real += f" in a buffer of {list(fact.buffer)}"
+    return f"{holder_text(fact.holder)} has {real} and not {asked}"
+
+
+def index_text(index: Sequence[Extent]) -> str:
+    """`[0:4, 8:16]`."""
+    return f"[{', '.join(f'{start}:{stop}' for start, stop in index)}]"
+
+
+def holder_text(holder: Holder) -> str:
+    """`device 5 (process 1 on node7)`; `device 5` for one process alone."""
+    owner = "" if holder.process is None else f" ({_process(holder.process)})"
+    return f"device {holder.device}{owner}"
+
+
+def _process(process: Process) -> str:
+    return f"process {process.number} on {process.host}"
+
+
+def _numbers(fact: OtherNumbers) -> _Words:
+    place = ""
+    if fact.where is not None:
+        here, there = fact.pair or ("another value", "its own")
+        place = f": {here} where one device has {there}, at {list(fact.where)}"
+    if fact.holder is not None:
+        place += f" on {holder_text(fact.holder)}"
+    message = "It is not what one device computes."
+    if fact.others:
+        wrong = 1 + len(fact.others)
+        names = ", ".join(fact.others[: _RESULTS - 1])
+        more = f" and {wrong - _RESULTS} more" if wrong > _RESULTS else ""
+        message = (
+            f"{wrong} of {fact.results} results are not what one device computes, this one most of "
+            f"all, then {names}{more}."
+        )
+    hint = "Look for an axis that is never reduced, or a shard_map that counts on its size."
+    if fact.only is not None:
+        message += f" Of {fact.worst} only what {_process(fact.only)} holds is wrong."
+        hint = "Look for what is other there: a device, a driver, a package, what a callback reads."
+    if fact.is_random:
+        hint = "Random numbers may depend on the sharding: see the note above."
+    allowed = f"an error of at most {fact.tolerance:.2g} ({fact.coarsest})"
+    return _Words(
+        message,
+        allowed if fact.coarsest else "the very same",
+        f"an error of {fact.error:.2g}{place}",
+        hint,
+    )
+
+
+# --- Budgets --------------------------------------------------------------------------------------
+
+#: How much of what a budget was spent on a finding names.
+_NAMED = 3
+
+_LIMITS: Final[Mapping[MemoryLimit, str]] = {
+    "arguments": " of arguments",
+    "temporaries": " of temporaries",
+    "total": "",
+}
+
+
+def _over_budget(fact: OverCommunication | OverReplication | OverMemory) -> _Words:
+    message, found, see = _spent(fact)
+    counts_ops = isinstance(fact, OverCommunication) and fact.unit == "collectives"
+    return _Words(
+        f"{message}, and {fact.allowed:,} are allowed.",
+        f"at most {fact.allowed:,} {'in a step' if counts_ops else 'bytes'}",
+        "; ".join(found),
+        f"If this is meant, allow more; sdyscope {see}.",
+    )
+
+
+def _spent(fact: OverCommunication | OverReplication | OverMemory) -> tuple[str, list[str], str]:
+    """How much is used, for what, and which command says more."""
+    match fact:
+        case OverCommunication("bytes", used, _, amounts):
+            message = f"A device sends {used:,} bytes in a step"
+            return message, _amounts(amounts, "bytes"), "comms lists every collective"
+        case OverCommunication(_, used, _, amounts):
+            message = f"A step runs {used:,} of them"
+            return message, _amounts(amounts, "times"), "comms lists every collective"
+        case OverReplication(used, _, tensors):
+            found = [
+                f"{bytes_:,} bytes: {name}, {counted(replicas, 'replica')}"
+                for name, bytes_, replicas in tensors[:_NAMED]
+            ]
+            message = f"A device holds {used:,} bytes that other devices hold, too"
+            return message, found, "memory says what could be sharded further"
+        case OverMemory(limit, used, _, parts):
+            # The parts of a total are few, and all of them are worth knowing.
+            named = parts if limit == "total" else parts[:_NAMED]
+            found = [f"{size:,} bytes: {what}" for what, size in named]
+            message = f"A device needs {used:,} bytes{_LIMITS[limit]}"
+            return message, found, "memory has every argument"
+
+
+def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
+    """What takes most, each with its place and, where it is known, why it is there."""
+    texts = []
+    for one in amounts[:_NAMED]:
+        where = "" if one.source is None else f" at {source_text(one.source)}"
+        why = " and ".join(_distinct(map(annotation_text, one.annotations)))
+        because = f" (from {why})" if why else ""
+        texts.append(
+            f"{one.amount:,} {unit}: {one.kind} for {one.scope or 'the program'}{where}{because}"
+        )
+    if rest := amounts[_NAMED:]:
+        texts.append(f"{sum(one.amount for one in rest):,} {unit} for {len(rest):,} more")
+    return texts
+
+
+def _distinct(texts: Iterable[str]) -> Iterable[str]:
+    return dict.fromkeys(texts)
+
+
+def _uncertain(
+    fact: CountedOnce | OverUnknownAxes | UnreadLines | NoSuchTensor | NoMemoryAnalysis,
+) -> _Words:
+    match fact:
+        case CountedOnce(count):
+            return _Words(
+                f"{count:,} of them are in loops that run an unknown number of times: counted once."
+            )
+        case OverUnknownAxes(count):
+            return _Words(
+                f"{count:,} of them run over no known mesh axes, and count as if over this one."
+            )
+        case UnreadLines(lines):
+            return _Words(
+                f"{counted(lines, 'line')} of the compiled program could not be read, so that more "
+                "may be sent."
+            )
+        case NoSuchTensor(pattern):
+            return _Words(
+                f"No argument or result is called {pattern}, so this limits nothing.",
+                hint="sdyscope memory lists arguments and results by name.",
+            )
+        case NoMemoryAnalysis():
+            return _Words(
+                "The compiler of this hardware does not say how much memory a device needs.",
+                hint="Leave the limit out for this hardware.",
+            )

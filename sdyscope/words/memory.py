@@ -1,0 +1,39 @@
+"""What is known of the bytes that a device holds, in sentences without a full stop."""
+
+from __future__ import annotations
+
+from sdyscope.words.counts import counted, size
+
+__all__ = ["agreement_text", "chosen_text", "remade_text", "results_table_text", "unknown_text"]
+
+
+def agreement_text(equal: bool | None) -> str:
+    """Whether the compiler counts what the shardings come to; None where it does not say."""
+    if equal is None:
+        return "the compiler does not say what it counts"
+    if equal:
+        return "arguments and results are what the compiler counts, to the byte"
+    return "arguments and results are not what the compiler counts"
+
+
+def unknown_text(tensors: int) -> str:
+    """How many tensors are where nobody says."""
+    return f"{counted(tensors, 'tensor is', 'tensors are')} somewhere that nobody says"
+
+
+def chosen_text(tensors: int) -> str:
+    """How many the compiler placed."""
+    return f"{counted(tensors, 'tensor was', 'tensors were')} placed by the compiler"
+
+
+def remade_text(values: int) -> str:
+    """How many values were resharded by full rematerialization."""
+    return (
+        f"the partitioner resharded {counted(values, 'value')} by making it whole on every device "
+        "(involuntary full rematerialization)"
+    )
+
+
+def results_table_text(table: int) -> str:
+    """How many bytes the table of the results' addresses takes."""
+    return f"results: with {size(table)} for the table of their addresses"
