@@ -33,7 +33,7 @@ _TILES = re.compile(r"devices=\[([\d,]+)\](?:<=\[([\d,]+)\](?:T\(([\d,]+)\))?|([
 def laid_out(text, rank, num_devices):
     """Which block of each dimension every device holds: (device, dimension) -> number."""
     whole = np.zeros((num_devices, rank), int).tolist()
-    if text is not None and re.match(r"mesh\[.*?\], replicated", text):
+    if text is not None and re.match(r"mesh\[.*?\], (replicated|manual)", text):
         return whole
     if text is None or text in ("replicated", "manual") or not rank:
         return whole
