@@ -129,8 +129,8 @@ def read(text, num_devices):
                 if len(types) == 1 and users[found["name"]] == 1:
                     resharded[found["name"]] = name, layouts
         if found["opcode"] == "copy":
-            operand = re.match(r"%([\w.-]+)\)", found["rest"])[1]
-            of, layouts = resharded.get(operand, (None, None))
+            operand = re.search(r"%([\w.-]+)\)", found["rest"])
+            of, layouts = resharded.get(operand and operand[1], (None, None))
             if of == name and layouts is not None:
                 layouts.append(places[0])
         if computation == "ENTRY" and found["opcode"] == "parameter":

@@ -294,7 +294,10 @@ def test_sharding_groups() -> None:
     module, graph = of_text(GROUPS)
     propagated = propagate(module, graph)
     assert placed(propagated, graph, "%1") == placed(propagated, graph, "%0") == '[{"a"}, {}]'
-    assert any("crashes" in note for note in propagated.debug_info.notes)
+    # Shardy of some versions crashes when it is to write down origins here.
+    assert any(value.origins for value in propagated.values.values()) or any(
+        "crashes" in note for note in propagated.debug_info.notes
+    )
 
 
 @pytest.mark.parametrize(
