@@ -84,7 +84,7 @@ def test_tpus_store_tiles(model, hardware, mesh, partitioner):
     assert stored == said.arguments
     assert stored > sum(one.bytes_per_device for one in found.groups if one.kind == "argument")
     results = sum(one.stored for one in found.groups if one.kind == "result")
-    assert results == said.outputs - found.table
+    assert results == said.outputs - found.results_table
     # What a donated argument gives to a result is counted alike.
     assert sum(one.shared for one in found.groups if one.kind == "result") == said.aliases > 0
 
