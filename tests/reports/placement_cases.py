@@ -56,7 +56,7 @@ def in_javascript(cases: list[tuple[Placement, tuple[int, ...]]]):
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, (done.returncode, done.stderr)
     return json.loads(done.stdout)
 
 
