@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from sdyscope.errors import TargetError
@@ -49,7 +49,7 @@ _SCALARS = frozenset({"BoolAttr", "FlatSymbolRefAttr", "FloatAttr", "IntegerAttr
 _NO_SHARDING = (None,)
 
 
-def build(module: Any, *, parsers: Parsers | None = None, unread: Collection[str] = ()) -> OpGraph:
+def build(module: Any, *, parsers: Parsers | None = None) -> OpGraph:
     """The op graph of a module.
 
     Takes time and memory linear in the number of ops and operands. A module that was parsed from a
@@ -59,28 +59,27 @@ def build(module: Any, *, parsers: Parsers | None = None, unread: Collection[str
     Args:
       module: An `ir.Module` of MLIR's Python bindings (`jax.extend.mlir.ir`), any dialects.
       parsers: Parsers of the sharding languages, to replace sdyscope's own.
-      unread: Names of attributes that stay the objects of the bindings, for who reads few of them.
 
     Raises:
       TargetError: regions or locations are nested some hundred deep.
     """
     try:
-        return _build(module, parsers, unread)
+        return _build(module, parsers)
     except RecursionError:
         raise TargetError(
             "The module's regions or locations are nested too deep to read."
         ) from None
 
 
-def _build(module: Any, parsers: Parsers | None, unread: Collection[str]) -> OpGraph:
+def _build(module: Any, parsers: Parsers | None) -> OpGraph:
     if parsers is None:
         parsers = default_parsers()
     with no_collection(), module.context:
-        builder = _Builder(module, parsers, unread, hash)
+        builder = _Builder(module, parsers, hash)
         builder.visit_top(module.operation)
         if len(builder.values) != builder.num_values:
             # Two values had the same hash, so hashes do not stand for values here.
-            builder = _Builder(module, parsers, unread, lambda value: value)
+            builder = _Builder(module, parsers, lambda value: value)
             builder.visit_top(module.operation)
         return builder.finish()
 
@@ -96,10 +95,8 @@ class _Builder:
         self,
         module: Any,
         parsers: Parsers,
-        unread: Collection[str],
         key_of: Callable[[Any], Any],
     ) -> None:
-        self.unread = frozenset(unread)
         self.key_of = key_of
         # The bindings' module, without importing it (that would be importing jax).
         bindings = sys.modules[type(module.operation).__module__]
@@ -289,8 +286,6 @@ class _Builder:
 
         What was not understood is listed each time that it is met.
         """
-        if name in self.unread:
-            return attribute
         key = (name, attribute)
         found = self.known.get(key)
         if found is None:

@@ -257,17 +257,10 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
         )
     deed = "aborted" if signum == signal.SIGABRT else "was ended"
     return CompilerError(
-        f"{name} {deed} inside the compiler ({_signal_name(signum)}){reason}",
+        f"{name} {deed} inside the compiler ({compiler_log.signal_name(signum)}){reason}",
         hint="Nothing was written. Is the input a whole module of this JAX's version? "
         "--verbose shows what the compiler logged.",
     )
-
-
-def _signal_name(signum: int) -> str:
-    try:
-        return signal.Signals(signum).name
-    except ValueError:
-        return f"signal {signum}"
 
 
 def _read(path: str) -> str:

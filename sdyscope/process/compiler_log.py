@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from collections.abc import Iterator
 
 #: glog's and absl's prefix: level, date, time, thread, file and line.
@@ -65,3 +66,11 @@ def noteworthy(log: str) -> Iterator[str]:
         informs = prefix is not None and prefix["level"] == "I"
         if line.strip() and not informs and not _NOISE.search(line):
             yield line.rstrip()
+
+
+def signal_name(number: int) -> str:
+    """``SIGSEGV``; its number where it has no name here."""
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

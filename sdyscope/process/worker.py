@@ -18,6 +18,8 @@ import threading
 from collections.abc import Callable
 from typing import IO
 
+from sdyscope.process.compiler_log import signal_name
+
 __all__ = ["Worker", "WorkerDiedError", "serve"]
 
 _LENGTH = struct.Struct("<Q")
@@ -31,10 +33,7 @@ class WorkerDiedError(Exception):
     """
 
     def __init__(self, status: int) -> None:
-        self.how = f"exit status {status}"
-        if status < 0:
-            known = {one.value: one.name for one in signal.Signals}
-            self.how = known.get(-status, f"signal {-status}")
+        self.how = signal_name(-status) if status < 0 else f"exit status {status}"
         super().__init__(self.how)
 
 

@@ -440,20 +440,6 @@ def test_a_thawed_collector_has_nothing_more_to_walk():
         gc.unfreeze()
 
 
-def test_attributes_that_are_left_unread():
-    module = lowered("layers", "shardy")
-    name = "sdy.sharding"
-    read, unread = build(module), build(module, unread=[name])
-    written = 0
-    for one, other in zip(read.ops, unread.ops, strict=True):
-        assert one.attributes.keys() == other.attributes.keys()
-        if name in one.attributes:
-            written += 1
-            value = one.attributes[name]
-            assert str(other.attributes[name]) in (value.attribute, str(value))
-    assert written
-
-
 def test_values_whose_hashes_are_equal_are_told_apart(monkeypatch):
     module = lowered("layers", "shardy")
     expected = build(module)

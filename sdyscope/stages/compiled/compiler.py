@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import Digit, Topology
-from sdyscope.process.compiler_log import last_words
+from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.stages import compat
 from sdyscope.stages.align.hlo_tags import read_tags, untagged
 from sdyscope.stages.align.tags import tag_names
@@ -279,10 +278,7 @@ def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
 def _ended(on: Hardware, status: int, log: str) -> CompilerError:
     why = last_words(log)
     if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
+        name = signal_name(-status)
         return CompilerError(
             f"The compiler aborted on {on} ({name}): {why or 'it said nothing'}.",
             hint="Does such a topology exist? Most often it has other dimensions."

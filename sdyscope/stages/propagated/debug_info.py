@@ -95,8 +95,12 @@ def _answer(asked: Propagation, graph: OpGraph, notes: list[str]) -> debug_info_
         try:
             answer = _ask(asked.bytecode, passes, graph)
         except WorkerDiedError as died:
-            failed = f"Shardy crashes ({died.how})"
+            deed = "is killed" if died.how == "SIGKILL" else "crashes"
+            failed = f"Shardy {deed} ({died.how})"
             continue
+        except OSError as error:
+            failed = f"There can be no process for Shardy ({error.strerror})"
+            break
         if answer.error:
             failed = f"Shardy fails ({answer.error})"
             continue

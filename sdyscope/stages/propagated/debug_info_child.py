@@ -20,10 +20,12 @@ from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
 from sdyscope.process import worker
 
-__all__ = ["Answer", "Marks", "Origins", "Request", "digest", "serve"]
+__all__ = ["EDGES", "ORIGINS", "Answer", "Marks", "Origins", "Request", "digest", "serve"]
 
-_EDGES = "sdy.propagation_edges"
-_ORIGINS = "sdy.sharding_origins"
+#: The attribute with steps.
+EDGES = "sdy.propagation_edges"
+#: The attribute with origins.
+ORIGINS = "sdy.sharding_origins"
 #: What Shardy calls a constraint, or a manual computation, where an axis comes from.
 _NAME = "sdy.sharding_origin_name"
 _SHARDINGS = ("sdy.sharding", "sharding", "out_sharding", "out_shardings")
@@ -169,8 +171,8 @@ class _Reader:
 
     def marks(self, attributes: Any) -> Marks | None:
         """What is written among attributes."""
-        edges = self.attribute(attributes[_EDGES]) if _EDGES in attributes else -1
-        origins = self.written(attributes[_ORIGINS]) if _ORIGINS in attributes else -1
+        edges = self.attribute(attributes[EDGES]) if EDGES in attributes else -1
+        origins = self.written(attributes[ORIGINS]) if ORIGINS in attributes else -1
         return None if edges == origins == -1 else Marks(edges, origins)
 
     # --- the edges into and out of regions, before Shardy removes them ---------------------------

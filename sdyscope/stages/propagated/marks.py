@@ -19,12 +19,7 @@ from sdyscope.stages.align.tags import sids
 from sdyscope.stages.propagated import debug_info_child
 from sdyscope.stages.propagated.origin_texts import NOTHING, Written, parse_origins
 
-__all__ = ["EDGES", "ORIGINS", "Flow", "Marked", "marked_on"]
-
-#: The attribute with steps.
-EDGES = "sdy.propagation_edges"
-#: The attribute with origins.
-ORIGINS = "sdy.sharding_origins"
+__all__ = ["Flow", "Marked", "marked_on"]
 
 
 class Flow(NamedTuple):

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from sdyscope.facts.propagated import Origins, ValueId
 from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.stages.align.tags import sids
-from sdyscope.stages.propagated.marks import ORIGINS, Marked
+from sdyscope.stages.propagated.debug_info_child import ORIGINS
+from sdyscope.stages.propagated.marks import Marked
 from sdyscope.stages.propagated.origin_texts import NOTHING, Written
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding

@@ -19,7 +19,8 @@ from functools import lru_cache
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.propagated import PropagationStep, Steps
 from sdyscope.graph import NotUnderstood, Op, OpGraph
-from sdyscope.stages.propagated.marks import EDGES, Marked
+from sdyscope.stages.propagated.debug_info_child import EDGES
+from sdyscope.stages.propagated.marks import Marked
 from sdyscope.syntax import shardy
 from sdyscope.values.propagation_edges import EdgeNodeType, PropagationEdges, PropagationOneStep
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import signal
 import subprocess
 import sys
 import tempfile
@@ -24,7 +23,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware.names import LARGEST_CPU
-from sdyscope.process.compiler_log import last_words
+from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.stages import compat
 from sdyscope.stages.align.align import Alignment, align
 from sdyscope.stages.align.tags import sids, tag
@@ -235,10 +234,7 @@ def _refusal(said: str, graph: OpGraph) -> CompilerError:
 def _how_it_ended(status: int, log: str) -> str:
     why = last_words(log)
     if status < 0:
-        try:
-            name = signal.Signals(-status).name
-        except ValueError:
-            name = f"signal {-status}"
+        name = signal_name(-status)
         return f"XLA's compiler aborted ({name}): {why or 'it said nothing'}."
     if status == 0:
         return "XLA compiled the module and wrote no dump of its propagation."

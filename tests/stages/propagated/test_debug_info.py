@@ -53,6 +53,8 @@ def test_where_shardy_crashes_writing_origins_down_the_answer_and_the_steps_are_
         (note,) = found.debug_info.notes
         assert note.startswith("Shardy crashes (SIG")
         assert not any(value.origins for value in found.values.values())
+    else:
+        assert any(value.origins for value in found.values.values())
     assert len(found.steps) > 0
 
 
@@ -69,6 +71,17 @@ def test_without_a_process_to_ask_the_answer_is_there(monkeypatch):
         "Shardy crashes (SIGSEGV) when it is told to write down its steps; where axes come from "
         "is not known here."
     )
+
+
+def test_where_no_process_can_start_the_answer_is_there(monkeypatch):
+    def refuse(request):
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(debug_info._worker, "ask", refuse)
+    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    assert found.values
+    (note,) = found.debug_info.notes
+    assert note.startswith("There can be no process for Shardy (Cannot allocate memory)")
 
 
 def test_what_is_computed_from_constants_has_its_origins():
