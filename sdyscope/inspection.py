@@ -343,13 +343,14 @@ class Inspection(Staged, Displayed):
 
     def what_if(
         self,
-        shardings: Mapping[str, PartitionSpec | str] | None = None,
+        shardings: Mapping[str, PartitionSpec | str | None] | None = None,
         priorities: Mapping[tuple[str, int], int] | None = None,
     ) -> Inspection:
         """The same program with other annotations. It is not traced or lowered again.
 
         Args:
-            shardings: by the name of an argument, result or constraint what to write there.
+            shardings: by the name of an argument, result or constraint what to write there; None
+                to write nothing, so that the compiler decides.
             priorities: by name and dimension Shardy's priority, 0 being propagated first.
 
         Raises:
@@ -359,7 +360,11 @@ class Inspection(Staged, Displayed):
         from sdyscope.syntax.partition_spec import parse_partition_spec
 
         wishes = [
-            wishing.Wish(name, parse_partition_spec(spec) if isinstance(spec, str) else spec)
+            wishing.Wish(
+                name,
+                parse_partition_spec(spec) if isinstance(spec, str) else spec,
+                unspecified=spec is None,
+            )
             for name, spec in (shardings or {}).items()
         ]
         wishes += [

@@ -14,6 +14,7 @@ os.environ["XLA_FLAGS"] = " ".join(
     ]
 ).strip()
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 # How fast examples are drawn depends on what else the machine does: no reason to fail.
@@ -22,3 +23,24 @@ settings.register_profile("few", max_examples=20, **slow_is_well)
 settings.register_profile("fast", max_examples=100, **slow_is_well)
 settings.register_profile("full", max_examples=10_000, **slow_is_well)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shared_compiles(tmp_path_factory):
+    """What XLA made of a module, the next test does not have made again."""
+    from shared_compiles import SharedCompiles, ask_through
+
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with pytest.MonkeyPatch.context() as patch:
+        ask_through(patch, SharedCompiles(folder / "compiles"))
+        yield
+
+
+@pytest.fixture
+def own_compiles(monkeypatch):
+    """For tests of the children: every one is started."""
+    from shared_compiles import ask_through
+
+    ask_through(monkeypatch, None)

@@ -42,7 +42,8 @@ def what_if(function: _Function) -> _Function:
             multiple=True,
             metavar="NAME=SPEC",
             help="What if an argument, result or constraint were sharded otherwise? Such as "
-            "\"params['w1']=P('fsdp', 'model')\". Can be repeated.",
+            "\"params['w1']=P('fsdp', 'model')\", or =None to leave it to the compiler. "
+            "Can be repeated.",
         ),
     ):
         function = option(function)
@@ -84,7 +85,11 @@ def wished(
             hint="Ask for it with --partitioner shardy.",
         )
     wishes = [*map(parse_sharding, shardings), *map(parse_priority, priorities)]
-    changes = [f"{wish.name} as {wish.spec}" for wish in wishes if wish.spec is not None]
+    changes = [
+        f"{wish.name} {'left to the compiler' if wish.unspecified else f'as {wish.spec}'}"
+        for wish in wishes
+        if wish.unspecified or wish.spec is not None
+    ]
     changes += [
         f"priority {priority} for dim {dimension} of {wish.name}"
         for wish in wishes

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
@@ -12,10 +13,13 @@ from sdyscope.values.source import SourceLocation
 
 __all__ = ["CollectiveOrigin", "NotFound", "OriginAnnotation", "OriginKind", "OriginRole", "Spec"]
 
-OriginKind: TypeAlias = Literal["reduction", "resharding", "exchange", "program", "unknown"]
+OriginKind: TypeAlias = Literal[
+    "reduction", "resharding", "lookup", "exchange", "program", "unknown"
+]
 """``reduction``: an op sums over a dimension that is in pieces; ``resharding``: a value has one
-sharding and is needed with another; ``exchange``: an op reaches into the neighbouring blocks of a
-dimension that is in pieces (shifts, sorts, look-ups); ``program``: the program itself says so, in a
+sharding and is needed with another; ``lookup``: an op takes elements from a dimension that is in
+pieces by their indices; ``exchange``: an op reaches into its neighbouring blocks (shifts, sorts);
+``program``: the program itself says so, in a
 ``shard_map``; ``unknown``: none of these was found."""
 
 NotFound: TypeAlias = Literal["", "no axes", "no op", "not sharded"]
@@ -84,6 +88,8 @@ class CollectiveOrigin:
         scope: that op's scope.
         source: that op's line.
         annotations: where the axes come from: first those of the value, then those of the need.
+        together: all annotations that say the axes of the value on dimensions that hold them
+            together with its own: any of them can be where they come from.
         not_found: why it is not known.
         followed: whether the op was found along the value in the compiled program, since XLA
             names the collective after what makes the value, or not at all.
@@ -97,9 +103,19 @@ class CollectiveOrigin:
     scope: str
     source: SourceLocation | None
     annotations: tuple[OriginAnnotation, ...]
+    together: tuple[OriginAnnotation, ...] = ()
     result: str = ""
     not_found: NotFound = ""
     followed: bool = False
+
+    @property
+    def otherwise(self) -> Iterator[OriginAnnotation]:
+        """Where the axes of the value come from without the annotations that are named."""
+        named = {one.key for one in self.annotations if one.role == "has"}
+        for one in self.together:
+            if one.key not in named:
+                named.add(one.key)
+                yield one
 
     @property
     def is_known(self) -> bool:

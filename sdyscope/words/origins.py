@@ -42,6 +42,9 @@ OP_FOLLOWED = "op followed"
 #: How many annotations a sentence names.
 _NAMED = 3
 
+#: How many of those a document has that are not named.
+_OTHERWISE = 10
+
 
 @dataclass(frozen=True, slots=True)
 class OriginAnnotationDocument:
@@ -74,8 +77,9 @@ class OriginDocument:
 
     Attributes:
       kind: `reduction`: an op sums over a dimension in pieces; `resharding`: a value is needed with
-        another sharding; `exchange`: an op reaches into other blocks; `program`: the program says
-        so itself in a `shard_map`; `unknown`: none of these was found.
+        another sharding; `lookup`: an op takes elements by their indices; `exchange`: an op reaches
+        into other blocks; `program`: the program says so itself in a `shard_map`; `unknown`: none
+        of these was found.
       known: whether it leads to an annotation, or to the program's own collective.
       value: the value that is moved, or summed; empty where it was not found.
       before: sharding that it has.
@@ -85,6 +89,9 @@ class OriginDocument:
       scope: that op's scope, without the program's own name.
       source: that op's line; null where the module has none.
       annotations: where the axes come from.
+      otherwise: annotations that the axes of the value come from without those that are named, the
+        first ten of them.
+      otherwise_count: how many those are.
       words: all of it in a sentence, as every view prints it.
       followed: whether the op was found along the value in the compiled program, since XLA names
         the collective after what makes the value, or not at all.
@@ -100,12 +107,15 @@ class OriginDocument:
     scope: str
     source: SourceLocation | None
     annotations: tuple[OriginAnnotationDocument, ...]
+    otherwise: tuple[OriginAnnotationDocument, ...]
+    otherwise_count: int
     words: str
     followed: bool
 
 
 def origin_document(origin: CollectiveOrigin) -> OriginDocument:
     """The document of an origin."""
+    otherwise = tuple(origin.otherwise)
     return OriginDocument(
         kind=origin.kind,
         known=origin.is_known,
@@ -117,6 +127,8 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
         scope=origin.scope,
         source=origin.source,
         annotations=tuple(map(origin_annotation_document, origin.annotations)),
+        otherwise=tuple(map(origin_annotation_document, otherwise[:_OTHERWISE])),
+        otherwise_count=len(otherwise),
         words=origin_text(origin),
         followed=origin.followed,
     )
@@ -157,14 +169,18 @@ def annotation_text(one: OriginAnnotation, file: str = "") -> str:
         one: the annotation.
         file: the file whose name need not be repeated.
     """
-    spec = spec_text(one.spec)
+    return f"{annotation_name(one, file)} {spec_text(one.spec)}".strip()
+
+
+def annotation_name(one: OriginAnnotation, file: str = "") -> str:
+    """As ``annotation_text``, without what is written there: `constraint at models/mlp.py:98`."""
     if one.kind in ("argument", "result"):
-        return f"{one.name} {spec}".strip()
+        return one.name
     where = source_text(one.source)
     if file and where.startswith(f"{file}:"):
         where = f"line {where.removeprefix(f'{file}:')}"
     scope = f" in {shown_name(one.name, '')}" if one.name else ""
-    return f"{one.kind}{f' at {where}' if where else scope} {spec}".strip()
+    return f"{one.kind}{f' at {where}' if where else scope}"
 
 
 def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
@@ -188,9 +204,12 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     if not origin.annotations and origin.kind == "reduction":
         words = "it sums what is in pieces"
     elif origin.kind == "reduction":
-        words = f"it sums over {over}, from {_listed(has, file)}"
+        words = f"it sums over {over}, from {_listed(has, file)}{_otherwise(origin, file)}"
     elif origin.kind == "exchange" and origin.after is None and not needed:
-        words = f"it looks up along {over}, from {_listed(has, file)}"
+        reached = f"it reaches into other blocks along {over}, from {_listed(has, file)}"
+        words = f"{reached}{_otherwise(origin, file)}"
+    elif origin.kind == "lookup":
+        words = f"it looks up along {over}, from {_listed(has, file)}{_otherwise(origin, file)}"
     else:
         words = f"{shown_name(origin.value, '')} {spec_text(origin.before)}".strip()
         after = spec_text(origin.after)
@@ -201,8 +220,18 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
             words += f" is needed as {after}" if after else " is needed otherwise"
             words += f", for {_listed(needed, file)}" if needed else f" by {op}" if op else ""
         own = [one for one in has if one.name != origin.value]
-        words += f"; it has {over} from {_listed(own, file)}" if own else ""
+        if own:
+            words += f"; it has {over} from {_listed(own, file)}{_otherwise(origin, file)}"
     return words + _followed(origin)
+
+
+def _otherwise(origin: CollectiveOrigin, file: str) -> str:
+    """Who else says the axes: one by name, and how many more."""
+    names = dict.fromkeys(annotation_name(one, file) for one in origin.otherwise)
+    if not names:
+        return ""
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    return f" (or else from {next(iter(names))}{more})"
 
 
 def _followed(origin: CollectiveOrigin) -> str:

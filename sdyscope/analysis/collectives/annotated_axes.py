@@ -14,6 +14,9 @@ from typing import NamedTuple, TypeAlias
 
 from sdyscope.analysis.collectives.propagated_axes import AxesByDim, PropagatedAxes, spec_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart
+from sdyscope.analysis.propagation.components import AxisComponents, HeldAxis, joined_by_shardy
+from sdyscope.analysis.propagation.flow import Ref
+from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.origins import Spec
@@ -79,6 +82,7 @@ class AnnotatedAxes:
         self.decided = decided
         self.graph = decided.graph
         self.pointers = pointers
+        self.openness = None if pointers is None else Openness(pointers.flow, annotations)
         self._written = [Written(one, *spec_of(one, decided.mesh)) for one in annotations]
         self._on_results: dict[int | None, Written] = {}
         self._on_ops: dict[int, Written] = {}
@@ -102,6 +106,29 @@ class AnnotatedAxes:
             if (one := nearest.get((value, dim))) is not None
         }
         return tuple(_annotated(one, part, recorded=False) for one in found.values())
+
+    def in_flow(self, value: ValueId) -> Ref | None:
+        """A value as its dimensions are joined: in the propagated graph where Shardy made one."""
+        if self.pointers is None:
+            return value
+        kept = self.decided.propagated.values.get(value)
+        if kept is None or kept.node is None:
+            return None
+        return self.pointers.flow.root((kept.node, kept.result))
+
+    def components(self, value: ValueId, part: AxisPart) -> Iterator[tuple[HeldAxis, AxisPart]]:
+        """What stands for all dimensions that hold an axis together with a value's."""
+        at = self.in_flow(value)
+        if at is not None:
+            for dim in self._dims(value, part):
+                yield self._components.of(HeldAxis(at, dim, part.name)), part
+
+    def together(self, component: HeldAxis, part: AxisPart) -> Iterator[AnnotatedAxis]:
+        """All that say an axis on dimensions that hold it together."""
+        for written, own in self._by_component.get(component, ()):
+            shared = own.shared(part)
+            if shared is not None:
+                yield _annotated(written, shared, recorded=self.pointers is not None)
 
     def of_result(self, index: int) -> Written | None:
         """The annotation of a result of the program."""
@@ -129,6 +156,39 @@ class AnnotatedAxes:
                     yield _annotated(written, piece, recorded=True)
                 else:
                     yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
+
+    # What holds an axis together.
+
+    @cached_property
+    def _components(self) -> AxisComponents:
+        if self.pointers is not None:
+            return AxisComponents(joined_by_shardy(self.pointers.flow))
+        return AxisComponents(self._joined())
+
+    def _joined(self) -> Iterator[tuple[HeldAxis, HeldAxis]]:
+        for value, others in self._neighbours.items():
+            for dim, own in enumerate(self.decided.axes(value)):
+                for part in own:
+                    held = HeldAxis(value, dim, part.name)
+                    for other, alone in others:
+                        for beside in self._dims(other, part):
+                            if alone or self._same_size(value, dim, other, beside):
+                                yield held, HeldAxis(other, beside, part.name)
+
+    @cached_property
+    def _by_component(self) -> dict[HeldAxis, list[tuple[Written, AxisPart]]]:
+        """The annotations of each component, with the part of the axis that each says."""
+        found: dict[HeldAxis, list[tuple[Written, AxisPart]]] = {}
+        for one in self._written:
+            for value in self._annotated_values(one.annotation):
+                at = self.in_flow(value)
+                if at is None:
+                    continue
+                for dim, own in enumerate(one.axes):
+                    for part in own:
+                        component = self._components.of(HeldAxis(at, dim, part.name))
+                        found.setdefault(component, []).append((one, part))
+        return found
 
     # Following.
 

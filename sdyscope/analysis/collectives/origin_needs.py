@@ -20,10 +20,15 @@ from sdyscope.analysis.collectives.propagated_axes import (
     spec_in,
 )
 from sdyscope.analysis.collectives.totals import Collective, Part
+from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
+from sdyscope.analysis.propagation.factors import dimension_with, on_factors
+from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
+from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.values.sharding_rule import OpShardingRule
 
 __all__ = ["LOOKING_UP", "NO_FIT", "PROGRAM", "REACHING", "SUMMING", "Need", "Needs", "kind_of"]
 
@@ -74,6 +79,38 @@ class Need:
     value: ValueId
     op: Op | None
     result: int | None = None
+
+
+@dataclass(frozen=True)
+class _ByRule:
+    """An op of the propagated graph, and its sharding rule."""
+
+    flow: Flow
+    op: Op
+    rule: OpShardingRule
+
+    @cached_property
+    def slots(self) -> list[tuple[Slot, Ref]]:
+        """Its operands and results."""
+        flow, op = self.flow, self.op
+        return [
+            *((("operand", index), ref) for index, ref in enumerate(flow.operands(op.id))),
+            *((("result", index), flow.root((op.id, index))) for index in range(len(op.types))),
+        ]
+
+    def held(self, value: Ref | None, axes: tuple[AxisPart, ...]) -> set[tuple[int, str]]:
+        """On which factors a tensor of the op has which of the axes."""
+        found: set[tuple[int, str]] = set()
+        for slot, other in self.slots:
+            tensor = rules.mapping(self.rule, slot) if other == value else None
+            for dim, mapped in enumerate(() if tensor is None else tensor.dim_mappings):
+                own = [part for at, part in self.flow.parts(other) if at == dim]
+                found |= {
+                    (factor, part.name)
+                    for factor, part in on_factors(self.rule, mapped, own)
+                    if any(part.shared(axis) is not None for axis in axes)
+                }
+        return found
 
 
 class Needs:
@@ -219,12 +256,44 @@ class Needs:
         return kind_of(op) in _FORMS or self.is_constraint(op)
 
     def conflicting(self, need: Need, axes: tuple[AxisPart, ...]) -> list[ValueId]:
-        """The other tensors of the op that are sharded on the axes."""
+        """The other tensors of the op that are sharded on the axes, and not where the value is."""
         if need.op is None:
             return []
         results = [(need.op.id, result) for result in range(len(need.op.types))]
-        others = [*results, *self.operands(need.op)]
-        return [one for one in others if one != need.value and self.carried(one, axes)]
+        others = [one for one in (*results, *self.operands(need.op)) if one != need.value]
+        carried = [one for one in others if self.carried(one, axes)]
+        by_rule = self._by_rule(need.op)
+        own = None if by_rule is None else by_rule.held(self.annotated.in_flow(need.value), axes)
+        if by_rule is None or not own:
+            return carried
+        held = ((one, by_rule.held(self.annotated.in_flow(one), axes)) for one in carried)
+        return [one for one, theirs in held if not theirs or theirs - own]
+
+    def closing(self, need: Need, axes: tuple[AxisPart, ...]) -> list[Binding]:
+        """What keeps the axes from the other tensors of the op, where these go with the value's."""
+        by_rule = None if need.op is None else self._by_rule(need.op)
+        at = self.annotated.in_flow(need.value)
+        if by_rule is None or at is None or self.annotated.openness is None:
+            return []
+        found: dict[Binding, None] = {}
+        for factor, axis in by_rule.held(at, axes):
+            for slot, value in by_rule.slots:
+                tensor = rules.mapping(by_rule.rule, slot)
+                dim = None if tensor is None else dimension_with(tensor, factor)
+                if dim is None or value == at or (factor, axis) in by_rule.held(value, axes):
+                    continue
+                found |= dict.fromkeys(self.annotated.openness.closing(value, dim))
+        return list(found)
+
+    def _by_rule(self, op: Op) -> _ByRule | None:
+        """An op as it is propagated, and the rule by which; None where that is not known."""
+        pointers = self.annotated.pointers
+        kept = self.decided.propagated.values.get((op.id, 0))
+        if pointers is None or kept is None or kept.node is None:
+            return None
+        node = pointers.flow.graph.ops[kept.node]
+        rule = node.sharding_rule
+        return _ByRule(pointers.flow, node, rule) if isinstance(rule, OpShardingRule) else None
 
     def operands(self, op: Op) -> list[ValueId]:
         """The values that an op takes."""

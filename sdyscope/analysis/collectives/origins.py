@@ -10,7 +10,7 @@ first.
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -25,12 +25,13 @@ from sdyscope.analysis.collectives.origin_needs import (
     Needs,
     kind_of,
 )
-from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes
+from sdyscope.analysis.collectives.propagated_axes import PropagatedAxes, spec_in
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.flow import Flow
+from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import (
@@ -43,7 +44,7 @@ from sdyscope.facts.origins import (
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["with_origins"]
 
@@ -88,6 +89,7 @@ class _Search:
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
         self.around = Needs(decided, annotated)
+        self._together: dict[object, tuple[OriginAnnotation, ...]] = {}
 
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
@@ -200,12 +202,13 @@ class _Search:
             largest = max(sharded, key=lambda value: math.prod(self.decided.shape(value) or ()))
             annotations = self.annotations(sharded, axes, "has")
             return _origin(
-                "exchange" if kind in LOOKING_UP else "reduction",
+                "lookup" if kind in LOOKING_UP else "reduction",
                 op,
                 *_scope(op),
                 value=self.names.name(largest),
                 before=self.decided.spec(largest),
                 annotations=annotations,
+                together=self.together(sharded, axes),
             )
         return None
 
@@ -258,8 +261,10 @@ class _Search:
                 needed.append(self.needed(written, axes))
             after = self.decided.spec((op.id, 0))
         else:
-            conflicts = self.around.conflicting(need, axes)
-            needed = self.annotations(conflicts, axes, "needed")
+            needed = [self.binding(one, axes) for one in self.around.closing(need, axes)]
+            if not needed:
+                conflicts = self.around.conflicting(need, axes)
+                needed = self.annotations(conflicts, axes, "needed")
             if kind == "all-gather":
                 after = self.decided.spec_without(value, axes)
         reaches = op is not None and kind == "collective-permute" and kind_of(op) in REACHING
@@ -275,6 +280,7 @@ class _Search:
             before=self.decided.spec(value),
             after=after,
             annotations=(*has, *needed),
+            together=self.together([value], axes),
             result=self.result_name(need.result) if op is None else "",
         )
 
@@ -288,13 +294,38 @@ class _Search:
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
     ) -> list[OriginAnnotation]:
         """The annotations that the axes of values come from, each once."""
-        found: dict[tuple[str, str, Spec, SourceLocation | None], list[AnnotatedAxis]] = {}
-        for value in values:
-            for part in self.around.carried(value, axes):
-                for one in self.annotated.of_value(value, part):
-                    key = (one.kind, one.name, one.spec, one.source)
-                    found.setdefault(key, []).append(one)
-        return [self.joined(each, role) for each in found.values()]
+        found = (
+            one
+            for value in values
+            for part in self.around.carried(value, axes)
+            for one in self.annotated.of_value(value, part)
+        )
+        return list(self.grouped(found, role))
+
+    def together(
+        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]
+    ) -> tuple[OriginAnnotation, ...]:
+        """All annotations that can be where the axes of values come from."""
+        components = frozenset(
+            component
+            for value in values
+            for part in self.around.carried(value, axes)
+            for component in self.annotated.components(value, part)
+        )
+        if components not in self._together:
+            found = [one for each in components for one in self.annotated.together(*each)]
+            self._together[components] = tuple(self.grouped(found, "has"))
+        return self._together[components]
+
+    def grouped(
+        self, found: Iterable[AnnotatedAxis], role: OriginRole
+    ) -> Iterator[OriginAnnotation]:
+        """Axes by the annotation that they come from."""
+        by_annotation: dict[tuple[object, ...], list[AnnotatedAxis]] = {}
+        for one in found:
+            key = (one.kind, one.name, one.spec, one.source)
+            by_annotation.setdefault(key, []).append(one)
+        return (self.joined(each, role) for each in by_annotation.values())
 
     def joined(self, found: Sequence[AnnotatedAxis], role: OriginRole) -> OriginAnnotation:
         first = found[0]
@@ -307,6 +338,17 @@ class _Search:
             role,
             first.source,
             all(one.recorded for one in found),
+        )
+
+    def binding(self, one: Binding, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+        """The annotation that closes a dimension of another tensor of an op."""
+        mesh, sharding = self.decided.mesh, one.sharding
+        spec = (
+            spec_in(sharding, sharding.rank, mesh) if isinstance(sharding, TensorSharding) else ""
+        )
+        named = tuple(axis.axis(mesh) for axis in axes)
+        return OriginAnnotation(
+            one.kind, one.name, spec or "", named, "needed", one.source, recorded=True
         )
 
     def needed(self, wanted: Written, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
@@ -328,6 +370,7 @@ def _origin(
     before: Spec | None = None,
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
+    together: tuple[OriginAnnotation, ...] = (),
     result: str = "",
 ) -> CollectiveOrigin:
     return CollectiveOrigin(
@@ -339,6 +382,7 @@ def _origin(
         scope=scope,
         source=None if op is None else op.source,
         annotations=tuple(annotations),
+        together=together,
         result=result,
     )
 

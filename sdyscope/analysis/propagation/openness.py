@@ -8,7 +8,7 @@ value that it constrains), a result's, a ``shard_map``'s boundary, or the shardi
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import NamedTuple
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.flow import CONSTRAINTS, REGIONS, Flow, Ref
@@ -16,12 +16,25 @@ from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import AnnotatedDim, BeginningKind, Closed, SetAside
 from sdyscope.graph import Op, Sharding
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
+from sdyscope.values.source import SourceLocation
 
-__all__ = ["Openness"]
+__all__ = ["Binding", "Openness"]
 
 
-#: An annotation that binds a value: its kind, the name of what it is on, itself.
-_Binding: TypeAlias = tuple[BeginningKind, str, Sharding | None]
+class Binding(NamedTuple):
+    """An annotation that binds a value.
+
+    Attributes:
+        kind: what is annotated.
+        name: its pytree path or scope.
+        sharding: what is written there.
+        source: its line, where one is known.
+    """
+
+    kind: BeginningKind
+    name: str
+    sharding: Sharding | None
+    source: SourceLocation | None
 
 
 class Openness:
@@ -41,16 +54,23 @@ class Openness:
 
     def closed_by(self, ref: Ref, dimension: int) -> Closed | None:
         """What closes a dimension of a value; None when nothing does."""
-        for kind, name, sharding in self._written(self.flow.root(ref)):
+        by = next(self.closing(ref, dimension), None)
+        if by is None:
+            return None
+        return Closed(dimension, AnnotatedDim(by.kind, by.name, by.sharding, dimension))
+
+    def closing(self, ref: Ref, dimension: int) -> Iterator[Binding]:
+        """All that closes a dimension of a value."""
+        for binding in self._written(self.flow.root(ref)):
+            sharding = binding.sharding
             if not isinstance(sharding, TensorSharding) or dimension >= sharding.rank:
                 continue
             if sharding.dim_shardings[dimension].is_closed:
-                return Closed(dimension, AnnotatedDim(kind, name, sharding, dimension))
-        return None
+                yield binding
 
     def set_aside_by(self, ref: Ref, part: AxisPart) -> SetAside | None:
         """What keeps a value from being sharded on an axis; None when nothing does."""
-        for kind, name, sharding in self._written(self.flow.root(ref)):
+        for kind, name, sharding, _ in self._written(self.flow.root(ref)):
             if not isinstance(sharding, TensorSharding):
                 continue
             mesh = self.flow.mesh_of(sharding)
@@ -61,8 +81,8 @@ class Openness:
                 return SetAside("unreduced", part.axis(mesh), by)
         return None
 
-    def _written(self, ref: Ref) -> Iterator[_Binding]:
-        """Every annotation that binds a value: its kind, the name of what it is on, itself."""
+    def _written(self, ref: Ref) -> Iterator[Binding]:
+        """Every annotation that binds a value."""
         flow = self.flow
         main = flow.graph.main
         for node, result in flow.same(ref):
@@ -70,7 +90,7 @@ class Openness:
             if op.is_argument and main is not None and op.parent == main.op:
                 annotation = self._arguments.get(op.argument)
                 if annotation is not None:
-                    yield "argument", annotation.path, annotation.sharding
+                    yield _binding("argument", annotation)
             elif op.kind in CONSTRAINTS:
                 yield from self._constraint(op)
             elif op.kind in REGIONS:
@@ -83,23 +103,26 @@ class Openness:
             for lowered, index in flow.lowered_ids.get((node, result), ()):
                 annotation = self._ops.get((lowered, index))
                 if annotation is not None:
-                    yield "op", annotation.path, annotation.sharding
+                    yield _binding("op", annotation)
         for op, _ in flow.uses(ref):
             if op.kind in CONSTRAINTS:
                 yield from self._constraint(op)
         for index in flow.returned.get(ref, []):
             annotation = self._results.get(index)
             if annotation is not None:
-                yield "result", annotation.path, annotation.sharding
+                yield _binding("result", annotation)
 
-    def _constraint(self, op: Op) -> Iterator[_Binding]:
+    def _constraint(self, op: Op) -> Iterator[Binding]:
         for lowered in self.flow.lowered_ops(op):
             if lowered.id in self._constraints:
-                annotation = self._constraints[lowered.id]
-                yield "constraint", annotation.path, annotation.sharding
+                yield _binding("constraint", self._constraints[lowered.id])
                 return
 
-    def _boundary(self, op: Op, name: str, kind: BeginningKind, index: int) -> Iterator[_Binding]:
+    def _boundary(self, op: Op, name: str, kind: BeginningKind, index: int) -> Iterator[Binding]:
         written = op.attributes.get(name)
         if isinstance(written, TensorShardingPerValue) and index < len(written.shardings):
-            yield kind, self.flow.scope(op), written.shardings[index]
+            yield Binding(kind, self.flow.scope(op), written.shardings[index], op.source)
+
+
+def _binding(kind: BeginningKind, one: Annotation) -> Binding:
+    return Binding(kind, one.path, one.sharding, one.source)

@@ -31,11 +31,13 @@ class Change:
         annotation: what is written there, of the module that is to be changed.
         sharding: what to write; None to keep what is there.
         priorities: Shardy's priority of dimensions, 0 being the first to be propagated.
+        unspecified: whether to write nothing on an argument or result: the compiler decides.
     """
 
     annotation: Annotation
     sharding: NamedSharding | None = None
     priorities: tuple[tuple[int, int], ...] = ()
+    unspecified: bool = False
 
 
 def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) -> LoweredModule:
@@ -92,6 +94,8 @@ def _apply(change: Change, graph: OpGraph, operations: dict[int, Any]) -> None:
 
 
 def _written(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
+    if change.unspecified:
+        return (_Named("mhlo.sharding" if _is_gspmd(graph) else "sdy.sharding", None),)
     try:
         return _hlo_texts(change) if _is_gspmd(graph) else _shardy_text(change, graph)
     except ConversionError as error:
@@ -100,10 +104,10 @@ def _written(change: Change, graph: OpGraph) -> tuple[_Named, ...]:
 
 @dataclass(frozen=True, slots=True)
 class _Named:
-    """An attribute's name and its text in MLIR."""
+    """An attribute's name and its text in MLIR; None to take it away."""
 
     name: str
-    text: str
+    text: str | None
 
 
 def _is_gspmd(graph: OpGraph) -> bool:
@@ -156,6 +160,7 @@ def _mesh_symbol(graph: OpGraph, mesh: Mesh) -> str:
 
 def _on_constraint(operation: Any, made: tuple[_Named, ...]) -> None:
     for attribute in made:
+        assert attribute.text is not None
         operation.attributes[attribute.name] = compat.ir.Attribute.parse(attribute.text)
 
 
@@ -169,6 +174,9 @@ def _on_signature(function: Any, there: Annotation, made: _Named) -> None:
         dictionaries = [compat.ir.DictAttr.get({})] * count
     assert there.index is not None
     own = dict(compat.dictionary_items(dictionaries[there.index]))
-    own[made.name] = compat.ir.Attribute.parse(made.text)
+    if made.text is None:
+        own.pop(made.name, None)
+    else:
+        own[made.name] = compat.ir.Attribute.parse(made.text)
     dictionaries[there.index] = compat.ir.DictAttr.get(own)
     function.attributes[name] = compat.ir.ArrayAttr.get(dictionaries)

@@ -1,7 +1,8 @@
 """what if: which tensors of a program are to be sharded otherwise, and how.
 
-``params['w1']=P('fsdp','model')`` says another sharding, ``params['w1'][1]=0`` gives a dimension a
-priority. The name is that of a row of the table, or of a line for its constraints.
+``params['w1']=P('fsdp','model')`` says another sharding, ``params['w1']=None`` none,
+``params['w1'][1]=0`` gives a dimension a priority. The name is that of a row of the table, or of a
+line for its constraints.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.graph import OpGraph
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.values.mesh import Mesh
-from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
+from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, TensorSharding
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
@@ -29,7 +30,7 @@ __all__ = ["Wish", "find", "joined", "parse_priority", "parse_sharding", "rewrit
 #: Tensors whose annotation can be another.
 CHANGEABLE = ("argument", "result", "constraint")
 
-_SHARDING = re.compile(r"(?P<name>.+?)\s*=\s*(?P<spec>(?:P|PartitionSpec)\s*\(.*)", re.DOTALL)
+_SHARDING = re.compile(r"(?P<name>.+?)\s*=\s*(?P<spec>None|(?:P|PartitionSpec)\s*\(.*)", re.DOTALL)
 _PRIORITY = re.compile(r"(?P<name>.+)\[(?P<dimension>\d+)\]\s*=\s*(?P<priority>\d+)", re.DOTALL)
 _LINE = re.compile(r"(?P<file>.+):(?P<line>\d+)")
 
@@ -42,15 +43,17 @@ class Wish:
         name: its path, or scope, or line.
         spec: how it is to be sharded; None to keep what is there.
         priorities: (dimension, priority): the order of propagation, 0 first.
+        unspecified: whether it is to say nothing: the compiler decides.
     """
 
     name: str
     spec: PartitionSpec | None = None
     priorities: tuple[tuple[int, int], ...] = ()
+    unspecified: bool = False
 
 
 def parse_sharding(text: str) -> Wish:
-    """``params['w1']=P('fsdp','model')``.
+    """``params['w1']=P('fsdp','model')``, or ``params['w1']=None`` to leave it to the compiler.
 
     Raises:
         TargetError: the text does not have this form.
@@ -60,8 +63,10 @@ def parse_sharding(text: str) -> Wish:
     if match is None:
         raise TargetError(
             f"{text!r} does not say how to shard what.",
-            hint="Write a tensor and a PartitionSpec: \"params['w1']=P('fsdp', 'model')\".",
+            hint="Write a tensor and a PartitionSpec or None: \"params['w1']=P('fsdp', 'model')\".",
         )
+    if match["spec"] == "None":
+        return Wish(match["name"], unspecified=True)
     return Wish(match["name"], parse_partition_spec(match["spec"]))
 
 
@@ -86,8 +91,9 @@ def joined(wishes: Iterable[Wish]) -> tuple[Wish, ...]:
     for wish in wishes:
         before = found.get(wish.name, Wish(wish.name))
         priorities = {**dict(before.priorities), **dict(wish.priorities)}
+        says = wish if wish.unspecified or wish.spec is not None else before
         found[wish.name] = Wish(
-            wish.name, wish.spec or before.spec, tuple(sorted(priorities.items()))
+            wish.name, says.spec, tuple(sorted(priorities.items())), says.unspecified
         )
     return tuple(found.values())
 
@@ -188,10 +194,14 @@ def _changes(
     for wish, rows in found:
         for row in rows:
             if partitioner in row.lowered:
+                there, spec = row.lowered[partitioner], wish.spec
+                unspecified = wish.unspecified and there.kind != "constraint"
+                if wish.unspecified and not unspecified:
+                    spec = PartitionSpec((UNCONSTRAINED,) * len(there.shape or ()))
                 sharding = None
-                if wish.spec is not None:
-                    sharding = NamedSharding(_mesh_for(row, graphs, known), wish.spec)
-                yield Change(row.lowered[partitioner], sharding, wish.priorities)
+                if spec is not None:
+                    sharding = NamedSharding(_mesh_for(row, graphs, known), spec)
+                yield Change(there, sharding, wish.priorities, unspecified)
 
 
 def _mesh_for(row: Tensor, graphs: Mapping[Partitioner, OpGraph], known: frozenset[Mesh]) -> Mesh:

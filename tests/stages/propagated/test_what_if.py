@@ -23,9 +23,10 @@ def test_shardings_are_read():
     wish = parse_sharding("d['a=b']=P('x', unreduced={'y'})")
     assert (wish.name, wish.spec) == ("d['a=b']", PartitionSpec.of("x", unreduced=["y"]))
     assert parse_sharding("x=P(UNCONSTRAINED)").spec == PartitionSpec.of(UNCONSTRAINED)
+    assert parse_sharding("x = None") == Wish("x", unspecified=True)
 
 
-@pytest.mark.parametrize("text", ["", "x", "x=", "x=('a')", "=P()"])
+@pytest.mark.parametrize("text", ["", "x", "x=", "x=('a')", "=P()", "x=None()"])
 def test_what_is_no_wish_is_said(text):
     with pytest.raises(TargetError, match="does not say how to shard what"):
         parse_sharding(text)
@@ -78,6 +79,26 @@ def test_a_wish_changes_the_module_and_nothing_else(mlp):
     assert before.pop("params['w1']") == '<@mesh, [{}, {"model"}]>'
     assert before == after
     assert changed.requested is mlp.requested
+
+
+def test_what_says_nothing_is_left_to_the_compiler(mlp):
+    def written(inspection, partitioner):
+        rows = inspection.annotations(partitioner)
+        return {(row.path, row.ordinal): row for row in rows}
+
+    names = dict.fromkeys(["params['w1']", "mlp.py:100"])
+    for partitioner in mlp.lowered:
+        before, after = written(mlp, partitioner), written(mlp.what_if(names), partitioner)
+        changed = [key for key in before if before[key].sharding != after[key].sharding]
+        assert [path for path, _ in changed if not path.startswith("jit(")] == ["params['w1']"]
+        for key in changed:
+            if before[key].kind == "argument":
+                assert after[key].sharding is None
+            else:
+                assert (before[key].source.line, after[key].open_dims) == (100, (0, 1))
+    # What says nothing and then something says that.
+    again = joined([parse_sharding("x=None"), parse_sharding("x=P('a')")])
+    assert again == (Wish("x", PartitionSpec.of("a")),)
 
 
 def test_what_no_module_can_carry_is_said(mlp):

@@ -1,0 +1,93 @@
+"""Dimensions that hold an axis together: where one of them gets it, propagation takes it to all.
+
+Two dimensions are joined where both are sharded on the axis and an op's sharding rule makes them of
+one factor, or where a value continues across the boundary of a region or function, in a sharding
+group or behind a constraint. Every annotation that says the axis on a dimension of such a component
+can be where the others have it from; Shardy keeps the first alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from networkx.utils import UnionFind
+
+from sdyscope.analysis.propagation import rules
+from sdyscope.analysis.propagation.factors import identity_rule, on_factors
+from sdyscope.analysis.propagation.flow import CONSTRAINTS, Flow, Ref, Slot
+from sdyscope.graph import Op
+from sdyscope.values.sharding_rule import OpShardingRule
+
+__all__ = ["AxisComponents", "HeldAxis"]
+
+
+class HeldAxis(NamedTuple):
+    """A dimension of a value that is sharded on an axis, whole or in part."""
+
+    value: Ref
+    dimension: int
+    axis: str
+
+
+class AxisComponents:
+    """Which dimensions hold an axis together.
+
+    Args:
+        pairs: dimensions that are joined.
+    """
+
+    def __init__(self, pairs: Iterable[tuple[HeldAxis, HeldAxis]]) -> None:
+        self._sets: UnionFind[HeldAxis] = UnionFind()
+        for one, other in pairs:
+            self._sets.union(one, other)
+
+    def of(self, held: HeldAxis) -> HeldAxis:
+        """The dimension that stands for all that hold the axis together with this one."""
+        component: HeldAxis = self._sets[held]
+        return component
+
+
+def joined_by_shardy(flow: Flow) -> Iterator[tuple[HeldAxis, HeldAxis]]:
+    """The dimensions that Shardy's propagation joins, pair by pair.
+
+    Args:
+        flow: the index of the propagation.
+    """
+    for op in flow.graph.operations():
+        rule = op.sharding_rule if isinstance(op.sharding_rule, OpShardingRule) else None
+        if rule is None and op.kind in CONSTRAINTS:
+            rule = identity_rule(len(op.types[0].shape or ()))
+        if rule is not None:
+            yield from _by_rule(flow, op, rule)
+    for target in flow.crossing:
+        for source in flow.sources(target):
+            yield from _alike(flow, source, target)
+    for ref, group in flow.groups.items():
+        yield from _alike(flow, ref, group[0])
+
+
+def _by_rule(flow: Flow, op: Op, rule: OpShardingRule) -> Iterator[tuple[HeldAxis, HeldAxis]]:
+    slots: list[tuple[Slot, Ref]] = [
+        (("operand", index), ref) for index, ref in enumerate(flow.operands(op.id))
+    ]
+    slots += [(("result", index), flow.root((op.id, index))) for index in range(len(op.types))]
+    first: dict[tuple[int, str], HeldAxis] = {}
+    for slot, value in slots:
+        parts = flow.parts(value)
+        tensor = rules.mapping(rule, slot) if parts else None
+        if tensor is None:
+            continue
+        for dimension, mapped in enumerate(tensor.dim_mappings):
+            own = [part for dim, part in parts if dim == dimension]
+            for factor, part in on_factors(rule, mapped, own):
+                held = HeldAxis(value, dimension, part.name)
+                yield first.setdefault((factor, part.name), held), held
+
+
+def _alike(flow: Flow, one: Ref, other: Ref) -> Iterator[tuple[HeldAxis, HeldAxis]]:
+    """What two values that are one tensor hold on the same dimensions."""
+    theirs = {(dimension, part.name) for dimension, part in flow.parts(other)}
+    for dimension, part in flow.parts(one):
+        if (dimension, part.name) in theirs:
+            yield HeldAxis(one, dimension, part.name), HeldAxis(other, dimension, part.name)
