@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar
 from sdyscope.annotations import Annotation, read_annotations, unplaced
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.program import Partitioner, Program, RequestedTensor
+from sdyscope.facts.program import Partitioner, Program, RequestedTensor, Versions
 from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
 from sdyscope.graph import OpGraph, build, read_text
@@ -58,6 +59,9 @@ class Staged:
         self._asked = tuple(partitioners)
         self._graphs: dict[Partitioner, OpGraph] = {}
         self._annotations: dict[Partitioner, tuple[Annotation, ...]] = {}
+        #: What the compiler of a recorded run made, by partitioner.
+        self.recorded: dict[Partitioner, Compiled] = {}
+        self._is_as_recorded = False
 
     def __repr__(self) -> str:
         under = " and ".join(self.partitioners)
@@ -314,6 +318,32 @@ class Staged:
         return found
 
     def _propagate(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
+        """What propagation decides; what another JAX lowered, its own might decide otherwise."""
+        found = self._propagated_here(chosen, by_xla, conservative)
+        by = self.other_jax(chosen)
+        if by is None:
+            return found
+        doubt = f"{by} lowered it, and {self._versions()} propagated it."
+        return replace(found, doubts=(doubt, *found.doubts))
+
+    @staticmethod
+    def _versions() -> Versions:
+        from sdyscope.stages import compat
+
+        return compat.versions()
+
+    def other_jax(self, partitioner: Partitioner) -> Versions | None:
+        """The JAX of a recorded run that lowered the program; None where it is this one."""
+        by = self.lowered[partitioner].recorded_by
+        return by if by is not None and by.differs(self._versions()) else None
+
+    def as_recorded(self) -> Self:
+        """The same program, whose compiled stage is what the recorded run's own compiler made."""
+        made = copy(self)
+        made._is_as_recorded = True
+        return made
+
+    def _propagated_here(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
         lowered, graph = self.lowered[chosen], self.graph(chosen)
         if lowered.module is None:
             raise TargetError(
@@ -397,6 +427,9 @@ class Staged:
         from sdyscope.stages.compiled.compiler import compile_module
 
         chosen = self.chosen(partitioner)
+        recorded = self._recorded_for(chosen, on)
+        if recorded is not None:
+            return recorded
         hardware, note = self._hardware(chosen, on)
         key = (chosen, hardware)
         if key not in self._compiled:
@@ -410,6 +443,15 @@ class Staged:
         if isinstance(found, CompilerError):
             raise found
         return replace(found, notes=(note, *found.notes)) if note else found
+
+    def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:
+        """What the compiler of a recorded run made, where that is what is to be looked at.
+
+        What another JAX made can't be made again here.
+        """
+        if on is not None or not (self._is_as_recorded or self.other_jax(partitioner)):
+            return None
+        return self.recorded.get(partitioner)
 
     def _with_unplaced(self, error: CompilerError, partitioner: Partitioner) -> CompilerError:
         """An error of the compiler with the shardings that it may be about."""
@@ -511,6 +553,7 @@ class Staged:
         failures = {one: error for one, error in self.failures.items() if one in kept}
         made = self._with_modules(modules, failures)
         made._asked, made._wishes = kept, self._wishes
+        made.recorded, made._is_as_recorded = self.recorded, self._is_as_recorded
         # They are of the same modules: what is known of one is known of the other.
         made._graphs, made._annotations = self._graphs, self._annotations
         made._propagated, made._compiled, made._for = (
@@ -554,6 +597,8 @@ def compile_together(
         for program, partitioner, on in asked:
             if partitioner is None or partitioner not in program.lowered:
                 continue  # ``compiled`` says why.
+            if program._recorded_for(partitioner, on) is not None:
+                continue
             key = (partitioner, program._hardware(partitioner, on)[0])
             if key in program._compiled or (program, key) in waiting or key[1].present:
                 continue

@@ -58,8 +58,12 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
         else:
             yield from _of_propagation(program, propagated)
     for partitioner, compiled in program.compilations():
+        by = program.other_jax(partitioner)
         if isinstance(compiled, SdyscopeError):
             yield _refused("compiled", partitioner, compiled)
+        elif by is not None:
+            reason = f"{by} lowered it, and this JAX compiled it"
+            yield Unknown("approximate", "compiled", reason, (partitioner,))
 
 
 def _of_propagation(program: Staged, propagated: Propagated) -> Iterator[Unknown]:

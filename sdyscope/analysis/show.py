@@ -12,7 +12,7 @@ from sdyscope.analysis.naming.globs import glob
 from sdyscope.analysis.slices import ProgramSlices, program_slices
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.account import Account
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.recorded import Record
 from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding
 from sdyscope.facts.tensors import Tensor
@@ -109,6 +109,7 @@ class ShownProgram:
       name: the program's name, or the module's.
       file: the file that it was read from; null for a program.
       jax_version: version of JAX that lowered or read it.
+      recorded_by: the JAX that lowered it in a recorded run; null for any other.
       meshes: the meshes that its shardings are on.
       partitioners: whose modules were read.
       ops: how many operations each module has.
@@ -123,6 +124,7 @@ class ShownProgram:
     name: str
     file: str | None
     jax_version: str
+    recorded_by: Versions | None
     meshes: dict[str, Mesh]
     partitioners: tuple[Partitioner, ...]
     ops: dict[Partitioner, int]
@@ -219,6 +221,7 @@ def shown(
         name=program.name,
         file=program.file,
         jax_version=next(iter(lowered.values())).jax_version,
+        recorded_by=next(iter(lowered.values())).recorded_by,
         meshes=program.meshes,
         partitioners=tuple(lowered),
         ops={p: sum(1 for _ in program.graph(p).operations()) for p in lowered},

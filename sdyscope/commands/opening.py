@@ -424,7 +424,11 @@ def _read_recorded(
     path = Path(f"{folder}:{program.label}")
     modules = {
         name: replace(
-            read(folder / file), name=program.label, path=path, notes=_elided(folder / file)
+            read(folder / file),
+            name=program.label,
+            path=path,
+            recorded_by=program.versions,
+            notes=_elided(folder / file),
         )
         for name, file in program.modules.items()
         if name in partitioners
@@ -434,7 +438,35 @@ def _read_recorded(
         for name, why in program.failures.items()
         if name in partitioners
     }
-    return of_modules(modules, failures)
+    made = of_modules(modules, failures)
+    compiled = _recorded_compile(folder, program, path)
+    if compiled is not None:
+        made.recorded[program.partitioner] = compiled
+    return made
+
+
+def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Compiled | None:
+    """What the run's own compiler made of a program; None where that was not recorded."""
+    from dataclasses import replace
+
+    from sdyscope.facts.compiled import MemoryAnalysis
+    from sdyscope.stages.compiled.text import read_compiled
+
+    there = program.compiled
+    found = None if there is None else read_compiled(folder / there.file)
+    if found is None or there is None:
+        return None
+    return replace(
+        found,
+        name=program.label,
+        partitioner=program.partitioner,
+        device_kind=there.platform,
+        result_shardings=there.results,
+        memory=None if there.memory is None else MemoryAnalysis.of(there.memory),
+        notes=(f"{there.versions} compiled it for {there.platform} in the recorded run.",),
+        path=path,
+        recorded_by=there.versions,
+    )
 
 
 def _elided(file: Path) -> tuple[str, ...]:

@@ -16,7 +16,16 @@ from pathlib import Path
 from types import FrameType
 
 from sdyscope.errors import TargetError
-from sdyscope.facts.recorded import INDEX, MODULES, PROCESSES, SCHEMA, Record, Run, is_recorded
+from sdyscope.facts.recorded import (
+    COMPILED,
+    INDEX,
+    MODULES,
+    PROCESSES,
+    SCHEMA,
+    Record,
+    Run,
+    is_recorded,
+)
 from sdyscope.facts.recorded import read_record as read
 from sdyscope.process.output import write_atomically
 from sdyscope.terminal.document import encode
@@ -26,6 +35,10 @@ _PASSED_ON = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 #: Options of Python whose value is the next word.
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
+
+
+#: The folders of a recorded run.
+_FOLDERS = (PROCESSES, MODULES, COMPILED)
 
 
 def command_line(words: Sequence[str]) -> list[str]:
@@ -91,7 +104,7 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
             raise TargetError("This is no directory.", file=folder, hint="Name another one.")
         there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
         # Another host may just be about to write its first file.
-        recorded = bool(there) and (is_recorded(folder) or there <= {INDEX, PROCESSES, MODULES})
+        recorded = bool(there) and (is_recorded(folder) or there <= {INDEX, *_FOLDERS})
         if there and not (recorded and (overwrite or add)):
             raise TargetError(
                 "This directory holds a recorded run already."
@@ -103,7 +116,7 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
                 else "Name a new one.",
             )
         if recorded and overwrite:
-            for name in (PROCESSES, MODULES):
+            for name in _FOLDERS:
                 shutil.rmtree(folder / name, ignore_errors=True)
             (folder / INDEX).unlink(missing_ok=True)
         (folder / PROCESSES).mkdir(parents=True, exist_ok=True)

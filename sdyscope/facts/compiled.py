@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.topology import Topology
 from sdyscope.values.mesh import Mesh
@@ -41,6 +41,21 @@ class MemoryAnalysis:
     host_arguments: int = 0
     host_outputs: int = 0
     host_temporaries: int = 0
+
+    @classmethod
+    def of(cls, stats: Mapping[str, int]) -> MemoryAnalysis:
+        """From XLA's ``CompiledMemoryStats``, by their names without ``_in_bytes``."""
+        return cls(
+            arguments=stats["argument_size"],
+            outputs=stats["output_size"],
+            aliases=stats["alias_size"],
+            temporaries=stats["temp_size"],
+            generated_code=stats["generated_code_size"],
+            peak=stats.get("peak_memory"),
+            host_arguments=stats.get("host_argument_size", 0),
+            host_outputs=stats.get("host_output_size", 0),
+            host_temporaries=stats.get("host_temp_size", 0),
+        )
 
     @property
     def host(self) -> int:
@@ -83,6 +98,7 @@ class Compiled:
             inlined from, then the op itself, as nodes in the op graph of the lowered module.
         path: the file with its text; None for what was compiled here.
         mesh: of a text, the mesh whose axes to name, where the reader was told one.
+        recorded_by: the JAX of a recorded run, of what was compiled there; None otherwise.
     """
 
     name: str
@@ -103,3 +119,4 @@ class Compiled:
     tags: Mapping[str, tuple[tuple[int, ...], ...]] = field(default_factory=dict, hash=False)
     path: Path | None = None
     mesh: Mesh | None = None
+    recorded_by: Versions | None = None

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from sdyscope.values.sharding import NamedSharding
     from sdyscope.values.source import SourceLocation
 
-__all__ = ["Inputs", "Kind", "Partitioner", "Program", "RequestedTensor"]
+__all__ = ["Inputs", "Kind", "Partitioner", "Program", "RequestedTensor", "Versions"]
 
 Partitioner: TypeAlias = Literal["shardy", "gspmd"]
 """The component of XLA that propagates shardings and partitions the program."""
@@ -25,6 +25,30 @@ Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map input",
 
 Inputs: TypeAlias = Callable[[], tuple[tuple[Any, ...], dict[str, Any]]]
 """Makes concrete positional and keyword arguments, structured like the abstract ones."""
+
+
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """The JAX that made something.
+
+    Attributes:
+      jax: version of JAX; empty where it is not known.
+      jaxlib: version of jaxlib, whose XLA it is; empty likewise.
+    """
+
+    jax: str
+    jaxlib: str = ""
+
+    def differs(self, other: Versions) -> bool:
+        """Whether the other is known to be another JAX, which may decide otherwise."""
+        pairs = ((self.jax, other.jax), (self.jaxlib, other.jaxlib))
+        return any(one and two and one != two for one, two in pairs)
+
+    def __str__(self) -> str:
+        """Such as `JAX 0.10.2`, or `JAX 0.12.0 with jaxlib 0.12.0.1`."""
+        if self.jaxlib in ("", self.jax):
+            return f"JAX {self.jax}".strip()
+        return f"JAX {self.jax} with jaxlib {self.jaxlib}"
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ still write.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -17,9 +17,10 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from sdyscope.errors import TargetError
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Versions
 
 __all__ = [
+    "COMPILED",
     "INDEX",
     "MODULES",
     "PROCESSES",
@@ -36,7 +37,7 @@ __all__ = [
 SCHEMA: Literal["sdyscope.record/1"] = "sdyscope.record/1"
 
 #: What a recorded folder consists of; anything else in it is somebody else's.
-INDEX, PROCESSES, MODULES = "record.json", "processes", "modules"
+INDEX, PROCESSES, MODULES, COMPILED = "record.json", "processes", "modules", "compiled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,7 @@ class Process:
       index: which of the processes of a JAX program it is; null when it compiled nothing.
       arguments: its command line.
       jax: version of JAX.
+      jaxlib: version of jaxlib; empty where it was not recorded.
       python: version of Python.
     """
 
@@ -98,7 +100,32 @@ class Process:
     index: int | None
     arguments: tuple[str, ...]
     jax: str
+    jaxlib: str
     python: str
+
+    @property
+    def versions(self) -> Versions:
+        """The JAX that made its programs."""
+        return Versions(self.jax, self.jaxlib)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCompile:
+    """What the run's own compiler made of a program, the last time.
+
+    Attributes:
+      file: its HLO text, in the folder.
+      versions: the JAX that had it compiled.
+      platform: what it is for: `cpu`, `gpu`, `tpu`.
+      results: HLO sharding of each result; none where that is not known.
+      memory: XLA's memory statistics, in bytes, by their names; null where it has none.
+    """
+
+    file: str
+    versions: Versions
+    platform: str
+    results: tuple[str, ...]
+    memory: dict[str, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +155,8 @@ class RecordedProgram:
       lowering_seconds: how long all lowerings took.
       compile_seconds: how long all compilations took.
       processes: names of the processes it was seen in.
+      versions: the JAX that lowered it.
+      compiled: what its own compiler made of it; null where that was not recorded.
     """
 
     label: str
@@ -149,6 +178,8 @@ class RecordedProgram:
     lowering_seconds: float
     compile_seconds: float
     processes: tuple[str, ...]
+    versions: Versions
+    compiled: RecordedCompile | None
 
     @property
     def words(self) -> str:
@@ -224,6 +255,7 @@ class _Process(_Written, tag="process"):
     arguments: tuple[str, ...]
     jax: str
     python: str
+    jaxlib: str = ""
 
 
 class _Lowered(_Written, tag="lowered"):
@@ -250,6 +282,10 @@ class _Compiled(_Written, tag="compiled"):
     seconds: float
     called: tuple[str, int] | None
     failed: str
+    platform: str = ""
+    hlo: str = ""
+    results: tuple[str, ...] = ()
+    memory: dict[str, int] | None = None
 
 
 class _Problem(_Written, tag="problem"):
@@ -294,7 +330,8 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     events.sort(key=lambda pair: pair[0].at)
     problems += [line.what for line, _ in events if isinstance(line, _Problem)]
     order = {name: place for place, (_, name) in reversed(list(enumerate(events)))}
-    programs = _programs(folder, events, problems)
+    versions = {process.name: process.versions for process in processes}
+    programs = _programs(folder, events, versions, problems)
     return Record(
         runs=tuple(sorted(runs, key=lambda run: run.started)),
         processes=tuple(sorted(processes, key=lambda process: order[process.name])),
@@ -377,6 +414,7 @@ def _process(name: str, lines: Sequence[_AnyLine]) -> Process | None:
                 index,
                 line.arguments,
                 line.jax,
+                line.jaxlib,
                 line.python,
             )
     return None
@@ -386,7 +424,10 @@ def _process(name: str, lines: Sequence[_AnyLine]) -> Process | None:
 
 
 def _programs(
-    folder: Path, events: Iterable[tuple[_AnyLine, str]], problems: list[str]
+    folder: Path,
+    events: Iterable[tuple[_AnyLine, str]],
+    versions: Mapping[str, Versions],
+    problems: list[str],
 ) -> list[RecordedProgram]:
     """One for each module, in the order in which they were first seen."""
     seen: dict[tuple[str, str], list[tuple[_Lowered | _Compiled, str]]] = defaultdict(list)
@@ -395,17 +436,25 @@ def _programs(
             seen[line.module, line.name].append((line, process))
     found = []
     for (_, name), lines in seen.items():
-        program = _program(name, lines)
+        program = _program(name, lines, versions)
         there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
         for one, file in program.modules.items():
             if one not in there:
                 problems.append(f"{program.name} has no module for {one} any more: {file} is gone.")
+        made = program.compiled
+        if made is not None and not (folder / made.file).is_file():
+            problems.append(f"What {program.name} was compiled to is gone: {made.file}.")
+            made = None
         if program.partitioner in there:
-            found.append(replace(program, modules=there))
+            found.append(replace(program, modules=there, compiled=made))
     return found
 
 
-def _program(name: str, lines: Sequence[tuple[_Lowered | _Compiled, str]]) -> RecordedProgram:
+def _program(
+    name: str,
+    lines: Sequence[tuple[_Lowered | _Compiled, str]],
+    versions: Mapping[str, Versions],
+) -> RecordedProgram:
     lowered = [line for line, _ in lines if isinstance(line, _Lowered)]
     compiled = [line for line, _ in lines if isinstance(line, _Compiled)]
     first = lines[0][0]
@@ -436,7 +485,20 @@ def _program(name: str, lines: Sequence[tuple[_Lowered | _Compiled, str]]) -> Re
         lowering_seconds=round(sum(line.seconds for line in lowered), 6),
         compile_seconds=round(sum(line.seconds for line in compiled), 6),
         processes=tuple(dict.fromkeys(process for _, process in lines)),
+        versions=versions.get(lines[0][1], Versions("")),
+        compiled=_last_compile(lines, versions),
     )
+
+
+def _last_compile(
+    lines: Sequence[tuple[_Lowered | _Compiled, str]], versions: Mapping[str, Versions]
+) -> RecordedCompile | None:
+    for line, process in reversed(lines):
+        if isinstance(line, _Compiled) and line.hlo:
+            made_by = versions.get(process, Versions(""))
+            file = f"{COMPILED}/{line.hlo}.hlo"
+            return RecordedCompile(file, made_by, line.platform, line.results, line.memory)
+    return None
 
 
 def _labelled(programs: Sequence[RecordedProgram]) -> Iterable[RecordedProgram]:

@@ -234,11 +234,12 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
         left = len(compiled.tensors) - top if top else 0
         if left > 0:
             yield Paragraph(f"{left:,} left out by --top")
-        yield Paragraph(
-            "the text of a compiled program says nothing of temporaries, nor how large the whole "
-            "tensors are: name the program itself, and it is compiled",
-            "muted",
-        )
+        if compiled.compiler is None:
+            yield Paragraph(
+                "the text of a compiled program says nothing of temporaries, nor how large the "
+                "whole tensors are: name the program itself, and it is compiled",
+                "muted",
+            )
     yield from (Paragraph(text, tone) for text, tone in remarks(compiled))
     yield Paragraph(
         "a device: what it holds; redundant: what it would not hold if every block were held once",

@@ -37,6 +37,8 @@ def heading(program: ShownProgram) -> str:
         return "; ".join([*parts, f"lowered by JAX {program.jax_version}"])
     if any(there.text for tensor in program.tensors for there in tensor.lowered.values()):
         parts.append(f"shardings for {' and '.join(program.partitioners)}")
+    if program.recorded_by is not None:
+        parts.append(f"lowered by {program.recorded_by}")
     return "; ".join([*parts, f"read by JAX {program.jax_version}"])
 
 

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -147,6 +149,53 @@ def test_two_runs_are_compared(sdyscope, recorded):
     both = sdyscope("diff", "before")
     assert (both.status, "4 programs in both: all the same" in both.out) == (0, True)
     sdyscope("diff", "after").said("was recorded under one partitioner")
+
+
+def as_of_another_jax(run, program, made_of):
+    """A copy of a run as JAX 0.9.9 would have made it, whose compiler made of a program this."""
+    copy = run.parent / "other"
+    shutil.copytree(run, copy)
+    document = json.loads((run / "record.json").read_text())
+    own = {one["label"]: one["compiled"]["file"] for one in document["programs"] if one["compiled"]}
+    theirs = (copy / own[program]).stem
+    shutil.copy(made_of, copy / "compiled" / f"{theirs}.hlo")
+    for path in (copy / "processes").glob("*.jsonl"):
+        text = re.sub(r'"(jax|jaxlib)": "[^"]*"', r'"\1": "0.9.9"', path.read_text())
+        path.write_text(text)
+    return copy
+
+
+def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
+    root = runs[0]
+    known = json.loads((root / "after" / "record.json").read_text())["programs"]
+    (made,) = (one["compiled"] for one in known if one["label"] == "train_step.1")
+    assert (made["platform"], len(made["results"])) == ("cpu", 1)
+    as_of_another_jax(root / "before", "train_step.1", root / "after" / made["file"])
+    program = "other:train_step.1"
+    # The modules are the same, and their two compilers made different programs of them.
+    assert sdyscope("diff", "before:train_step.1", program).status == 0
+    done = sdyscope("diff", "before:train_step.1", program, "--at", "compiled")
+    assert done.status == 1, done.out
+    for said in ("before:train_step.1: JAX 0.", f"{program}: JAX 0.9.9 compiled it for cpu in the"):
+        assert said in done.out
+    found = sdyscope("comms", program, "--json").document("comms")["programs"][0]
+    others = sdyscope("comms", "after:train_step.1", "--json").document("comms")["programs"][0]
+    assert found["total"] == others["total"]
+    assert "JAX 0.9.9 compiled it for cpu in the recorded run" in sdyscope("comms", program).out
+    assert "JAX 0.9.9 compiled it for cpu" in sdyscope("memory", program).out
+    assert "; lowered by JAX 0.9.9; read by JAX 0." in sdyscope("show", program, columns=200).out
+    here = sdyscope("comms", program, "--on", "cpu:8", "--strict", "--partitioner", "shardy")
+    assert here.status == 1
+    assert "approximate, as compiled: JAX 0.9.9 lowered it, and this JAX compiled it" in here.out
+    done = sdyscope("propagate", program, "--json", "--partitioner", "shardy")
+    (propagated,) = done.document("propagate")["propagations"]
+    assert propagated["exactness"] == "approximate"
+    assert "JAX 0.9.9 lowered it" in str(propagated)
+    # An older recording has not what it was compiled to: it is compiled here, and that is said.
+    shutil.rmtree(root / "other" / "compiled")
+    words = ("comms", program, "--strict", "--partitioner", "shardy")
+    assert "JAX 0.9.9 lowered it, and this JAX compiled it" in sdyscope(*words).out
+    assert "is gone: compiled/" in sdyscope("show", "other").out
 
 
 def test_a_directory_that_is_not_fit(sdyscope, recorded, tmp_path):

@@ -53,6 +53,9 @@ def compiled_collectives(
         collectives_of(made, module, meshes),
         rematerializations=rematerializations(made.rematerializations, module),
     )
+    if compiled is None and made.recorded_by is not None:
+        why = "The run's own compiler was not told which op each instruction is made from."
+        return replace(found, origins_missing=why)
     if compiled is None:
         return replace(found, origins_missing="They were not asked for.")
     if not found.collectives:

@@ -136,6 +136,8 @@ def compiled_ends(
     if b is not None:
         one, two = partitioner_of_both(a, b)
         labels = labels_of(a, b)
+        if on is None and other_on is None:
+            a, b = as_recorded(a, b)
         if other_on is None:
             # What was compiled already is compared with what is compiled for it.
             compiled = a.is_compiled, b.is_compiled
@@ -156,6 +158,16 @@ def compiled_ends(
         )
     one, two = both_partitioners(a)
     return CompiledEnd(a, one, on, one), CompiledEnd(a, two, on, two)
+
+
+def as_recorded(a: Staged, b: Staged) -> tuple[Staged, Staged]:
+    """Programs as their recorded runs compiled them, if another JAX than this one made any.
+
+    What this JAX compiles is compared with what it compiles, what each run's own compiler made with
+    what the other's made.
+    """
+    others = [program.other_jax(one) for program in (a, b) for one in program.recorded]
+    return (a.as_recorded(), b.as_recorded()) if any(others) else (a, b)
 
 
 def compile_ends(ends: tuple[CompiledEnd, CompiledEnd]) -> None:

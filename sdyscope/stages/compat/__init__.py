@@ -77,3 +77,4 @@ from sdyscope.stages.compat.versions import TESTED as TESTED
 from sdyscope.stages.compat.versions import tested_version as tested_version
 from sdyscope.stages.compat.versions import version as version
 from sdyscope.stages.compat.versions import version_tuple as version_tuple
+from sdyscope.stages.compat.versions import versions as versions

@@ -5,8 +5,10 @@ from __future__ import annotations
 import importlib.util
 
 import jax
+import jaxlib.version
 from jax._src import source_info_util
 
+from sdyscope.facts.program import Versions
 from sdyscope.values.source import PACKAGE
 
 
@@ -33,6 +35,11 @@ TESTED = ("0.7.2", "0.9.2", "0.10.2", "0.11.2", "0.12.0")
 def version() -> str:
     """JAX's version."""
     return jax.__version__
+
+
+def versions() -> Versions:
+    """The versions of JAX and jaxlib."""
+    return Versions(version(), jaxlib.version.__version__)
 
 
 def version_tuple() -> tuple[int, ...]:

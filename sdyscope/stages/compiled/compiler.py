@@ -170,7 +170,7 @@ def _made(
         device_kind=found["device_kind"],
         hlo=hlo,
         topology=_topology(found["topology"]),
-        memory=None if memory is None else MemoryAnalysis(**memory),
+        memory=None if memory is None else MemoryAnalysis.of(memory),
         cost=found["cost"],
         parameter_shardings=tuple(found["parameters"]),
         result_shardings=tuple(found["results"]),

@@ -136,17 +136,8 @@ def _memory(executable: Any) -> dict[str, int] | None:
         found = executable.get_compiled_memory_stats()
     except JaxRuntimeError:  # unimplemented on some platforms
         return None
-    return {
-        "arguments": found.argument_size_in_bytes,
-        "outputs": found.output_size_in_bytes,
-        "aliases": found.alias_size_in_bytes,
-        "temporaries": found.temp_size_in_bytes,
-        "generated_code": found.generated_code_size_in_bytes,
-        "peak": found.peak_memory_in_bytes,
-        "host_arguments": found.host_argument_size_in_bytes,
-        "host_outputs": found.host_output_size_in_bytes,
-        "host_temporaries": found.host_temp_size_in_bytes,
-    }
+    names = (name for name in dir(found) if name.endswith("_in_bytes"))
+    return {name.removesuffix("_in_bytes"): getattr(found, name) for name in names}
 
 
 def _cost(executable: Any, text: str) -> tuple[dict[str, float] | None, str]:

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import jax
 
 from sdyscope.errors import CompilerError, TargetError
-from sdyscope.facts.program import Partitioner, Program
+from sdyscope.facts.program import Partitioner, Program, Versions
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.request import requested
@@ -53,6 +53,7 @@ class NotLowerable(CompilerError):  # noqa: N818 - a result, named for what it s
     Attributes:
       partitioner: Which partitioner was asked for; None when tracing failed already.
       reason: JAX's own words.
+      recorded_by: The JAX that lowered it in a recorded run; None for any other.
       stderr: What C++ wrote to standard error on the way.
     """
 
@@ -106,6 +107,7 @@ class LoweredModule:
     num_devices: int = 0
     platforms: tuple[str, ...] = ()
     jax_version: str = field(default_factory=compat.version)
+    recorded_by: Versions | None = None
     stderr: str = ""
     lowered: Any = None
     path: Path | None = None

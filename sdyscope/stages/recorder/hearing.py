@@ -114,18 +114,51 @@ class Compile:
       module: the module.
       devices: for how many devices.
       process: index of this process among those of the program.
+      platform: of the devices: `cpu`, `gpu`, `tpu`.
+      executable: what was made; None where the compiler refused.
       seconds: how long it took.
       failed: what the compiler said, where it refused; empty otherwise.
       called: the line of the program that led to it.
     """
 
-    def __init__(self, arguments: Sequence[Any], seconds: float, failed: str) -> None:
+    def __init__(
+        self, arguments: Sequence[Any], executable: Any, seconds: float, failed: str
+    ) -> None:
         backend, self.module, devices = arguments[:3]
+        self.platform = str(backend.platform)
+        self.executable = executable
         self.devices = int(getattr(devices, "size", 1))
         self.process = int(backend.process_index())
         self.seconds = seconds
         self.failed = failed
         self.called = calling_line()
+
+    @property
+    def hlo(self) -> str:
+        """The HLO text of what every device runs; empty where there is none, or several."""
+        modules = self.executable.hlo_modules() if self.executable is not None else []
+        return str(modules[0].to_string()) if len(modules) == 1 else ""
+
+    @property
+    def results(self) -> list[str]:
+        """The HLO sharding of each result; none where the executable does not tell."""
+        try:
+            protos = self.executable.get_output_shardings() or []
+            readers = [sys.modules[type(proto).__module__].HloSharding for proto in protos]
+            pairs = zip(readers, protos, strict=True)
+            return [str(reader.from_proto(proto)) for reader, proto in pairs]
+        except Exception:  # every platform has its own error for this
+            return []
+
+    @property
+    def memory(self) -> dict[str, int] | None:
+        """The compiler's memory statistics, in bytes, by their names; None where it has none."""
+        try:
+            found = self.executable.get_compiled_memory_stats()
+        except Exception:  # every platform has its own error for this
+            return None
+        names = (name for name in dir(found) if name.endswith("_in_bytes"))
+        return {name.removesuffix("_in_bytes"): int(getattr(found, name)) for name in names}
 
 
 class Listener(Protocol):
@@ -221,15 +254,16 @@ def _hearing_compile(original: Callable[..., Any]) -> Any:
         if not _listeners or getattr(_here, "busy", False):
             return original(*args, **kwargs)
         start = time.perf_counter()
-        failed = ""
+        failed, made = "", None
         try:
-            return original(*args, **kwargs)
+            made = original(*args, **kwargs)
         except BaseException as error:
             failed = first_line(error)
             raise
         finally:
             seconds = time.perf_counter() - start
-            _tell("compiled", lambda: Compile(args, seconds, failed))
+            _tell("compiled", lambda: Compile(args, made, seconds, failed))
+        return made
 
     return compile_
 

@@ -23,8 +23,9 @@ SCHEMA = "sdyscope.record/1"
 class Keeper:
     """Writes what it hears into a folder that any number of processes share.
 
-    A module is `modules/HASH.mlir`, once for all that are identical; what happened is a line of
-    JSON in the process's own file, whole as soon as it is written.
+    A module is `modules/HASH.mlir`, what the compiler made of it `compiled/HASH.hlo`, once for all
+    that are identical; what happened is a line of JSON in the process's own file, whole as soon as
+    it is written.
 
     Args:
       folder: where to.
@@ -78,7 +79,8 @@ class Keeper:
         )
 
     def compiled(self, event: hearing.Compile) -> None:
-        """Counts it; a module that was not seen to be lowered is kept now."""
+        """Counts it and keeps what was made; so a module that was not seen to be lowered."""
+        text = event.hlo
         self._line(
             "compiled",
             module=self._known(event.module) or self._keep(event.module),
@@ -89,6 +91,10 @@ class Keeper:
             seconds=round(event.seconds, 6),
             called=event.called,
             failed=event.failed,
+            platform=event.platform,
+            hlo=self._keep_text("compiled", text.encode(), ".hlo") if text else "",
+            results=event.results,
+            memory=event.memory,
         )
 
     def problem(self, what: str) -> None:
@@ -120,10 +126,12 @@ class Keeper:
         return known[1]
 
     def _keep(self, module: Any) -> str:
-        text = hearing.module_text(module)
+        return self._keep_text("modules", hearing.module_text(module), ".mlir")
+
+    def _keep_text(self, folder: str, text: bytes, suffix: str) -> str:
         name = hashlib.sha256(text).hexdigest()[:16]
         if name not in self._kept:
-            path = os.path.join(self.folder, "modules", f"{name}.mlir")
+            path = os.path.join(self.folder, folder, f"{name}{suffix}")
             if not os.path.exists(path):
                 os.makedirs(os.path.dirname(path), exist_ok=True)
                 beside = f"{path}.{os.getpid()}.{threading.get_ident()}"
@@ -157,6 +165,7 @@ def _this_process() -> dict[str, Any]:
         "host": socket.gethostname(),
         "arguments": list(getattr(sys, "orig_argv", sys.argv)),
         "jax": str(getattr(sys.modules.get("jax"), "__version__", "")),
+        "jaxlib": str(getattr(sys.modules.get("jaxlib"), "__version__", "")),
         "python": sys.version.partition(" ")[0],
     }
 
