@@ -6,19 +6,15 @@ are, is known from its values.
 
 from __future__ import annotations
 
-import re
-
 from sdyscope.annotations import Annotation
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.tags import sids
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["Places"]
-
-#: What an op is tagged with before it is compiled: its node in the lowered graph.
-_TAG = re.compile(r"\bsid(\d+)\b")
 
 
 class Places:
@@ -52,8 +48,7 @@ class Places:
         after = self.propagated.graph.ops[node]
         found = self._lowered.get(node)
         if found is None:
-            tags = [int(tag) for tag in _TAG.findall(after.scope)]
-            found = next((tag for tag in tags if tag < len(self.graph.ops)), None)
+            found = next((tag for tag in sids(after.scope) if tag < len(self.graph.ops)), None)
         return after if found is None else self.graph.ops[found]
 
     def annotation(self, origin: OriginSharding, value: ValueId) -> Annotation | None:
