@@ -216,6 +216,19 @@ class Flow:
                     found[node] = None
         return [self.lowered.ops[node] for node in found]
 
+    def written(self, op: Op) -> Op:
+        """What an op of the propagated module is in the lowered one; else the op itself.
+
+        Of an op in a function, at the calls that it is not aligned with, this is the call.
+        """
+        if self.lowered is None:
+            return op
+        for result in range(len(op.types)):
+            for node, _ in self.lowered_ids.get((op.id, result), ()):
+                return self.lowered.ops[node]
+        ops = self.lowered.ops
+        return next((ops[node] for node in sids(op.scope) if node < len(ops)), op)
+
     def scope(self, op: Op) -> str:
         """An op's scope in the program, without tags."""
         found = self.lowered_ops(op)
