@@ -16,6 +16,7 @@ from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation, num_partitions
 from sdyscope.errors import ConversionError
 from sdyscope.facts.decided import AxisOrigin, DecidedValue
+from sdyscope.facts.moves import Beginning
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
 from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import OpGraph, Sharding, TensorType
@@ -223,5 +224,15 @@ class Decisions:
             pointer = self.pointers.table[held.pointer]
             begins = pointer.beginning
             if begins is not None and any(pointer.part.shared(part) for part in shown):
-                axis, is_own = pointer.part.axis(self.flow.mesh), pointer.op is None
+                axis = pointer.part.axis(self.flow.mesh)
+                is_own = pointer.op is None and self._is_on(begins, found)
                 yield AxisOrigin(axis, begins.kind, begins.name, begins.source, is_own, None)
+
+    def _is_on(self, begins: Beginning, found: PropagatedValue) -> bool:
+        """Whether an annotation is that of a value, or of what it became one with."""
+        written, op = begins.annotation, self.graph.ops[found.id[0]]
+        if written is None or begins.kind == "shard_map input":
+            return False
+        if (begins.kind, begins.name) == (op.kind, op.scope):
+            return True
+        return any(written.op == node for node, _ in found.values)
