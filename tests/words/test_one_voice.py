@@ -296,7 +296,7 @@ def test_explanations(said):
         for value in document["values"]:
             for decided in value["decided"].values():
                 assert said.printed(decided["sharding"]["short"], command), decided
-                assert said.in_page(decided["sharding"]["short"], "tensors"), decided
+                assert said.in_page(decided["sharding"]["short"], "propagation"), decided
             for chain in value["chains"]:
                 if chain["beginning"] is not None:
                     words = chain["beginning"]["words"]
