@@ -8,7 +8,7 @@ from sdyscope.analysis.propagation.explain import ExplainDocument, Explanation
 from sdyscope.annotations import op_name
 from sdyscope.facts.moves import Absence, Beginning, Chain
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.views.propagate import provenance, remarks
+from sdyscope.views.propagate import provenance
 from sdyscope.words.mesh import axis_text, mesh_words_of
 from sdyscope.words.places import source_text
 from sdyscope.words.propagation import (
@@ -56,10 +56,12 @@ def details(found: ExplainDocument, *, everything: bool = False) -> Iterator[Par
 
 
 def footer(found: ExplainDocument) -> Iterator[Paragraph]:
-    """What else there is to know of the propagations."""
-    if any(one.remarks for one in found.propagations):
+    """Why a propagation is approximate, and what is not known of its origins and steps."""
+    notes = [note for one in found.propagations for note in (*one.doubts, *one.debug_info.notes)]
+    if notes:
         yield Paragraph("")
-        yield from remarks(found.propagations)
+    for note in notes:
+        yield Paragraph(note, "muted", hang=2)
 
 
 def _value(found: Explanation, everything: bool) -> Iterator[Paragraph]:

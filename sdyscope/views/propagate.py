@@ -30,7 +30,6 @@ __all__ = [
     "footer",
     "heading",
     "provenance",
-    "remarks",
     "steps_footer",
     "steps_table",
     "table",
@@ -242,7 +241,9 @@ def footer(
     """What became of every value, what the table leaves out, and what there is to know."""
     for text, tone in _footer(found, made, everything):
         yield Paragraph(text, tone, hang=3)
-    yield from remarks(found.propagations)
+    for one in found.propagations:
+        for remark in one.remarks:
+            yield Paragraph(remark, "muted", hang=3)
 
 
 def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator[tuple[str, Tone]]:
@@ -298,13 +299,6 @@ def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator
         legend.append("where axes come from is shown in a wider terminal, and by sdyscope explain")
     legend += ["merged: now one value with others", "folded: computed by the compiler"]
     yield "; ".join(legend), "muted"
-
-
-def remarks(propagations: Sequence[Propagated]) -> Iterator[Paragraph]:
-    """What else there is to know of each propagation."""
-    for one in propagations:
-        for remark in one.remarks:
-            yield Paragraph(remark, "muted", hang=3)
 
 
 def _every_origin(found: PropagateDocument) -> Iterator[AxisOrigin]:
