@@ -35,6 +35,7 @@ def main() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     gc.set_threshold(200_000, 50, 1_000)  # as the command line does, see child.py
     from sdyscope import targets
+    from sdyscope.analysis.propagation.decided import Decisions
     from sdyscope.analysis.propagation.explain import Explainer, completeness
     from sdyscope.inspection import Inspection
     from sdyscope.stages import compat
@@ -67,7 +68,8 @@ def main() -> None:
         timed(lambda module=imported: shardy(module), times["passes"])
         del copied, imported
         found = timed(lambda: propagate(lowered, graph), times["propagate"])
-        explainer = timed(lambda found=found: Explainer(found, graph, annotations), times["set up"])
+        explainer = Explainer(Decisions(found, graph, annotations))
+        timed(lambda explainer=explainer: explainer.obstacles, times["set up"])
         last = next(reversed(found.values))
         timed(lambda explainer=explainer, last=last: explainer.explain(last), times["explain"])
     explained = completeness(found, graph, annotations)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,10 +50,6 @@ class Inspection(Staged, Displayed):
 
     The stages import jax when they are first asked for, not before.
     """
-
-    @cached_property
-    def _explainers(self) -> dict[tuple[Partitioner, bool], Explainer]:
-        return {}
 
     @property
     def account(self) -> Account:
@@ -222,13 +217,7 @@ class Inspection(Staged, Displayed):
         """
         from sdyscope.analysis.propagation.explain import Explainer
 
-        key = (self.chosen(partitioner), conservative)
-        if key not in self._explainers:
-            propagated = self.propagated(key[0], conservative=conservative)
-            self._explainers[key] = Explainer(
-                propagated, self.graph(key[0]), self.annotations(key[0])
-            )
-        return self._explainers[key]
+        return Explainer.of(self, partitioner, conservative=conservative)
 
     def explain(
         self, value: str, partitioner: Partitioner | None = None, *, conservative: bool = False

@@ -229,6 +229,22 @@ class Staged:
                 found[name] = asked.sharding.mesh
         return found
 
+    @cached_property
+    def _derived(self) -> dict[object, Any]:
+        return {}
+
+    def once(self, key: object, make: Callable[[], _Made]) -> _Made:
+        """What is worked out of the program, made when it is first asked for.
+
+        Args:
+            key: what it is.
+            make: makes it.
+        """
+        if key not in self._derived:
+            self._derived[key] = make()
+        made: _Made = self._derived[key]
+        return made
+
     def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
         """The mesh with axes that shardings are on, where there is just one."""
         found = {asked.sharding.mesh for asked in self.requested if asked.sharding is not None}

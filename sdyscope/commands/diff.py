@@ -14,12 +14,12 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
+    from sdyscope.analysis.diff.value_differences import PropagatedDiff
     from sdyscope.facts.account import Account
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.views.compiled_diff import CompiledDiff
     from sdyscope.views.diff import Diff, ProgramDiff
-    from sdyscope.views.propagated_diff import PropagatedDiff
 
 _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
 
@@ -258,11 +258,12 @@ def _compare_compiled(
 
 
 def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDiff:
-    from sdyscope.views import propagated, propagated_diff
+    from sdyscope.analysis.propagation.decided import Decisions
+    from sdyscope.views import propagated_diff
 
     sides = one.propagated_sides(two)
     describers = tuple(
-        propagated.describer(inspection, side.propagated)
+        Decisions.of(inspection, side.propagated)
         for inspection, side in zip((one, two or one), sides, strict=True)
     )
     return propagated_diff.program(

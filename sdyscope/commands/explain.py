@@ -17,7 +17,7 @@ from sdyscope.commands import opening, options, propagation
 @click.option("--all", "everything", is_flag=True, help="Explain every value that VALUE names.")
 @propagation.what_if
 @options.strict
-@options.json("views.explain:Explain")
+@options.json("analysis.propagation.explain:ExplainDocument")
 def command(
     target: str,
     value: str,
@@ -40,16 +40,17 @@ def command(
     For each axis on each dimension: the annotation that it comes from, and each step from there to
     the value. For each axis that a tensor beside it has and the value has not: what stopped it.
     """
+    from sdyscope.analysis.propagation.explain import explain_document
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import explain, explain_text
+    from sdyscope.views import explain
 
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
-    found = explain.document(
+    found = explain_document(
         what_if.inspection,
         value,
         what_if.before,
@@ -59,7 +60,8 @@ def command(
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:
-        paragraphs.print_paragraphs(explain_text.heading(found))
-        paragraphs.print_paragraphs(explain_text.details(found, everything=everything))
+        paragraphs.print_paragraphs(explain.heading(found))
+        paragraphs.print_paragraphs(explain.details(found, everything=everything))
+        paragraphs.print_paragraphs(explain.footer(found))
         paragraphs.print_paragraphs(account_paragraphs(found.account))
     return 1 if strict and found.account else 0

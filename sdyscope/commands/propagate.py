@@ -28,7 +28,7 @@ from sdyscope.commands import opening, options, propagation
 )
 @propagation.what_if
 @options.strict
-@options.json("views.propagate:Propagate")
+@options.json("analysis.propagation.propagate:PropagateDocument")
 def command(
     target: str,
     mesh: dict[str, int] | None,
@@ -54,11 +54,12 @@ def command(
     With --set-sharding, --priority or --conservative: what would be sharded otherwise, by where it
     begins. The program is not traced again.
     """
+    from sdyscope.analysis.propagation.propagate import propagate_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import propagate, propagate_table
+    from sdyscope.views import propagate, propagated_diff
 
     if steps and at_step is not None:
         raise TargetError("--steps lists steps, --at-step is about one.", hint="Give one of them.")
@@ -66,14 +67,17 @@ def command(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
     what_if = propagation.wished(inspection, shardings, priorities, conservative)
-    found = propagate.document(
-        what_if.inspection,
-        what_if.before,
+    before, after = what_if.before, what_if.inspection
+    found = propagate_document(
+        after,
         match=match,
         steps=steps,
         at_step=at_step,
         conservative=conservative,
         changes=what_if.changes,
+        changed=None
+        if before is None
+        else tuple(propagated_diff.what_if(before, after, conservative=conservative)),
     )
     if match is not None and not found.values and not found.steps:
         raise TargetError(
@@ -84,23 +88,23 @@ def command(
     if as_json:
         output.answers().write_bytes(document.encode(found))
         return status
-    paragraphs.print_paragraphs(propagate_table.heading(found))
+    paragraphs.print_paragraphs(propagate.heading(found))
     output.answers().write("")
     if found.changed is not None:
-        paragraphs.print_paragraphs(propagate_table.changed(found, everything=everything))
+        paragraphs.print_paragraphs(propagate.changed(found, everything=everything))
         if not (steps or match is not None or at_step is not None):
             paragraphs.print_paragraphs(account_paragraphs(found.account))
             return status
         output.answers().write("")
     if steps:
-        table.print_table(propagate_table.steps_table(found, everything=everything))
+        table.print_table(propagate.steps_table(found, everything=everything))
         output.answers().write("")
-        paragraphs.print_paragraphs(propagate_table.steps_footer(found, everything=everything))
+        paragraphs.print_paragraphs(propagate.steps_footer(found, everything=everything))
     else:
         columns = output.answers().columns
-        made = propagate_table.table(found, everything=everything, columns=columns)
+        made = propagate.table(found, everything=everything, columns=columns)
         table.print_table(made)
         output.answers().write("")
-        paragraphs.print_paragraphs(propagate_table.footer(found, made, everything=everything))
+        paragraphs.print_paragraphs(propagate.footer(found, made, everything=everything))
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status

@@ -590,12 +590,8 @@ class NoMemoryAnalysis:
     """The compiler does not say how much memory a device needs."""
 
 
-Fact: TypeAlias = (
-    NothingLowered
-    | MixedAttributes
-    | SilentFallback
-    | UnreadAttribute
-    | NotAligned
+TensorFact: TypeAlias = (
+    NotAligned
     | NoPlacement
     | OtherType
     | NotRequested
@@ -610,6 +606,15 @@ Fact: TypeAlias = (
     | ArgumentDropped
     | RequestNote
     | NotDivisible
+)
+"""What `check` may find of a tensor."""
+
+Fact: TypeAlias = (
+    NothingLowered
+    | MixedAttributes
+    | SilentFallback
+    | UnreadAttribute
+    | TensorFact
     | OtherBytes
     | DonationUnused
     | DonationDropped

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import Annotation
-from sdyscope.graph import Sharding
+from sdyscope.graph import Op, Sharding, ValueId
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import EdgeNodeType, OriginSharding
 from sdyscope.values.sharding_rule import FactorType
@@ -183,6 +183,8 @@ class Beginning:
         origin: what Shardy calls it, where it says.
     """
 
+    __document__ = ("kind", "name", "sharding", "dimension", "priority", "source", "origin")
+
     kind: BeginningKind
     name: str
     sharding: Sharding | None
@@ -196,6 +198,63 @@ class Beginning:
     def written(self) -> AnnotatedDim:
         """The annotation alone."""
         return AnnotatedDim(self.kind, self.name, self.sharding, self.dimension)
+
+
+# --- A way from annotation to value ---------------------------------------------------------------
+
+Direction: TypeAlias = Literal["forward", "backward", "sideways", "data flow", "group"]
+"""``forward``: operand to result; ``backward``: result to operand; ``sideways``: between operands
+or between results; ``data flow``: the same value across a region or function boundary; ``group``:
+between values of one sharding group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """One move of an axis, from one value to the next.
+
+    Attributes:
+        step: Shardy's number of the step; None when a rule moved it that no step stands for.
+        axis: the axis or sub-axis that moved.
+        through: the op, of the lowered module where it is known.
+        direction: which way it went.
+        rule: what allowed it.
+        dimension: the dimension that it then sharded; None when it has it no longer.
+        value: the value that it came to, in the propagated graph.
+        lowered: that value in the lowered module; None where it has none of its own.
+    """
+
+    step: int | None
+    axis: AxisRef
+    through: Op
+    direction: Direction
+    rule: Allowed
+    dimension: int | None
+    value: ValueId
+    lowered: ValueId | None = None
+
+    __document__ = ("step", "axis", "through", "direction", "rule", "dimension")
+
+
+@dataclass(frozen=True, slots=True)
+class Chain:
+    """Why a dimension of a value is sharded on an axis.
+
+    Attributes:
+        dimension: the dimension.
+        axis: the axis, or the part of it that this chain is about.
+        beginning: the annotation that it comes from; None when none was found.
+        moves: from there to the value, in order; none where the value itself is annotated.
+    """
+
+    dimension: int
+    axis: AxisRef
+    beginning: Beginning | None
+    moves: tuple[Move, ...]
+
+    @property
+    def is_explained(self) -> bool:
+        """Whether it begins at an annotation."""
+        return self.beginning is not None
 
 
 # --- What stopped an axis -------------------------------------------------------------------------
@@ -369,3 +428,51 @@ Stop: TypeAlias = (
     | NotSeen
 )
 """What stopped an axis."""
+
+Reason: TypeAlias = Literal[
+    "conflict",
+    "priority",
+    "closed",
+    "replicated",
+    "not divisible",
+    "no factor",
+    "blocked",
+    "no rule",
+    "barrier",
+    "unknown",
+]
+"""What stopped an axis. ``conflict``: the value or the op already uses it, or others in its place;
+``priority``: so, and those had a higher priority; ``closed``: an annotation lets the dimension take
+no more axes; ``replicated``: an annotation keeps the axis from every dimension; ``not divisible``:
+the size does not divide; ``no factor``: the op's rule has no dimension for it; ``blocked``: the
+rule has one and nothing propagates along it; ``no rule``: the op has no rule; ``barrier``: a
+propagation barrier; ``unknown``: nothing in the final shardings shows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Absence:
+    """An axis that a value does not have although a tensor beside it has.
+
+    Attributes:
+        axis: the axis, or the part of it that is missing.
+        dimension: the dimension that could have had it; None when the op's rule has none for it.
+        at: the op between the two, of the lowered module where it is known.
+        neighbour: the tensor that has the axis, and on which dimension.
+        value: that tensor in the propagated graph; None for a result of the program.
+        reason: what stopped it, in a word.
+        stop: the same with all that is known of it.
+        rival: the chain of what is in the way, where something is.
+        repeated: how many more tensors beside the value have it and were stopped alike.
+    """
+
+    axis: AxisRef
+    dimension: int | None
+    at: Op
+    neighbour: TensorDim
+    value: ValueId | None
+    reason: Reason
+    stop: Stop
+    rival: Chain | None = None
+    repeated: int = 0
+
+    __document__ = ("axis", "dimension", "at", "neighbour", "reason", "rival", "repeated")

@@ -164,6 +164,7 @@ class DebugInfo:
         names: nodes, by what origins call them (``constraint_0``).
         not_understood: what could not be read; it is left out.
         notes: what else is worth knowing, one sentence each.
+        origins_missing: whether there are steps, and no origins since Shardy can't write them down.
     """
 
     steps: Steps = field(default_factory=Steps)
@@ -171,6 +172,7 @@ class DebugInfo:
     names: Mapping[str, int] = field(default_factory=dict)
     not_understood: Sequence[NotUnderstood] = ()
     notes: tuple[str, ...] = ()
+    origins_missing: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,6 +206,8 @@ class Propagated:
     read_debug_info: Callable[[], DebugInfo] = field(default=DebugInfo, compare=False, repr=False)
     read_text: Callable[[], str] = field(default=str, compare=False, repr=False)
 
+    __document__ = ("partitioner", "exactness", "source", "counts", "step_count", "remarks")
+
     @cached_property
     def debug_info(self) -> DebugInfo:
         """Origins and steps (Shardy only)."""
@@ -218,6 +222,16 @@ class Propagated:
     def steps(self) -> Steps:
         """What moved when (Shardy only), in order."""
         return self.debug_info.steps
+
+    @property
+    def step_count(self) -> int:
+        """How many steps Shardy took; 0 where none are known."""
+        return self.steps.step_count
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Doubts, notes and what there is to know of origins and steps, one sentence each."""
+        return (*self.doubts, *self.notes, *self.debug_info.notes)
 
     @property
     def exactness(self) -> Exactness:

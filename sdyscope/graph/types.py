@@ -38,6 +38,12 @@ class TensorType:
         sizes = [size for size in self.shape if size is not None]
         return math.prod(sizes) if len(sizes) == len(self.shape) else None
 
+    @property
+    def static_shape(self) -> tuple[int, ...] | None:
+        """The shape; None where it is dynamic, and of no tensor."""
+        sizes = tuple(size for size in self.shape or () if size is not None)
+        return sizes if self.shape is not None and len(sizes) == len(self.shape) else None
+
     def __str__(self) -> str:
         return self.text
 

@@ -26,9 +26,8 @@ from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
-from sdyscope.views.propagated import PropagatedDocument
 from sdyscope.words.places import file_text
-from sdyscope.words.sharding import PlacementDocument, ShardingDocument, sharding_document
+from sdyscope.words.sharding import ShardingDocument, sharding_document
 
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
@@ -103,7 +102,7 @@ class Pool:
             return None
         return self._sources.setdefault(source, len(self._sources))
 
-    def sharding(self, said: Sharded | ShardingDocument | PropagatedDocument | None) -> int | None:
+    def sharding(self, said: Sharded | ShardingDocument | None) -> int | None:
         """The number of a sharding; None for none."""
         if said is None:
             return None
@@ -112,24 +111,16 @@ class Pool:
             seen = self._seen[id(said)] = said, self._number(said)
         return seen[1]
 
-    def _number(self, said: Sharded | ShardingDocument | PropagatedDocument) -> int:
+    def _number(self, said: Sharded | ShardingDocument) -> int:
         if isinstance(said, Sharded):
             if said not in self._shardings:
                 self._shardings[said] = len(self._described)
                 self._described.append(self._of_sharded(said))
             return self._shardings[said]
-        opened: tuple[int, ...] = ()
-        manual: tuple[str, ...] = ()
-        problem = ""
-        if isinstance(said, ShardingDocument):
-            opened, manual, problem = said.open_dims, said.manual_axes, said.problem
-        key = (said.text, said.short, said.placement, opened, manual, problem)
-        if key not in self._shardings:
-            self._shardings[key] = len(self._described)
-            self._described.append(
-                self._describe(said.text, said.short, said.placement, opened, manual, problem)
-            )
-        return self._shardings[key]
+        if said not in self._shardings:
+            self._shardings[said] = len(self._described)
+            self._described.append(self._describe(said))
+        return self._shardings[said]
 
     def document(self) -> dict[str, Any]:
         """The pool, for the page."""
@@ -144,37 +135,25 @@ class Pool:
             ),
         }
 
-    def _describe(
-        self,
-        text: str,
-        short: str,
-        place: PlacementDocument | None,
-        opened: tuple[int, ...],
-        manual: tuple[str, ...],
-        problem: str,
-    ) -> dict[str, Any]:
-        made: dict[str, Any] = {"text": text, "short": short}
-        if opened:
-            made["open"] = opened
-        if manual:
-            made["manual"] = manual
-        if problem:
-            made["problem"] = problem
-        if place is not None:
-            made |= {
-                "words": place.words,
-                "shards": place.shards,
-                "replicas": place.replicas,
-                "block": place.local_shape,
-                "bytes": place.bytes_per_device,
-            }
-            if any(place.padding or ()):
-                made["padding"] = place.padding
-            made |= self._forms(text, len(place.shards))
+    def _describe(self, said: ShardingDocument) -> dict[str, Any]:
+        made = self._said(said)
+        if said.placement is not None:
+            made |= self._forms(said.text, len(said.placement.shards))
         return made
 
     def _of_sharded(self, sharded: Sharded) -> dict[str, Any]:
-        said = sharding_document(sharded)
+        made = self._said(sharding_document(sharded))
+        if sharded.placement is not None:
+            made |= self._digits(sharded.placement)
+            form = None if isinstance(sharded.sharding, str) else sharded.sharding
+            if form is not None and not isinstance(form, TupleSharding):
+                rank = len(sharded.placement.dims)
+                made |= _notations(form, sharded.placement, rank, sharded.mesh)
+        return made
+
+    @staticmethod
+    def _said(said: ShardingDocument) -> dict[str, Any]:
+        """What a document says of a sharding, without what it does not have."""
         made: dict[str, Any] = {"text": said.text, "short": said.short}
         for name, value in (
             ("open", said.open_dims),
@@ -183,7 +162,7 @@ class Pool:
         ):
             if value:
                 made[name] = value
-        if said.placement is not None and sharded.placement is not None:
+        if said.placement is not None:
             made |= {
                 "words": said.placement.words,
                 "shards": said.placement.shards,
@@ -193,11 +172,6 @@ class Pool:
             }
             if any(said.placement.padding or ()):
                 made["padding"] = said.placement.padding
-            made |= self._digits(sharded.placement)
-            form = None if isinstance(sharded.sharding, str) else sharded.sharding
-            if form is not None and not isinstance(form, TupleSharding):
-                rank = len(sharded.placement.dims)
-                made |= _notations(form, sharded.placement, rank, sharded.mesh)
         return made
 
     def _digits(self, place: Placement) -> dict[str, Any]:

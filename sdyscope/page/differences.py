@@ -10,13 +10,15 @@ from typing import Any
 
 from sdyscope.analysis.diff import sides as comparisons
 from sdyscope.analysis.diff.entries import Entries
+from sdyscope.analysis.diff.value_differences import Beginning, DifferingValue, PropagatedDiff
+from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import SdyscopeError
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
 from sdyscope.values.mesh import only_mesh
-from sdyscope.views import compiled_diff, diff, propagated, propagated_diff
+from sdyscope.views import compiled_diff, diff, propagated_diff
 from sdyscope.views.compiled_diff import CompiledDiff, entry_text, not_compared_texts
 from sdyscope.views.compiled_diff_parts import (
     Cause,
@@ -25,7 +27,6 @@ from sdyscope.views.compiled_diff_parts import (
     CompiledSide,
 )
 from sdyscope.views.diff import Diff, ProgramDiff, TensorSide
-from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
 from sdyscope.words.differences import (
     across_text,
     behind_text,
@@ -165,8 +166,8 @@ def _compare_lowered(one: Inspection, two: Inspection | None) -> ProgramDiff:
 def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDiff:
     sides = one.propagated_sides(two)
     describers = (
-        propagated.describer(one, sides[0].propagated),
-        propagated.describer(two or one, sides[1].propagated),
+        Decisions.of(one, sides[0].propagated),
+        Decisions.of(two or one, sides[1].propagated),
     )
     return propagated_diff.program(one.name, sides, describers, by_name=two is not None)
 

@@ -12,10 +12,12 @@ from typing import Literal, TypeAlias, TypeVar
 
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.memory.memory import MemoryDocument, memory_document
+from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.failures import failures
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -23,8 +25,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import lint, propagate
-from sdyscope.views.failure import failures
+from sdyscope.views import lint
 from sdyscope.words.findings import Check, Finding, told
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
@@ -62,7 +63,7 @@ class Report:
       unavailable: what is not there, and why.
     """
 
-    schema: Literal["sdyscope.report/2"] = "sdyscope.report/2"
+    schema: Literal["sdyscope.report/3"] = "sdyscope.report/3"
     target: str
     name: str
     file: str | None
@@ -77,7 +78,7 @@ class Report:
     show: ShownProgram
     check: Check
     lint: lint.Lint
-    propagate: propagate.Propagate | None
+    propagate: PropagateDocument | None
     memory: MemoryDocument | None
     comms: CommsDocument | None
     run: Run | None
@@ -131,9 +132,7 @@ def document(
     checked = inspection.check()
     missing += [Unavailable("lowered", f.partitioner, True, f.reason) for f in refused]
     notify("propagating", 1, steps)
-    decided = _or_missing(
-        missing, "propagated", lambda: propagate.document(inspection, steps=False)
-    )
+    decided = _or_missing(missing, "propagated", lambda: propagate_document(inspection))
     if decided is not None:
         missing += [
             Unavailable("propagated", f.partitioner, True, f.reason)

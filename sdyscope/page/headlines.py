@@ -8,8 +8,8 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
+from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.show import ShownProgram
-from sdyscope.views.propagate import Propagate
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
@@ -46,7 +46,7 @@ class Headline:
 def headlines(
     shown: ShownProgram,
     checked: Check,
-    decided: Propagate | None,
+    decided: PropagateDocument | None,
     held: MemoryDocument | None,
     sent: CommsDocument | None,
 ) -> tuple[Headline, ...]:
@@ -72,7 +72,9 @@ def headlines(
     return (*wrong, *costs, *good, *_largest(sent))
 
 
-def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> Iterator[Headline]:
+def _wrong(
+    shown: ShownProgram, checked: Check, decided: PropagateDocument | None
+) -> Iterator[Headline]:
     for unknown in shown.account.unknowns:
         if unknown.kind == "refused" and unknown.stage == "lowered":
             under = listed(unknown.partitioners)
@@ -105,7 +107,7 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
 
 
 def _between_partitioners(
-    decided: Propagate | None, held: MemoryDocument | None, sent: CommsDocument | None
+    decided: PropagateDocument | None, held: MemoryDocument | None, sent: CommsDocument | None
 ) -> Iterator[Headline]:
     needs = {
         one.partitioner: one.compiler.total

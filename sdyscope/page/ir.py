@@ -163,7 +163,7 @@ class _Compared:
 
         An op of a function's second call, and a constant's second copy, are found by their tags.
         """
-        from sdyscope.stages.align.tags import sids
+        from sdyscope.graph.tags import sids
 
         found = self.before.get((op.id, 0))
         if found is not None:

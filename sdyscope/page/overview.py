@@ -54,9 +54,9 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
                 "partitioner": one.partitioner,
                 "exactness": one.exactness,
                 "source": one.source,
-                "steps": one.steps,
+                "steps": one.step_count,
                 "counts": one.counts,
-                "notes": one.notes,
+                "notes": one.remarks,
             }
             for one in (report.propagate.propagations if report.propagate is not None else ())
         ],

@@ -10,15 +10,13 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from sdyscope.analysis.propagation.chain import Direction
 from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.analysis.propagation.flow import Ref
-from sdyscope.analysis.propagation.obstacles import Absence
 from sdyscope.analysis.propagation.pointers import Pointer
 from sdyscope.analysis.propagation.replay import Replay
+from sdyscope.annotations import op_name
 from sdyscope.errors import TargetError
-from sdyscope.facts.moves import Allowed
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.moves import Absence, Allowed, Direction
 from sdyscope.facts.propagated import PropagatedValue, ValueId
 from sdyscope.graph import Op
 from sdyscope.inspection import Inspection
@@ -27,18 +25,17 @@ from sdyscope.page.document import Report
 from sdyscope.page.tensors import Row, rows
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import TensorSharding
-from sdyscope.views.explain import annotated, place
-from sdyscope.views.propagate_rows import Side, row_values
-from sdyscope.views.propagated import describer
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.propagation import (
     WAYS,
     absence_text,
     allowed_text,
+    beginning_text,
     moves_text,
     stopped_alike,
     tensor_text,
 )
+from sdyscope.words.sharding import short
 
 _T = TypeVar("_T", bound=Hashable)
 
@@ -71,19 +68,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
             "Only Shardy says how it propagates, step by step, and it did not propagate this."
             + (" GSPMD says where values end up, not how they came there." if known else "")
         )
-    return _Part(pool, inspection, list(rows(report)), _values(report, inspection)).document()
-
-
-def _values(report: Report, inspection: Inspection) -> dict[int, ValueId | None]:
-    """The value of Shardy's module that each value of the report is, by the id of its document."""
-    assert report.propagate is not None
-    sides: dict[Partitioner, Side] = {}
-    for partitioner in report.propagate.partitioners:
-        found = inspection.propagated(partitioner)
-        described = describer(inspection, found)
-        sides[partitioner] = Side(found, inspection.graph(partitioner), described)
-    listed = row_values(inspection.tensors, sides, "shardy")
-    return dict(zip(map(id, report.propagate.values), listed, strict=True))
+    return _Part(pool, inspection, list(rows(report))).document()
 
 
 class _Part:
@@ -93,7 +78,6 @@ class _Part:
       pool: takes source lines.
       inspection: the program.
       listed: the rows of the tensors' table.
-      values: the value that each of their documents is about, by its id.
     """
 
     def __init__(
@@ -101,20 +85,17 @@ class _Part:
         pool: Pool,
         inspection: Inspection,
         listed: Sequence[Row],
-        values: Mapping[int, ValueId | None],
     ) -> None:
         self.pool = pool
         self.explainer: Explainer = inspection.explainer("shardy")
         self.flow = self.explainer.flow
         self.pointers = self.explainer.pointers
-        self.describer = describer(inspection, self.explainer.propagated)
-        self.places = self.describer.places
+        self.decisions = self.explainer.decisions
         self.graph = inspection.graph("shardy")
         self.rows = listed
-        self.value_of = values
         self.row_of: dict[ValueId, int] = {}
         for number, row in enumerate(listed):
-            value = None if row.value is None else values[id(row.value)]
+            value = None if row.value is None else row.value.id_under("shardy")
             if value is not None:
                 self.row_of.setdefault(value, number)
         self.refs: _Numbers[Ref] = _Numbers()
@@ -132,7 +113,7 @@ class _Part:
     def document(self) -> dict[str, Any]:
         """The whole part."""
         propagated = self.explainer.propagated
-        replay = Replay(self.flow, self.places)
+        replay = Replay(self.decisions)
         values = [self._value(row) for row in self.rows]
         refs = [None if value is None else self._ref(value) for value in values]
         distinct: dict[Ref, PropagatedValue] = {}
@@ -164,7 +145,7 @@ class _Part:
 
     def _value(self, row: Row) -> PropagatedValue | None:
         """The value of a row; None where it has none after propagation."""
-        value = None if row.value is None else self.value_of[id(row.value)]
+        value = None if row.value is None else row.value.id_under("shardy")
         found = None if value is None else self.explainer.propagated.values.get(value)
         return None if found is None or found.node is None else found
 
@@ -185,9 +166,8 @@ class _Part:
             (number, self._sharding(value, sharding)) for number, sharding in replay.history(value)
         ]
         if not found:
-            node, result = value.id
-            said = self.describer.value(value, self.graph.ops[node].types[result])
-            found = [(-1, self.shardings.of((said.short, ())))]
+            text = short(self.decisions.sharded(value.id))
+            found = [(-1, self.shardings.of((text, ())))]
         return found
 
     def _sharding(self, value: PropagatedValue, sharding: TensorSharding) -> int:
@@ -197,7 +177,7 @@ class _Part:
         key = (sharding, op.parent, type_.shape)
         if key not in self.sharding_of:
             axes = dict.fromkeys(axis.name for dim in sharding.dim_shardings for axis in dim.axes)
-            words = self.describer.short(value, type_, sharding)
+            words = short(self.decisions.sharded(value.id, sharding))
             self.sharding_of[key] = self.shardings.of((words, tuple(axes)))
         return self.sharding_of[key]
 
@@ -248,11 +228,13 @@ class _Part:
         return self.shipped[number]
 
     def _beginning(self, pointer: Pointer) -> int | None:
-        said = annotated(pointer.beginning)
-        if said is None or pointer.op is not None:
+        found = pointer.beginning
+        if found is None or pointer.op is not None:
             return None
-        row = (said.kind, said.name, said.words, said.priority, self.pool.source(said.source))
-        return self.annotations.of(row)
+        source = self.pool.source(found.source)
+        return self.annotations.of(
+            (found.kind, found.name, beginning_text(found), found.priority, source)
+        )
 
     def _followers(self, distinct: Mapping[Ref, PropagatedValue]) -> dict[Ref, list[int]]:
         """The results without a sharding of their own, by the value that is returned."""
@@ -270,7 +252,7 @@ class _Part:
         moves = list(replay.steps())
         sources = [move.came_from for move in moves]
         return {
-            "number": _differences([move.number for move in moves]),
+            "number": _differences([move.step for move in moves]),
             "axis": [self._axis(move.axis) for move in moves],
             "place": [self._place(move.node) for move in moves],
             "from": [tensor_text(move.source) for move in moves],
@@ -306,19 +288,21 @@ class _Part:
             axis_text(absence.axis),
             absence.dimension,
             f"{absence_text(absence)} {stopped_alike(absence.repeated)}".rstrip(),
-            self._place(absence.op),
+            self._op(absence.at),
             absence.reason,
         )
 
     def _place(self, node: int) -> int:
         """The number of what an op of the propagated graph is in the program."""
         if node not in self.nodes:
-            op = self.places.op(node)
-            if id(op) not in self.ops:
-                self.ops[id(op)] = len(self.listed_ops)
-                self.listed_ops.append(op)
-            self.nodes[node] = self.ops[id(op)]
+            self.nodes[node] = self._op(self.flow.written(self.flow.graph.ops[node]))
         return self.nodes[node]
+
+    def _op(self, op: Op) -> int:
+        if id(op) not in self.ops:
+            self.ops[id(op)] = len(self.listed_ops)
+            self.listed_ops.append(op)
+        return self.ops[id(op)]
 
     def _places(self) -> dict[str, Any]:
         """Each op's name and line, and the row of its first result."""
@@ -326,10 +310,9 @@ class _Part:
         for op in self.listed_ops:
             is_here = op.id < len(self.graph.ops) and self.graph.ops[op.id] is op
             of_rows.append(self.row_of.get((op.id, 0)) if is_here and op.types else None)
-        found = [place(op) for op in self.listed_ops]
         return {
-            "name": [one.name for one in found],
-            "source": [self.pool.source(one.source) for one in found],
+            "name": [op_name(op) for op in self.listed_ops],
+            "source": [self.pool.source(op.source) for op in self.listed_ops],
             "row": of_rows,
         }
 

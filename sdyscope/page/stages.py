@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import MemoryDocument
+from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.program import Partitioner
-from sdyscope.views.propagate import Propagate
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
 
@@ -60,7 +60,7 @@ class Stage:
 def stages(
     shown: ShownProgram,
     checked: Check,
-    decided: Propagate | None,
+    decided: PropagateDocument | None,
     held: MemoryDocument | None,
     sent: CommsDocument | None,
     ran: Run | None,
@@ -133,14 +133,14 @@ def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
     return Stage("lowered", "good", "all agree", words)
 
 
-def _propagated(decided: Propagate | None, missing: Sequence[Unavailable]) -> Stage:
+def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable]) -> Stage:
     if decided is None:
         return _unknown("propagated", missing)
     values = decided.values
     compared, different = decided.compared, decided.differing
     wrong = sum(not all(value.as_requested.values()) for value in values)
     parts = [f"{len(values):,} values"]
-    steps = max(one.steps for one in decided.propagations)
+    steps = max(one.step_count for one in decided.propagations)
     if steps:
         parts.append(f"{steps:,} steps of Shardy")
     words = ", ".join(parts) + "."

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sdyscope.analysis.memory.memory import Held
+from sdyscope.analysis.propagation.propagate import ProgramValue
 from sdyscope.analysis.run.values import Executed
 from sdyscope.analysis.show import ShownTensor
+from sdyscope.facts.decided import AxisOrigin
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.sharded import Sharded
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
 from sdyscope.terminal.document import plain
-from sdyscope.views.propagate_rows import Value
+from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name
+from sdyscope.words.propagation import FOLLOWED
 
 Verdict: TypeAlias = Literal[
     "agrees", "differs", "moved", "partitioners", "missing", "decided", "dropped", "gone", "none"
@@ -37,7 +39,7 @@ class Row:
     section: str
     name: str
     tensor: ShownTensor | None
-    value: Value | None
+    value: ProgramValue | None
     held: dict[Partitioner, Held] = field(default_factory=dict)
     executed: dict[Partitioner, Executed] = field(default_factory=dict)
 
@@ -78,7 +80,9 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             None if row.tensor is None else row.tensor.agrees.get(p) for row in listed
         )
         if any(decided[p]):
-            columns[f"propagated.{p}"] = (pool.sharding(said) for said in decided[p])
+            columns[f"propagated.{p}"] = (
+                None if said is None else pool.sharding(said.sharding) for said in decided[p]
+            )
             columns[f"propagated.{p}.agrees"] = (
                 None if row.value is None else row.value.as_requested.get(p) for row in listed
             )
@@ -87,9 +91,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
                 said.merged_with if said else () for said in decided[p]
             )
             columns[f"propagated.{p}.origins"] = (
-                tuple((o.axis, o.kind, o.name, pool.source(o.source)) for o in said.origins)
-                if said
-                else ()
+                tuple(_origin(origin, pool) for origin in said.origins) if said else ()
                 for said in decided[p]
             )
         if any(p in row.held for row in listed):
@@ -108,11 +110,18 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     }
 
 
+def _origin(origin: AxisOrigin, pool: Pool) -> tuple[str, str, str, int | None, str]:
+    """Axis, what is annotated, its name and line, and how it is known if not recorded."""
+    followed = "" if origin.recorded else FOLLOWED
+    kind, source = origin.kind or "", pool.source(origin.source)
+    return axis_text(origin.axis), kind, origin.name, source, followed
+
+
 def _of(report: Report) -> tuple[Partitioner, ...]:
     return report.partitioners
 
 
-def _one(row: Row) -> ShownTensor | Value:
+def _one(row: Row) -> ShownTensor | ProgramValue:
     found = row.tensor if row.tensor is not None else row.value
     assert found is not None
     return found
@@ -167,7 +176,7 @@ def rows(report: Report) -> Iterator[Row]:
         yield Row(keys.unique(value.ssa or value.name), "inside", value.name, None, value)
 
 
-def _key(tensor: ShownTensor, value: Value | None) -> str:
+def _key(tensor: ShownTensor, value: ProgramValue | None) -> str:
     """What the address calls it: its path, or its SSA name."""
     if tensor.kind in ("argument", "result"):
         return tensor.name or f"{tensor.kind} {tensor.index}"
@@ -231,13 +240,9 @@ def _verdict(row: Row) -> Verdict:
             fates = {said.fate for said in value.propagated.values()}
             if fates and fates <= {"folded", "not partitioned"}:
                 return "gone"
-            return "decided" if _placed(list(value.propagated.values())) else "none"
+            return "decided" if any(one.placement for one in value.propagated.values()) else "none"
     if tensor is None:
         return "none"
     if tensor.requested is not None:
         return "agrees"
-    return "decided" if _placed(list(tensor.lowered.values())) else "none"
-
-
-def _placed(said: list[Any]) -> bool:
-    return any(isinstance(one, Sharded) or one.placement is not None for one in said)
+    return "decided" if tensor.lowered else "none"

@@ -17,12 +17,24 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
+from sdyscope.facts.decided import AxisOrigin, ExplanationNote
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.moves import (
+    Absence,
+    Beginning,
+    ByConstraint,
+    ByDataFlow,
+    ByGroup,
+    ByRule,
+    TensorDim,
+)
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.sharded import Sharded
+from sdyscope.graph import Op
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Shape
 from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.findings import Finding, told
@@ -32,6 +44,17 @@ from sdyscope.words.origins import (
     OriginDocument,
     origin_annotation_document,
     origin_document,
+)
+from sdyscope.words.places import OpDocument, op_document
+from sdyscope.words.propagation import (
+    absence_text,
+    allowed_text,
+    beginning_text,
+    note_text,
+    tensor_text,
+)
+from sdyscope.words.propagation import (
+    origin_text as axis_origin_text,
 )
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 
@@ -106,6 +129,11 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     AxisRef: (axis_text, str),
     Hardware: (str, str),
     Shape: (str, str),
+    Op: (op_document, OpDocument),
+    OriginSharding: (str, str),
+    TensorDim: (tensor_text, str),
+    ExplanationNote: (note_text, str),
+    **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
@@ -122,6 +150,13 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     ),
 }
 
+#: Values that a document has with a sentence besides, as ``words``.
+_SENTENCES: Mapping[type, Callable[[Any], str]] = {
+    Absence: absence_text,
+    AxisOrigin: axis_origin_text,
+    Beginning: beginning_text,
+}
+
 _CONVERTERS: dict[type, Callable[[Any], Any]] = {
     scalar: lambda value: value for scalar in (str, int, float, bool, type(None))
 }
@@ -134,7 +169,11 @@ def _converter(type_: type) -> Callable[[Any], Any]:
         convert: Callable[[Any], Any] = lambda value: plain(form(value))  # noqa: E731
     elif dataclasses.is_dataclass(type_):
         names = fields_of(type_)
-        convert = lambda value: {name: plain(getattr(value, name)) for name in names}  # noqa: E731
+        sentence = _SENTENCES.get(type_)
+        convert = lambda value: {  # noqa: E731
+            **{name: plain(getattr(value, name)) for name in names},
+            **({} if sentence is None else {"words": sentence(value)}),
+        }
     elif issubclass(type_, msgspec.Struct):  # one that was read
         attributes = type_.__struct_fields__
         convert = lambda value: {name: plain(getattr(value, name)) for name in attributes}  # noqa: E731
@@ -155,6 +194,7 @@ def _form(type_: Any) -> Any:
         return _form(_FORMS[type_][1])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
         fields = [(name, _form(_type_of(type_, name))) for name in fields_of(type_)]
+        fields += [("words", str)] if type_ in _SENTENCES else []
         return msgspec.defstruct(
             type_.__name__,
             fields,

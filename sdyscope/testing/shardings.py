@@ -24,6 +24,7 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.propagation import absence_text, beginning_text
+from sdyscope.words.types import type_text
 
 __all__ = ["At", "assert_sharding"]
 
@@ -235,7 +236,8 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
         text = str(sharding) if place is None else placement_words(place, rank, mesh)
         if named.kind != "result" and decided.value(named.id) == MANUAL:
             place, text = None, MANUAL  # What a device has of it, the body of a shard_map decides.
-        yield _Found(named.name, named.type, rank, place, text, (), named.source, named)
+        type_ = type_text(named.shape, named.dtype)
+        yield _Found(named.name, type_, rank, place, text, (), named.source, named)
     if every and gone == len(every):
         raise TargetError(
             f"The compiler folded {name} away before it propagated shardings.",
@@ -253,7 +255,7 @@ def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -
     mesh = inspection.only_mesh(chosen)
     for row in rows:
         rank = len(row.shape or ())
-        type_ = f"{row.dtype}[{','.join(map(str, row.shape or ()))}]"
+        type_ = type_text(row.shape, row.dtype)
         place, opened, text = (
             _requested(row.requested, rank)
             if at == "requested"
@@ -311,7 +313,7 @@ def _told(
     inspection: Inspection, chosen: Partitioner, found: _Found, spec: str, at: At
 ) -> Iterator[str]:
     under = "" if at == "requested" else f" under {chosen}"
-    yield f"  {shown_name(found.name, '')} {_type(found)} {_WORDS[at]}{under}"
+    yield f"  {shown_name(found.name, '')} {found.type} {_WORDS[at]}{under}"
     if found.source is not None:
         yield f"    at {source_text(found.source)}"
     yield f"    expected {spec}"
@@ -320,21 +322,12 @@ def _told(
         yield from _because(inspection.explainer(chosen).explain(found.named))
 
 
-def _type(found: _Found) -> str:
-    # MLIR's tensor<8x16xf32> as JAX would have it.
-    text = found.type.removeprefix("tensor<").removesuffix(">")
-    if text == found.type:
-        return text
-    *sizes, dtype = text.split("x")
-    return f"{dtype}[{','.join(sizes)}]"
-
-
 def _because(one: Explanation) -> Iterator[str]:
     """Where its axes come from, and what stopped others."""
     for chain in one.chains[:_ORIGINS]:
         begins = chain.beginning
         if begins is not None:
             where = "" if begins.source is None else f" at {source_text(begins.source)}"
-            yield f"    {axis_text(chain.axis)} is from {beginning_text(begins.written)}{where}"
+            yield f"    {axis_text(chain.axis)} is from {beginning_text(begins)}{where}"
     for absence in one.absences[:_ORIGINS]:
         yield f"    not {axis_text(absence.axis)}: {absence_text(absence)}"

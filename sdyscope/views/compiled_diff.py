@@ -19,6 +19,7 @@ from sdyscope.analysis.diff.lowered import Difference as Annotated
 from sdyscope.analysis.diff.memory import MemoryRow
 from sdyscope.analysis.diff.propagated import Group, PropagatedSide
 from sdyscope.analysis.memory.memory import Held
+from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import CompilerError
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
@@ -32,7 +33,6 @@ from sdyscope.views.compiled_diff_parts import (
     KindAxesDifference,
     LoneConstraint,
 )
-from sdyscope.views.propagated import Describer, describer
 from sdyscope.views.propagated_diff import Documents
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import mesh_document
@@ -123,8 +123,8 @@ def compared(
     if found.propagated is not None:
         modules = comparisons.lowered_as(ends, (a, b))
         describers = (
-            describer(modules[0], found.propagated[0].propagated),
-            describer(modules[1], found.propagated[1].propagated),
+            Decisions.of(modules[0], found.propagated[0].propagated),
+            Decisions.of(modules[1], found.propagated[1].propagated),
         )
     return program(one.name, across, found, describers)
 
@@ -133,7 +133,7 @@ def program(
     name: str,
     across: Across,
     found: Found,
-    describers: tuple[Describer, Describer] | None = None,
+    describers: tuple[Decisions, Decisions] | None = None,
 ) -> CompiledDiff:
     """The document of one comparison.
 
@@ -162,7 +162,7 @@ def program(
 
 
 def _causes(
-    found: Found, describers: tuple[Describer, Describer] | None
+    found: Found, describers: tuple[Decisions, Decisions] | None
 ) -> tuple[tuple[Cause, ...], dict[int, int]]:
     """What collectives differ because of, the most bytes first; and its number by our own."""
     due: dict[int, list[Difference]] = {}

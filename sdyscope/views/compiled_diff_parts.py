@@ -7,10 +7,10 @@ from typing import Literal
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.totals import Tally
+from sdyscope.analysis.diff.value_differences import DifferingValue
 from sdyscope.analysis.naming.scopes import Phase
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
-from sdyscope.views.propagated_diff import DifferingValue
 from sdyscope.words.mesh import MeshDocument
 
 

@@ -10,13 +10,13 @@ from sdyscope.analysis.diff.lowered import Change, Side
 from sdyscope.analysis.diff.lowered import Diff as Differences
 from sdyscope.analysis.diff.lowered import Difference as TensorDiff
 from sdyscope.analysis.diff.lowered import OpDifference as OpDiff
+from sdyscope.analysis.diff.value_differences import PropagatedDiff
 from sdyscope.annotations import Annotation
 from sdyscope.facts.account import Account
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.views import snapshot_text
 from sdyscope.views.compiled_diff import CompiledDiff
-from sdyscope.views.propagated_diff import PropagatedDiff
 from sdyscope.views.snapshot import ComparisonDocument
 from sdyscope.words.mesh import lone_mesh_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document

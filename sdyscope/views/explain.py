@@ -1,369 +1,123 @@
-"""Why values are sharded as they are, as a document and as it is printed."""
+"""Why values are sharded as they are, in paragraphs."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
 
-from sdyscope.analysis.naming.pairs import value_pairs
-from sdyscope.analysis.naming.resolve import resolve_value
-from sdyscope.analysis.propagation.chain import Chain, Direction
-from sdyscope.analysis.propagation.explain import Explanation
-from sdyscope.analysis.propagation.obstacles import Absence, Reason
-from sdyscope.errors import CompilerError
-from sdyscope.facts.account import Account
-from sdyscope.facts.moves import Beginning
-from sdyscope.facts.program import Partitioner
-from sdyscope.facts.sharded import byte_count
-from sdyscope.graph import Op
-from sdyscope.inspection import Inspection
-from sdyscope.values.source import SourceLocation
-from sdyscope.views.failure import Failure, failures
-from sdyscope.views.propagate_rows import Side
-from sdyscope.views.propagated import (
-    PropagatedDocument,
-    PropagationDocument,
-    describer,
-    propagation_document,
-    static_shape,
+from sdyscope.analysis.propagation.explain import ExplainDocument, Explanation
+from sdyscope.annotations import op_name
+from sdyscope.facts.moves import Absence, Beginning, Chain
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.views.propagate import provenance
+from sdyscope.words.mesh import axis_text, mesh_words_of
+from sdyscope.words.places import source_text
+from sdyscope.words.propagation import (
+    WAYS,
+    absence_text,
+    allowed_text,
+    beginning_text,
+    decided_text,
+    note_text,
+    stopped_alike,
 )
-from sdyscope.words.mesh import MeshDocument, axis_text, mesh_documents
-from sdyscope.words.places import op_text, scope_of
-from sdyscope.words.propagation import absence_text, allowed_text, beginning_text, tensor_text
+from sdyscope.words.types import type_text
+
+__all__ = ["details", "footer", "heading"]
+
+#: How many values are explained unless all are asked for.
+LISTED = 8
+
+#: How many moves are shown at either end of a long chain, unless all are asked for.
+ENDS = 6
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """An operation that an axis moved through, or was stopped at.
-
-    Attributes:
-      op: the operation.
-      name: its scope without the program's own name, and what JAX calls it.
-      source: its line of user code.
-    """
-
-    op: str
-    name: str
-    source: SourceLocation | None
+def heading(found: ExplainDocument) -> Iterator[Paragraph]:
+    """How much this is worth; then the program and its meshes."""
+    yield from provenance(found.propagations, found.failures)
+    yield Paragraph("; ".join([found.name, *mesh_words_of(found.meshes)]), hang=2)
+    for change in found.changes:
+        yield Paragraph(f"with {change}", hang=2)
 
 
-@dataclass(frozen=True, slots=True)
-class Annotated:
-    """The annotation that an axis comes from.
-
-    Attributes:
-      kind: what the user annotated.
-      name: its pytree path or scope.
-      words: it, in words.
-      dimension: the annotated dimension; null when it has the axis no longer.
-      priority: the user's priority; null where none is written, which is 0.
-      source: its source line, where one is known.
-      origin: what Shardy calls it; empty where it does not say.
-    """
-
-    kind: str
-    name: str
-    words: str
-    dimension: int | None
-    priority: int | None
-    source: SourceLocation | None
-    origin: str
-
-
-@dataclass(frozen=True, slots=True)
-class Move:
-    """One move of an axis, from one value to the next.
-
-    Attributes:
-      step: Shardy's number of the step; null when a rule moved it that no step stands for.
-      axis: the axis or sub-axis that moved.
-      through: the operation.
-      direction: which way it went.
-      rule: what allowed it, in words.
-      dimension: the dimension that it then sharded; null when it has it no longer.
-    """
-
-    step: int | None
-    axis: str
-    through: Place
-    direction: Direction
-    rule: str
-    dimension: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class Why:
-    """Why a dimension is sharded on an axis.
-
-    Attributes:
-      dimension: the dimension.
-      axis: the axis, or the part of it that this is about.
-      annotated: the annotation that it comes from; null when none was found.
-      moves: from there to the value, in order.
-    """
-
-    dimension: int
-    axis: str
-    annotated: Annotated | None
-    moves: tuple[Move, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class WhyNot:
-    """An axis that the value does not have although a tensor beside it has.
-
-    Attributes:
-      axis: the axis, or the part of it that is missing.
-      dimension: the dimension that could have had it; null when there is none.
-      at: the operation between the two.
-      neighbour: the tensor that has the axis, in words.
-      reason: what stopped it.
-      words: the same in a sentence.
-      rival: where what is in the way comes from; null where nothing is.
-      repeated: how many more tensors beside the value have the axis and were stopped alike.
-    """
-
-    axis: str
-    dimension: int | None
-    at: Place
-    neighbour: str
-    reason: Reason
-    words: str
-    rival: Why | None
-    repeated: int
-
-
-@dataclass(frozen=True, slots=True)
-class ExplainedValue:
-    """One value, explained.
-
-    Attributes:
-      name: pytree path, or scope without the program's own name with the operation.
-      kind: argument, result, or the operation.
-      ssa: its SSA name, after its function's unless that is main.
-      shape: shape of the whole tensor; null where it is dynamic, or no tensor.
-      dtype: MLIR element type.
-      bytes: bytes of the whole tensor; null where they are not known.
-      source: line of user code.
-      propagated: what each partitioner decided.
-      before: the same without the changes that were wished for; empty without any.
-      why: for each axis on each dimension, how it came there (Shardy only).
-      why_not: for each axis that a tensor beside it has, what stopped it (Shardy only).
-      notes: what else there is to say.
-    """
-
-    name: str
-    kind: str
-    ssa: str
-    shape: tuple[int, ...] | None
-    dtype: str
-    bytes: int | None
-    source: SourceLocation | None
-    propagated: dict[Partitioner, PropagatedDocument]
-    before: dict[Partitioner, PropagatedDocument]
-    why: tuple[Why, ...]
-    why_not: tuple[WhyNot, ...]
-    notes: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Explain:
-    """The document of `sdyscope explain --json`.
-
-    Attributes:
-      schema: name and version of this form.
-      name: the program's name, or the module's.
-      value: what was asked for.
-      meshes: the meshes that its shardings are on.
-      propagations: by whom it was propagated, and how much that is worth.
-      failures: which partitioners did not, and why.
-      changes: the annotations that were changed: what was wished for.
-      values: every value that was meant.
-      account: what is not known of the program, at the stages that were looked at.
-    """
-
-    schema: Literal["sdyscope.explain/2"] = "sdyscope.explain/2"
-    name: str
-    value: str
-    meshes: tuple[MeshDocument, ...]
-    propagations: tuple[PropagationDocument, ...]
-    failures: tuple[Failure, ...]
-    changes: tuple[str, ...]
-    values: tuple[ExplainedValue, ...]
-    account: Account
-
-
-def document(
-    inspection: Inspection,
-    value: str,
-    before: Inspection | None = None,
-    *,
-    conservative: bool = False,
-    changes: Sequence[str] = (),
-) -> Explain:
-    """The document of what a word names.
-
-    Args:
-      inspection: the program, with other annotations if so wished.
-      value: a pytree path, a scope path, `file.py:line`, or an SSA name.
-      before: the program as it is, to compare with; None where nothing is changed.
-      conservative: whether to propagate conservatively.
-      changes: what was changed, in words.
-
-    Raises:
-      SdyscopeError: no value has this name, or no partitioner propagates the program.
-    """
-    failed: dict[Partitioner, CompilerError] = {}
-    sides: dict[Partitioner, Side] = {}
-    for partitioner in inspection.lowered:
-        try:
-            sides[partitioner] = _side(inspection, partitioner, conservative)
-        except CompilerError as error:
-            failed[partitioner] = error
-    if not sides:
-        raise next(iter(failed.values()))
-    main: Partitioner = "shardy" if "shardy" in sides else next(iter(sides))
-    earlier = {}
-    if before is not None:
-        earlier = {p: _side(before, p, False) for p in sides if p in before.lowered}
-    explainer = inspection.explainer(main, conservative=conservative and main == "shardy")
-    maker = _Values(main, sides, earlier)
-    named = resolve_value(inspection.graph(main), value)
-    return Explain(
-        name=inspection.name,
-        value=value,
-        meshes=mesh_documents(inspection.meshes),
-        propagations=tuple(propagation_document(one.found) for one in sides.values()),
-        failures=(*failures(inspection.failures), *failures(failed)),
-        changes=tuple(changes),
-        values=tuple(maker.value(explainer.explain(one)) for one in named),
-        account=inspection.account,
-    )
-
-
-def _side(inspection: Inspection, partitioner: Partitioner, conservative: bool) -> Side:
-    found = inspection.propagated(
-        partitioner, conservative=conservative and partitioner == "shardy"
-    )
-    graph = inspection.graph(partitioner)
-    return Side(found, graph, describer(inspection, found))
-
-
-class _Values:
-    """Makes documents of explanations.
-
-    Args:
-        main: whose module the explanations are about.
-        sides: the propagations.
-        earlier: those of the program as it is, where something was changed.
-    """
-
-    def __init__(
-        self,
-        main: Partitioner,
-        sides: Mapping[Partitioner, Side],
-        earlier: Mapping[Partitioner, Side],
-    ) -> None:
-        self.sides = sides
-        self.earlier = earlier
-        self.graph = sides[main].graph
-        self.places = sides[main].describer.places
-        self.pairs = {
-            p: value_pairs(self.graph, side.graph) for p, side in sides.items() if p != main
-        }
-
-    def value(self, found: Explanation) -> ExplainedValue:
-        """The document of one value."""
-        node, result = found.value.id
-        op = self.graph.ops[node]
-        type_ = op.types[result]
-        scope, primitive = scope_of(op)
-        name, kind = f"{scope}/{primitive or op_text(op.kind)}".lstrip("/"), op.kind
-        if op.is_argument or op.is_result:
-            name = found.value.name
-        elif not op.scope:
-            name = op_text(op.kind)
-        dims = static_shape(type_)
-        return ExplainedValue(
-            name,
-            kind,
-            found.value.ssa,
-            dims,
-            type_.dtype,
-            byte_count(dims, type_.dtype),
-            op.source,
-            self.decided(found, self.sides),
-            self.decided(found, self.earlier),
-            tuple(map(self.why, found.chains)),
-            tuple(map(self.why_not, found.absences)),
-            found.notes,
+def details(found: ExplainDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+    """Each value, with an empty line before it."""
+    shown = found.values if everything else found.values[:LISTED]
+    for value in shown:
+        yield Paragraph("")
+        yield from _value(value, everything)
+    rest = len(found.values) - len(shown)
+    if rest:
+        yield Paragraph("")
+        yield Paragraph(
+            f"and {rest:,} more {'value' if rest == 1 else 'values'} that {found.value} names: "
+            "--all explains them",
+            "muted",
         )
 
-    def decided(
-        self, found: Explanation, sides: Mapping[Partitioner, Side]
-    ) -> dict[Partitioner, PropagatedDocument]:
-        documents = {}
-        for partitioner, side in sides.items():
-            pairs = self.pairs.get(partitioner)
-            value = found.value.id if pairs is None else pairs.get(found.value.id)
-            described = None if value is None else side.described(value)
-            if described is not None:
-                documents[partitioner] = described.document
-        return documents
 
-    def why(self, chain: Chain) -> Why:
-        return Why(
-            chain.dimension,
-            axis_text(str(chain.axis)),
-            annotated(chain.beginning),
-            tuple(
-                Move(
-                    move.number,
-                    axis_text(str(move.axis)),
-                    self.place(move.op),
-                    move.direction,
-                    allowed_text(move.rule),
-                    move.dimension,
-                )
-                for move in chain.moves
-            ),
+def footer(found: ExplainDocument) -> Iterator[Paragraph]:
+    """Why a propagation is approximate, and what is not known of its origins and steps."""
+    notes = [note for one in found.propagations for note in (*one.doubts, *one.debug_info.notes)]
+    if notes:
+        yield Paragraph("")
+    for note in notes:
+        yield Paragraph(note, "muted", hang=2)
+
+
+def _value(found: Explanation, everything: bool) -> Iterator[Paragraph]:
+    value = found.value
+    type_ = value.dtype if value.shape is None else type_text(value.shape, value.dtype)
+    parts = [value.name, type_, f"({value.ssa})", _at(source_text(value.source))]
+    yield Paragraph(" ".join(part for part in parts if part), "heading", hang=2)
+    for partitioner, decided in found.decided.items():
+        label = f"{partitioner}: " if len(found.decided) > 1 else ""
+        yield Paragraph(f"{label}{decided_text(decided)}", indent=2, hang=2)
+        before = found.before.get(partitioner)
+        if before is not None and before.sharding.text != decided.sharding.text:
+            yield Paragraph(f"before: {decided_text(before)}", "warning", indent=4, hang=2)
+        elif before is not None:
+            yield Paragraph("as before", "muted", indent=4, hang=2)
+    for chain in found.chains:
+        yield from _chain(chain, everything)
+    for absence in found.absences:
+        yield from _absence(absence, found.chains, everything)
+    for note in found.notes:
+        yield Paragraph(note_text(note), "muted", indent=2, hang=2)
+
+
+def _at(line: str) -> str:
+    return f"at {line}" if line else ""
+
+
+def _chain(chain: Chain, everything: bool, indent: int = 2) -> Iterator[Paragraph]:
+    where = f"dim {chain.dimension} on {axis_text(chain.axis)}"
+    if chain.beginning is None:
+        yield Paragraph(f"{where}: no annotation was found", "warning", indent, 2)
+    else:
+        yield Paragraph(f"{where}: from {_beginning(chain.beginning)}", "good", indent, 2)
+    between = 0 if everything else len(chain.moves) - 2 * ENDS
+    for position, move in enumerate(chain.moves):
+        if between > 1 and ENDS <= position < ENDS + between:
+            if position == ENDS:
+                yield Paragraph(f"{between:,} moves more: --all lists them", "muted", indent + 2)
+            continue
+        number = "" if move.step is None else f"step {move.step}, "
+        through = f"{op_name(move.through)} {_at(source_text(move.through.source))}".rstrip()
+        yield Paragraph(
+            f"{number}{WAYS[move.direction]} {through}: {allowed_text(move.rule)}",
+            indent=indent + 2,
+            hang=2,
         )
 
-    def why_not(self, absence: Absence) -> WhyNot:
-        return WhyNot(
-            axis_text(str(absence.axis)),
-            absence.dimension,
-            self.place(absence.op),
-            tensor_text(absence.neighbour),
-            absence.reason,
-            absence_text(absence),
-            None if absence.rival is None else self.why(absence.rival),
-            absence.repeated,
-        )
 
-    def place(self, node: int) -> Place:
-        """What a node of the propagated graph is in the program."""
-        return place(self.places.op(node))
+def _beginning(one: Beginning) -> str:
+    priority = f", priority {one.priority}" if one.priority is not None else ""
+    return f"{beginning_text(one)}{priority} {_at(source_text(one.source))}".rstrip()
 
 
-def place(op: Op) -> Place:
-    """What an op is called."""
-    scope, primitive = scope_of(op)
-    name = f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
-    return Place(op.kind, name if op.scope else op_text(op.kind), op.source)
-
-
-def annotated(found: Beginning | None) -> Annotated | None:
-    """The document of where a chain begins; None for nothing."""
-    if found is None:
-        return None
-    return Annotated(
-        found.kind,
-        found.name,
-        beginning_text(found.written),
-        found.dimension,
-        found.priority,
-        found.source,
-        "" if found.origin is None else str(found.origin),
-    )
+def _absence(one: Absence, said: Sequence[Chain], everything: bool) -> Iterator[Paragraph]:
+    where = "" if one.dimension is None else f"dim {one.dimension} "
+    words = f"{absence_text(one)} {stopped_alike(one.repeated)}".rstrip()
+    yield Paragraph(f"{where}not on {axis_text(one.axis)}: {words}", "warning", 2, 2)
+    if one.rival is not None and one.rival not in said:
+        yield from _chain(one.rival, everything, indent=4)

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Literal
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
 from sdyscope.process.output import write_atomically
-from sdyscope.views.failure import Failure, failures
 
 #: Endings of a file with MLIR's text and with its bytecode.
 ENDINGS: Mapping[bool, str] = {False: ".mlir", True: ".mlirbc"}

@@ -1,196 +1,357 @@
-"""Every value of a program after propagation, and the steps that led there, as a document."""
+"""Propagated values and Shardy's steps as tables, and the words around them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from sdyscope.analysis.propagation.replay import Replay
-from sdyscope.errors import CompilerError, TargetError
-from sdyscope.facts.account import Account
+from sdyscope.analysis.propagation.propagate import ProgramValue, PropagateDocument, Section
+from sdyscope.annotations import op_name
+from sdyscope.facts.decided import AxisOrigin
+from sdyscope.facts.failures import Failure
 from sdyscope.facts.program import Partitioner
-from sdyscope.inspection import Inspection
-from sdyscope.views import propagated_diff
-from sdyscope.views.failure import Failure, failures
-from sdyscope.views.propagate_rows import (
-    Side,
-    Step,
-    Value,
-    matches,
-    step_rows,
-    value_rows,
-)
-from sdyscope.views.propagated import PropagationDocument, describer, propagation_document
-from sdyscope.views.propagated_diff import PropagatedDiff
-from sdyscope.words.mesh import MeshDocument, mesh_documents
+from sdyscope.facts.propagated import Propagated
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number
+from sdyscope.views import propagated_diff_text
+from sdyscope.views.propagated_diff_text import source_words
+from sdyscope.views.show import REPLICAS
+from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.mesh import axis_text, mesh_words_of
+from sdyscope.words.places import op_text, source_text
+from sdyscope.words.propagation import FOLLOWED, origin_text, tensor_text
+from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, short
+from sdyscope.words.types import type_text
+
+__all__ = [
+    "changed",
+    "footer",
+    "heading",
+    "provenance",
+    "steps_footer",
+    "steps_table",
+    "table",
+]
+
+#: How many values inside, and how many steps, are shown unless all are asked for.
+LISTED = 60
+
+#: What stands for a partitioner that put a value where the first one did.
+AGREES = "="
+
+_TITLES: dict[Section, str] = {
+    "argument": "arguments",
+    "result": "results",
+    "constraint": "constraints and shard_map boundaries",
+}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Propagate:
-    """The document of `sdyscope propagate --json`.
+def heading(found: PropagateDocument) -> Iterator[Paragraph]:
+    """How much this is worth and what it was taken from; then the program and its meshes."""
+    yield from provenance(found.propagations, found.failures)
+    file = f" ({found.file})" if found.file else ""
+    parts = [f"{found.name}{file}", *mesh_words_of(found.meshes)]
+    if found.at_step is not None:
+        parts.append(f"after step {found.at_step} of {found.last_step}")
+    yield Paragraph("; ".join(parts), hang=2)
+    for change in found.changes:
+        yield Paragraph(f"with {change}", hang=2)
 
-    Attributes:
-      schema: name and version of this form.
-      name: the program's name, or the module's.
-      file: the file that it was read from; null for a program.
-      jax_version: version of JAX that lowered or read it.
-      meshes: the meshes that its shardings are on.
-      propagations: by whom it was propagated, and how much that is worth.
-      failures: which partitioners did not, and why.
-      at_step: after which step this is; null for the end.
-      changes: the annotations that were changed: what was wished for.
-      changed: what differs from the program as it is, by partitioner; null when nothing was
-        changed.
-      values: the values, or those that match.
-      hidden: how many values do not match.
-      steps: the steps in order, those that match; null when they were not asked for.
-      last_step: the number of the last step; null without any.
-      has_priorities: whether the user gave priorities.
-      account: what is not known of the program, at the stages that were looked at.
-    """
 
-    schema: Literal["sdyscope.propagate/2"] = "sdyscope.propagate/2"
-    name: str
-    file: str | None
-    jax_version: str
-    meshes: tuple[MeshDocument, ...]
-    propagations: tuple[PropagationDocument, ...]
-    failures: tuple[Failure, ...]
-    at_step: int | None
-    changes: tuple[str, ...]
-    changed: tuple[PropagatedDiff, ...] | None
-    values: tuple[Value, ...]
-    hidden: int
-    steps: tuple[Step, ...] | None
-    last_step: int | None
-    has_priorities: bool
-    account: Account
-
-    @property
-    def partitioners(self) -> tuple[Partitioner, ...]:
-        """Whose propagations there are."""
-        return tuple(one.partitioner for one in self.propagations)
-
-    @property
-    def compared(self) -> tuple[Value, ...]:
-        """The values that all partitioners have put somewhere, each once.
-
-        An input of a `shard_map` is a value that has a row of its own.
-        """
-        return tuple(
-            value
-            for value in self.values
-            if value.same is not None and value.kind != "shard_map input"
+def provenance(
+    propagations: Sequence[Propagated], failed: Sequence[Failure]
+) -> Iterator[Paragraph]:
+    """Whether each propagation is exact and what it was taken from, and why another is missing."""
+    for one in propagations:
+        tone: Tone = "plain" if one.exactness == "exact" else "warning"
+        yield Paragraph(
+            f"{one.partitioner}: {one.exactness}, from {source_words(one)}", tone, hang=2
         )
-
-    @property
-    def differing(self) -> int:
-        """How many of them the partitioners put differently."""
-        return sum(value.same is False for value in self.compared)
+    for failure in failed:
+        yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning", hang=2)
 
 
-def document(
-    inspection: Inspection,
-    before: Inspection | None = None,
-    *,
-    match: str | None = None,
-    steps: bool = False,
-    at_step: int | None = None,
-    conservative: bool = False,
-    changes: Sequence[str] = (),
-) -> Propagate:
-    """The document of one program or module.
+# --- values ---------------------------------------------------------------------------------------
+
+
+def rows_inside(found: PropagateDocument, *, everything: bool) -> list[ProgramValue]:
+    """The values inside that are worth a row: those that came to be sharded."""
+    inside = [value for value in found.values if value.section == "inside"]
+    if everything:
+        return inside
+    return [value for value in inside if not value.written and value.is_sharded]
+
+
+def table(
+    found: PropagateDocument, *, everything: bool = False, columns: int | None = None
+) -> Table:
+    """A row a value: arguments, results and constraints, then by scope what came to be sharded.
 
     Args:
-      inspection: the program, with other annotations if so wished.
-      before: the program as it is, to compare with; None where nothing is changed.
-      match: a glob that names of values must match; None for all.
-      steps: whether to list the steps.
-      at_step: the step after which to look; None for the end.
-      conservative: whether to propagate conservatively.
-      changes: what was changed, in words.
-
-    Raises:
-      SdyscopeError: no partitioner propagates it, or there is no such step.
+      found: the document.
+      everything: whether to list every value inside, sharded or not.
+      columns: the width to keep to. Where the table is wider, files go without their folders, and
+        columns are left out: that of blocks, and that of requests when everything is as requested.
     """
-    sides, failed = _sides(inspection, conservative)
-    lowered = next(iter(inspection.lowered.values()))
-    replay = None
-    shardy = sides.get("shardy")
-    if shardy is not None and shardy.found.steps:
-        explainer = inspection.explainer("shardy", conservative=conservative)
-        replay = Replay(explainer.flow, shardy.describer.places)
-    if replay is None and (steps or at_step is not None):
-        raise TargetError(
-            "There are no steps: only Shardy's propagation, run in this process, numbers them."
-            if shardy is None or shardy.found.steps
-            else "There are no steps: no axis moved.",
-        )
-    if at_step is not None and replay is not None and shardy is not None:
-        last = replay.last or 0
-        if at_step > last:
-            raise TargetError(
-                f"There is no step {at_step}.", hint=f"The last step is {last}, the first 0."
-            )
-        sides = {"shardy": replace(shardy, at=replay.at(at_step))}
-    rows = list(value_rows(inspection.tensors, sides))
-    kept = rows if match is None else [row for row in rows if matches(row, match)]
-    return Propagate(
-        name=inspection.name,
-        file=inspection.file,
-        jax_version=lowered.jax_version,
-        meshes=mesh_documents(inspection.meshes),
-        propagations=tuple(propagation_document(side.found) for side in sides.values()),
-        failures=(*failures(inspection.failures), *failed),
-        at_step=at_step,
-        changes=tuple(changes),
-        changed=None
-        if before is None
-        else tuple(_changed(before, inspection, sides, conservative)),
-        values=tuple(kept),
-        hidden=len(rows) - len(kept),
-        steps=tuple(step_rows(replay, match)) if steps and replay is not None else None,
-        last_step=None if replay is None else replay.last,
-        has_priorities=replay is not None and replay.has_priorities,
-        account=inspection.account,
+    return fitted(lambda brief: _table(found, everything, brief=brief), columns)
+
+
+def _table(found: PropagateDocument, everything: bool, *, brief: bool) -> Table:
+    partitioners = found.partitioners
+    requested = any(value.requested is not None for value in found.values)
+    if brief and all(all(value.as_requested.values()) for value in found.values):
+        requested = False
+    # Two partitioners' shardings leave no room for where axes come from.
+    origins = not (brief and len(partitioners) > 1) and any(
+        _origins(value, partitioner) for value in found.values for partitioner in partitioners
     )
+    header = [Column("value"), Column("type", fold=False)]
+    header += [Column("requested")] if requested else []
+    header += [Column(partitioner) for partitioner in partitioners]
+    header += [] if brief else [Column("block", fold=False)]
+    header += [number("bytes"), number(REPLICAS if brief else "replicas")]
+    header += [Column("from")] if origins else []
+    rows: list[Row] = []
+    for title, file, group in _groups(found, everything):
+        rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
+        made: Counter[tuple[Cell | str, ...]] = Counter()
+        for value in group:
+            cells: list[Cell | str] = [_name(value, file, brief=brief), _type(value)]
+            if requested:
+                cells.append(_requested(value))
+            shardings = [_sharding(value, p, partitioners) for p in partitioners]
+            if brief:
+                shardings = [replace(s, text=_WHOLE.sub(")", s.text)) for s in shardings]
+            cells += shardings
+            cells += _held(value, partitioners, brief=brief)
+            if origins:
+                texts = _origins(value, partitioners[0])
+                texts = [_brief(text) for text in texts] if brief else texts
+                cells.append(Cell("\n".join(texts), "muted"))
+            made[tuple(cells)] += 1
+        for (name, *rest), count in made.items():
+            rows.append((f"{name} ({count} alike)" if count > 1 else name, *rest))
+    return Table(tuple(header), tuple(rows))
 
 
-def _sides(
-    inspection: Inspection, conservative: bool
-) -> tuple[dict[Partitioner, Side], list[Failure]]:
-    sides: dict[Partitioner, Side] = {}
-    failed: dict[Partitioner, CompilerError] = {}
-    for partitioner in inspection.lowered:
-        try:
-            found = inspection.propagated(
-                partitioner, conservative=conservative and partitioner == "shardy"
+#: Dimensions at the end of a PartitionSpec that it need not say.
+_WHOLE = re.compile(r"(?:, None)+\)$")
+
+#: All folders of a file in front of its line.
+_FOLDERS = re.compile(r"[^\s\[\]]*/(?=[^/\s]+\.py:\d)")
+
+
+def _brief(text: str) -> str:
+    """`mlp.py:98` for `models/mlp.py:98`."""
+    return _FOLDERS.sub("", text)
+
+
+def _groups(
+    found: PropagateDocument, everything: bool
+) -> Iterator[tuple[str, str, list[ProgramValue]]]:
+    """(title, the file that all are from, values)."""
+    for section, title in _TITLES.items():
+        group = [value for value in found.values if value.section == section]
+        if group:
+            yield title, _common_file(group), group
+    inside = rows_inside(found, everything=everything)
+    scopes: dict[str, list[ProgramValue]] = {}
+    for value in inside if everything else inside[:LISTED]:
+        scopes.setdefault(_place(value.name), []).append(value)
+    for scope, group in scopes.items():
+        yield scope or "without a scope", _common_file(group), group
+
+
+def _place(scope: str) -> str:
+    """A scope without the einsum that is its last part, as JAX has it."""
+    head, _, last = scope.rpartition("/")
+    return head if "->" in last else scope
+
+
+def _common_file(group: Sequence[ProgramValue]) -> str:
+    files = {source_text(value.source).rpartition(":")[0] for value in group}
+    return files.pop() if len(files) == 1 else ""
+
+
+def _name(value: ProgramValue, file: str, *, brief: bool) -> str:
+    line = source_text(value.source)
+    line = _brief(line) if brief else line
+    place = f"line {line.rpartition(':')[2]}" if file and line else line
+    if value.section == "inside":
+        return f"{value.primitive or op_text(value.kind)} {place}".strip()
+    if value.section == "constraint":
+        return f"{value.name} {place}".strip()
+    return value.name or value.kind
+
+
+def _type(value: ProgramValue) -> str:
+    return value.dtype if value.shape is None else type_text(value.shape, value.dtype)
+
+
+def _requested(value: ProgramValue) -> Cell:
+    if value.section == "inside":
+        return Cell("")
+    return Cell(NONE, "muted") if value.requested is None else Cell(value.requested.text)
+
+
+def _sharding(
+    value: ProgramValue, partitioner: Partitioner, partitioners: Sequence[Partitioner]
+) -> Cell:
+    one = value.propagated.get(partitioner)
+    if one is None:
+        return Cell("" if value.section == "inside" else "not there", "muted")
+    if one.fate in ("folded", "not partitioned"):
+        return Cell("folded" if one.fate == "folded" else NONE, "muted")
+    if partitioner != partitioners[0] and value.same:
+        return Cell(AGREES, "muted")
+    text = short(one.sharding)
+    if not value.as_requested.get(partitioner, True):
+        return Cell(text, "bad")
+    if value.same is False:
+        return Cell(text, "warning")
+    return Cell(text, "muted" if text in (REPLICATED, MANUAL) else "plain")
+
+
+def _held(
+    value: ProgramValue, partitioners: Sequence[Partitioner], *, brief: bool
+) -> list[Cell | str]:
+    one = value.propagated.get(partitioners[0])
+    block = None if one is None else one.sharding.local_shape
+    if one is None or one.placement is None or block is None:
+        return [Cell(NONE, "muted")] * (2 if brief else 3)
+    padded = any(one.sharding.padding or ())
+    local = type_text(block) + (" padded" if padded else "")
+    cells: list[Cell | str] = [
+        size(one.sharding.bytes_per_device),
+        f"{one.placement.replication:,}",
+    ]
+    return cells if brief else [Cell(local, "warning" if padded else "plain"), *cells]
+
+
+def _origins(value: ProgramValue, partitioner: Partitioner) -> list[str]:
+    one = value.propagated.get(partitioner)
+    return [] if one is None else [origin_text(each) for each in one.origins if not each.own]
+
+
+def footer(
+    found: PropagateDocument, made: Table, *, everything: bool = False
+) -> Iterator[Paragraph]:
+    """What became of every value, what the table leaves out, and what there is to know."""
+    for text, tone in _footer(found, made, everything):
+        yield Paragraph(text, tone, hang=3)
+    for one in found.propagations:
+        for remark in one.remarks:
+            yield Paragraph(remark, "muted", hang=3)
+
+
+def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator[tuple[str, Tone]]:
+    for one in found.propagations:
+        total = sum(one.counts.values())
+        fates = [f"{count:,} {fate}" for fate, count in one.counts.items() if count]
+        steps = f"; {counted(one.step_count, 'step')}" if one.step_count else ""
+        under = f" under {one.partitioner}" if len(found.propagations) > 1 else ""
+        yield f"{counted(total, 'value')}{under}: {', '.join(fates)}{steps}", "plain"
+    inside = [value for value in found.values if value.section == "inside"]
+    shown = rows_inside(found, everything=everything)
+    if not everything:
+        rest = len(shown) - LISTED
+        if rest > 0:
+            yield (
+                f"{counted(rest, 'value')} more that came to be sharded: --all lists them",
+                "muted",
             )
-        except CompilerError as error:
-            failed[partitioner] = error
-            continue
-        graph = inspection.graph(partitioner)
-        sides[partitioner] = Side(found, graph, describer(inspection, found))
-    if not sides:
-        raise next(iter(failed.values()))
-    return sides, list(failures(failed))
+        left_out = len(inside) - len(shown)
+        if left_out:
+            yield (
+                f"{counted(left_out, 'value')} inside {_is(left_out)} left out, on which no axis "
+                "was put, or which have a sharding of their own in the module: --all lists them",
+                "muted",
+            )
+    if found.hidden:
+        verb = "does" if found.hidden == 1 else "do"
+        yield f"{counted(found.hidden, 'value')} {verb} not match", "muted"
+    differ = found.differing
+    if len(found.propagations) > 1:
+        if differ:
+            yield (
+                f"{counted(differ, 'value')} {'differs' if differ == 1 else 'differ'} between "
+                f"{' and '.join(found.partitioners)}: sdyscope diff --at propagated says where "
+                "that begins",
+                "warning",
+            )
+        yield f"{AGREES}  as under {found.partitioners[0]}, whose blocks are shown", "muted"
+    asked = [value for value in found.values if value.as_requested]
+    otherwise = sum(not all(value.as_requested.values()) for value in asked)
+    if otherwise and found.at_step is None:
+        verb = "is" if otherwise == 1 else "are"
+        yield f"{counted(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"
+    elif asked and found.at_step is None:
+        yield "what was requested is where it was requested", "muted"
+    headers = [column.header for column in made.columns]
+    legend = [f"bytes: what a device holds; replicas ({REPLICAS}): how many devices hold the same"]
+    if "from" in headers:
+        legend.append("from: the annotation that an axis comes from")
+        if not all(each.recorded for each in _every_origin(found)):
+            legend.append(f"{FOLLOWED}: along Shardy's steps, not recorded by Shardy")
+    elif any(value.section == "inside" and _origins(value, "shardy") for value in found.values):
+        legend.append("where axes come from is shown in a wider terminal, and by sdyscope explain")
+    legend += ["merged: now one value with others", "folded: computed by the compiler"]
+    yield "; ".join(legend), "muted"
 
 
-def _changed(
-    before: Inspection,
-    after: Inspection,
-    sides: Mapping[Partitioner, Side],
-    conservative: bool,
-) -> Iterator[PropagatedDiff]:
-    for partitioner, side in sides.items():
-        if partitioner not in before.lowered:
-            continue
-        one = before.propagated_side(partitioner, propagated_diff.BEFORE)
-        two = after.propagated_side(
-            partitioner,
-            propagated_diff.AFTER,
-            conservative=conservative and partitioner == "shardy",
-        )
-        describers = (describer(before, one.propagated), side.describer)
-        yield propagated_diff.program(f"{after.name} under {partitioner}", (one, two), describers)
+def _every_origin(found: PropagateDocument) -> Iterator[AxisOrigin]:
+    for value in found.values:
+        for one in value.propagated.values():
+            yield from one.origins
+
+
+def _is(number: int) -> str:
+    return "is" if number == 1 else "are"
+
+
+def _it(number: int) -> str:
+    return "it was" if number == 1 else "they were"
+
+
+# --- steps ----------------------------------------------------------------------------------------
+
+
+def steps_table(found: PropagateDocument, *, everything: bool = False) -> Table:
+    """A row a move: which axis went through which op, from where to where."""
+    steps = found.steps or ()
+    rows: list[Row] = []
+    priority: int | None = None
+    for moved in steps if everything else steps[:LISTED]:
+        if found.has_priorities and moved.priority != priority:
+            priority = moved.priority
+            count = sum(one.priority == priority for one in steps)
+            rows.append(Heading(f"user priority {priority} ({counted(count, 'move')})"))
+        through = f"{op_name(moved.through)} {source_text(moved.through.source)}".strip()
+        way = f"{tensor_text(moved.source)} -> {listed(list(map(tensor_text, moved.targets)))}"
+        rows.append((f"{moved.step}", axis_text(moved.axis), through, way))
+    columns = (number("step"), Column("axis", fold=False), Column("through"), Column("moved"))
+    return Table(columns, tuple(rows))
+
+
+def steps_footer(found: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+    """How many there are, and how many are not shown."""
+    moves = found.steps or ()
+    numbers = len({moved.step for moved in moves})
+    every = max(one.step_count for one in found.propagations)
+    of = f" of {every:,}" if numbers < every else ""
+    yield Paragraph(f"{counted(numbers, 'step')}{of}, {counted(len(moves), 'move')} of an axis")
+    rest = 0 if everything else len(moves) - LISTED
+    if rest > 0:
+        yield Paragraph(f"and {counted(rest, 'move')} more: --all lists them", "muted")
+
+
+# --- what if --------------------------------------------------------------------------------------
+
+
+def changed(found: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+    """What became different, by where it begins."""
+    for one in found.changed or ():
+        yield propagated_diff_text.total(one)
+        yield from propagated_diff_text.details(one, everything=everything)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from sdyscope.analysis.diff.value_differences import Beginning, DifferingValue, PropagatedDiff
+from sdyscope.facts.propagated import Propagated
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone, shape
-from sdyscope.views.propagated import PropagationDocument
-from sdyscope.views.propagated_diff import Beginning, DifferingValue, PropagatedDiff
 from sdyscope.words.counts import counted
 from sdyscope.words.differences import extent_text, inputs_text
 from sdyscope.words.places import source_text
@@ -43,7 +43,7 @@ def provenance(one: PropagatedDiff) -> Iterator[Paragraph]:
         yield Paragraph(f"{named}: {side.exactness}, {source_words(side)}", tone, hang=2)
 
 
-def source_words(side: PropagationDocument) -> str:
+def source_words(side: Propagated) -> str:
     """What a propagation was taken from, to go on a sentence with; the name of a dump left out."""
     return side.source.rstrip(".").partition(": ")[0]
 
@@ -71,7 +71,7 @@ def remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
     notes = [
         f"{label}: {note}"
         for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b))
-        for note in side.notes
+        for note in side.remarks
     ]
     if one.not_comparable or notes:
         yield Paragraph("")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 from sdyscope.facts.account import Account
 from sdyscope.facts.execution import Extent, Process
@@ -48,6 +48,7 @@ from sdyscope.facts.findings import (
     ShardingDropped,
     SilentFallback,
     Stored,
+    TensorFact,
     UnequalReplicas,
     UnreadAttribute,
     UnreadLines,
@@ -208,26 +209,7 @@ def _module(
             return _Words(f"{what} could not be read: {reason}", found=text)
 
 
-_OfTensor: TypeAlias = (
-    NotAligned
-    | NoPlacement
-    | OtherType
-    | NotRequested
-    | ShardingDropped
-    | OtherPlacement
-    | PinnedAxes
-    | OtherPriorities
-    | DroppedAxes
-    | OtherOpenDims
-    | OtherManualAxes
-    | OtherPartitioner
-    | ArgumentDropped
-    | RequestNote
-    | NotDivisible
-)
-
-
-def _tensor(fact: _OfTensor) -> _Words:
+def _tensor(fact: TensorFact) -> _Words:
     match fact:
         case NotAligned():
             return _Words(

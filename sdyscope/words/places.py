@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import os
 import re
+from dataclasses import dataclass
 from typing import Protocol
 
-from sdyscope.annotations import split_scope
+from sdyscope.annotations import op_name, op_text, scope_of, shown_name
 from sdyscope.graph import Op
+from sdyscope.values.source import SourceLocation
 
 __all__ = [
+    "OpDocument",
     "file_text",
+    "op_document",
     "op_text",
     "scope_of",
     "shortened",
@@ -50,24 +54,23 @@ def shortened(words: str) -> str:
     return _INSTALLED_IN_TEXT.sub("", words).replace(os.getcwd() + os.sep, "")
 
 
-def shown_name(name: str, kind: str) -> str:
-    """A tensor's name without the program's own, which every scope begins with.
+@dataclass(frozen=True, slots=True)
+class OpDocument:
+    """An operation.
 
-    Of a `shard_map`, whether it is one of its inputs or of its outputs.
+    Attributes:
+      op: its kind.
+      name: its scope without the program's own name, and what JAX calls it.
+      ssa: its SSA name in the lowered module; empty where it has no result.
+      source: its line of user code.
     """
-    first, _, rest = name.partition("/")
-    own = rest if rest and first.startswith("jit(") else name
-    return f"{own} {kind.partition(' ')[2]}" if kind.startswith("shard_map ") else own
+
+    op: str
+    name: str
+    ssa: str
+    source: SourceLocation | None
 
 
-def op_text(kind: str) -> str:
-    """`dot_general` for `stablehlo.dot_general`."""
-    return kind.rpartition(".")[2]
-
-
-def scope_of(op: Op) -> tuple[str, str]:
-    """The scope of an op without the program's own name, and the primitive."""
-    scope, primitive = split_scope(op.scope)
-    if "/" not in scope and scope.startswith("jit("):
-        return "", primitive  # The program's own name alone.
-    return shown_name(scope, "op"), primitive
+def op_document(op: Op) -> OpDocument:
+    """The document of an operation."""
+    return OpDocument(op.kind, op_name(op), op.name if op.types else "", op.source)

@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Final, Protocol
+from typing import Final
 
+from sdyscope.facts.decided import AxisOrigin, DecidedValue, ExplanationNote
 from sdyscope.facts.moves import (
+    Absence,
     Allowed,
     AnnotatedDim,
     Barrier,
+    Beginning,
     BeginningKind,
     Blocked,
     ByConstraint,
@@ -37,23 +40,30 @@ from sdyscope.facts.moves import (
     UsedByOp,
     UsedByValue,
 )
-from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.sharding_rule import FactorType, factor_symbol
-from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import op_text, shown_name, source_text
+from sdyscope.words.sharding import MANUAL, REPLICATED, placement_text, short
 
 __all__ = [
+    "FOLLOWED",
     "WAYS",
     "absence_text",
     "allowed_text",
     "beginning_text",
+    "decided_text",
     "moves_text",
+    "note_text",
+    "origin_text",
     "stopped_alike",
     "tensor_text",
+    "written_text",
 ]
+
+#: What stands behind an origin that Shardy did not record.
+FOLLOWED: Final = "followed"
 
 #: Which way an axis went, before the name of the op that it went through.
 WAYS: Final[Mapping[str, str]] = MappingProxyType(
@@ -77,6 +87,39 @@ def moves_text(moves: int, steps: int, last: int | None) -> str:
     """
     text = f"{counted(moves, 'move')} of an axis in {counted(steps, 'step')}"
     return text if last is None else f"{text}, numbered by Shardy up to {last:,}"
+
+
+def decided_text(decided: DecidedValue) -> str:
+    """What became of a value: ``P('data', None): dim 0 split 4 ways over data, ...``."""
+    if decided.fate == "folded":
+        return "folded away"
+    if decided.fate == "not partitioned":
+        return "not partitioned"
+    text = short(decided.sharding)
+    if text == MANUAL:
+        return f"{MANUAL}: each device has its own, as the shard_map makes it"
+    if decided.placement is None or text == REPLICATED:
+        return f"{REPLICATED} on every device"
+    return f"{text}: {placement_text(decided.placement, decided.sharding.mesh)}"
+
+
+def note_text(note: ExplanationNote) -> str:
+    """What else there is to know of how a value came to be sharded, a sentence."""
+    match note.kind:
+        case "merged":
+            more = f" and {note.more} more" if note.more else ""
+            return f"The compiler made one value of this and {', '.join(note.names)}{more}."
+        case "folded":
+            return "The compiler folded this value away before it propagated shardings."
+        case "not partitioned":
+            return "A value of this kind has no sharding."
+        case "not recorded":
+            return "GSPMD does not say where the shardings that it propagates come from."
+        case "no steps":
+            return (
+                "This propagation has no steps: only what is annotated on the value itself and "
+                "what Shardy moves without steps can be explained."
+            )
 
 
 def stopped_alike(count: int) -> str:
@@ -167,7 +210,7 @@ _ON: Final[Mapping[BeginningKind, str]] = {
 }
 
 
-def beginning_text(found: AnnotatedDim) -> str:
+def written_text(found: AnnotatedDim) -> str:
     """``the annotation {model} on dim 1 of the argument params['w1']``."""
     on = f"{_ON[found.kind]} {shown_name(found.name, '')}".strip()
     if found.dimension is None or not isinstance(found.sharding, TensorSharding):
@@ -176,24 +219,29 @@ def beginning_text(found: AnnotatedDim) -> str:
     return f"the annotation {written} on dim {found.dimension} of {on}"
 
 
-class _Absence(Protocol):
-    """An axis that a value does not have although a tensor beside it has."""
-
-    @property
-    def axis(self) -> AxisRef: ...
-    @property
-    def dimension(self) -> int | None: ...
-    @property
-    def kind(self) -> str: ...
-    @property
-    def source(self) -> SourceLocation | None: ...
-    @property
-    def neighbour(self) -> TensorDim: ...
-    @property
-    def stop(self) -> Stop: ...
+def beginning_text(found: Beginning) -> str:
+    """The same of where an axis begins."""
+    return written_text(found.written)
 
 
-def absence_text(absence: _Absence) -> str:
+def origin_text(origin: AxisOrigin) -> str:
+    """``data <- batch['x']``; ``data <- model.py:42 (followed)``."""
+    followed = "" if origin.recorded else f" ({FOLLOWED})"
+    return f"{axis_text(origin.axis)} <- {_origin(origin)}{followed}"
+
+
+def _origin(origin: AxisOrigin) -> str:
+    if origin.kind in ("argument", "result"):
+        return origin.name
+    line = source_text(origin.source)
+    if origin.kind == "constraint":
+        return line or shown_name(origin.name, origin.kind)
+    if origin.kind is not None:
+        return f"{origin.kind} {line}".strip()
+    return str(origin.origin)
+
+
+def absence_text(absence: Absence) -> str:
     """Why a value is not sharded on an axis, a sentence."""
     op = _op(absence)
     flows = isinstance(absence.neighbour.tensor, FlowingTensor)
@@ -205,10 +253,10 @@ def absence_text(absence: _Absence) -> str:
     )
 
 
-def _op(absence: _Absence) -> str:
+def _op(absence: Absence) -> str:
     """``dot_general at model.py:42``."""
-    line = source_text(absence.source)
-    return f"{op_text(absence.kind)} at {line}" if line else op_text(absence.kind)
+    line, name = source_text(absence.at.source), op_text(absence.at.kind)
+    return f"{name} at {line}" if line else name
 
 
 def _stop(stop: Stop, op: str) -> str:
@@ -225,9 +273,9 @@ def _stop(stop: Stop, op: str) -> str:
         case Blocked(factor):
             return f"nothing propagates along {_factor(factor)}, by the rule of {op}"
         case SetAside(how, axis, by):
-            return f"the value is {how} along {axis_text(axis)} by {beginning_text(by)}"
+            return f"the value is {how} along {axis_text(axis)} by {written_text(by)}"
         case Closed(dimension, by):
-            return f"dim {dimension} is closed by {beginning_text(by)}"
+            return f"dim {dimension} is closed by {written_text(by)}"
         case Indivisible(factor, held, blocks):
             pieces = f"{blocks}" if held == 1 else f"{held} x {blocks}"
             return f"{_factor(factor)} does not divide into {pieces} blocks"
@@ -255,7 +303,7 @@ def _in_the_way(where: UsedByValue | InItsPlace | UsedByOp) -> str:
 def _conflict(conflict: Conflict) -> str:
     words = _in_the_way(conflict.where)
     if conflict.beginning is not None:
-        words += f", from {beginning_text(conflict.beginning)}"
+        words += f", from {written_text(conflict.beginning)}"
     if conflict.step is not None:
         words += f", since step {conflict.step}"
     if conflict.priorities is not None:

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from sdyscope.errors import ConversionError
-from sdyscope.facts.program import RequestedTensor
-from sdyscope.facts.sharded import Sharded, Written, requested_sharding
+from sdyscope.facts.sharded import Sharded, Written
 from sdyscope.values.convert import name_axes, to_named_sharding, to_tensor_sharding, unused_digits
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Digit, Digits, Placement
@@ -29,7 +28,6 @@ __all__ = [
     "placed_text",
     "placement_document",
     "placement_text",
-    "requested_document",
     "sharding_document",
     "sharding_text",
     "short",
@@ -95,6 +93,7 @@ class ShardingDocument:
     problem: str
 
 
+@lru_cache(1 << 12)
 def sharding_document(sharded: Sharded) -> ShardingDocument:
     """The document of a sharding."""
     return ShardingDocument(
@@ -105,12 +104,6 @@ def sharding_document(sharded: Sharded) -> ShardingDocument:
         placement_document(sharded),
         sharded.problem,
     )
-
-
-def requested_document(asked: RequestedTensor) -> ShardingDocument | None:
-    """The document of what was requested; None where it was left to the compiler."""
-    sharded = requested_sharding(asked)
-    return None if sharded is None else sharding_document(sharded)
 
 
 def placement_document(sharded: Sharded) -> PlacementDocument | None:

@@ -29,11 +29,14 @@ def test_a_chain_from_the_annotation_to_the_value(sdyscope):
 def test_the_document_has_all_of_it(sdyscope):
     found = sdyscope("explain", "mlp", "%2", "--json").document("explain")
     (value,) = found["values"]
-    assert (value["kind"], value["ssa"]) == ("stablehlo.dot_general", "%2")
-    assert [(why["dimension"], why["axis"]) for why in value["why"]] == [(0, "data"), (1, "model")]
-    for why in value["why"]:
-        assert why["annotated"]["kind"] == "constraint"
-        assert why["annotated"]["source"]["line"] == 100
+    assert (value["value"]["kind"], value["value"]["ssa"]) == ("stablehlo.dot_general", "%2")
+    assert [(why["dimension"], why["axis"]) for why in value["chains"]] == [
+        (0, "data"),
+        (1, "model"),
+    ]
+    for why in value["chains"]:
+        assert why["beginning"]["kind"] == "constraint"
+        assert why["beginning"]["source"]["line"] == 100
         assert why["moves"][-1]["through"]["name"] == "jvp(block0)/sharding_constraint"
 
 
@@ -49,10 +52,10 @@ def test_the_document_has_all_of_it(sdyscope):
 def test_values_go_by_many_names(sdyscope, word, names):
     found = sdyscope("explain", "mlp", word, "--json").document("explain")
     if names is None:
-        assert {value["source"]["line"] for value in found["values"]} == {108}
+        assert {value["value"]["source"]["line"] for value in found["values"]} == {108}
     else:
-        assert [value["name"] for value in found["values"]] == names
-    assert all(why["annotated"] for value in found["values"] for why in value["why"])
+        assert [value["value"]["name"] for value in found["values"]] == names
+    assert all(why["beginning"] for value in found["values"] for why in value["chains"])
 
 
 def test_what_stopped_an_axis(sdyscope):

@@ -43,7 +43,7 @@ def test_every_value_is_in_the_document(sdyscope):
     assert len(sections) == sum(propagation["counts"].values()) > 130
     assert all(all(value["as_requested"].values()) for value in found["values"])
     (tanh,) = [value for value in found["values"] if value["primitive"] == "tanh"]
-    assert tanh["propagated"]["shardy"]["short"] == "P('data', None)"
+    assert tanh["propagated"]["shardy"]["sharding"]["short"] == "P('data', None)"
     assert tanh["propagated"]["shardy"]["origins"][0]["kind"] == "constraint"
 
 
@@ -64,22 +64,22 @@ def test_steps(sdyscope):
     assert "dim 1 of the result -> dim 0 of the operand" in done.out  # through the transpose
     assert re.search(r"^\d+ steps, \d+ moves of an axis$", done.out, re.MULTILINE)
     found = sdyscope("propagate", "mlp", "--steps", "--json").document("propagate")
-    numbers = [step["number"] for step in found["steps"]]
+    numbers = [step["step"] for step in found["steps"]]
     assert numbers == sorted(numbers)
     assert found["last_step"] == numbers[-1]
     some = sdyscope("propagate", "mlp", "--steps", "--match", "*loss*", "--json")
     steps = some.document("propagate")["steps"]
     assert 0 < len(steps) < len(numbers)
-    assert all("loss" in step["scope"] for step in steps)
+    assert all("loss" in step["through"]["name"] for step in steps)
 
 
 def test_the_table_after_a_step(sdyscope):
     def sharded(*words):
         found = sdyscope("propagate", "mlp", "--json", *words).document("propagate")
         return sum(
-            max(value["propagated"]["shardy"]["placement"]["shards"], default=1) > 1
+            max(value["propagated"]["shardy"]["sharding"]["placement"]["shards"], default=1) > 1
             for value in found["values"]
-            if value["propagated"]["shardy"]["placement"]
+            if value["propagated"]["shardy"]["sharding"]["placement"]
         )
 
     assert sharded("--at-step", 0) < sharded("--at-step", 20) < sharded()
@@ -202,12 +202,12 @@ def test_shard_map(sdyscope, tmp_path):
     # What enters is sharded as the shard_map asks, wherever it comes from.
     (entering,) = [value for value in found["values"] if value["name"].endswith("#1 input")]
     for partitioner in ("shardy", "gspmd"):
-        assert entering["propagated"][partitioner]["short"] == "P('b', None)"
+        assert entering["propagated"][partitioner]["sharding"]["short"] == "P('b', None)"
         assert entering["as_requested"][partitioner]
     # Inside, what a device has is the program's own doing.
     (tanh,) = [value for value in found["values"] if value["primitive"] == "tanh"]
-    assert tanh["propagated"]["shardy"]["short"] == "manual"
-    assert tanh["propagated"]["shardy"]["placement"]["replicas"] == 1
+    assert tanh["propagated"]["shardy"]["sharding"]["short"] == "manual"
+    assert tanh["propagated"]["shardy"]["sharding"]["placement"]["replicas"] == 1
     assert not [value for value in found["values"] if value["same"] is False]
     done = sdyscope("explain", f"{path}:program", "tanh")
     assert "manual: each device has its own, as the shard_map makes it" in done.out

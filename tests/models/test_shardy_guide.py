@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from sdyscope.analysis.check import check
+from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.models import shardy_guide
 from sdyscope.stages import compat
 from sdyscope.targets import resolve
-from sdyscope.views import propagate
 from sdyscope.words.findings import told
+from sdyscope.words.sharding import short
 
 #: JAX 0.7 raises NotImplementedError for a constraint in the body of a partly manual shard_map.
 REFUSED = {"shard-map-auto"} if compat.version_tuple() < (0, 8) else set()
@@ -109,8 +110,8 @@ def test_each_form_of_a_sharding_rule_is_lowered_to_the_same(guide):
 def propagated(example):
     """The name of every value, and its sharding under Shardy in its most readable form."""
     program = resolve("shardy-guide", settings={"example": example})
-    rows = propagate.document(Inspection(program, ["shardy"])).values
-    return [(row.name, row.propagated["shardy"].short) for row in rows]
+    rows = propagate_document(Inspection(program, ["shardy"])).values
+    return [(row.name, short(row.propagated["shardy"].sharding)) for row in rows]
 
 
 def test_priorities_decide_who_wins(guide):

@@ -6,8 +6,11 @@ from itertools import accumulate
 
 import pytest
 
-from sdyscope.analysis.naming.resolve import named_value
+from sdyscope.analysis.naming.resolve import named_value, ssa_name
+from sdyscope.analysis.propagation.explain import explain_document
+from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.analysis.propagation.replay import Replay
+from sdyscope.annotations import op_name
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
@@ -17,12 +20,16 @@ from sdyscope.page.columns import Pool
 from sdyscope.page.graph import part
 from sdyscope.page.tensors import rows
 from sdyscope.targets import resolve
-from sdyscope.views import explain, propagate
-from sdyscope.views.explain import annotated, place
-from sdyscope.views.propagate_rows import Side, row_values, ssa_name
-from sdyscope.views.propagated import axis_text, describer
+from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import file_text
-from sdyscope.words.propagation import allowed_text, stopped_alike
+from sdyscope.words.propagation import (
+    absence_text,
+    allowed_text,
+    beginning_text,
+    stopped_alike,
+    tensor_text,
+)
+from sdyscope.words.sharding import short
 from tests.programs import PROGRAMS
 from tests.reports.propagation_cases import in_javascript
 from tests.reports.waiting import until
@@ -39,48 +46,36 @@ def line(source):
 def explained(inspection, row, value):
     """What `explain` says of a row."""
     named = named_value(inspection.graph("shardy"), value)
-    explainer = inspection.explainer("shardy")
-    places = describer(inspection, explainer.propagated).places
     found = []
-    for chain in explainer.explain(named).chains:
-        begins = annotated(chain.beginning)
-        moves = []
-        for move in chain.moves:
-            through = place(places.op(move.op))
-            moves.append(
-                [
-                    move.number,
-                    axis_text(str(move.axis)),
-                    through.name,
-                    line(through.source),
-                    move.direction,
-                    allowed_text(move.rule),
-                    move.dimension,
-                ]
-            )
-        start = begins and [begins.words, begins.priority, line(begins.source)]
-        found.append([chain.dimension, axis_text(str(chain.axis)), start, moves])
+    for chain in inspection.explainer("shardy").explain(named).chains:
+        begins = chain.beginning
+        moves = [
+            [
+                move.step,
+                axis_text(move.axis),
+                op_name(move.through),
+                line(move.through.source),
+                move.direction,
+                allowed_text(move.rule),
+                move.dimension,
+            ]
+            for move in chain.moves
+        ]
+        start = begins and [beginning_text(begins), begins.priority, line(begins.source)]
+        found.append([chain.dimension, axis_text(chain.axis), start, moves])
     return json.loads(json.dumps(found))
 
 
 def check(inspection, document):
     """That the page says of every value what Python says."""
     explainer = inspection.explainer("shardy")
-    places = describer(inspection, explainer.propagated).places
-    replay = Replay(explainer.flow, places)
+    replay = Replay(explainer.decisions)
     steps = sorted({0, replay.last // 3, 2 * replay.last // 3, replay.last})
     said = in_javascript(inspection, document, steps)
     assert said["lengths"] == [len(explainer.propagated.steps), replay.last]
-    side = Side(
-        explainer.propagated,
-        inspection.graph("shardy"),
-        describer(inspection, explainer.propagated),
-    )
-    values = list(row_values(inspection.tensors, {"shardy": side}, "shardy"))
-    of_documents = dict(zip(map(id, document.propagate.values), values, strict=True))
     compared = moves = 0
     for number, row in enumerate(rows(document)):
-        value = None if row.value is None else of_documents[id(row.value)]
+        value = None if row.value is None else row.value.id_under("shardy")
         if value is None:
             continue
         wanted = explained(inspection, row, value)
@@ -88,10 +83,10 @@ def check(inspection, document):
         compared += 1
         moves += sum(len(one[3]) for one in wanted)
     for step, shown in zip(steps, said["at"], strict=True):
-        values = propagate.document(inspection, at_step=step).values
+        values = propagate_document(inspection, at_step=step).values
         for number, (row, value) in enumerate(zip(rows(document), values, strict=True)):
             if shown[number] is not None:
-                assert shown[number] == value.propagated["shardy"].short, (step, row.key)
+                assert shown[number] == short(value.propagated["shardy"].sharding), (step, row.key)
     return compared, moves
 
 
@@ -117,22 +112,22 @@ def test_what_stopped_axes_is_what_explain_says(unconstrained):
     told = [at for at in inside if document["values"][at] in stops]
     # One is beyond what arguments and results take, near the end.
     for at in (told[0], told[len(told) // 2], told[-1]):
-        (found,) = explain.document(unconstrained.inspection, listed[at].value.ssa).values
+        (found,) = explain_document(unconstrained.inspection, listed[at].value.ssa).values
         wanted = [
             (
-                one.axis,
+                axis_text(one.axis),
                 one.dimension,
                 one.reason,
-                f"{one.words} {stopped_alike(one.repeated)}".rstrip(),
+                f"{absence_text(one)} {stopped_alike(one.repeated)}".rstrip(),
             )
-            for one in found.why_not
+            for one in found.absences
         ]
         stopped = stops[document["values"][at]]
         shown = [(axis, dimension, reason, words) for axis, dimension, words, _, reason in stopped]
         assert shown == wanted, listed[at].key
     none = next(at for at in inside if document["values"][at] not in stops)
-    (found,) = explain.document(unconstrained.inspection, listed[none].value.ssa).values
-    assert not found.why_not
+    (found,) = explain_document(unconstrained.inspection, listed[none].value.ssa).values
+    assert not found.absences
 
 
 #: Loops, branches, calls and manual computations: where axes move without steps.
@@ -164,12 +159,12 @@ def test_steps_are_those_of_propagate(mlp):
         one = columns[name]
         return [one["distinct"][c] for c in one["codes"]] if "codes" in one else one["values"]
 
-    listed = propagate.document(mlp.inspection, steps=True).steps
-    assert list(accumulate(column("number"))) == [step.number for step in listed]
-    assert column("from") == [step.from_ for step in listed]
-    assert column("to") == [step.to for step in listed]
+    listed = propagate_document(mlp.inspection, steps=True).steps
+    assert list(accumulate(column("number"))) == [step.step for step in listed]
+    assert column("from") == [tensor_text(step.source) for step in listed]
+    assert column("to") == [tuple(map(tensor_text, step.targets)) for step in listed]
     axes = [made["axes"][number] for number in column("axis")]
-    assert axes == [step.axis for step in listed]
+    assert axes == [axis_text(step.axis) for step in listed]
 
 
 def test_without_shardy_it_says_why():
@@ -209,16 +204,16 @@ def test_a_step_is_played_back_and_forth(player, mlp):
     assert f"{len(taken)} moves of an axis in {taken.step_count} steps" in player.inner_text(
         "[data-slot=note]"
     )
-    assert mlp.report.propagate.propagations[0].steps == taken.step_count
+    assert mlp.report.propagate.propagations[0].step_count == taken.step_count
     player.keyboard.press("Home")
     assert count(player).startswith("before the first step")
     assert player.locator(".propagation-title").nth(1).inner_text().startswith("Before the first")
     player.keyboard.press("ArrowRight")
     assert count(player).startswith(f"step 0: 1 of {taken.step_count} steps")
     until(player, "location.hash", lambda found: "step=0" in found)
-    first = propagate.document(mlp.inspection, steps=True).steps[0]
-    assert first.axis in player.inner_text(".player-now")
-    assert first.from_ in player.inner_text(".player-now")
+    first = propagate_document(mlp.inspection, steps=True).steps[0]
+    assert axis_text(first.axis) in player.inner_text(".player-now")
+    assert tensor_text(first.source) in player.inner_text(".player-now")
     assert player.locator(".grid-cell[data-touched=to]").count() >= 1
 
 
@@ -235,10 +230,7 @@ def test_values_are_as_of_the_step(open_page, mlp):
     step = 12
     page = open_page(mlp.html, f"#propagation?show=table&step={step}&all=1")
     page.wait_for_selector(".propagation-values .ssa")
-    replay = Replay(
-        mlp.inspection.explainer("shardy").flow,
-        describer(mlp.inspection, mlp.inspection.propagated("shardy")).places,
-    )
+    replay = Replay(mlp.inspection.explainer("shardy").decisions)
     known = replay.at(step)
     graph = mlp.inspection.graph("shardy")
     seen = 0
@@ -291,8 +283,7 @@ def test_the_graph_is_as_of_the_step(open_page, mlp):
     made = part(mlp.report, Pool({}, 1), mlp.inspection)
     ssa = made["nodes"]["columns"]["ssa"]
     ssa = [ssa["distinct"][at] for at in ssa["codes"]] if "codes" in ssa else ssa["values"]
-    places = describer(mlp.inspection, mlp.inspection.propagated("shardy")).places
-    replay = Replay(mlp.inspection.explainer("shardy").flow, places)
+    replay = Replay(mlp.inspection.explainer("shardy").decisions)
     graph = mlp.inspection.graph("shardy")
     page = open_page(mlp.html, "#propagation?show=graph&step=-1")
     page.wait_for_selector(".propagation .graph-item")
@@ -318,17 +309,17 @@ def test_what_a_step_moves_is_marked_on_the_graph(open_page, mlp):
     assert page.locator(".propagation [data-step]").count() == 0
     for _ in range(4):
         page.keyboard.press("e")
-    steps = propagate.document(mlp.inspection, steps=True).steps
-    numbers = {step.number for step in steps}
+    steps = propagate_document(mlp.inspection, steps=True).steps
+    numbers = {step.step for step in steps}
     marked = 0
     for step in range(max(numbers) + 1):
         page.keyboard.press("ArrowRight")
         ops = page.locator(".propagation [data-step=op]").count()
         edges = page.locator(".propagation .graph-edge[data-step][data-way]").count()
         marked += bool(ops and edges)
-        assert ops <= 2 * sum(one.number == step for one in steps)
+        assert ops <= 2 * sum(one.step == step for one in steps)
     # What is returned is not an op of the graph.
-    assert marked == len({step.number for step in steps if "return" not in step.op})
+    assert marked == len({step.step for step in steps if "return" not in step.through.kind})
     page.keyboard.press("End")
     assert page.locator(".propagation [data-decided=nothing]").count() == 0
     page.keyboard.press("Home")

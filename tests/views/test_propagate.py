@@ -7,17 +7,19 @@ import pytest
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.propagation.propagate import propagate_document
+from sdyscope.facts.failures import Failure
 from sdyscope.facts.program import Program
+from sdyscope.facts.propagated import DebugInfo
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.terminal.table import Heading
-from sdyscope.views import propagate, propagate_table
-from sdyscope.views.failure import Failure
+from sdyscope.views import propagate
 
 
 @pytest.fixture(scope="module")
 def mlp():
-    return propagate.document(Inspection(resolve("mlp"), ["shardy"]))
+    return propagate_document(Inspection(resolve("mlp"), ["shardy"]))
 
 
 def texts(paragraphs):
@@ -26,19 +28,19 @@ def texts(paragraphs):
 
 def test_what_is_approximate_and_what_is_missing_comes_first(mlp):
     (exact,) = mlp.propagations
-    approximate = replace(exact, exactness="approximate", source="a guess.", notes=("Mind this.",))
+    approximate = replace(exact, source="a guess.", doubts=("Mind this.",))
     found = replace(
         mlp, propagations=(approximate,), failures=(Failure("gspmd", "it is no more."),)
     )
-    first, second, *_ = propagate_table.heading(found)
+    first, second, *_ = propagate.heading(found)
     assert (first.text, first.tone) == ("shardy: approximate, from a guess", "warning")
     assert (second.text, second.tone) == ("nothing under gspmd: it is no more.", "warning")
-    made = propagate_table.table(found)
-    assert texts(propagate_table.footer(found, made))[-1] == "Mind this."
+    made = propagate.table(found)
+    assert texts(propagate.footer(found, made))[-1] == "Mind this."
 
 
 def test_a_narrow_table_has_fewer_columns_and_no_folders(mlp):
-    wide, narrow = propagate_table.table(mlp), propagate_table.table(mlp, columns=80)
+    wide, narrow = propagate.table(mlp), propagate.table(mlp, columns=80)
     assert [column.header for column in wide.columns] == [
         "value", "type", "requested", "shardy", "block", "bytes", "replicas", "from"
     ]  # fmt: skip
@@ -55,28 +57,28 @@ def test_a_request_that_was_not_kept_is_shown_and_counted(mlp):
         for value in mlp.values
     ]
     found = replace(mlp, values=tuple(values))
-    made = propagate_table.table(found, columns=80)
+    made = propagate.table(found, columns=80)
     assert "requested" in [column.header for column in made.columns]
     (row,) = [row for row in made.cells if row[0].text == "batch['x']"]
     assert row[3].tone == "bad"
-    assert "1 tensor is not where it was requested" in texts(propagate_table.footer(found, made))
+    assert "1 tensor is not where it was requested" in texts(propagate.footer(found, made))
 
 
 def test_rows_that_say_the_same_are_one(mlp):
-    names = [row[0].text for row in propagate_table.table(mlp).cells]
+    names = [row[0].text for row in propagate.table(mlp).cells]
     assert any(name.endswith(" (4 alike)") for name in names)
-    headings = [row.text for row in propagate_table.table(mlp).rows if isinstance(row, Heading)]
+    headings = [row.text for row in propagate.table(mlp).rows if isinstance(row, Heading)]
     # The count is of values, not of rows; an einsum is no scope of its own.
     assert "jvp(block0) (5) in models/mlp.py" in headings
 
 
 def test_rows_are_limited_and_the_rest_is_counted(mlp):
-    inside = propagate_table.rows_inside(mlp, everything=False)
-    assert len(inside) > propagate_table.LISTED
-    found = texts(propagate_table.footer(mlp, propagate_table.table(mlp)))
-    rest = len(inside) - propagate_table.LISTED
+    inside = propagate.rows_inside(mlp, everything=False)
+    assert len(inside) > propagate.LISTED
+    found = texts(propagate.footer(mlp, propagate.table(mlp)))
+    rest = len(inside) - propagate.LISTED
     assert f"{rest} values more that came to be sharded: --all lists them" in found
-    everything = propagate_table.rows_inside(mlp, everything=True)
+    everything = propagate.rows_inside(mlp, everything=True)
     assert len(everything) == len([one for one in mlp.values if one.section == "inside"])
 
 
@@ -90,14 +92,14 @@ def test_partitioners_that_differ_are_counted(mlp):
         )
         for value in mlp.values
     ]
-    both = (shardy, replace(shardy, partitioner="gspmd", steps=0))
+    both = (shardy, replace(shardy, partitioner="gspmd", read_debug_info=DebugInfo))
     found = replace(mlp, values=tuple(values), propagations=both)
-    made = propagate_table.table(found, columns=80)
+    made = propagate.table(found, columns=80)
     assert [column.header for column in made.columns][2:] == ["shardy", "gspmd", "bytes", "x"]
     (row,) = [row for row in made.cells if row[0].text.startswith("tanh")]
     assert [cell.text for cell in row[2:4]] == ["P('data')", "P('data')"]
     assert all(row[3].text == "=" for row in made.cells if row[0].text == "params['w1']")
-    footer = texts(propagate_table.footer(found, made))
+    footer = texts(propagate.footer(found, made))
     assert any(text.startswith("1 value differs between shardy and gspmd") for text in footer)
     assert any("in a wider terminal" in text for text in footer)
 
@@ -110,9 +112,9 @@ def test_a_result_is_where_it_is_returned_not_where_it_is_made(partitioner):
     x = jax.ShapeDtypeStruct((8, 4), "float32", sharding=NamedSharding(mesh, P("data")))
     step = jax.jit(lambda x: x * 2, out_shardings=NamedSharding(mesh, P()))
     inspection = Inspection(Program("gathers", step, (x,)), [partitioner])
-    found = propagate.document(inspection)
+    found = propagate_document(inspection)
     (result,) = [value for value in found.values if value.section == "result"]
-    assert result.propagated[partitioner].placement.local_shape == (8, 4)
+    assert result.propagated[partitioner].sharding.local_shape == (8, 4)
     assert result.as_requested == {partitioner: True}
 
 
@@ -138,7 +140,7 @@ def called_differently():
 @pytest.mark.parametrize("name", ["called", "parallel-3d"])
 def test_values_that_differ_are_those_of_the_diff(name):
     inspection = called_differently() if name == "called" else Inspection(resolve(name))
-    found = propagate.document(inspection)
+    found = propagate_document(inspection)
     diff = inspection.propagated_diff()
     assert len(found.compared) == diff.compared
     assert found.differing == diff.different

@@ -6,14 +6,14 @@ import pytest
 
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
-from sdyscope.views import propagate, propagated_diff_text
+from sdyscope.views import propagated_diff, propagated_diff_text
 
 
 @pytest.fixture(scope="module")
 def found():
     before = Inspection(resolve("mlp"), ["shardy"])
     after = before.what_if({"params['w1']": "P('data', 'model')"})
-    (changed,) = propagate.document(after, before).changed
+    (changed,) = propagated_diff.what_if(before, after)
     return changed
 
 

@@ -294,17 +294,20 @@ def test_explanations(said):
         if not command.startswith("explain") or not document:
             continue
         for value in document["values"]:
-            for why in value["why"]:
-                if why["annotated"] is not None:
-                    words = why["annotated"]["words"]
+            for decided in value["decided"].values():
+                assert said.printed(decided["sharding"]["short"], command), decided
+                assert said.in_page(decided["sharding"]["short"], "propagation"), decided
+            for chain in value["chains"]:
+                if chain["beginning"] is not None:
+                    words = chain["beginning"]["words"]
                     assert said.printed(words, command), words
                     assert said.in_page(words, "propagation"), words
-                for move in why["moves"]:
+                for move in chain["moves"]:
                     assert said.printed(move["rule"], command), move
                     assert said.in_page(move["rule"], "propagation"), move
-            for why_not in value["why_not"]:
-                assert said.printed(why_not["words"], command), why_not
-                assert said.in_page(why_not["words"], "propagation"), why_not
+            for absence in value["absences"]:
+                assert said.printed(absence["words"], command), absence
+                assert said.in_page(absence["words"], "propagation"), absence
 
 
 def test_every_kind_of_thing_is_said(say):

@@ -286,7 +286,7 @@ function origins(rows, row, context) {
     el(
       "ul.origins",
       {},
-      found.map(([axis, kind, name, source]) =>
+      found.map(([axis, kind, name, source, followed]) =>
         el(
           "li",
           {},
@@ -301,6 +301,7 @@ function origins(rows, row, context) {
                 el("bdi", {}, name.replace(/^jit\([^/]*\)\//, "")),
               ),
           source === null ? null : el("code.source", {}, el("bdi", {}, shared.source(source))),
+          followed ? el("span.muted", {}, ` (${followed})`) : null,
         ),
       ),
     ),

@@ -12,9 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from sdyscope.annotations import op_name
 from sdyscope.errors import TargetError, one_of
 from sdyscope.facts.propagated import ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.facts.sharded import byte_count
+from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.values.source import SourceLocation
 
 __all__ = ["NamedValue", "named_value", "plain_scope", "resolve_value", "ssa_name"]
@@ -34,11 +36,11 @@ class NamedValue:
 
     Attributes:
         id: which value.
-        name: pytree path, or scope, or SSA name: the first of them that it has.
+        name: pytree path of an argument or result of main, else the op's name.
         ssa: its SSA name, with the function's unless that is main: ``%3``, ``silu:%3``; of what
             main returns, that of the value that is returned.
         kind: ``argument``, ``result``, or the name of the operation.
-        type: its MLIR type.
+        type: its type.
         source: innermost line of user code.
     """
 
@@ -46,8 +48,25 @@ class NamedValue:
     name: str
     ssa: str
     kind: str
-    type: str
+    type: TensorType
     source: SourceLocation | None = None
+
+    __document__ = ("name", "kind", "ssa", "shape", "dtype", "bytes", "source")
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of the whole tensor; None where it is dynamic, or no tensor."""
+        return self.type.static_shape
+
+    @property
+    def dtype(self) -> str:
+        """MLIR element type."""
+        return self.type.dtype
+
+    @property
+    def bytes(self) -> int | None:
+        """Bytes of the whole tensor; None where they are not known."""
+        return byte_count(self.shape, self.dtype)
 
 
 def named_value(graph: OpGraph, value: ValueId) -> NamedValue:
@@ -56,8 +75,10 @@ def named_value(graph: OpGraph, value: ValueId) -> NamedValue:
     ssa, source = ssa_name(graph, value), op.source
     if op.is_result and op.result in graph.returned:
         source = graph.ops[graph.returned[op.result][0]].source
-    name = op.scope or (f"result {op.result}" if op.is_result else ssa)
-    return NamedValue(value, name, ssa, op.kind, op.types[value[1]].text, source)
+    name = op_name(op)
+    if op.is_result or op.is_argument:
+        name = op.scope or (f"result {op.result}" if op.is_result else ssa)
+    return NamedValue(value, name, ssa, op.kind, op.types[value[1]], source)
 
 
 def ssa_name(graph: OpGraph, value: ValueId) -> str:

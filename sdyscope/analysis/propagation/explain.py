@@ -2,20 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal
 
-from sdyscope.analysis.naming.resolve import NamedValue, named_value
+from sdyscope.analysis.account import account_of
+from sdyscope.analysis.naming.pairs import value_pairs
+from sdyscope.analysis.naming.resolve import NamedValue, named_value, resolve_value
 from sdyscope.analysis.propagation.axis_parts import AxisPart
-from sdyscope.analysis.propagation.chain import Chain
+from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.analysis.propagation.flow import Flow, Ref
-from sdyscope.analysis.propagation.obstacles import Absence, Obstacles
-from sdyscope.analysis.propagation.pointers import Pointers
+from sdyscope.analysis.propagation.obstacles import Obstacles
+from sdyscope.analysis.propagation.pointers import Pointers, Reached
 from sdyscope.annotations import Annotation
+from sdyscope.errors import CompilerError
+from sdyscope.facts.account import Account
+from sdyscope.facts.decided import DecidedValue, ExplanationNote
+from sdyscope.facts.failures import Failure, failures
+from sdyscope.facts.moves import Absence, Chain
+from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
-from sdyscope.graph import OpGraph, Sharding
-from sdyscope.values.mesh import AxisRef
+from sdyscope.graph import OpGraph
+from sdyscope.staged import Staged
+from sdyscope.values.mesh import AxisRef, Mesh
 
-__all__ = ["Completeness", "Explainer", "Explanation", "Missing", "completeness", "explain"]
+__all__ = [
+    "Completeness",
+    "ExplainDocument",
+    "Explainer",
+    "Explanation",
+    "Missing",
+    "completeness",
+    "explain_document",
+    "propagations",
+]
+
+#: How many of the values are named that became one.
+_NAMED = 5
 
 
 @dataclass(frozen=True)
@@ -24,30 +48,64 @@ class Explanation:
 
     Attributes:
         value: which value, and its names.
-        propagated: what the partitioner decided for it.
-        sharding: the sharding explained.
-        chains: for each axis on each dimension, how it came there.
+        decided: what each partitioner decided for it.
+        before: the same without the changes that were wished for; nothing without any.
+        chains: for each axis on each dimension, how it came there (Shardy only).
         absences: for each axis that a neighbouring tensor has and this value could have had, what
-            stopped it.
-        notes: what else there is to say, one sentence each.
+            stopped it (Shardy only).
+        notes: what else there is to know.
     """
 
     value: NamedValue
-    propagated: PropagatedValue
-    sharding: Sharding | None
+    decided: Mapping[Partitioner, DecidedValue]
+    before: Mapping[Partitioner, DecidedValue]
     chains: tuple[Chain, ...]
     absences: tuple[Absence, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[ExplanationNote, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainDocument:
+    """The document of `sdyscope explain --json`.
+
+    Attributes:
+        schema: name and version of this form.
+        name: the program's name, or the module's.
+        value: what was asked for.
+        meshes: the meshes that its shardings are on.
+        propagations: by whom it was propagated, and how much that is worth.
+        failures: which partitioners did not, and why.
+        changes: the annotations that were changed: what was wished for.
+        values: every value that was meant.
+        account: what is not known of the program, at the stages that were looked at.
+    """
+
+    schema: Literal["sdyscope.explain/3"] = "sdyscope.explain/3"
+    name: str
+    value: str
+    meshes: dict[str, Mesh]
+    propagations: tuple[Propagated, ...]
+    failures: tuple[Failure, ...]
+    changes: tuple[str, ...]
+    values: tuple[Explanation, ...]
+    account: Account
 
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """An axis on a value that no chain was found for."""
+    """An axis on a value that no chain was found for.
+
+    Attributes:
+        value: the value.
+        dimension: the dimension that is sharded on it.
+        axis: the axis.
+        reached: as far back as it can be followed.
+    """
 
     value: ValueId
     dimension: int
     axis: AxisRef
-    reached: str
+    reached: Reached
 
 
 @dataclass(frozen=True)
@@ -74,78 +132,160 @@ class Explainer:
     """Explains values of one propagation; build it once and ask for many.
 
     Args:
-        propagated: the propagation.
-        graph: op graph of the lowered module.
-        annotations: what is written in the lowered module.
+        decisions: the values of the propagation.
     """
 
-    def __init__(
-        self, propagated: Propagated, graph: OpGraph, annotations: tuple[Annotation, ...] = ()
-    ) -> None:
-        self.propagated = propagated
-        self.graph = graph
-        self.flow = Flow(propagated, graph)
-        self.pointers = Pointers(self.flow, annotations)
-        self.obstacles = Obstacles(self.flow, self.pointers, annotations)
+    def __init__(self, decisions: Decisions) -> None:
+        self.decisions = decisions
+        self.propagated = decisions.propagated
+        self.graph = decisions.graph
+
+    @classmethod
+    def of(
+        cls, program: Staged, partitioner: Partitioner | None = None, *, conservative: bool = False
+    ) -> Explainer:
+        """Explains values of a propagation of a program; made once.
+
+        Raises:
+            CompilerError: there is no such propagation.
+        """
+        chosen = program.chosen(partitioner)
+        propagated = program.propagated(chosen, conservative=conservative)
+        return program.once(
+            (cls, chosen, conservative), lambda: cls(Decisions.of(program, propagated))
+        )
+
+    @property
+    def flow(self) -> Flow:
+        """How shardings travelled."""
+        return self.decisions.flow
+
+    @property
+    def pointers(self) -> Pointers:
+        """Where each part of an axis comes from."""
+        return self.decisions.pointers
+
+    @cached_property
+    def obstacles(self) -> Obstacles:
+        """What stopped axes."""
+        return Obstacles(self.flow, self.pointers, self.decisions.annotations)
 
     def explain(self, value: NamedValue | ValueId) -> Explanation:
         """Why a value of the lowered module is sharded as it is."""
         named = value if isinstance(value, NamedValue) else named_value(self.graph, value)
         found = self.propagated.values[named.id]
-        notes = tuple(self._notes(found))
-        if found.node is None or self.propagated.partitioner != "shardy":
-            return Explanation(named, found, found.sharding, (), (), notes)
-        op = self.graph.ops[named.id[0]]
-        ref: Ref | None = (found.node, found.result)
-        if op.is_result:
-            ref = self.propagated.graph.returned.get(op.result)
-        if ref is None:
-            return Explanation(named, found, found.sharding, (), (), notes)
-        chains = tuple(map(self.pointers.chain, self.pointers.held(found)))
-        return Explanation(
-            named, found, found.sharding, chains, self.obstacles.absences(ref), notes
-        )
+        decided = self.decisions.decided(named.id)
+        assert decided is not None
+        chains: tuple[Chain, ...] = ()
+        absences: tuple[Absence, ...] = ()
+        if found.node is not None and self.propagated.partitioner == "shardy":
+            op = self.graph.ops[named.id[0]]
+            ref: Ref | None = (found.node, found.result)
+            if op.is_result:
+                ref = self.propagated.graph.returned.get(op.result)
+            if ref is not None:
+                chains = tuple(map(self.pointers.chain, self.pointers.held(found)))
+                absences = self.obstacles.absences(ref)
+        notes = tuple(self._notes(found, decided))
+        by = {self.propagated.partitioner: decided}
+        return Explanation(named, by, {}, chains, absences, notes)
 
-    def _notes(self, found: PropagatedValue) -> list[str]:
-        notes = []
+    def _notes(self, found: PropagatedValue, decided: DecidedValue) -> Iterator[ExplanationNote]:
         if found.fate == "merged":
-            names = [named_value(self.graph, other).ssa for other in found.merged_with[:5]]
-            more = len(found.merged_with) - len(names)
-            notes.append(
-                f"The compiler made one value of this and {', '.join(names)}"
-                + (f" and {more} more." if more else ".")
-            )
-        elif found.fate == "folded":
-            notes.append("The compiler folded this value away before it propagated shardings.")
-        elif found.fate == "not partitioned":
-            notes.append("A value of this kind has no sharding.")
+            names = decided.merged_with[:_NAMED]
+            yield ExplanationNote("merged", names, decided.merged - len(names))
+        elif found.fate != "kept":
+            yield ExplanationNote(found.fate)
         if found.node is None:
-            return notes
+            return
         if self.propagated.partitioner != "shardy":
-            notes.append("GSPMD does not say where the shardings that it propagates come from.")
+            yield ExplanationNote("not recorded")
         elif not self.propagated.steps:
-            notes.append(
-                "This propagation has no steps: only what is annotated on the value itself and "
-                "what Shardy moves without steps can be explained."
-            )
-        return notes
+            yield ExplanationNote("no steps")
 
 
-def explain(
-    propagated: Propagated,
-    graph: OpGraph,
-    annotations: tuple[Annotation, ...],
-    value: NamedValue | ValueId,
-) -> Explanation:
-    """Why a value is sharded as it is.
+def explain_document(
+    program: Staged,
+    value: str,
+    before: Staged | None = None,
+    *,
+    conservative: bool = False,
+    changes: Sequence[str] = (),
+) -> ExplainDocument:
+    """Explains what a word names.
 
     Args:
-        propagated: the propagation.
-        graph: op graph of the lowered module.
-        annotations: what is written in it.
-        value: which value, as from ``resolve_value``.
+        program: the program, with other annotations if so wished.
+        value: a pytree path, a scope path, ``file.py:line``, or an SSA name.
+        before: the program as it is, to compare with; None where nothing is changed.
+        conservative: whether Shardy is to propagate conservatively.
+        changes: what was changed, in words.
+
+    Raises:
+        SdyscopeError: no value has this name, or no partitioner propagates the program.
     """
-    return Explainer(propagated, graph, annotations).explain(value)
+    sides, failed = propagations(program, conservative)
+    main = next(iter(sides))
+    earlier = {}
+    if before is not None:
+        earlier = {p: Explainer.of(before, p).decisions for p in sides if p in before.lowered}
+    explainer = Explainer.of(program, main, conservative=conservative and main == "shardy")
+    pairs = {p: value_pairs(explainer.graph, side.graph) for p, side in sides.items() if p != main}
+
+    def under_each(
+        id_: ValueId, by: Mapping[Partitioner, Decisions]
+    ) -> dict[Partitioner, DecidedValue]:
+        found = {}
+        for partitioner, side in by.items():
+            own = pairs[partitioner].get(id_) if partitioner in pairs else id_
+            decided = None if own is None else side.decided(own)
+            if decided is not None:
+                found[partitioner] = decided
+        return found
+
+    return ExplainDocument(
+        name=program.name,
+        value=value,
+        meshes=program.meshes,
+        propagations=tuple(side.propagated for side in sides.values()),
+        failures=(*failures(program.failures), *failed),
+        changes=tuple(changes),
+        values=tuple(
+            replace(
+                explainer.explain(named),
+                decided=under_each(named.id, sides),
+                before=under_each(named.id, earlier),
+            )
+            for named in resolve_value(explainer.graph, value)
+        ),
+        account=account_of(program),
+    )
+
+
+def propagations(
+    program: Staged, conservative: bool
+) -> tuple[dict[Partitioner, Decisions], tuple[Failure, ...]]:
+    """What each partitioner decided, and why others did not; Shardy first.
+
+    Args:
+        program: the program.
+        conservative: whether Shardy is to propagate conservatively.
+
+    Raises:
+        SdyscopeError: none propagates it.
+    """
+    sides: dict[Partitioner, Decisions] = {}
+    failed: dict[Partitioner, CompilerError] = {}
+    for partitioner in sorted(program.lowered, key=lambda one: one != "shardy"):
+        try:
+            sides[partitioner] = Explainer.of(
+                program, partitioner, conservative=conservative and partitioner == "shardy"
+            ).decisions
+        except CompilerError as error:
+            failed[partitioner] = error
+    if not sides:
+        raise next(iter(failed.values()))
+    return sides, failures(failed)
 
 
 def completeness(

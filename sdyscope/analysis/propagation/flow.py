@@ -7,7 +7,6 @@ they are one value here, called by the first of them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from typing import TypeAlias
 from sdyscope.analysis.propagation.axis_parts import AxisPart, axes_of, part_of
 from sdyscope.facts.propagated import Propagated, PropagationStep, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
+from sdyscope.graph.tags import is_tag, sids
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
@@ -211,17 +211,30 @@ class Flow:
             for node, _ in self.lowered_ids.get((op.id, result), ()):
                 found[node] = None
         for name in op.location.names:
-            for number in _TAG.findall(name)[::-1]:
-                if int(number) < len(self.lowered.ops):
-                    found[int(number)] = None
+            for node in reversed(sids(name)):
+                if node < len(self.lowered.ops):
+                    found[node] = None
         return [self.lowered.ops[node] for node in found]
+
+    def written(self, op: Op) -> Op:
+        """What an op of the propagated module is in the lowered one; else the op itself.
+
+        Of an op in a function, at the calls that it is not aligned with, this is the call.
+        """
+        if self.lowered is None:
+            return op
+        for result in range(len(op.types)):
+            for node, _ in self.lowered_ids.get((op.id, result), ()):
+                return self.lowered.ops[node]
+        ops = self.lowered.ops
+        return next((ops[node] for node in sids(op.scope) if node < len(ops)), op)
 
     def scope(self, op: Op) -> str:
         """An op's scope in the program, without tags."""
         found = self.lowered_ops(op)
         if found:
             return found[0].scope
-        return "" if _TAGS.fullmatch(op.scope) else op.scope
+        return "" if is_tag(op.scope) else op.scope
 
     # Data flow: where a value continues across the boundary of a region or function.
 
@@ -371,12 +384,6 @@ class Flow:
         if name == "out_shardings" or not isinstance(axes, ManualAxes):
             return sharding
         return _without(sharding, axes)
-
-
-#: How ``stages.align.tags`` names an op by its number in the lowered module.
-_TAG = re.compile(r"(?<![A-Za-z0-9_])sid(\d+)(?![A-Za-z0-9_])")
-#: A name that says nothing else.
-_TAGS = re.compile(r"sid\d+(?:[;/]sid\d+)*")
 
 
 def _without(sharding: TensorSharding, manual: ManualAxes) -> TensorSharding:

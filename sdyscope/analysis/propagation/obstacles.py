@@ -9,12 +9,11 @@ can be seen in the end.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
-from sdyscope.analysis.propagation.chain import Chain
 from sdyscope.analysis.propagation.factors import dimension_with, identity_rule, on_factors
 from sdyscope.analysis.propagation.flow import (
     BARRIERS,
@@ -28,51 +27,15 @@ from sdyscope.analysis.propagation.flow import (
 )
 from sdyscope.analysis.propagation.openness import Openness
 from sdyscope.analysis.propagation.pointers import Held, Pointers
-from sdyscope.analysis.propagation.stops import Beside, Case, Reason, Stops
+from sdyscope.analysis.propagation.stops import Beside, Case, Stops
 from sdyscope.annotations import Annotation
-from sdyscope.facts.moves import FlowingTensor, NoFactor, NoRule, Stop, TensorDim
+from sdyscope.facts.moves import Absence, FlowingTensor, NoFactor, NoRule, Reason, Stop, TensorDim
 from sdyscope.graph import Op
-from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import EdgeNodeType
 from sdyscope.values.sharding import ManualAxes
 from sdyscope.values.sharding_rule import OpShardingRule
-from sdyscope.values.source import SourceLocation
 
-__all__ = ["Absence", "Obstacles", "Reason"]
-
-
-@dataclass(frozen=True, slots=True)
-class Absence:
-    """An axis that a value does not have although a tensor beside it has.
-
-    Attributes:
-        axis: the axis, or the part of it that is missing.
-        dimension: the dimension that could have had it; None when the op's rule has none for it.
-        op: node in the propagated graph of the op between the two.
-        kind: that op's kind.
-        scope: that op's scope.
-        source: that op's source line.
-        neighbour: the tensor that has the axis, and on which dimension.
-        value: that tensor in the propagated graph; None for a result of the program.
-        reason: what stopped it, in a word.
-        stop: the same with all that is known of it.
-        rival: the chain of what is in the way, where something is.
-        repeated: how many more tensors beside the value have it and were stopped alike.
-    """
-
-    axis: AxisRef
-    dimension: int | None
-    op: int
-    kind: str
-    scope: str
-    source: SourceLocation | None
-    neighbour: TensorDim
-    value: Ref | None
-    reason: Reason
-    stop: Stop
-    rival: Chain | None = None
-    repeated: int = 0
-
+__all__ = ["Obstacles"]
 
 #: An axis that was stopped, and what is in its way.
 _Stopped: TypeAlias = tuple[Absence, Held | None]
@@ -210,10 +173,7 @@ class Obstacles:
         absence = Absence(
             part.axis(self.flow.mesh),
             dimension,
-            op.id,
-            op.kind,
-            self.flow.scope(op),
-            op.source,
+            self.flow.written(op),
             TensorDim(beside.dimension, tensor),
             beside.value,
             reason,

@@ -1,44 +1,28 @@
-"""What ops and annotations of a propagated module are in the program: scopes, lines, names.
-
-On its way through the compiler an op loses its name; what it was in the lowered module, where names
-are, is known from its values.
-"""
+"""Which annotations of the lowered module the origins are that Shardy records."""
 
 from __future__ import annotations
 
-import re
-
+from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.annotations import Annotation
-from sdyscope.facts.propagated import Propagated, ValueId
-from sdyscope.graph import Op, OpGraph
+from sdyscope.facts.propagated import ValueId
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import TensorSharding
 
 __all__ = ["Places"]
 
-#: What an op is tagged with before it is compiled: its node in the lowered graph.
-_TAG = re.compile(r"\bsid(\d+)\b")
-
 
 class Places:
-    """Finds ops of the lowered module, and the annotations that axes come from.
+    """Finds the annotations that axes come from, by what Shardy calls them.
 
     Args:
-        propagated: the propagation.
-        graph: op graph of the lowered module.
-        annotations: what is written in it.
+        flow: the index of a propagation.
+        annotations: what is written in the lowered module.
     """
 
-    def __init__(
-        self, propagated: Propagated, graph: OpGraph, annotations: tuple[Annotation, ...] = ()
-    ) -> None:
-        self.propagated = propagated
-        self.graph = graph
-        self._lowered: dict[int, int] = {}
-        for value in propagated.values.values():
-            if value.node is not None:
-                self._lowered.setdefault(value.node, value.id[0])
+    def __init__(self, flow: Flow, annotations: tuple[Annotation, ...] = ()) -> None:
+        self.flow = flow
+        self.propagated = flow.propagated
         self._written: dict[tuple[str, int | None], Annotation] = {}
         self._at: dict[tuple[int, str, int | None], Annotation] = {}
         for annotation in annotations:
@@ -46,15 +30,6 @@ class Places:
                 self._written[annotation.kind, annotation.index] = annotation
             index = None if annotation.kind == "constraint" else annotation.index
             self._at[annotation.op, annotation.kind, index] = annotation
-
-    def op(self, node: int) -> Op:
-        """What a node of the propagated graph is in the lowered one; else the node itself."""
-        after = self.propagated.graph.ops[node]
-        found = self._lowered.get(node)
-        if found is None:
-            tags = [int(tag) for tag in _TAG.findall(after.scope)]
-            found = next((tag for tag in tags if tag < len(self.graph.ops)), None)
-        return after if found is None else self.graph.ops[found]
 
     def annotation(self, origin: OriginSharding, value: ValueId) -> Annotation | None:
         """What is written in the lowered module where an origin says that an axis comes from.
@@ -77,19 +52,24 @@ class Places:
                 # The annotation may be on what the value became one with: what a call passes on.
                 node = self.propagated.values[value].node
                 return self._on(value) or (
-                    None if node is None else self._on((self.op(node).id, 0))
+                    None if node is None else self._on((self._lowered(node), 0))
                 )
         return None
 
     def _of_op(self, name: str, kind: str, index: int | None) -> Annotation | None:
         node = self.propagated.debug_info.names.get(name)
-        return None if node is None else self._at.get((self.op(node).id, kind, index))
+        return None if node is None else self._at.get((self._lowered(node), kind, index))
+
+    def _lowered(self, node: int) -> int:
+        return self.flow.written(self.flow.graph.ops[node]).id
 
     def _on(self, value: ValueId) -> Annotation | None:
         op, result = value
+        graph = self.flow.lowered
+        argument = -1 if graph is None else graph.ops[op].argument
         for key in (
             (op, "constraint", None),
-            (op, "argument", self.graph.ops[op].argument),
+            (op, "argument", argument),
             (op, "op", result),
             (op, "shard_map output", result),
         ):

@@ -17,7 +17,6 @@ from typing import NamedTuple, TypeAlias
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.beginnings import Beginnings
-from sdyscope.analysis.propagation.chain import Chain, Direction, Move
 from sdyscope.analysis.propagation.flow import (
     BARRIERS,
     CONSTRAINTS,
@@ -31,11 +30,21 @@ from sdyscope.analysis.propagation.flow import (
     Slot,
 )
 from sdyscope.annotations import Annotation
-from sdyscope.facts.moves import Allowed, Beginning, ByConstraint, ByDataFlow, ByGroup, ByRule
+from sdyscope.facts.moves import (
+    Allowed,
+    Beginning,
+    ByConstraint,
+    ByDataFlow,
+    ByGroup,
+    ByRule,
+    Chain,
+    Direction,
+    Move,
+)
 from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
 from sdyscope.graph import Op
 
-__all__ = ["Held", "Pointer", "Pointers"]
+__all__ = ["Held", "Pointer", "Pointers", "Reached"]
 
 _EDGES = LOOPS | REGIONS | BARRIERS | TERMINATORS
 
@@ -79,6 +88,18 @@ class Pointer:
     rule: Allowed | None = None
     source: int | None = None
     beginning: Beginning | None = None
+
+
+class Reached(NamedTuple):
+    """Where an axis was followed to.
+
+    Attributes:
+        op: the op, of the lowered module where it is known.
+        steps: how many steps back that is.
+    """
+
+    op: Op
+    steps: int
 
 
 class _Link(NamedTuple):
@@ -205,13 +226,11 @@ class Pointers:
             yield pointer
             at = pointer.source
 
-    def farthest(self, ref: Ref, part: AxisPart) -> str:
-        """As far back as an axis of a value can be followed, in words."""
+    def farthest(self, ref: Ref, part: AxisPart) -> Reached:
+        """As far back as an axis of a value can be followed."""
         way = list(self.back(self.pointer(ref, part)))
-        node, result = way[-1].value
-        op = self.flow.graph.ops[node]
         steps = sum(pointer.number is not None for pointer in way)
-        return f"{op.names[result]} = {op.kind} in {op.scope or 'no scope'}, {steps} steps back"
+        return Reached(self.flow.written(self.flow.graph.ops[way[-1].value[0]]), steps)
 
     def _move(self, pointer: Pointer, node: int, moved: AxisPart) -> Move:
         op = self.flow.graph.ops[node]
@@ -219,14 +238,11 @@ class Pointers:
         return Move(
             pointer.number,
             moved.axis(self.flow.mesh),
-            op.id,
-            op.kind,
-            self.flow.scope(op),
-            op.source,
+            self.flow.written(op),
             pointer.direction,
             pointer.rule,
-            pointer.value,
             pointer.dimension,
+            pointer.value,
             self._lowered(pointer.value),
         )
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import EDGE, Flow, Ref, Slot
-from sdyscope.analysis.propagation.places import Places
+from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.analysis.propagation.flow import EDGE, Ref, Slot
 from sdyscope.analysis.propagation.rules import op_tensor
 from sdyscope.facts.moves import EdgeTensor, ReturnedTensor, TensorDim, TensorPlace
 from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
@@ -28,9 +28,9 @@ class Moved:
     """One move of one axis.
 
     Attributes:
-        number: Shardy's number of the step.
+        step: Shardy's number of the step.
         axis: the axis that moved.
-        op: the op that it moved through, of the lowered module where it is known.
+        through: the op that it moved through, of the lowered module where it is known.
         source: where it came from, among the op's tensors.
         targets: where it went.
         priority: the user priority that was being propagated; 0 is the first, and all where the
@@ -40,9 +40,9 @@ class Moved:
         came_to: the values that it went to.
     """
 
-    number: int
+    step: int
     axis: AxisRef
-    op: Op
+    through: Op
     source: TensorDim
     targets: tuple[TensorDim, ...]
     priority: int
@@ -50,19 +50,21 @@ class Moved:
     came_from: Ref | None
     came_to: tuple[Ref, ...]
 
+    __document__ = ("step", "axis", "through", "source", "targets", "priority")
+
 
 class Replay:
     """The steps of one propagation under Shardy.
 
     Args:
-        flow: its index.
-        places: what its ops are in the program.
+        decisions: its values.
     """
 
-    def __init__(self, flow: Flow, places: Places) -> None:
-        self.flow = flow
-        self.places = places
-        self.propagated = flow.propagated
+    def __init__(self, decisions: Decisions) -> None:
+        self.flow = decisions.flow
+        self.places = decisions.places
+        self.graph = decisions.graph
+        self.propagated = decisions.propagated
         self._firsts: dict[Ref, list[tuple[int, AxisPart]]] = {}
 
     @property
@@ -73,9 +75,11 @@ class Replay:
     @property
     def has_priorities(self) -> bool:
         """Whether the user ordered the propagation."""
-        graph = self.places.graph
-        written = [s for op in graph.ops for s in (*op.shardings, op.attributes.get("sharding"))]
-        written += [result.sharding for result in graph.main.results] if graph.main else []
+        main = self.graph.main
+        written = [
+            s for op in self.graph.ops for s in (*op.shardings, op.attributes.get("sharding"))
+        ]
+        written += [result.sharding for result in main.results] if main else []
         return any(
             dim.priority
             for sharding in written
@@ -95,7 +99,7 @@ class Replay:
             yield Moved(
                 step.number,
                 step.axis,
-                self.places.op(step.op),
+                self.flow.written(self.flow.graph.ops[step.op]),
                 self.tensor(step, step.source),
                 tuple(self.tensor(step, target) for target in step.targets),
                 priority,
@@ -141,7 +145,7 @@ class Replay:
         """Whether a value is a result with a sharding of its own, which it has from the start."""
         assert value.node is not None
         own = self.flow.graph.ops[value.node].is_result
-        written = self.places.graph.ops[value.id[0]].shardings
+        written = self.graph.ops[value.id[0]].shardings
         return own and isinstance(written[0], TensorSharding)
 
     def _at(self, value: PropagatedValue, sharding: TensorSharding, number: int) -> TensorSharding:
@@ -192,7 +196,7 @@ class Replay:
     def _tensor(self, op: Op, slot: Slot) -> TensorPlace:
         if op.kind == EDGE:
             return EdgeTensor(*slot)
-        main = self.places.graph.main
+        main = self.graph.main
         if op.kind == "func.return" and main is not None and op.function == main.name:
             role, index = slot
             if role == "result" and index < len(main.results):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_size
@@ -27,6 +27,7 @@ from sdyscope.facts.moves import (
     Indivisible,
     InItsPlace,
     NotSeen,
+    Reason,
     Stop,
     TensorDim,
     UsedByOp,
@@ -35,26 +36,7 @@ from sdyscope.facts.moves import (
 from sdyscope.graph import Op
 from sdyscope.values.sharding_rule import OpShardingRule
 
-__all__ = ["Beside", "Case", "Found", "Reason", "Stops"]
-
-Reason: TypeAlias = Literal[
-    "conflict",
-    "priority",
-    "closed",
-    "replicated",
-    "not divisible",
-    "no factor",
-    "blocked",
-    "no rule",
-    "barrier",
-    "unknown",
-]
-"""What stopped an axis. ``conflict``: the value or the op already uses it, or others in its place;
-``priority``: so, and those had a higher priority; ``closed``: an annotation lets the dimension take
-no more axes; ``replicated``: an annotation keeps the axis from every dimension; ``not divisible``:
-the size does not divide; ``no factor``: the op's rule has no dimension for it; ``blocked``: the
-rule has one and nothing propagates along it; ``no rule``: the op has no rule; ``barrier``: a
-propagation barrier; ``unknown``: nothing in the final shardings shows it."""
+__all__ = ["Beside", "Case", "Found", "Stops"]
 
 
 @dataclass(frozen=True, slots=True)

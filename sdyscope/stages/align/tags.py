@@ -6,27 +6,24 @@ op's location, which becomes the ``op_name`` in HLO's metadata, and as the front
 from several has all their tags (``sid615;sid614``).
 
 Function and block arguments have no tags of their own: they are found by their function's or
-their op's, and their number.
+their op's, and their number. ``graph.tags`` reads tags.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from sdyscope.errors import CompilerError
 from sdyscope.graph import OpGraph
 from sdyscope.stages import compat
 
-__all__ = ["ATTRIBUTE", "copy", "operations", "sids", "tag", "tag_names"]
+__all__ = ["ATTRIBUTE", "copy", "operations", "tag", "tag_names"]
 
 #: Name of the frontend attribute.
 ATTRIBUTE = "sid"
 
 _FRONTEND = "mhlo.frontend_attributes"
-_TAG = re.compile(r"(?<![A-Za-z0-9_])sid(\d+)(?![A-Za-z0-9_])")
-_OWN_TAG = re.compile(r"\d+")
 _ALIAS = re.compile(r"^#loc\d* = loc\(.*\n", re.MULTILINE)
 #: The location at the end of an op in MLIR's generic text form, where block arguments have theirs
 #: in the middle of a line.
@@ -108,23 +105,6 @@ def operations(module: Any, graph: OpGraph) -> dict[int, Any]:
     if free != count:
         raise CompilerError(f"The module has {free} ops, and its graph {count}.")
     return dict(numbered)
-
-
-def sids(names: str | Iterable[str]) -> tuple[int, ...]:
-    """The nodes that tags name, in order and each once.
-
-    Args:
-      names: names of a location (``Location.names``), an ``op_name``, or the value of the frontend
-        attribute: ``sid615;sid614``, ``12``, ``jit(f)/sid12``.
-    """
-    found: dict[int, None] = {}
-    for text in (names,) if isinstance(names, str) else names:
-        if _OWN_TAG.fullmatch(text):
-            found[int(text)] = None
-        elif "sid" in text:
-            for number in _TAG.findall(text):
-                found[int(number)] = None
-    return tuple(found)
 
 
 def copy(module: Any) -> Any:

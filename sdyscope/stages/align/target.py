@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
-from sdyscope.stages.align.tags import ATTRIBUTE, sids
+from sdyscope.graph.tags import sids
+from sdyscope.stages.align.tags import ATTRIBUTE
 
 __all__ = ["Target"]
 

@@ -18,8 +18,9 @@ from sdyscope.errors import TargetError
 from sdyscope.graph import OpGraph
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.locations import Location
+from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import sids, tag
+from sdyscope.stages.align.tags import tag
 from sdyscope.stages.compiled.explicit_collectives import ExplicitCollectives
 from sdyscope.stages.compiled.read_collectives import read_collectives
 from sdyscope.stages.propagated.annotate import annotate, annotate_signature

@@ -71,7 +71,7 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
         lowered: that of the module that it was made of, whose ops its tags name.
     """
     notes: list[str] = []
-    answer = _answer(asked, graph, notes)
+    answer, has_origins = _answer(asked, graph, notes)
     marked = Marked() if answer is None else marked_on(answer, graph)
     if answer is not None and marked.missing:
         notes.append(
@@ -85,11 +85,14 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
         notes.append(_unread([one.text for one in unread]))
     not_understood: list[NotUnderstood] = [*unread]
     steps = steps_of(graph, marked, not_understood)
-    return DebugInfo(steps, origins, marked.names, not_understood, tuple(notes))
+    origins_missing = answer is not None and not has_origins
+    return DebugInfo(steps, origins, marked.names, not_understood, tuple(notes), origins_missing)
 
 
-def _answer(asked: Propagation, graph: OpGraph, notes: list[str]) -> debug_info_child.Answer | None:
-    """What Shardy writes down: with origins where it can, else the steps; None for nothing."""
+def _answer(
+    asked: Propagation, graph: OpGraph, notes: list[str]
+) -> tuple[debug_info_child.Answer | None, bool]:
+    """What Shardy writes down, None for nothing, and whether that is with origins."""
     failed = ""
     for passes in (asked.explained, asked.stepwise):
         try:
@@ -106,14 +109,14 @@ def _answer(asked: Propagation, graph: OpGraph, notes: list[str]) -> debug_info_
             continue
         if failed:
             notes.append(
-                f"{failed} when it is told to write down where axes come from, which is not known "
-                "here."
+                f"{failed} when it is told to write down where axes come from; that is followed "
+                "from its steps."
             )
-        return answer
+        return answer, not failed
     notes.append(
         f"{failed} when it is told to write down its steps; where axes come from is not known here."
     )
-    return None
+    return None, False
 
 
 def _ask(bytecode: bytes, passes: tuple[str, ...], graph: OpGraph) -> debug_info_child.Answer:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from sdyscope.graph import Op, OpGraph, Sharding
 from sdyscope.graph.attributes import ShardingTexts, default_parsers, result_shardings
-from sdyscope.stages.align.tags import sids
+from sdyscope.graph.tags import sids
 from sdyscope.stages.propagated import debug_info_child
 from sdyscope.stages.propagated.origin_texts import NOTHING, Written, parse_origins
 

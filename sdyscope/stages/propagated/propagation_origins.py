@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sdyscope.facts.propagated import Origins, ValueId
 from sdyscope.graph import NotUnderstood, OpGraph
-from sdyscope.stages.align.tags import sids
+from sdyscope.graph.tags import sids
 from sdyscope.stages.propagated.debug_info_child import ORIGINS
 from sdyscope.stages.propagated.marks import Marked
 from sdyscope.stages.propagated.origin_texts import NOTHING, Written

@@ -22,11 +22,12 @@ from sdyscope.errors import CompilerError, FallbackError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Argument, OpGraph, Result, build
+from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.stages import compat
 from sdyscope.stages.align.align import Alignment, align
-from sdyscope.stages.align.tags import sids, tag
+from sdyscope.stages.align.tags import tag
 from sdyscope.stages.align.values import aligned_values
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated import xla_child

@@ -8,13 +8,20 @@ import pytest
 
 from sdyscope.analysis.naming.resolve import resolve_value
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.explain import Explainer, completeness, explain
+from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.analysis.propagation.explain import Explainer, completeness
 from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.errors import TargetError
 from sdyscope.facts.propagated import DebugInfo
 from sdyscope.stages.lowered.lower import NotLowerable
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
-from sdyscope.words.propagation import absence_text, allowed_text, beginning_text, tensor_text
+from sdyscope.words.propagation import (
+    absence_text,
+    allowed_text,
+    beginning_text,
+    note_text,
+    tensor_text,
+)
 from tests.analysis.propagations import of_model, of_program, of_text, sharded
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
@@ -46,9 +53,13 @@ def case(body, arguments, results=T, mesh='"a"=4, "b"=2'):
     return of_text(body, arguments, results, mesh)
 
 
+def explainer(found, propagated=None):
+    return Explainer(Decisions(propagated or found.propagated, found.graph, found.annotations))
+
+
 def explained(found, name):
     (value,) = resolve_value(found.graph, name)
-    return explain(found.propagated, found.graph, found.annotations, value)
+    return explainer(found).explain(value)
 
 
 def chain(found, name, dimension=0, axis="a"):
@@ -80,15 +91,13 @@ def test_forward_through_two_ops():
     assert steps.beginning.kind == "argument"
     assert steps.beginning.dimension == 0
     assert [move.direction for move in steps.moves] == ["forward", "forward"]
-    assert [move.kind for move in steps.moves] == ["stablehlo.negate", "stablehlo.tanh"]
+    assert [move.through.kind for move in steps.moves] == ["stablehlo.negate", "stablehlo.tanh"]
     first, second = steps.moves
-    assert first.number < second.number
+    assert first.step < second.step
     assert "dim 0 of the operand is dim 0 of the result (factor i of size 8)" in allowed_text(
         first.rule
     )
-    assert beginning_text(steps.beginning.written).startswith(
-        "the annotation {a} on dim 0 of the argument"
-    )
+    assert beginning_text(steps.beginning).startswith("the annotation {a} on dim 0 of the argument")
     assert is_complete(found)
 
 
@@ -198,7 +207,7 @@ def test_values_of_a_sharding_group():
     steps = chain(found, "%arg1")
     assert steps.beginning.name == found.annotations[0].path
     assert [move.direction for move in steps.moves] == ["group", "backward"]
-    assert steps.moves[0].number is None
+    assert steps.moves[0].step is None
     assert is_complete(found)
 
 
@@ -355,14 +364,14 @@ def test_models_are_explained_completely(name, settings):
 @pytest.mark.parametrize(("name", "settings"), MODELS[:2] + MODELS[4:5] + MODELS[6:])
 def test_chains_begin_where_shardy_says_that_axes_come_from(name, settings):
     found = of_model(name, **settings)
-    explainer = Explainer(found.propagated, found.graph, found.annotations)
+    explains = explainer(found)
     flow = Flow(found.propagated, found.graph)
     constraints = found.propagated.debug_info.names
     checked = 0
     for value in found.propagated.values.values():
         if value.node is None:
             continue
-        for one in explainer.explain(value.id).chains:
+        for one in explains.explain(value.id).chains:
             part = part_of(one.axis, flow.mesh)
             origin = next(o for a, o in value.origins if part_of(a, flow.mesh).shared(part))
             start = one.beginning
@@ -381,10 +390,10 @@ def test_chains_begin_where_shardy_says_that_axes_come_from(name, settings):
 @pytest.mark.parametrize(("name", "settings"), MODELS[2:4])
 def test_every_absence_on_a_model_has_a_reason(name, settings):
     found = of_model(name, **settings)
-    explainer = Explainer(found.propagated, found.graph, found.annotations)
+    explains = explainer(found)
     reasons = set()
     for value in found.propagated.values:
-        for one in explainer.explain(value).absences:
+        for one in explains.explain(value).absences:
             assert one.reason != "unknown", absence_text(one)
             reasons.add(one.reason)
     assert {"conflict", "no factor"} <= reasons
@@ -393,7 +402,7 @@ def test_every_absence_on_a_model_has_a_reason(name, settings):
 def test_why_the_unconstrained_lookup_is_sharded_on_features():
     found = of_model("fsdp-transformer", constrained=False)
     (value,) = resolve_value(found.graph, "embed/gather")
-    why = explain(found.propagated, found.graph, found.annotations, value)
+    why = explainer(found).explain(value)
     (only,) = why.chains
     assert (only.dimension, only.axis.name) == (2, "fsdp")
     assert only.beginning.name == "params['embedding']"
@@ -411,7 +420,7 @@ def test_a_result_is_explained_by_its_own_annotation():
     (value,) = resolve_value(found.graph, annotation.path)
     assert value.id == (main.results[annotation.index].node, 0)
     assert value.name == main.results[annotation.index].name
-    why = explain(found.propagated, found.graph, found.annotations, value)
+    why = explainer(found).explain(value)
     assert why.chains
     assert {c.beginning.kind for c in why.chains} == {"result"}
 
@@ -423,9 +432,9 @@ def test_whatever_jax_lets_one_write_is_explained(name):
     except NotLowerable:
         return  # This JAX can't lower it, which is the test of the lowering to judge.
     assert completeness(found.propagated, found.graph, found.annotations).missing == ()
-    explainer = Explainer(found.propagated, found.graph, found.annotations)
+    explains = explainer(found)
     for value in found.propagated.values:
-        for one in explainer.explain(value).absences:
+        for one in explains.explain(value).absences:
             assert one.reason != "unknown", absence_text(one)
 
 
@@ -433,11 +442,12 @@ def test_what_can_not_be_explained_says_so():
     found = of_model("mlp")
     values = [v for v in found.propagated.values.values() if v.node is not None and v.origins]
     without_steps = replace(found.propagated, read_debug_info=DebugInfo)
-    assert "no steps" in Explainer(without_steps, found.graph).explain(values[0].id).notes[-1]
+    why = explainer(found, without_steps).explain(values[0].id)
+    assert "no steps" in note_text(why.notes[-1])
     gspmd = replace(found.propagated, partitioner="gspmd")
-    why = Explainer(gspmd, found.graph).explain(values[0].id)
+    why = explainer(found, gspmd).explain(values[0].id)
     assert why.chains == why.absences == ()
-    assert "GSPMD does not say" in why.notes[-1]
+    assert "GSPMD does not say" in note_text(why.notes[-1])
 
 
 @pytest.mark.parametrize(
@@ -446,8 +456,8 @@ def test_what_can_not_be_explained_says_so():
 def test_the_fate_of_a_value_is_said(fate, words):
     found = of_model("mlp")
     value = next(v for v in found.propagated.values.values() if v.fate == fate)
-    why = Explainer(found.propagated, found.graph).explain(value.id)
-    assert words in why.notes[0]
+    why = explainer(found).explain(value.id)
+    assert words in note_text(why.notes[0])
     assert fate == "merged" or why.chains == ()
 
 
@@ -458,7 +468,7 @@ def test_a_chain_that_begins_nowhere_is_missing():
     )
     assert counted.missing
     assert counted.explained + len(counted.missing) == counted.total
-    assert "steps back" in counted.missing[0].reached
+    assert counted.missing[0].reached.steps == 0
 
 
 # --- naming values --------------------------------------------------------------------------------

@@ -3,7 +3,6 @@
 import pytest
 
 from sdyscope.analysis.propagation.flow import CONSTRAINTS
-from sdyscope.analysis.propagation.places import Places
 from sdyscope.analysis.propagation.replay import Replay
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
@@ -11,11 +10,7 @@ from sdyscope.words.propagation import tensor_text
 
 
 def made(inspection):
-    explainer = inspection.explainer("shardy")
-    places = Places(
-        inspection.propagated("shardy"), inspection.graph(), inspection.annotations("shardy")
-    )
-    return Replay(explainer.flow, places)
+    return Replay(inspection.explainer("shardy").decisions)
 
 
 @pytest.fixture(scope="module", params=["mlp", "fsdp-transformer"])
@@ -39,7 +34,9 @@ def test_before_the_first_step_there_is_only_what_is_written(inspection):
             continue
         # JAX 0.7 puts a constraint on what it constrains without a step.
         uses = {op.kind for op, _ in replay.flow.uses((node, 0))}
-        assert replay.places.op(node).id in annotated or uses & CONSTRAINTS
+        assert (
+            replay.flow.written(replay.flow.graph.ops[node]).id in annotated or uses & CONSTRAINTS
+        )
 
 
 def test_after_the_last_step_it_is_the_result(inspection):
@@ -59,15 +56,15 @@ def test_every_step_adds_axes_and_takes_none(inspection):
 def test_moves_have_words_and_places():
     replay = made(Inspection(resolve("mlp"), ["shardy"]))
     moves = list(replay.steps())
-    assert [move.number for move in moves] == sorted(move.number for move in moves)
-    subtraction = next(move for move in moves if move.op.kind == "stablehlo.subtract")
-    assert subtraction.op.scope == "jit(step)/jvp(loss)/sub"
+    assert [move.step for move in moves] == sorted(move.step for move in moves)
+    subtraction = next(move for move in moves if move.through.kind == "stablehlo.subtract")
+    assert subtraction.through.scope == "jit(step)/jvp(loss)/sub"
     assert tensor_text(subtraction.source) == "dim 0 of the right operand"
     assert [*map(tensor_text, subtraction.targets)] == [
         "dim 0 of the left operand",
         "dim 0 of the result",
     ]
-    (result, *_) = [move for move in moves if move.op.kind == "func.return"]
+    (result, *_) = [move for move in moves if move.through.kind == "func.return"]
     assert tensor_text(result.source) == "result[0]['w1']"
     assert [*map(tensor_text, result.targets)] == ["dim 1 of the returned value"]
     assert not replay.has_priorities

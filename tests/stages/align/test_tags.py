@@ -10,9 +10,10 @@ from user_programs import USER_PROGRAMS
 
 from sdyscope.errors import CompilerError
 from sdyscope.graph import build
+from sdyscope.graph.tags import sids
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
-from sdyscope.stages.align.tags import ATTRIBUTE, operations, sids, tag, tag_names
+from sdyscope.stages.align.tags import ATTRIBUTE, operations, tag, tag_names
 from sdyscope.values.mesh import Mesh, MeshAxis
 
 MESH = Mesh((MeshAxis("data", 4), MeshAxis("model", 2)))

@@ -5,7 +5,7 @@ import pytest
 from sdyscope.annotations import read_annotations
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.graph import build
-from sdyscope.stages.align.tags import sids
+from sdyscope.graph.tags import sids
 from sdyscope.stages.compiled.reshards import Resharder
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated.annotate import Change

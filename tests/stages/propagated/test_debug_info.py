@@ -1,6 +1,7 @@
 """Origins and steps are another run, which neither changes the answer nor takes it down."""
 
 import functools
+import json
 
 import jax
 import jax.numpy as jnp
@@ -9,14 +10,18 @@ from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
+from sdyscope.analysis.propagation.explain import explain_document
+from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.models import fsdp_transformer
 from sdyscope.process.worker import WorkerDiedError
 from sdyscope.stages import compat
 from sdyscope.stages.propagated import debug_info
+from sdyscope.terminal.document import encode
 from sdyscope.values.mesh import Mesh, MeshAxis
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.views import explain, propagate
 
 MESH = compat.abstract_mesh(Mesh((MeshAxis("data", 4), MeshAxis("model", 2))))
 
@@ -52,6 +57,7 @@ def test_where_shardy_crashes_writing_origins_down_the_answer_and_the_steps_are_
     if found.debug_info.notes:
         (note,) = found.debug_info.notes
         assert note.startswith("Shardy crashes (SIG")
+        assert found.debug_info.origins_missing
         assert not any(value.origins for value in found.values.values())
     else:
         assert any(value.origins for value in found.values.values())
@@ -109,3 +115,24 @@ def test_nobody_who_only_asks_for_shardings_waits_for_another_run(monkeypatch):
     found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
     assert found.counts
     assert not found.is_explained
+
+
+@pytest.mark.parametrize("program", [rematerialized, scanned])
+def test_origins_that_can_not_be_written_down_are_followed_in_every_form(program):
+    inspection = Inspection(program(), ("shardy",))
+    if not inspection.propagated().debug_info.notes:
+        pytest.skip("this Shardy can write them down")
+    (note,) = inspection.propagated().debug_info.notes
+    assert note.endswith("; that is followed from its steps.")
+    decided = propagate_document(inspection)
+    made = propagate.table(decided)
+    (result,) = [row for row in made.cells if row[0].text.startswith("result")]
+    assert result[-1].text.endswith(" (followed)")
+    said = [line.text for line in propagate.footer(decided, made)]
+    assert note in said
+    assert any("followed: along Shardy's steps, not recorded by Shardy" in line for line in said)
+    explained = explain_document(inspection, "result")
+    assert note in [line.text for line in explain.footer(explained)]
+    for value in (json.loads(encode(one))["values"] for one in (decided, explained)):
+        assert '"recorded": false' in json.dumps(value)
+        assert '"recorded": true' not in json.dumps(value)

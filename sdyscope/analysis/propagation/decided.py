@@ -1,0 +1,238 @@
+"""What one propagation decided for each value, with the annotations that its axes come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import islice
+from typing import TypeAlias
+
+from sdyscope.analysis.diff.propagated import call_placements
+from sdyscope.analysis.naming.resolve import ssa_name
+from sdyscope.analysis.propagation.flow import Flow
+from sdyscope.analysis.propagation.places import Places
+from sdyscope.analysis.propagation.pointers import Pointers
+from sdyscope.annotations import Annotation, num_partitions
+from sdyscope.errors import ConversionError
+from sdyscope.facts.decided import AxisOrigin, DecidedValue
+from sdyscope.facts.moves import Beginning
+from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
+from sdyscope.facts.sharded import Sharded
+from sdyscope.graph import OpGraph, Sharding, TensorType
+from sdyscope.staged import Staged
+from sdyscope.values.convert import to_placement
+from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
+from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union
+from sdyscope.values.sharding import ManualAxes, TensorSharding
+
+__all__ = ["Decisions"]
+
+#: How many of the values are named that became one.
+_NAMED = 10
+
+_Alike: TypeAlias = tuple[ValueId | None, tuple[int, ...]]
+"""What makes origins: the value where they are its own, and what else they are made from, by id."""
+
+
+@dataclass
+class Decisions:
+    """The values of one propagation, each made once for all that are alike.
+
+    Attributes:
+        propagated: the propagation.
+        graph: op graph of the lowered module.
+        annotations: what is written in it.
+        mesh: the mesh to name axes of; None where there are several.
+    """
+
+    propagated: Propagated
+    graph: OpGraph
+    annotations: tuple[Annotation, ...] = ()
+    mesh: Mesh | None = None
+    _shardeds: dict[object, tuple[Sharded, object]] = field(default_factory=dict)
+    _origins: dict[_Alike, tuple[tuple[AxisOrigin, ...], object]] = field(default_factory=dict)
+    _manuals: dict[int, Digits] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, program: Staged, propagated: Propagated) -> Decisions:
+        """The values of one propagation of a program."""
+        partitioner = propagated.partitioner
+        return cls(
+            propagated,
+            program.graph(partitioner),
+            program.annotations(partitioner),
+            only_mesh(program.meshes.values()),
+        )
+
+    @cached_property
+    def devices(self) -> int:
+        """How many devices there are."""
+        return self.mesh.size if self.mesh is not None else num_partitions(self.graph)
+
+    @cached_property
+    def flow(self) -> Flow:
+        """How shardings travelled (Shardy only)."""
+        return Flow(self.propagated, self.graph)
+
+    @cached_property
+    def pointers(self) -> Pointers:
+        """Where each part of an axis comes from (Shardy only)."""
+        return Pointers(self.flow, self.annotations)
+
+    @cached_property
+    def places(self) -> Places:
+        """What origins name (Shardy only)."""
+        return Places(self.flow, self.annotations)
+
+    def decided(self, value: ValueId, sharding: Sharding | None = None) -> DecidedValue | None:
+        """What was decided for a value; None where there is no such value.
+
+        Args:
+            value: which value of the lowered module.
+            sharding: another sharding to show for it: as it was in between, or as it enters a
+                ``shard_map``.
+        """
+        found = self.propagated.values.get(value)
+        if found is None:
+            return None
+        written = found.sharding if sharding is None else sharding
+        others = (other for other in found.values if other != value)
+        return DecidedValue(
+            found.fate,
+            self.sharded(value, sharding),
+            self._origins_of(found, written),
+            tuple(ssa_name(self.graph, other) for other in islice(others, _NAMED)),
+            max(len(found.values) - 1, 0),
+        )
+
+    def calls(self, value: ValueId) -> tuple[Placement, ...]:
+        """Where a value is at each call of its function; nothing where that is always the same."""
+        node, result = value
+        rank = len(self.graph.ops[node].types[result].shape or ())
+        return call_placements(self.propagated.values[value], rank, self.devices)
+
+    # Where a value is.
+
+    def sharded(self, value: ValueId, sharding: Sharding | None = None) -> Sharded:
+        """The sharding of a value, or another one; what is left without one every device has whole.
+
+        Args:
+            value: which value of the lowered module.
+            sharding: the other one.
+        """
+        found = self.propagated.values[value]
+        node, result = value
+        op = self.graph.ops[node]
+        type_ = op.types[result]
+        written = found.sharding if sharding is None else sharding
+        is_there = found.node is not None and found.fate != "not partitioned"
+        place = None if sharding is not None else found.placement
+        # By identity: what is written repeats, and is one object, which is kept with what it makes.
+        key = (id(written), id(type_), id(place), op.parent, sharding is None, is_there)
+        known = self._shardeds.get(key)
+        if known is None:
+            made = Sharded(
+                written,
+                type_.static_shape,
+                type_.dtype,
+                self._placement(op.parent, found, type_, sharding),
+                self._mesh_of(written),
+            )
+            known = self._shardeds[key] = made, (written, type_, place)
+        return known[0]
+
+    def _mesh_of(self, written: Sharding | None) -> Mesh | None:
+        if self.mesh is None and isinstance(written, TensorSharding):
+            own = written.mesh
+            own = own if isinstance(own, Mesh) else self.graph.meshes.get(own, own)
+            return own if isinstance(own, Mesh) else None
+        return self.mesh
+
+    def _placement(
+        self,
+        parent: int | None,
+        found: PropagatedValue,
+        type_: TensorType,
+        sharding: Sharding | None,
+    ) -> Placement | None:
+        rank = len(type_.shape or ())
+        place = found.placement
+        if sharding is not None:
+            try:
+                place = to_placement(sharding, rank, self.mesh, self.devices)
+            except ConversionError:
+                return None
+        elif found.sharding is None:
+            is_there = found.node is not None and found.fate != "not partitioned"
+            if is_there and type_.shape is not None:
+                place = Placement(self.devices, ((),) * rank)
+        manual = self._manual(parent)
+        if place is None or place.manual or not manual:
+            return place
+        return replace(place, num_devices=self.devices, manual=manual)
+
+    def _manual(self, around: int | None) -> Digits:
+        """What the `shard_map`s around an op are manual on, under Shardy."""
+        if around is None:
+            return ()
+        if around not in self._manuals:
+            op = self.graph.ops[around]
+            axes = op.attributes.get("manual_axes")
+            own: Digits = ()
+            if isinstance(axes, ManualAxes) and self.mesh is not None:
+                own = axes_digits(self.mesh, map(AxisRef, axes.axes))
+            self._manuals[around] = axes_union(own, self._manual(op.parent))
+        return self._manuals[around]
+
+    # Where its axes come from.
+
+    def _origins_of(
+        self, found: PropagatedValue, written: Sharding | None
+    ) -> tuple[AxisOrigin, ...]:
+        if self.propagated.partitioner != "shardy" or not isinstance(written, TensorSharding):
+            return ()
+        if self.propagated.debug_info.origins_missing:
+            return tuple(self._followed(found, written))
+        origins = found.origins
+        own = found.id if any(origin.type == "self" for _, origin in origins) else None
+        key = (own, (id(origins), id(written)))
+        known = self._origins.get(key)
+        if known is None:
+            made = tuple(self._recorded(found, written))
+            known = self._origins[key] = made, (origins, written)
+        return known[0]
+
+    def _recorded(self, found: PropagatedValue, written: TensorSharding) -> Iterator[AxisOrigin]:
+        shown = {axis.name for dim in written.dim_shardings for axis in dim.axes}
+        op = self.graph.ops[found.id[0]]
+        for axis, origin in found.origins:
+            if axis.name not in shown:
+                continue
+            is_own = origin.type == "self"
+            one = self.places.annotation(origin, found.id)
+            if one is None:
+                yield AxisOrigin(axis, None, "", None, is_own, origin)
+            else:
+                is_own = is_own or (one.kind, one.path) == (op.kind, op.scope)
+                yield AxisOrigin(axis, one.kind, one.path, one.source, is_own, origin)
+
+    def _followed(self, found: PropagatedValue, written: TensorSharding) -> Iterator[AxisOrigin]:
+        """The same along the steps, which are there where Shardy could not record origins."""
+        shown = [part for _, part in self.flow.parts_in(written)]
+        for held in self.pointers.held(found):
+            pointer = self.pointers.table[held.pointer]
+            begins = pointer.beginning
+            if begins is not None and any(pointer.part.shared(part) for part in shown):
+                axis = pointer.part.axis(self.flow.mesh)
+                is_own = pointer.op is None and self._is_on(begins, found)
+                yield AxisOrigin(axis, begins.kind, begins.name, begins.source, is_own, None)
+
+    def _is_on(self, begins: Beginning, found: PropagatedValue) -> bool:
+        """Whether an annotation is that of a value, or of what it became one with."""
+        written, op = begins.annotation, self.graph.ops[found.id[0]]
+        if written is None or begins.kind == "shard_map input":
+            return False
+        if (begins.kind, begins.name) == (op.kind, op.scope):
+            return True
+        return any(written.op == node for node, _ in found.values)

@@ -1,0 +1,37 @@
+"""What ops and tensors are called: by their scope, without the program's own name."""
+
+from __future__ import annotations
+
+from sdyscope.annotations.model import split_scope
+from sdyscope.graph import Op
+
+__all__ = ["op_name", "op_text", "scope_of", "shown_name"]
+
+
+def shown_name(name: str, kind: str) -> str:
+    """A tensor's name without the program's own, which every scope begins with.
+
+    Of a `shard_map`, whether it is one of its inputs or of its outputs.
+    """
+    first, _, rest = name.partition("/")
+    own = rest if rest and first.startswith("jit(") else name
+    return f"{own} {kind.partition(' ')[2]}" if kind.startswith("shard_map ") else own
+
+
+def op_text(kind: str) -> str:
+    """`dot_general` for `stablehlo.dot_general`."""
+    return kind.rpartition(".")[2]
+
+
+def scope_of(op: Op) -> tuple[str, str]:
+    """The scope of an op without the program's own name, and the primitive."""
+    scope, primitive = split_scope(op.scope)
+    if "/" not in scope and scope.startswith("jit("):
+        return "", primitive  # The program's own name alone.
+    return shown_name(scope, "op"), primitive
+
+
+def op_name(op: Op) -> str:
+    """`jvp(layer0)/dot_general`: the scope and what JAX calls the op, else what StableHLO does."""
+    scope, primitive = scope_of(op)
+    return f"{scope}/{primitive or op_text(op.kind)}".lstrip("/")
