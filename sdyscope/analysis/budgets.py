@@ -273,7 +273,7 @@ def _needed(
         return []
     parts = {
         "arguments": memory.arguments,
-        "results beside them": memory.outputs - memory.aliases,
+        "results beside them": memory.results,
         "temporaries": memory.temporaries,
         "code": memory.generated_code,
     }

@@ -9,10 +9,13 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.show import ShownProgram
+from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.program import Partitioner
 from sdyscope.views.propagate import Propagate
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
+from sdyscope.words.partitioners import needs_sentence, partitioner_name, sends_sentence
 from sdyscope.words.places import shown_name, source_text
 
 Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
@@ -60,7 +63,7 @@ def headlines(
         words = "No sharding is requested: where tensors live is left to the compiler."
         good = (Headline("plain", words, "", "tensors"),)
     elif not wrong and checked.compared:
-        where = " and ".join(map(_label, checked.partitioners))
+        where = " and ".join(map(partitioner_name, checked.partitioners))
         good = (
             Headline(
                 "good",
@@ -107,37 +110,21 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
 def _between_partitioners(
     decided: Propagate | None, held: MemoryDocument | None, sent: CommsDocument | None
 ) -> Iterator[Headline]:
-    needs = {
-        one.partitioner: one.compiler.total
-        for one in (held.compiled if held is not None else ())
-        if one.compiler is not None
-    }
-    sends = {one.partitioner: one.total.sent for one in (sent.programs if sent is not None else ())}
+    needs = needs_of(held)
+    sends = [
+        (one.partitioner, one.total.sent) for one in (sent.programs if sent is not None else ())
+    ]
     differing = decided.differing if decided is not None else 0
     because = f"They place {counted(differing, 'value')} differently." if differing else ""
+    query = "verdict=partitioners" if differing else ""
     if len(needs) == 2:
-        (less, few), (more, many) = sorted(needs.items(), key=lambda one: one[1])
+        few, many = sorted(memory.total for _, memory in needs)
         if few and many >= few * _FACTOR:
-            yield Headline(
-                "warning",
-                f"Under {_label(more)} a device needs {many / few:.1f} times the memory: "
-                f"{size(many)}, and {size(few)} under {_label(less)}.",
-                because,
-                "tensors",
-                "verdict=partitioners" if differing else "",
-            )
+            yield Headline("warning", needs_sentence(needs), because, "tensors", query)
     if len(sends) == 2:
-        (least, few), (most, many) = sorted(sends.items(), key=lambda one: one[1])
-        if many > few and (not few or many >= few * _FACTOR):
-            times = f"{many / few:.1f} times the bytes" if few else "all the bytes"
-            yield Headline(
-                "warning",
-                f"Under {_label(most)} a device sends {times}: {size(many)} a step, and "
-                f"{size(few)} under {_label(least)}.",
-                because,
-                "tensors",
-                "verdict=partitioners" if differing else "",
-            )
+        few, many = sorted(bytes_ for _, bytes_ in sends)
+        if many > few and many >= few * _FACTOR:
+            yield Headline("warning", sends_sentence(sends), because, "tensors", query)
     if differing and len(needs) < 2:
         yield Headline(
             "warning",
@@ -148,6 +135,12 @@ def _between_partitioners(
         )
 
 
+def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, MemoryAnalysis]]:
+    """What the compiler counts under each partitioner, as far as it says."""
+    compiled = held.compiled if held is not None else ()
+    return [(one.partitioner, one.compiler) for one in compiled if one.compiler is not None]
+
+
 def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
     for one in held.compiled if held is not None else ():
         if one.rematerializations:
@@ -155,7 +148,7 @@ def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
             yield Headline(
                 "warning",
                 f"{counted(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
-                f"device under {_label(one.partitioner)}.",
+                f"device under {partitioner_name(one.partitioner)}.",
                 one.rematerializations[0],
                 "communication",
             )
@@ -191,7 +184,7 @@ def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
     part = one.parts[0] if one.parts else None
     place = "" if part is None else source_text(part.source) or part.scope
     share = one.sent / program.total.sent
-    under = f" under {_label(program.partitioner)}" if len(sent.programs) > 1 else ""
+    under = f" under {partitioner_name(program.partitioner)}" if len(sent.programs) > 1 else ""
     yield Headline(
         "plain",
         f"The largest collective{under} is {_article(one.kind)} over "
@@ -207,10 +200,6 @@ def _subject(kind: str, name: str, source: str) -> str:
     own = "" if shown.startswith("jit(") and source else shown
     words = " ".join(filter(None, (kind, own, f"at {source}" if source else "")))
     return words or "The module"
-
-
-def _label(partitioner: str | None) -> str:
-    return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "it")
 
 
 def _article(kind: str) -> str:

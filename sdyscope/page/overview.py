@@ -28,7 +28,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
                 "partitioner": one.partitioner,
                 "total": one.compiler.total,
                 "arguments": one.compiler.arguments,
-                "outputs": one.compiler.outputs - one.compiler.aliases,
+                "outputs": one.compiler.results,
                 "temporaries": one.compiler.temporaries,
                 "code": one.compiler.generated_code,
                 "seconds": one.compile_seconds,

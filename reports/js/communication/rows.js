@@ -13,7 +13,6 @@ export function collectiveRow(row, { most, open, context }) {
   const { state, shared } = context;
   const source = shared.source(row.source);
   const times = `×${whole(row.count)}${row.unknownTrips ? "+" : row.conditional ? "?" : ""}`;
-  const more = row.members[0].parts.length - 1;
   const toggle = () => state.set({ open: open ? "" : row.key }, { push: true });
   return el(
     "li.collective",
@@ -39,8 +38,7 @@ export function collectiveRow(row, { most, open, context }) {
         " over ",
         coloured(row.over),
         el("span.muted", {}, ` ${times}`),
-        el("code.collective-shape", {}, shapes(row.shapes)),
-        more ? el("span.muted", {}, ` and ${more} more`) : null,
+        el("code.collective-shape", {}, row.tensor),
       ),
       el(
         "span.collective-where",
@@ -49,26 +47,9 @@ export function collectiveRow(row, { most, open, context }) {
         source ? el("code.source", {}, el("bdi", {}, source)) : null,
       ),
     ),
-    row.why.length
-      ? el(
-          "p.collective-why",
-          { dir: "auto" },
-          el("span.muted", {}, "because "),
-          coloured(row.why[0]),
-          row.why.length + row.whyMore > 1
-            ? el("span.muted", {}, `; and ${row.why.length + row.whyMore - 1} more alike`)
-            : null,
-        )
-      : null,
+    row.why ? el("p.collective-why", { dir: "auto" }, coloured(row.why)) : null,
     open ? members(row, context) : null,
   );
-}
-
-function shapes(found) {
-  const distinct = new Set(found);
-  return found.length > 1 && distinct.size === 1
-    ? `${found.length} × ${found[0]}`
-    : found.join(" ");
 }
 
 function members(row, context) {
@@ -133,7 +114,7 @@ function partItem(part, context) {
     el(
       "p",
       {},
-      el("code", {}, shapes(part.shapes)),
+      el("code", {}, part.type),
       el("span.muted", {}, ` ${size(part.bytes)} on a device, for `),
       valueLink(part, state),
       source ? el("code.source", {}, el("bdi", {}, source)) : null,
@@ -148,9 +129,9 @@ function partItem(part, context) {
               "li",
               {},
               one.axes.length ? [coloured(one.axes.join(", ")), " "] : null,
-              one.role === "has" ? "of what is moved: " : "needed: ",
+              `${one.role}: `,
               annotation(one, context),
-              one.recorded ? null : el("span.muted", {}, " (followed, not recorded)"),
+              one.followed ? el("span.muted", {}, ` (${one.followed})`) : null,
             ),
           ),
         )
