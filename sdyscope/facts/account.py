@@ -7,17 +7,19 @@ looked at, so that nothing is shown as known which is not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Account", "Stage", "Unknown", "UnknownKind"]
+__all__ = ["STAGES", "Account", "Stage", "Unknown", "UnknownKind"]
 
 Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 """The stages of a program; each is described in docs/README.md."""
+
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 UnknownKind: TypeAlias = Literal[
     "not understood", "impossible", "refused", "left out", "approximate", "not compared"
@@ -70,6 +72,10 @@ class Account:
     def of(cls, unknowns: Iterable[Unknown]) -> Account:
         """The account of some things; those that are alike are put together."""
         return cls(tuple(_together(unknowns)))
+
+    def at(self, stages: Collection[Stage]) -> Account:
+        """What of it is not known at some stages."""
+        return Account(tuple(one for one in self.unknowns if one.stage in stages))
 
     def __bool__(self) -> bool:
         """Whether anything is not known."""

@@ -16,6 +16,7 @@ from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -60,6 +61,7 @@ class Report:
       comms: what a device sends; null likewise.
       run: what it did on devices; null where it was not run.
       unavailable: what is not there, and why.
+      account: what is not known, of all stages that were looked at.
     """
 
     schema: Literal["sdyscope.report/2"] = "sdyscope.report/2"
@@ -82,6 +84,7 @@ class Report:
     comms: CommsDocument | None
     run: Run | None
     unavailable: tuple[Unavailable, ...]
+    account: Account
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -174,6 +177,7 @@ def document(
         comms=sent,
         run=ran,
         unavailable=tuple(missing),
+        account=inspection.account if sent is None else sent.account,
     )
     notify("writing", steps, steps)
     return made

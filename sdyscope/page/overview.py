@@ -61,7 +61,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             for one in (report.propagate.propagations if report.propagate is not None else ())
         ],
         "notes": shown.notes,
-        "account": list(account_lines(shown.account)),
+        "account": list(account_lines(report.account)),
     }
 
 

@@ -9,7 +9,7 @@ from sdyscope.facts.account import Account, Unknown, UnknownKind
 from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = ["account_lines", "account_title", "unknown_clause", "unknown_text"]
+__all__ = ["account_lines", "account_text", "account_title", "unknown_clause", "unknown_text"]
 
 
 def account_title(account: Account, of: str = "") -> str:
@@ -29,6 +29,11 @@ def account_lines(account: Account, most: int | None = None) -> Iterator[str]:
     rest = account.unknowns[len(shown) :]
     if rest:
         yield f"and {counted(sum(unknown.count for unknown in rest), 'more')}"
+
+
+def account_text(account: Account) -> str:
+    """The account on one line: the first thing, and how many more; empty where all is known."""
+    return f"{account_title(account)}: {'; '.join(account_lines(account, 1))}" if account else ""
 
 
 def unknown_text(unknown: Unknown) -> str:

@@ -4,7 +4,7 @@ import { part } from "../base/data.js";
 import { el } from "../base/dom.js";
 import { partitionerName } from "../base/format.js";
 import { coloured, spec } from "../base/spec.js";
-import { link } from "./rows.js";
+import { link } from "../base/link.js";
 
 /** Fills the slot with the largest cause, if one is known. */
 export async function causeOf(slot, data, { state, shared }) {

@@ -3,6 +3,7 @@
 import { factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, size, whole } from "../base/format.js";
+import { link } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
 /** How many members of a row are shown. */
@@ -159,15 +160,4 @@ function valueLink(part, state) {
   if (!part.values) return el("bdi", {}, part.name);
   const params = part.tensor ? { tensor: part.tensor } : { q: part.query };
   return link(state, "tensors", params, part.name);
-}
-
-/** A link to a view that Back returns from. */
-export function link(state, view, params, words) {
-  if (!state.views.includes(view)) return el("bdi", {}, words);
-  const open = (event) => {
-    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    state.go(view, params);
-  };
-  return el("a", { href: state.href(view, params), on: { click: open } }, el("bdi", {}, words));
 }

@@ -3,7 +3,7 @@
 import { el, remarks } from "../base/dom.js";
 import { count, partitionerName, size, type, whole } from "../base/format.js";
 import { spec } from "../base/spec.js";
-import { link } from "../communication/rows.js";
+import { link } from "../base/link.js";
 
 const PARTS = [
   ["arguments", "arguments"],

@@ -30,7 +30,11 @@ export function mount(_root, { report, data, slots, state }) {
   slots.program.append(...program(data));
   slots.notes.append(...notes(report, data));
   slots.notes.hidden = !slots.notes.childElementCount;
-  return {};
+  return {
+    update({ at }) {
+      if (at === "account") slots.notes.scrollIntoView();
+    },
+  };
 }
 
 function facts(report) {
