@@ -28,7 +28,7 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.views.propagated import PropagatedDocument
 from sdyscope.words.places import file_text
-from sdyscope.words.sharding import PlacementDocument, ShardingDocument, sharding_document
+from sdyscope.words.sharding import UNKNOWN, ShardingDocument, sharding_document
 
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
@@ -118,17 +118,15 @@ class Pool:
                 self._shardings[said] = len(self._described)
                 self._described.append(self._of_sharded(said))
             return self._shardings[said]
-        opened: tuple[int, ...] = ()
-        manual: tuple[str, ...] = ()
-        problem = ""
+        key: tuple[Hashable, ...] = (said.text, said.short, said.placement)
         if isinstance(said, ShardingDocument):
-            opened, manual, problem = said.open_dims, said.manual_axes, said.problem
-        key = (said.text, said.short, said.placement, opened, manual, problem)
+            key += (said.open_dims, said.manual_axes, said.problem)
         if key not in self._shardings:
             self._shardings[key] = len(self._described)
-            self._described.append(
-                self._describe(said.text, said.short, said.placement, opened, manual, problem)
-            )
+            made = _described(said)
+            if said.placement is not None:
+                made |= self._forms(said.text, len(said.placement.shards))
+            self._described.append(made)
         return self._shardings[key]
 
     def document(self) -> dict[str, Any]:
@@ -144,55 +142,10 @@ class Pool:
             ),
         }
 
-    def _describe(
-        self,
-        text: str,
-        short: str,
-        place: PlacementDocument | None,
-        opened: tuple[int, ...],
-        manual: tuple[str, ...],
-        problem: str,
-    ) -> dict[str, Any]:
-        made: dict[str, Any] = {"text": text, "short": short}
-        if opened:
-            made["open"] = opened
-        if manual:
-            made["manual"] = manual
-        if problem:
-            made["problem"] = problem
-        if place is not None:
-            made |= {
-                "words": place.words,
-                "shards": place.shards,
-                "replicas": place.replicas,
-                "block": place.local_shape,
-                "bytes": place.bytes_per_device,
-            }
-            if any(place.padding or ()):
-                made["padding"] = place.padding
-            made |= self._forms(text, len(place.shards))
-        return made
-
     def _of_sharded(self, sharded: Sharded) -> dict[str, Any]:
         said = sharding_document(sharded)
-        made: dict[str, Any] = {"text": said.text, "short": said.short}
-        for name, value in (
-            ("open", said.open_dims),
-            ("manual", said.manual_axes),
-            ("problem", said.problem),
-        ):
-            if value:
-                made[name] = value
+        made = _described(said)
         if said.placement is not None and sharded.placement is not None:
-            made |= {
-                "words": said.placement.words,
-                "shards": said.placement.shards,
-                "replicas": said.placement.replicas,
-                "block": said.placement.local_shape,
-                "bytes": said.placement.bytes_per_device,
-            }
-            if any(said.placement.padding or ()):
-                made["padding"] = said.placement.padding
             made |= self._digits(sharded.placement)
             form = None if isinstance(sharded.sharding, str) else sharded.sharding
             if form is not None and not isinstance(form, TupleSharding):
@@ -228,6 +181,27 @@ class Pool:
     def _place(self, place: Placement) -> int:
         """The same number for the same placement, however it is written."""
         return self._places.setdefault(place.without_manual, len(self._places))
+
+
+def _described(said: ShardingDocument | PropagatedDocument) -> dict[str, Any]:
+    """What is said of a sharding; one that can't be read or can't be has its mark."""
+    made: dict[str, Any] = {"text": said.text, "short": said.short}
+    if isinstance(said, ShardingDocument):
+        named = {"open": said.open_dims, "manual": said.manual_axes}
+        made |= {name: value for name, value in named.items() if value}
+        if said.problem:
+            made |= {"short": f"{UNKNOWN} {said.short}", "problem": said.problem}
+    if said.placement is not None:
+        made |= {
+            "words": said.placement.words,
+            "shards": said.placement.shards,
+            "replicas": said.placement.replicas,
+            "block": said.placement.local_shape,
+            "bytes": said.placement.bytes_per_device,
+        }
+        if any(said.placement.padding or ()):
+            made["padding"] = said.placement.padding
+    return made
 
 
 def _parsed(

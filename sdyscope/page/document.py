@@ -6,7 +6,7 @@ document is there without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
@@ -176,11 +176,19 @@ def document(
         memory=held,
         comms=sent,
         run=ran,
-        unavailable=tuple(missing),
+        unavailable=tuple(one for one in missing if not _is_told(one, missing)),
         account=inspection.account if sent is None else sent.account,
     )
     notify("writing", steps, steps)
     return made
+
+
+def _is_told(one: Unavailable, missing: Sequence[Unavailable]) -> bool:
+    """Whether another says the same, and of which partitioner."""
+    return one.partitioner is None and any(
+        other.partitioner and (other.stage, other.reason) == (one.stage, one.reason)
+        for other in missing
+    )
 
 
 def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> lint.Lint:

@@ -12,7 +12,8 @@ from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.program import Partitioner
 from sdyscope.views.propagate import Propagate
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.words.account import unknown_text
+from sdyscope.words.counts import counted, listed, sentence, size
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
 from sdyscope.words.partitioners import needs_sentence, partitioner_name, sends_sentence
@@ -80,6 +81,11 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
         if unknown.kind == "refused" and unknown.stage == "lowered":
             under = listed(unknown.partitioners)
             yield Headline("bad", f"There is no module under {under}.", unknown.reason, "findings")
+    unread = [one for one in shown.account.unknowns if one.kind in ("not understood", "impossible")]
+    if unread:
+        words = sentence(unknown_text(unread[0]))
+        detail = f"And {len(unread) - 1:,} more." if unread[1:] else ""
+        yield Headline("bad", words, detail, "tensors", "verdict=impossible")
     disagree = checked.compared - checked.agreed
     if disagree:
         yield Headline(

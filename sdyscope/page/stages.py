@@ -120,8 +120,10 @@ def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = sum(finding.severity == "warning" for finding in checked.findings)
     if not checked.compared:
-        words = f"{counted(checked.tensors, 'tensor')} for {under} can be read.{refused}"
-        return Stage("lowered", "bad" if errors else "good", "readable", words)
+        words = f"{counted(checked.tensors, 'tensor')} for {under}.{refused}"
+        if errors:
+            return Stage("lowered", "bad", counted(errors, "error"), words)
+        return Stage("lowered", "good", "readable", words)
     words = (
         f"{counted(checked.compared, 'comparison')} of a request with the module of {under}: "
         + (f"{counted(wrong, 'disagrees', 'disagree')}." if wrong else "all agree.")

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sdyscope.facts.account import Account, Unknown, UnknownKind
-from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
 
 __all__ = ["account_lines", "account_text", "account_title", "unknown_clause", "unknown_text"]
@@ -28,7 +27,7 @@ def account_lines(account: Account, most: int | None = None) -> Iterator[str]:
     yield from map(unknown_text, shown)
     rest = account.unknowns[len(shown) :]
     if rest:
-        yield f"and {counted(sum(unknown.count for unknown in rest), 'more')}"
+        yield f"and {sum(unknown.count for unknown in rest):,} more"
 
 
 def account_text(account: Account) -> str:

@@ -2,8 +2,8 @@
 
 import { el, remarks } from "../base/dom.js";
 import { count, partitionerName, size, type, whole } from "../base/format.js";
-import { spec } from "../base/spec.js";
 import { link } from "../base/link.js";
+import { spec } from "../base/spec.js";
 
 const PARTS = [
   ["arguments", "arguments"],

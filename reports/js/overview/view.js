@@ -127,7 +127,7 @@ function card(title, number, unit, ...content) {
   );
 }
 
-function argumentsCard({ arguments: total, groups }) {
+function argumentsCard({ arguments: total, apart, groups }) {
   const rows = groups.map((group) => ({
     label: el("bdi", {}, group.name),
     value: size(group.device),
@@ -139,6 +139,7 @@ function argumentsCard({ arguments: total, groups }) {
     size(total.bytes_per_device),
     "a device",
     el("p.card-words", {}, `${count(total.tensors, "tensor")}, ${size(total.bytes)} whole`),
+    apart ? el("p.card-words", {}, apart) : null,
     bars(rows),
   );
 }
