@@ -13,7 +13,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.cells import texts_of
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot
-from sdyscope.snapshots.words import REPLICATED
 from sdyscope.snapshots.write import template_text
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.syntax.shardy import parse_tensor_sharding
@@ -21,10 +20,14 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
+from sdyscope.words.sharding import REPLICATED
 
 __all__ = ["Block", "BlockChange", "Blocks", "NamedTensors", "Total", "blocks_between"]
 
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
+
+#: An axis in Shardy's form without the quotes of MLIR.
+_AXIS = re.compile(r'(?<=[{ ])[^\s"{}\[\]():,?=][^"{}\[\]():,=]*(?=[:,}])')
 
 #: What has a sharding that could be another block on another mesh.
 _WITHOUT = frozenset({"collective", "memory", "not understood"})
@@ -242,7 +245,8 @@ def _placement(spec: str, rank: int, mesh: Mesh) -> Placement:
     if spec == REPLICATED:
         return Placement(mesh.size, ((),) * rank)
     if spec.startswith("["):
-        return to_placement(parse_tensor_sharding(f"<@mesh, {spec}>"), rank, mesh)
+        quoted = _AXIS.sub(lambda name: f'"{name[0]}"', spec)
+        return to_placement(parse_tensor_sharding(f"<@mesh, {quoted}>"), rank, mesh)
     return to_placement(NamedSharding(mesh, parse_partition_spec(spec)), rank)
 
 

@@ -10,7 +10,18 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.facts.program import Partitioner
 
-__all__ = ["KINDS", "STAGES", "Cell", "Item", "Key", "Kind", "Snapshot", "Stage", "natural"]
+__all__ = [
+    "KINDS",
+    "NOTHING",
+    "STAGES",
+    "Cell",
+    "Item",
+    "Key",
+    "Kind",
+    "Snapshot",
+    "Stage",
+    "natural",
+]
 
 Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled"]
 
@@ -32,6 +43,9 @@ Kind: TypeAlias = Literal[
 stage could not read, with how often."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+#: What stands for a sharding that nobody wrote.
+NOTHING: Final = "nothing"
 
 _DIGITS = re.compile(r"(\d+)")
 

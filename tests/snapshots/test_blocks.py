@@ -149,7 +149,16 @@ def test_what_is_not_known_is_counted(sharding):
 
 
 @pytest.mark.parametrize(
-    ("form", "blocks"), [('[{"a":(1)2}, {}]', None), ('[{"a", ?}, {}]', ((2, 8), (1, 8)))]
+    ("form", "blocks"),
+    [
+        ("[{a:(1)2}, {}]", None),
+        ("[{a, ?}, {}]", ((2, 8), (1, 8))),
+        ("[{?}, {a}p1]", ((8, 2), (8, 1))),
+        ("[{}, {?}], replicated={a}", None),
+        # As versions before 4 wrote it.
+        ('[{"a":(1)2}, {}]', None),
+        ('[{"a", ?}, {}]', ((2, 8), (1, 8))),
+    ],
 )
 def test_shardings_in_shardys_form(form, blocks):
     lines = block("argument", "x", "f32[8,8]", form.replace("{", "\\{").replace("}", "\\}"))

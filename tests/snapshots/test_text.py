@@ -277,7 +277,7 @@ def test_version_2_is_read():
 BAD = {
     "": "this is no snapshot",
     "module {}": "this is no snapshot",
-    "sdyscope snapshot 4\n": "is of version 4, and version 3 is the latest",
+    "sdyscope snapshot 5\n": "is of version 5, and version 4 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
     file_with((0, "x"), (0, "y")): "is in the file twice",
