@@ -631,6 +631,23 @@ Fact: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True)
+class BudgetSubject:
+    """What a budget is about.
+
+    Attributes:
+        what: what is limited; ``unlisted`` are collectives that no other limit covers.
+        collective: of collectives their kind; empty for any.
+        axis: of collectives the mesh axis that they run over; empty for any.
+        tensors: of what is replicated a glob of the tensors' names.
+    """
+
+    what: Literal["collectives", "unlisted", "replicated"] | MemoryLimit
+    collective: str = ""
+    axis: str = ""
+    tensors: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One thing found.
 
@@ -642,6 +659,7 @@ class Observation:
         kind: what the tensor is (argument, constraint, ...); empty likewise.
         source: the line of user code, where there is one.
         partitioner: whose module it is about; None for all.
+        budget: the budget that it is about; None for none.
     """
 
     rule: str
@@ -651,3 +669,4 @@ class Observation:
     kind: str = ""
     source: SourceLocation | None = None
     partitioner: Partitioner | None = None
+    budget: BudgetSubject | None = None

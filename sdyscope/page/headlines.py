@@ -12,7 +12,7 @@ from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.program import Partitioner
 from sdyscope.views.propagate import Propagate
-from sdyscope.words.account import unknown_text
+from sdyscope.words.account import reason_text, unknown_text
 from sdyscope.words.counts import counted, listed, sentence, size
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
@@ -80,7 +80,9 @@ def _wrong(shown: ShownProgram, checked: Check, decided: Propagate | None) -> It
     for unknown in shown.account.unknowns:
         if unknown.kind == "refused" and unknown.stage == "lowered":
             under = listed(unknown.partitioners)
-            yield Headline("bad", f"There is no module under {under}.", unknown.reason, "findings")
+            yield Headline(
+                "bad", f"There is no module under {under}.", reason_text(unknown.reason), "findings"
+            )
     unread = [one for one in shown.account.unknowns if one.kind in ("not understood", "impossible")]
     if unread:
         words = sentence(unknown_text(unread[0]))

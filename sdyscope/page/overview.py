@@ -72,7 +72,7 @@ def _apart(report: Report) -> Iterator[Unknown]:
     """What is not known, but for what is said of stages that are not there."""
     reasons = [one.reason for one in report.unavailable]
     for unknown in report.account.unknowns:
-        if unknown.kind != "refused" or not any(r.startswith(unknown.reason) for r in reasons):
+        if unknown.kind != "refused" or not any(r.startswith(str(unknown.reason)) for r in reasons):
             yield unknown
 
 

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
+from sdyscope.facts.account import TextLine, Why
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.sharded import Sharded
@@ -25,6 +26,7 @@ from sdyscope.hlo import Shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
+from sdyscope.words.account import reason_text
 from sdyscope.words.findings import Finding, told
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
@@ -107,6 +109,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     Hardware: (str, str),
     Shape: (str, str),
     Observation: (told, Finding),
+    **dict.fromkeys((TextLine, Why), (reason_text, str)),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(

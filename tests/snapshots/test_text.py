@@ -254,6 +254,21 @@ def test_version_1_is_read():
     ]
 
 
+@pytest.mark.parametrize(
+    ("old", "text"),
+    [
+        (r'[\{"a":(1)2\}, \{?\}]', "[{a:(1)2}, {?}]"),
+        (r'<@mesh, [\{"a"\}p0, \{\}], replicated=\{"b"\}>', "[{a}p0, {}], replicated={b}"),
+    ],
+)
+def test_version_3_has_quotes_in_shardys_form(old, text):
+    head = "sdyscope snapshot 3\n\nprogram  step\n  partitioners shardy\n  stages lowered\n\n"
+    (snapshot,) = read_snapshots(f"{head}argument  x  f32[4,4]\n  lowered {old}\n")
+    assert snapshot.items[Key("argument", "x", "f32[4,4]")] == (Item((Cell("lowered", text),)),)
+    assert write([snapshot]).startswith("sdyscope snapshot 4\n")
+    assert read_snapshots(write([snapshot])) == (snapshot,)
+
+
 def test_version_2_is_read():
     text = V1.with_name("version_2.snap").read_text()
     (one,) = read_snapshots(text)
