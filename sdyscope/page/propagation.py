@@ -6,7 +6,7 @@ user's annotation: what `sdyscope propagate --at-step` and `sdyscope explain` sa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -30,6 +30,7 @@ from sdyscope.values.sharding import TensorSharding
 from sdyscope.views.explain import annotated, place
 from sdyscope.views.propagate_rows import Side, row_values
 from sdyscope.views.propagated import describer
+from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.propagation import (
     WAYS,
@@ -110,6 +111,7 @@ class _Part:
         self.describer = describer(inspection, self.explainer.propagated)
         self.places = self.describer.places
         self.graph = inspection.graph("shardy")
+        self.partitioners = tuple(inspection.lowered)
         self.rows = listed
         self.value_of = values
         self.row_of: dict[ValueId, int] = {}
@@ -131,7 +133,6 @@ class _Part:
 
     def document(self) -> dict[str, Any]:
         """The whole part."""
-        propagated = self.explainer.propagated
         replay = Replay(self.flow, self.places)
         values = [self._value(row) for row in self.rows]
         refs = [None if value is None else self._ref(value) for value in values]
@@ -142,10 +143,8 @@ class _Part:
                 if known.sharding is None:
                     distinct[ref] = value
         made: dict[str, Any] = {
-            "exactness": propagated.exactness,
-            "madeBy": propagated.source,
             "last": replay.last,
-            "words": moves_text(len(propagated.steps), propagated.steps.step_count, replay.last),
+            "notes": list(self._notes(replay)),
             "priorities": replay.has_priorities,
             "values": [None if ref is None else self.refs.of(ref) for ref in refs],
             "changes": [self._changes(replay, value) for value in distinct.values()],
@@ -161,6 +160,16 @@ class _Part:
         made["shardings"] = list(self.shardings.known)
         made["axes"] = list(self.axes.known)
         return made
+
+    def _notes(self, replay: Replay) -> Iterator[str]:
+        """How many steps there are, whose they are, and how sure."""
+        propagated = self.explainer.propagated
+        yield sentence(moves_text(len(propagated.steps), propagated.steps.step_count, replay.last))
+        yield sentence(f"{propagated.exactness}, from {propagated.source.rstrip('.')}")
+        if "gspmd" in self.partitioners:
+            yield "GSPMD does not say how it propagates: these are Shardy's steps."
+        if not replay.has_priorities:
+            yield "The user gave no priorities."
 
     def _value(self, row: Row) -> PropagatedValue | None:
         """The value of a row; None where it has none after propagation."""
