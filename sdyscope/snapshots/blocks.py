@@ -70,16 +70,25 @@ class BlockChange:
     """Tensors of which a device has another block, all from and to the same.
 
     Attributes:
-        partitioner: under which; empty where all say the same.
+        partitioner: under which; null where all say the same.
+        same_spec: whether the sharding reads as before, so that only the mesh makes it another
+            block.
         before: what a device had.
         after: what it has.
         tensors: which they are.
     """
 
-    partitioner: Partitioner | Literal[""]
+    partitioner: Partitioner | None
     before: Block
     after: Block
     tensors: tuple[NamedTensors, ...]
+
+    __document__ = ("partitioner", "same_spec", "before", "after", "tensors")
+
+    @property
+    def same_spec(self) -> bool:
+        """Whether the sharding reads as before."""
+        return self.before.spec == self.after.spec
 
     @property
     def count(self) -> int:
@@ -93,13 +102,13 @@ class Total:
 
     Attributes:
         kind: which of the two.
-        partitioner: under which; empty where all say the same.
+        partitioner: under which; null where all say the same.
         before: bytes on the mesh before.
         after: bytes on the mesh now.
     """
 
     kind: Literal["argument", "result"]
-    partitioner: Partitioner | Literal[""]
+    partitioner: Partitioner | None
     before: int
     after: int
 
@@ -121,7 +130,7 @@ class Blocks:
     totals: tuple[Total, ...]
 
 
-_Said: TypeAlias = tuple[Partitioner | Literal[""], Block, Block]
+_Said: TypeAlias = tuple[Partitioner | None, Block, Block]
 
 
 def blocks_between(
@@ -253,7 +262,7 @@ def _placement(spec: str, rank: int, mesh: Mesh) -> Placement:
 def _alike(said: Sequence[tuple[Partitioner, Block, Block]]) -> Sequence[_Said]:
     """What all partitioners say alike, once."""
     if len({(had, has) for _, had, has in said}) == 1:
-        return [("", *said[0][1:])]
+        return [(None, *said[0][1:])]
     return said
 
 
@@ -280,6 +289,6 @@ def _totals(
         if kind in unsummed or not of_kind:
             continue
         if len(set(of_kind.values())) == 1:
-            yield Total(kind, "", *next(iter(of_kind.values())))
+            yield Total(kind, None, *next(iter(of_kind.values())))
         else:
             yield from (Total(kind, by, *both) for by, both in of_kind.items())

@@ -11,7 +11,6 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal
 
 from sdyscope.errors import SyntaxTextError, TargetError
 from sdyscope.facts.program import Partitioner
@@ -369,7 +368,7 @@ class _Reader:
         return "".join(made)
 
 
-def _cell(stage: Stage, text: str, partitioner: Partitioner | Literal[""] = "") -> Cell:
+def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> Cell:
     """A cell; axes that an older version wrote in quotes have none."""
     shardy = _QUOTED.fullmatch(text)
     return Cell(stage, axis_text(shardy[1] or shardy[2]) if shardy else text, partitioner)
