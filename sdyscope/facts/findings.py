@@ -590,6 +590,23 @@ class NoMemoryAnalysis:
     """The compiler does not say how much memory a device needs."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What a document says that was read back, of which the words are all that is known.
+
+    Attributes:
+        message: one sentence.
+        expected: what was asked for.
+        found: what is there in its place.
+        hint: what to do about it.
+    """
+
+    message: str
+    expected: str
+    found: str
+    hint: str
+
+
 Fact: TypeAlias = (
     NothingLowered
     | MixedAttributes
@@ -626,6 +643,7 @@ Fact: TypeAlias = (
     | UnreadLines
     | NoSuchTensor
     | NoMemoryAnalysis
+    | ReadBack
 )
 """What may be found."""
 

@@ -17,7 +17,6 @@ from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.account import Account
-from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
@@ -94,10 +93,7 @@ class Report:
         # The rules have what check and memory find, said once for both partitioners.
         found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
         if self.run is not None:
-            # A run that was read back has them as they were written: told.
-            found |= dict.fromkeys(
-                told(one) if isinstance(one, Observation) else one for one in self.run.findings
-            )
+            found |= dict.fromkeys(map(told, self.run.findings))
         order = ("error", "warning", "note")
         return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 

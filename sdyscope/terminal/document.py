@@ -72,7 +72,8 @@ def fields_of(document_type: type) -> tuple[str, ...]:
 def read(document_type: type[_Document], told: Any) -> _Document:
     """A document that ``encode`` wrote, with the fields that it has in JSON.
 
-    What has another form there is in that form: a sharding is a ``ShardingDocument``.
+    What has another form there is in that form: a sharding is a ``ShardingDocument``. What has the
+    same is the value itself.
 
     Args:
         document_type: what was written.
@@ -157,7 +158,10 @@ def _form(type_: Any) -> Any:
     if type_ in _FORMS:
         return _form(_FORMS[type_][1])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
-        fields = [(name, _form(_type_of(type_, name))) for name in fields_of(type_)]
+        types = {name: _type_of(type_, name) for name in fields_of(type_)}
+        fields = [(name, _form(one)) for name, one in types.items()]
+        if not hasattr(type_, "__document__") and dict(fields) == types:
+            return type_
         return msgspec.defstruct(
             type_.__name__,
             fields,
@@ -199,5 +203,7 @@ def _state_what_encode_does(node: Any) -> None:
             node["description"] = inspect.cleandoc(node["description"])
         if isinstance(node.get("properties"), dict):
             node["required"] = list(node["properties"])
+            for field in node["properties"].values():
+                field.pop("default", None)
         for item in node.values():
             _state_what_encode_does(item)

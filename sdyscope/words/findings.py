@@ -44,6 +44,7 @@ from sdyscope.facts.findings import (
     OverReplication,
     OverUnknownAxes,
     PinnedAxes,
+    ReadBack,
     RequestNote,
     Severity,
     ShardingDropped,
@@ -64,7 +65,7 @@ from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
-__all__ = ["SEVERITIES", "Check", "Finding", "budget_text", "holder_text", "index_text"]
+__all__ = ["SEVERITIES", "Check", "Finding", "budget_text", "holder_text", "index_text", "observed"]
 __all__ += ["subject_text", "told"]
 
 #: The severities, the worst first.
@@ -147,6 +148,19 @@ def told(observation: Observation) -> Finding:
     )
 
 
+def observed(finding: Finding) -> Observation:
+    """A finding that was read back, as what was found."""
+    return Observation(
+        finding.rule,
+        finding.severity,
+        ReadBack(finding.message, finding.expected, finding.found, finding.hint),
+        finding.tensor,
+        finding.kind,
+        finding.source,
+        finding.partitioner,
+    )
+
+
 def budget_text(budget: BudgetSubject) -> str:
     """What a budget is about: `all-gather over model`, `replicated params*`, `memory`."""
     match budget.what:
@@ -185,6 +199,8 @@ class _Words:
 
 def _words(fact: Fact) -> _Words:
     match fact:
+        case ReadBack():
+            return _Words(fact.message, fact.expected, fact.found, fact.hint)
         case NotExecuted() | NoReference() | OtherBlocks() | UnequalReplicas() | OtherNumbers():
             return _executed(fact)
         case OtherBytes() | DonationUnused() | DonationDropped():
