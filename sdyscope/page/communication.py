@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from sdyscope.analysis.collectives.groups import collective_groups
@@ -96,15 +97,12 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     folds = _folds(programs)
     found: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
     for number, program in enumerate(programs):
-        for collective in program.collectives:
-            for index, part in enumerate(collective.parts):
-                sent = collective.count * part.sent
-                for name, labels in labels_of(collective, part, program, folds).items():
-                    for label in labels:
-                        tallies = found[name].setdefault(label, [[0, 0] for _ in programs])
-                        # A collective of several tensors is one, and counts with its first.
-                        tallies[number][0] += collective.count if index == 0 else 0
-                        tallies[number][1] += sent
+        for labelled, tally in program.tallied(partial(_labelled, program, folds)).items():
+            for name, labels in labelled:
+                for label in labels:
+                    tallies = found[name].setdefault(label, [[0, 0] for _ in programs])
+                    tallies[number][0] += tally.count
+                    tallies[number][1] += tally.sent
     return {
         name: [
             {"label": label, "tallies": tallies}
@@ -114,6 +112,12 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
         ]
         for name, labels in found.items()
     }
+
+
+def _labelled(
+    program: Collectives, folds: dict[str, str], collective: Collective, part: Part
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple(labels_of(collective, part, program, folds).items())
 
 
 def labels_of(
