@@ -8,6 +8,7 @@ from typing import Any
 from sdyscope.analysis.memory.memory import Memory
 from sdyscope.analysis.memory.options import Saving, saved_together
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
 from sdyscope.page.headlines import needs_of
@@ -46,16 +47,7 @@ def _program(one: Memory) -> dict[str, Any]:
     savings = saved_together(one.under_sharded)
     return {
         "partitioner": one.partitioner,
-        "needs": None
-        if said is None
-        else {
-            "arguments": said.arguments,
-            "outputs": said.results,
-            "aliased": said.aliases,
-            "temporaries": said.temporaries,
-            "code": said.generated_code,
-            "total": said.total,
-        },
+        "needs": None if said is None else figures(said),
         "groups": [
             {
                 "kind": group.kind,
@@ -74,6 +66,18 @@ def _program(one: Memory) -> dict[str, Any]:
         if savings
         else "Every tensor is held once, or no free mesh axis divides it.",
         "beyond": list(map(sentence, beyond_help(one))),
+    }
+
+
+def figures(said: MemoryAnalysis) -> dict[str, int]:
+    """What a device needs, by part and in all."""
+    return {
+        "arguments": said.arguments,
+        "outputs": said.results,
+        "aliased": said.aliases,
+        "temporaries": said.temporaries,
+        "code": said.generated_code,
+        "total": said.total,
     }
 
 

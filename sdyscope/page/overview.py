@@ -8,6 +8,7 @@ from typing import Any
 from sdyscope.facts.account import Account, Unknown
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
+from sdyscope.page.memory import figures
 from sdyscope.views.show import apart_text
 from sdyscope.words.account import account_lines
 
@@ -29,12 +30,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         "memory": [
             {
                 "partitioner": one.partitioner,
-                "total": one.compiler.total,
-                "arguments": one.compiler.arguments,
-                "outputs": one.compiler.results,
-                "temporaries": one.compiler.temporaries,
-                "code": one.compiler.generated_code,
                 "seconds": one.compile_seconds,
+                **figures(one.compiler),
             }
             for one in (report.memory.compiled if report.memory is not None else ())
             if one.compiler is not None

@@ -1,16 +1,9 @@
 // What a device holds: in all, by group, and what other devices could hold.
 
 import { el, remarks } from "../base/dom.js";
-import { count, partitionerName, size, type, whole } from "../base/format.js";
+import { count, MEMORY_PARTS, partitionerName, size, type, whole } from "../base/format.js";
 import { link } from "../base/link.js";
 import { spec } from "../base/spec.js";
-
-const PARTS = [
-  ["arguments", "arguments"],
-  ["outputs", "results"],
-  ["temporaries", "temporaries"],
-  ["code", "code"],
-];
 
 /** How many suggestions are shown before the rest is asked for. */
 const SAVINGS = 12;
@@ -80,7 +73,7 @@ function totals(programs) {
 
 function needsRow(one, most) {
   const { needs } = one;
-  const shown = PARTS.filter(([name]) => needs[name] > 0);
+  const shown = MEMORY_PARTS.filter(([name]) => needs[name] > 0);
   return el(
     "div.sent-total",
     {},
@@ -109,7 +102,7 @@ function needsRow(one, most) {
 
 function needsTable(known) {
   const rows = [
-    ...PARTS.filter(([name]) => known.some((one) => one.needs[name])),
+    ...MEMORY_PARTS.filter(([name]) => known.some((one) => one.needs[name])),
     ...(known.some((one) => one.needs.aliased)
       ? [["aliased", "results in donated buffers, counted as arguments"]]
       : []),

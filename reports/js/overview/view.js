@@ -1,7 +1,7 @@
 // The overview: the mesh, the stages, the numbers, and what is most worth knowing.
 
 import { el } from "../base/dom.js";
-import { count, partitionerName, size, whole } from "../base/format.js";
+import { count, MEMORY_PARTS, partitionerName, size, whole } from "../base/format.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
 import { meshPicture } from "../placement/mesh.js";
@@ -144,13 +144,6 @@ function argumentsCard({ arguments: total, apart, groups }) {
   );
 }
 
-const MEMORY = [
-  ["arguments", "arguments"],
-  ["outputs", "results"],
-  ["temporaries", "temporaries"],
-  ["code", "code"],
-];
-
 function memoryCard({ memory }) {
   const most = Math.max(...memory.map((one) => one.total), 1);
   const same = (name) => memory.every((one) => one[name] === memory[0][name]);
@@ -167,7 +160,7 @@ function memoryCard({ memory }) {
         el(
           "span.stack",
           {},
-          MEMORY.filter(([name]) => one[name] > 0).map(([name, words]) =>
+          MEMORY_PARTS.filter(([name]) => one[name] > 0).map(([name, words]) =>
             el("span.stack-part", {
               data: { part: name },
               title: `${words}: ${size(one[name])}`,
@@ -181,7 +174,7 @@ function memoryCard({ memory }) {
     el(
       "p.legend",
       {},
-      MEMORY.filter(([name]) => memory.some((one) => one[name] > 0)).map(([name, words]) =>
+      MEMORY_PARTS.filter(([name]) => memory.some((one) => one[name] > 0)).map(([name, words]) =>
         el(
           "span.legend-item",
           { data: { part: name } },
