@@ -28,7 +28,7 @@ def between(first: str, second: str | None, *, at: str) -> Diff | None:
     """
     from sdyscope.snapshots import compare
     from sdyscope.snapshots.read import is_snapshot
-    from sdyscope.views import diff, snapshot
+    from sdyscope.views import diff
 
     are = is_snapshot(first), second is not None and is_snapshot(second)
     if not any(are):
@@ -53,8 +53,7 @@ def between(first: str, second: str | None, *, at: str) -> Diff | None:
                 f"{', '.join(before.stages)} and {', '.join(after.stages)}.",
                 hint="Write them with the same --stages.",
             )
-        found = compare(before, after, as_asked=False)
-        compared.append(snapshot.comparison_document(found))
+        compared.append(compare(before, after, as_asked=False))
     return diff.document(
         only_a=[name for name in one if name not in paired],
         only_b=[name for name in two if name not in paired],

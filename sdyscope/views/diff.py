@@ -13,11 +13,10 @@ from sdyscope.analysis.diff.lowered import OpDifference as OpDiff
 from sdyscope.analysis.diff.value_differences import PropagatedDiff
 from sdyscope.annotations import Annotation
 from sdyscope.facts.account import Account
+from sdyscope.snapshots import Comparison
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import SourceLocation
-from sdyscope.views import snapshot_text
 from sdyscope.views.compiled_diff import CompiledDiff
-from sdyscope.views.snapshot import ComparisonDocument
 from sdyscope.words.mesh import lone_mesh_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 
@@ -143,7 +142,7 @@ class Diff:
     programs: tuple[ProgramDiff, ...] = ()
     propagated: tuple[PropagatedDiff, ...] = ()
     compiled: tuple[CompiledDiff, ...] = ()
-    snapshots: tuple[ComparisonDocument, ...] = ()
+    snapshots: tuple[Comparison, ...] = ()
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
     unread: tuple[str, ...] = ()
@@ -199,7 +198,7 @@ def document(
     *,
     propagated: Sequence[PropagatedDiff] = (),
     compiled: Sequence[CompiledDiff] = (),
-    snapshots: Sequence[ComparisonDocument] = (),
+    snapshots: Sequence[Comparison] = (),
     accounts: Mapping[str, Account] | None = None,
     at: Stage | None = None,
 ) -> Diff:
@@ -221,7 +220,7 @@ def document(
     return Diff(
         at=at or ("propagated" if propagated else "compiled" if compiled else "lowered"),
         same=all(one.same for one in every)
-        and all(map(snapshot_text.is_same, snapshots))
+        and all(one.is_same for one in snapshots)
         and not (only_a or only_b or unread),
         programs=tuple(programs),
         propagated=tuple(propagated),

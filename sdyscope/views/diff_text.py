@@ -13,7 +13,7 @@ from sdyscope.views import (
 )
 from sdyscope.views import (
     propagated_diff_text,
-    snapshot_text,
+    snapshot,
 )
 from sdyscope.views.diff import (
     Compared,
@@ -34,7 +34,7 @@ LISTED_OPS = 20
 def summary(diff: Diff) -> Iterator[Paragraph]:
     """The total, first of all."""
     every: tuple[Compared, ...] = (*diff.programs, *diff.propagated, *diff.compiled)
-    yield from snapshot_text.comparisons(diff.snapshots, snapshot_text.OF_TWO)
+    yield from snapshot.comparisons(diff.snapshots, snapshot.OF_TWO)
     if diff.snapshots:
         pass  # Each is told in whole.
     elif len(every) == 1 and not (diff.only_a or diff.only_b):
