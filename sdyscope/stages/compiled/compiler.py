@@ -9,7 +9,6 @@ import contextlib
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -24,6 +23,7 @@ from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import Digit, Topology
 from sdyscope.process.compiler_log import last_words, signal_name
+from sdyscope.process.python import python
 from sdyscope.stages import compat
 from sdyscope.stages.align.hlo_tags import read_tags, untagged
 from sdyscope.stages.align.tags import tag_names
@@ -256,14 +256,10 @@ def _is_free(boundary: Argument | Result) -> bool:
 
 def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
     """Starts the child that compiles what is in a folder."""
-    start = (
-        f"import sys; sys.path[:] = {sys.path!r}; "
-        f"from sdyscope.stages.compiled import compiler_child; "
-        f"compiler_child.serve({str(folder)!r})"
-    )
+    serve = f"compiler_child.serve({str(folder)!r})"
     with (folder / _LOG).open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", start],
+            python(f"from sdyscope.stages.compiled import compiler_child; {serve}"),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
