@@ -38,7 +38,7 @@ def test_a_jitted_function_with_its_arguments():
     assert w.lowered["shardy"].text == '<@mesh, [{}, {"model"}]>'
     assert w.lowered["gspmd"].text == "{devices=[1,2,4]<=[4,2]T(1,0) last_tile_dim_replicate}"
     assert found.check().passed
-    assert found.diff().is_same
+    assert found.diff().same
 
 
 def test_paths_survive_all_that_jit_does_with_arguments():

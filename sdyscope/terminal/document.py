@@ -18,6 +18,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import msgspec
 
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
+from sdyscope.facts.differences import LoneMesh
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.moves import (
     Absence,
@@ -37,6 +38,7 @@ from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
+from sdyscope.words.differences import lone_mesh_text
 from sdyscope.words.findings import Finding, told
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
@@ -155,6 +157,7 @@ _SENTENCES: Mapping[type, Callable[[Any], str]] = {
     Absence: absence_text,
     AxisOrigin: axis_origin_text,
     Beginning: beginning_text,
+    LoneMesh: lone_mesh_text,
 }
 
 _CONVERTERS: dict[type, Callable[[Any], Any]] = {
