@@ -50,7 +50,7 @@ def measure(devices: str, layers: int) -> None:
     done = time.process_time()
     assert len(lowered) == 2
     assert check.agreed == check.compared
-    assert diff.is_same
+    assert diff.same
     print(
         json.dumps(
             {

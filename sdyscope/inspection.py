@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from sdyscope.analysis.collectives.read import Collectives
     from sdyscope.analysis.cost.cost import Cost
     from sdyscope.analysis.diff.compiled import CompiledDiff
-    from sdyscope.analysis.diff.lowered import Diff, Side
-    from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide
+    from sdyscope.analysis.diff.lowered import LoweredDiff
+    from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.analysis.memory.memory import Memory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
@@ -108,12 +108,8 @@ class Inspection(Staged, Displayed):
 
         return lint(self, select=select, ignore=ignore, compiled=compiled, on=on, logical=logical)
 
-    def diff(self, other: Inspection | None = None) -> Diff:
-        """This program under its two partitioners, or this one and another; see ``compared``."""
-        return self.compared(other)[0]
-
-    def compared(self, other: Inspection | None = None) -> tuple[Diff, tuple[Side, Side]]:
-        """What ``diff`` finds, and the two sides that it compared.
+    def diff(self, other: Inspection | None = None) -> LoweredDiff:
+        """This program under its two partitioners, or this one and another, as they are lowered.
 
         Two programs are compared under the first partitioner that both have.
 
@@ -121,9 +117,9 @@ class Inspection(Staged, Displayed):
             CompilerError: one of the modules can't be made.
             TargetError: there is only one module and nothing to compare it with.
         """
-        from sdyscope.analysis.diff.sides import compared
+        from sdyscope.analysis.diff.sides import lowered_between
 
-        return compared(self, other)
+        return lowered_between(self, other)
 
     def memory(
         self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
@@ -254,31 +250,9 @@ class Inspection(Staged, Displayed):
             CompilerError: one of the two can't be propagated.
             TargetError: there is only one module and nothing to compare it with.
         """
-        from sdyscope.analysis.diff.propagated import propagated_diff
+        from sdyscope.analysis.diff.sides import propagated_between
 
-        return propagated_diff(
-            *self.propagated_sides(other, partitioner), by_name=other is not None
-        )
-
-    def propagated_sides(
-        self, other: Inspection | None = None, partitioner: Partitioner | None = None
-    ) -> tuple[PropagatedSide, PropagatedSide]:
-        """The two propagations that ``propagated_diff`` compares."""
-        from sdyscope.analysis.diff.sides import propagated_sides
-
-        return propagated_sides(self, other, partitioner)
-
-    def propagated_side(
-        self, partitioner: Partitioner, label: str, *, conservative: bool = False
-    ) -> PropagatedSide:
-        """One propagation as it is compared with others.
-
-        Raises:
-            CompilerError: there is no such propagation.
-        """
-        from sdyscope.analysis.diff.sides import propagated_side
-
-        return propagated_side(self, partitioner, label, conservative=conservative)
+        return propagated_between(self, other, partitioner)
 
     def compiled_diff(
         self,
@@ -302,15 +276,13 @@ class Inspection(Staged, Displayed):
             CompilerError: the compiler refuses one side or aborts on it.
             TargetError: there is nothing to compare with, or no such hardware.
         """
-        from sdyscope.analysis.diff import sides as comparisons
+        from sdyscope.analysis.diff.sides import compiled_between
 
-        ends = comparisons.compiled_ends(self, other, partitioner, on, other_on)
-        a, b = comparisons.compiled_sides(ends)
-        if isinstance(a, CompilerError):
-            raise a
-        if isinstance(b, CompilerError):
-            raise b
-        return comparisons.compiled(ends, (a, b))
+        found = compiled_between(self, other, partitioner, on, other_on)
+        for side in (found.a, found.b):
+            if side.error is not None:
+                raise side.error
+        return found
 
     def snapshot(
         self, stages: Sequence[Stage] | None = None, on: Hardware | str | None = None

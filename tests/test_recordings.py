@@ -47,7 +47,7 @@ def test_programs_are_inspections(mesh):
         found = programs["step"]
         # What is lowered to look at a program is not one of the script's.
         assert found.check().passed
-        assert found.diff().is_same
+        assert found.diff().same
     assert [one.name for one in programs.own] == ["step"]
     assert (found.compiles, found.types) == (1, ("f32[8,16]", "f32[8,8]", "i32[]"))
     assert found.defined.file == __file__

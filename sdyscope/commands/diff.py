@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
@@ -14,12 +14,13 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 
 if TYPE_CHECKING:
-    from sdyscope.analysis.diff.value_differences import PropagatedDiff
+    from sdyscope.analysis.diff.compiled import CompiledDiff
+    from sdyscope.analysis.diff.lowered import LoweredDiff
+    from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.facts.account import Account
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
-    from sdyscope.views.compiled_diff import CompiledDiff
-    from sdyscope.views.diff import Diff, ProgramDiff
+    from sdyscope.views.diff import DiffDocument
 
 _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
 
@@ -46,7 +47,7 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
     help="List every difference, those of JAX's own functions in recorded runs too.",
 )
 @options.strict
-@options.json("views.diff:Diff")
+@options.json("views.diff:DiffDocument")
 def command(
     first: str,
     second: str | None,
@@ -81,7 +82,7 @@ def command(
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import diff_text
+    from sdyscope.views import diff
 
     if on and at != "compiled":
         raise TargetError(
@@ -97,8 +98,8 @@ def command(
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:
-        paragraphs.print_paragraphs(diff_text.summary(found))
-        for part in diff_text.details(found, everything=everything):
+        paragraphs.print_paragraphs(diff.summary(found))
+        for part in diff.details(found, everything=everything):
             if isinstance(part, table.Table):
                 table.print_table(part)
             else:
@@ -130,14 +131,14 @@ class _Asked:
         )
 
 
-def _alone(asked: _Asked, word: str) -> Diff:
+def _alone(asked: _Asked, word: str) -> DiffDocument:
     opened = asked.open(word)
     if opened.record is not None and len(opened.programs) > 1:
         return _both_of_each(asked, opened)
     return _each(asked, [(opening.single(opened), None)], _Rest())
 
 
-def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
+def _both_of_each(asked: _Asked, opened: opening.Opened) -> DiffDocument:
     """A recorded run under the two partitioners, program by program."""
     chosen, notes = pairing.chosen(opened, everything=asked.everything)
     both = [program for program in chosen if len(program.partitioners) > 1]
@@ -151,7 +152,7 @@ def _both_of_each(asked: _Asked, opened: opening.Opened) -> Diff:
     return _each(asked, [(program, None) for program in both], rest)
 
 
-def _two(asked: _Asked, first: str, second: str) -> Diff:
+def _two(asked: _Asked, first: str, second: str) -> DiffDocument:
     one, two = asked.open(first), asked.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
         return _each(asked, [(opening.single(one), opening.single(two))], _Rest())
@@ -168,42 +169,45 @@ def _two(asked: _Asked, first: str, second: str) -> Diff:
 _Pair: TypeAlias = "tuple[Inspection, Inspection | None]"
 
 
-def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> Diff:
+def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
     """Compares the programs of each pair, or one under both partitioners."""
-    from sdyscope.views import diff
+    from sdyscope.analysis.diff import sides
+    from sdyscope.views.diff import DiffDocument
 
-    lowered: list[ProgramDiff] = []
+    lowered: list[LoweredDiff] = []
     propagated: list[PropagatedDiff] = []
     compiled: list[CompiledDiff] = []
     accounts: dict[str, Account] = {}
     failed = []
+    on, other_on = (*asked.on, None, None)[:2]
     for pair in pairs:
-        notes: list[str] = []
+        under = None
         if asked.at == "lowered":
-            pair = _under_one(pair, notes)
+            pair, under = _under_one(pair)
         try:
             match asked.at:
                 case "lowered":
-                    lowered.append(_compare(*pair, notes))
+                    lowered.append(replace(sides.lowered_between(*pair), under=under))
                 case "propagated":
-                    propagated.append(_compare_propagated(*pair))
+                    propagated.append(sides.propagated_between(*pair))
                 case "compiled":
-                    compiled.append(_compare_compiled(*pair, asked.on))
+                    compiled.append(sides.compiled_between(*pair, on=on, other_on=other_on))
         except CompilerError as error:
             if len(pairs) == 1:
                 raise
-            done = asked.at
-            failed.append(f"{pair[0].name} was not {done}: {error.message}")
+            failed.append(f"{pair[0].name} was not {asked.at}: {error.message}")
         else:
             accounts |= _accounts(*pair)
-    rest = rest._replace(unread=(*rest.unread, *failed))
-    return diff.document(
-        lowered,
-        *rest,
-        propagated=propagated,
-        compiled=compiled,
-        accounts=accounts,
+    return DiffDocument(
         at=asked.at,
+        programs=tuple(lowered),
+        propagated=tuple(propagated),
+        compiled=tuple(compiled),
+        only_a=rest.only_a,
+        only_b=rest.only_b,
+        unread=(*rest.unread, *failed),
+        notes=rest.notes,
+        accounts=accounts,
     )
 
 
@@ -227,45 +231,15 @@ class _Rest(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-def _under_one(pair: _Pair, notes: list[str]) -> _Pair:
-    """Two programs under one partitioner, as differences are the same under both, and quicker."""
+def _under_one(pair: _Pair) -> tuple[_Pair, Partitioner | None]:
+    """Two programs under one partitioner, as differences are the same under both, and quicker.
+
+    Which one, if there was a choice.
+    """
     from sdyscope.inspection import Inspection
 
     one, two = pair
     if not (one.program and two is not None and two.program and len(one.partitioners) > 1):
-        return pair
+        return pair, None
     chosen = one.partitioners[:1]
-    notes.append(f"Compared under {chosen[0]}; --partitioner names another.")
-    return Inspection(one.program, chosen), Inspection(two.program, chosen)
-
-
-def _compare(one: Inspection, two: Inspection | None, notes: Sequence[str]) -> ProgramDiff:
-    from sdyscope.values.mesh import only_mesh
-    from sdyscope.views import diff
-
-    found, sides = one.compared(two)
-    of_sides = [only_mesh(side.meshes.values()) for side in (one, two or one)]
-    return diff.program(one.name, found, *sides, of_sides, notes)
-
-
-def _compare_compiled(
-    one: Inspection, two: Inspection | None, on: Sequence[Hardware]
-) -> CompiledDiff:
-    from sdyscope.views import compiled_diff
-
-    first, second = (*on, None, None)[:2]
-    return compiled_diff.compared(one, two, first, second)
-
-
-def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDiff:
-    from sdyscope.analysis.propagation.decided import Decisions
-    from sdyscope.views import propagated_diff
-
-    sides = one.propagated_sides(two)
-    describers = tuple(
-        Decisions.of(inspection, side.propagated)
-        for inspection, side in zip((one, two or one), sides, strict=True)
-    )
-    return propagated_diff.program(
-        one.name, sides, (describers[0], describers[1]), by_name=two is not None
-    )
+    return (Inspection(one.program, chosen), Inspection(two.program, chosen)), chosen[0]

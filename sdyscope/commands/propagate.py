@@ -54,30 +54,31 @@ def command(
     With --set-sharding, --priority or --conservative: what would be sharded otherwise, by where it
     begins. The program is not traced again.
     """
+    from sdyscope.analysis.diff.sides import what_if
     from sdyscope.analysis.propagation.propagate import propagate_document
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import propagate, propagated_diff
+    from sdyscope.views import propagate
 
     if steps and at_step is not None:
         raise TargetError("--steps lists steps, --at-step is about one.", hint="Give one of them.")
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
-    what_if = propagation.wished(inspection, shardings, priorities, conservative)
-    before, after = what_if.before, what_if.inspection
+    wished = propagation.wished(inspection, shardings, priorities, conservative)
+    before, after = wished.before, wished.inspection
     found = propagate_document(
         after,
         match=match,
         steps=steps,
         at_step=at_step,
         conservative=conservative,
-        changes=what_if.changes,
+        changes=wished.changes,
         changed=None
         if before is None
-        else tuple(propagated_diff.what_if(before, after, conservative=conservative)),
+        else tuple(what_if(before, after, conservative=conservative)),
     )
     if match is not None and not found.values and not found.steps:
         raise TargetError(

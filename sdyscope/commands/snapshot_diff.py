@@ -8,12 +8,12 @@ from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot
-    from sdyscope.views.diff import Diff
+    from sdyscope.views.diff import DiffDocument
 
 __all__ = ["between"]
 
 
-def between(first: str, second: str | None, *, at: str) -> Diff | None:
+def between(first: str, second: str | None, *, at: str) -> DiffDocument | None:
     """What two snapshot files say differently, nothing traced; None where neither is one.
 
     Args:
@@ -28,7 +28,7 @@ def between(first: str, second: str | None, *, at: str) -> Diff | None:
     """
     from sdyscope.snapshots import compare
     from sdyscope.snapshots.read import is_snapshot
-    from sdyscope.views import diff
+    from sdyscope.views.diff import DiffDocument
 
     are = is_snapshot(first), second is not None and is_snapshot(second)
     if not any(are):
@@ -54,11 +54,11 @@ def between(first: str, second: str | None, *, at: str) -> Diff | None:
                 hint="Write them with the same --stages.",
             )
         compared.append(compare(before, after, as_asked=False))
-    return diff.document(
-        only_a=[name for name in one if name not in paired],
-        only_b=[name for name in two if name not in paired],
-        snapshots=compared,
+    return DiffDocument(
         at="snapshot",
+        snapshots=tuple(compared),
+        only_a=tuple(name for name in one if name not in paired),
+        only_b=tuple(name for name in two if name not in paired),
     )
 
 

@@ -70,6 +70,23 @@ class PropagatedValue:
         """Other values of the lowered module that became the same one."""
         return tuple(value for value in self.values if value != self.id)
 
+    def placed(self, rank: int) -> Placement | None:
+        """Where every block is: what was left without a sharding is whole on every device."""
+        if self.placement is None and self.sharding is None and self.node is not None:
+            return _whole(rank)
+        return self.placement
+
+    def placed_at_calls(self, rank: int) -> tuple[Placement, ...]:
+        """The same at each call of its function; nothing where that is the same at all of them."""
+        return tuple(
+            _whole(rank) if place is None else place.without_manual for place in self.calls
+        )
+
+
+def _whole(rank: int) -> Placement:
+    """Whole on every device, which is equal for any number of them."""
+    return Placement(1, ((),) * rank)
+
 
 @dataclass(frozen=True, slots=True)
 class PropagationStep:

@@ -8,32 +8,45 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from sdyscope.analysis.diff import sides as comparisons
+from sdyscope.analysis.diff.causes import Cause
+from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
+from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
 from sdyscope.analysis.diff.entries import Entries
-from sdyscope.analysis.diff.value_differences import Beginning, DifferingValue, PropagatedDiff
-from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.analysis.diff.lowered import LoweredDiff, TensorDifference, TensorSide
+from sdyscope.analysis.diff.propagated import DifferingValue, Divergence, PropagatedDiff
+from sdyscope.analysis.diff.sides import (
+    both_partitioners,
+    compiled_between,
+    compiled_ends,
+    labels_of,
+    lowered_between,
+    propagated_between,
+)
 from sdyscope.errors import SdyscopeError
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
-from sdyscope.values.mesh import only_mesh
-from sdyscope.views import compiled_diff, diff, propagated_diff
-from sdyscope.views.compiled_diff import CompiledDiff, entry_text, not_compared_texts
-from sdyscope.views.compiled_diff_parts import (
-    Cause,
-    CollectiveDifference,
-    CommunicatedTensors,
-    CompiledSide,
-)
-from sdyscope.views.diff import Diff, ProgramDiff, TensorSide
+from sdyscope.views.diff import DiffDocument
 from sdyscope.words.differences import (
     across_text,
     behind_text,
+    causes_missing_text,
+    compared_over_text,
+    compiled_notes,
+    entry_text,
     extent_text,
     follows_text,
     inputs_text,
+    lone_mesh_text,
+    lowered_notes,
+    not_compared_entries_text,
+    not_compared_text,
 )
+from sdyscope.words.origins import origin_text
+from sdyscope.words.places import shown_name
+from sdyscope.words.sharding import open_text, placed_text, placement_text, short
+from sdyscope.words.types import type_text
 
 
 def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
@@ -47,7 +60,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     Raises:
       SdyscopeError: there is only one module.
     """
-    comparisons.both_partitioners(inspection)
+    both_partitioners(inspection)
     on: Hardware | str = "It was not compiled."
     if report.hardware is not None and report.comms is not None:
         try:
@@ -79,17 +92,19 @@ def differences(
         "name": one.name,
         "across": "partitioners" if two is None else "programs",
         "labels": _labels(one, two),
-        "lowered": _or_reason(lambda: _lowered(_compare_lowered(one, two), pool)),
-        "propagated": _or_reason(lambda: _propagated(_compare_propagated(one, two), pool)),
+        "lowered": _or_reason(lambda: _lowered(lowered_between(one, two), pool)),
+        "propagated": _or_reason(lambda: _propagated(propagated_between(one, two), pool)),
         "compiled": {"unavailable": on}
         if isinstance(on, str)
-        else _or_reason(lambda: _compiled(compiled_diff.compared(one, two, on, other_on), pool)),
+        else _or_reason(
+            lambda: _compiled(compiled_between(one, two, on=on, other_on=other_on), pool)
+        ),
     }
 
 
 def _on_two(pool: Pool, one: Inspection, on: Hardware | None, other_on: Hardware) -> dict[str, Any]:
     """One program on two kinds of hardware: only what is compiled can differ."""
-    ends = comparisons.compiled_ends(one, None, None, on, other_on)
+    ends = compiled_ends(one, None, None, on, other_on)
     under = {"shardy": "Shardy", "gspmd": "GSPMD"}[ends[0].partitioner or "shardy"]
     same = {"unavailable": f"It is the same program on both, lowered for {under}."}
     return {
@@ -99,12 +114,12 @@ def _on_two(pool: Pool, one: Inspection, on: Hardware | None, other_on: Hardware
         "lowered": same,
         "propagated": {"unavailable": "Each compiler propagates by itself; see the collectives."},
         "compiled": _or_reason(
-            lambda: _compiled(compiled_diff.compared(one, None, on, other_on), pool)
+            lambda: _compiled(compiled_between(one, on=on, other_on=other_on), pool)
         ),
     }
 
 
-def snapshots(found: Diff, labels: tuple[str, str]) -> dict[str, Any]:
+def snapshots(found: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]:
     """Two snapshot files beside each other, as `sdyscope diff` compares them.
 
     Args:
@@ -146,8 +161,8 @@ def snapshots(found: Diff, labels: tuple[str, str]) -> dict[str, Any]:
 
 def _labels(one: Inspection, two: Inspection | None) -> tuple[str, str]:
     if two is None:
-        return comparisons.both_partitioners(one)
-    return comparisons.labels_of(one, two)
+        return both_partitioners(one)
+    return labels_of(one, two)
 
 
 def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -157,57 +172,44 @@ def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
         return {"unavailable": str(error)}
 
 
-def _compare_lowered(one: Inspection, two: Inspection | None) -> ProgramDiff:
-    found, sides = one.compared(two)
-    meshes = [only_mesh(side.meshes.values()) for side in (one, two or one)]
-    return diff.program(one.name, found, *sides, meshes)
-
-
-def _compare_propagated(one: Inspection, two: Inspection | None) -> PropagatedDiff:
-    sides = one.propagated_sides(two)
-    describers = (
-        Decisions.of(one, sides[0].propagated),
-        Decisions.of(two or one, sides[1].propagated),
-    )
-    return propagated_diff.program(one.name, sides, describers, by_name=two is not None)
-
-
 # --- lowered --------------------------------------------------------------------------------------
 
 
-def _lowered(found: ProgramDiff, pool: Pool) -> dict[str, Any]:
+def _lowered(found: LoweredDiff, pool: Pool) -> dict[str, Any]:
     return {
         "same": found.same,
         "sameTensors": found.same_tensors,
-        "meshes": found.meshes,
-        "tensors": [
-            {
-                "name": one.tensor,
-                "kind": one.kind,
-                "change": one.change,
-                "what": one.what,
-                "a": _tensor_side(one.a, pool),
-                "b": _tensor_side(one.b, pool),
-            }
-            for one in found.tensors
-        ],
+        "meshes": list(map(lone_mesh_text, found.meshes)),
+        "tensors": [_tensor(one, pool) for one in found.tensors],
         "ops": [
             (one.scope, one.kind, one.count_a, one.count_b, one.types_a, one.types_b)
             for one in found.ops
         ],
-        "notes": found.notes,
+        "notes": list(lowered_notes(found)),
+    }
+
+
+def _tensor(one: TensorDifference, pool: Pool) -> dict[str, Any]:
+    return {
+        "name": one.tensor,
+        "kind": one.kind,
+        "change": one.change,
+        "what": one.what,
+        "a": _tensor_side(one.a, pool),
+        "b": _tensor_side(one.b, pool),
     }
 
 
 def _tensor_side(side: TensorSide | None, pool: Pool) -> dict[str, Any] | None:
     if side is None:
         return None
+    place = side.sharding.placement
     return {
         "shape": side.shape,
         "dtype": side.dtype,
         "source": pool.source(side.source),
-        "sharding": side.sharding.short or side.sharding.text,
-        "words": side.sharding.placement.words if side.sharding.placement else "",
+        "sharding": short(side.sharding),
+        "words": "" if place is None else placement_text(place, side.sharding.mesh),
     }
 
 
@@ -220,72 +222,73 @@ def _propagated(found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
         "sameValues": found.same_values,
         "differentValues": found.different_values,
         "only": (found.only_a, found.only_b),
-        "notComparable": list(found.not_comparable.items()),
+        "notCompared": [not_compared_text(one, found.across) for one in found.not_compared],
         "exactness": (found.propagation_a.exactness, found.propagation_b.exactness),
         "beginnings": [_beginning(one, found, pool) for one in found.beginnings],
     }
 
 
-def _beginning(one: Beginning, found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
-    held = (one.bytes_a, one.bytes_b)
+def _beginning(one: Divergence, found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
+    held = one.bytes_a, one.bytes_b
+    where = across_text(found.across, found.a), across_text(found.across, found.b)
     return {
         "begins": _value(one.begins, pool),
-        "inputs": inputs_text((each.name, each.a) for each in one.inputs),
+        "inputs": inputs_text((each.name, each.sharding) for each in one.inputs),
         "values": one.values,
-        "extent": extent_text(one.values, one.bytes, held, (found.under_a, found.under_b)),
+        "bytes": one.bytes,
+        "bytesA": one.bytes_a,
+        "bytesB": one.bytes_b,
+        "extent": extent_text(one.values, one.bytes, held, where),
         "follows": _values(one.follows, pool),
     }
 
 
 def _value(one: DifferingValue, pool: Pool) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "kind": one.kind,
-        "ssa": one.ssa,
-        "shape": one.shape,
-        "dtype": one.dtype,
-        "source": pool.source(one.source),
-        "a": one.a,
-        "b": one.b,
-        "wordsA": one.words_a,
-        "wordsB": one.words_b,
-        "bytesA": one.bytes_a,
-        "bytesB": one.bytes_b,
+        **{name: next(iter(column)) for name, column in _columns([one], pool).items()},
+        "kind": one.value.kind,
+        "wordsA": placed_text(one.a),
+        "wordsB": placed_text(one.b),
     }
 
 
 def _values(found: Iterable[DifferingValue], pool: Pool) -> dict[str, Any]:
-    listed = list(found)
-    return table(
-        {
-            "name": (one.name for one in listed),
-            "ssa": (one.ssa for one in listed),
-            "shape": (one.shape for one in listed),
-            "dtype": (one.dtype for one in listed),
-            "source": (pool.source(one.source) for one in listed),
-            "a": (one.a for one in listed),
-            "b": (one.b for one in listed),
-            "bytesA": (one.bytes_a for one in listed),
-            "bytesB": (one.bytes_b for one in listed),
-        }
-    )
+    return table(_columns(list(found), pool))
+
+
+def _columns(listed: list[DifferingValue], pool: Pool) -> dict[str, Iterable[Any]]:
+    return {
+        "name": (one.value.name for one in listed),
+        "ssa": (one.value.ssa for one in listed),
+        "shape": (one.value.shape for one in listed),
+        "dtype": (one.value.dtype for one in listed),
+        "source": (pool.source(one.value.source) for one in listed),
+        "a": (short(one.a) for one in listed),
+        "b": (short(one.b) for one in listed),
+        "bytesA": (one.a.bytes_per_device or 0 for one in listed),
+        "bytesB": (one.b.bytes_per_device or 0 for one in listed),
+    }
 
 
 # --- compiled ----------------------------------------------------------------------------------
 
 
 def _compiled(found: CompiledDiff, pool: Pool) -> dict[str, Any]:
+    meshes = found.a.mesh, found.b.mesh
     return {
         "same": found.same,
         "a": _side(found.a),
         "b": _side(found.b),
-        "kinds": [(one.kind, one.over, one.a, one.b) for one in found.by_kind_and_axes],
+        "kinds": [
+            (one.kind, compared_over_text(one.axes, one.group_size, meshes), one.a, one.b)
+            for one in found.by_kind_and_axes
+        ],
         "memory": [(row.kind, row.name, row.a, row.b) for row in found.memory],
         "causes": [_cause(one, found, pool) for one in found.causes],
-        "collectives": [_collective(one, pool) for one in found.collectives],
+        "collectives": [_collective(one, found, pool) for one in found.collectives],
         "moved": found.moved,
         "entries": None if found.entries is None else _entries(found.entries),
-        "notes": found.notes,
+        "notes": [causes_missing_text(found.causes_missing)] if found.causes_missing else [],
     }
 
 
@@ -295,7 +298,7 @@ def _entries(entries: Entries) -> dict[str, Any]:
         "different": [
             (one.kind, one.name, entry_text(one.a), entry_text(one.b)) for one in entries.different
         ],
-        "notCompared": list(not_compared_texts(entries)),
+        "notCompared": list(map(not_compared_entries_text, entries.not_compared)),
     }
 
 
@@ -303,51 +306,52 @@ def _side(side: CompiledSide) -> dict[str, Any]:
     return {
         "label": side.label,
         "partitioner": side.partitioner,
-        "hardware": side.hardware,
+        "hardware": None if side.hardware is None else str(side.hardware),
         "total": side.total,
         "rematerializations": side.rematerializations,
         "failure": side.failure,
-        "notes": side.notes,
+        "notes": list(compiled_notes(side)),
     }
 
 
 def _cause(one: Cause, found: CompiledDiff, pool: Pool) -> dict[str, Any]:
     where = across_text(found.across, found.b.label)
-    lone = one.constraint
+    sides = (found.a, one.annotations_a), (found.b, one.annotations_b)
     return {
         "begins": None if one.begins is None else _value(one.begins, pool),
-        "constraint": None
-        if lone is None
-        else {
-            "name": lone.name,
-            "source": pool.source(lone.source),
-            "only": lone.only,
-            "sharding": lone.sharding,
-        },
+        "constraint": None if one.constraint is None else _lone(one.constraint, found, pool),
         "layers": one.layers,
         "values": one.values,
         "sent": one.sent,
         "words": follows_text(one.values, one.differences, one.sent, where),
         "behind": [
             behind_text(across_text(found.across, side.label), annotations)
-            for side, annotations in (
-                (found.a, one.annotations_a),
-                (found.b, one.annotations_b),
-            )
+            for side, annotations in sides
             if annotations
         ],
     }
 
 
-def _collective(one: CollectiveDifference, pool: Pool) -> dict[str, Any]:
+def _lone(constraint: TensorDifference, found: CompiledDiff, pool: Pool) -> dict[str, Any]:
+    own, side = constraint.own
+    return {
+        "name": shown_name(constraint.tensor, constraint.kind),
+        "source": pool.source(own.source),
+        "only": (found.a if side == "a" else found.b).label,
+        "sharding": f"{type_text(own.shape, own.dtype)} {open_text(own.sharding)}",
+    }
+
+
+def _collective(one: CollectiveDifference, found: CompiledDiff, pool: Pool) -> dict[str, Any]:
+    key = one.key
     return {
         "change": one.change,
-        "phase": one.phase,
-        "scope": one.scope,
+        "phase": key.phase,
+        "scope": key.scope,
         "layers": len(one.scopes),
-        "primitive": one.primitive,
-        "kind": one.kind,
-        "over": one.over,
+        "primitive": key.primitive,
+        "kind": key.kind,
+        "over": compared_over_text(key.axes, key.group_size, (found.a.mesh, found.b.mesh)),
         "sources": [pool.source(source) for source in one.sources],
         "a": _communicated(one.a),
         "b": _communicated(one.b),
@@ -356,10 +360,11 @@ def _collective(one: CollectiveDifference, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _communicated(one: CommunicatedTensors) -> dict[str, Any]:
+def _communicated(one: Communicated) -> dict[str, Any]:
+    origins = dict.fromkeys(map(origin_text, one.origins))
     return {
         "tensors": one.tensors,
         "sent": one.sent,
         "shapes": list(one.shapes.items()),
-        "origins": one.origins[:3],
+        "origins": tuple(origins)[:3],
     }

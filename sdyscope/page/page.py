@@ -30,7 +30,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.page import differences as report_differences
 from sdyscope.page.columns import Pool, embedded
 from sdyscope.page.document import Report
-from sdyscope.views.diff import Diff
+from sdyscope.views.diff import DiffDocument
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 
@@ -125,7 +125,7 @@ def differences_page(
     return _two_sides(found, pool, documents, list(one.lowered))
 
 
-def snapshots_page(found: Diff, labels: tuple[str, str]) -> str:
+def snapshots_page(found: DiffDocument, labels: tuple[str, str]) -> str:
     """A page of what two snapshot files differ in.
 
     Args:

@@ -19,6 +19,7 @@ import msgspec
 
 from sdyscope.facts.account import TextLine, Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
+from sdyscope.facts.differences import LoneMesh
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.moves import (
     Absence,
@@ -39,6 +40,7 @@ from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
+from sdyscope.words.differences import lone_mesh_text
 from sdyscope.words.findings import Finding, told
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
@@ -159,6 +161,7 @@ _SENTENCES: Mapping[type, Callable[[Any], str]] = {
     Absence: absence_text,
     AxisOrigin: axis_origin_text,
     Beginning: beginning_text,
+    LoneMesh: lone_mesh_text,
 }
 
 _CONVERTERS: dict[type, Callable[[Any], Any]] = {

@@ -1,352 +1,439 @@
-"""What two compiled programs differ in, by what makes the difference, as a document."""
+"""What two compiled programs differ in: the total, then what makes the difference."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-from sdyscope.analysis.collectives.totals import Collectives, Tally
-from sdyscope.analysis.diff import sides as comparisons
-from sdyscope.analysis.diff.collectives import CollectiveDifference as Difference
-from sdyscope.analysis.diff.collectives import Communicated
-from sdyscope.analysis.diff.compiled import CompiledDiff as Found
-from sdyscope.analysis.diff.compiled import CompiledSide as Side
-from sdyscope.analysis.diff.entries import Entries
-from sdyscope.analysis.diff.lowered import Difference as Annotated
-from sdyscope.analysis.diff.memory import MemoryRow
-from sdyscope.analysis.diff.propagated import Group, PropagatedSide
-from sdyscope.analysis.memory.memory import Held
-from sdyscope.analysis.propagation.decided import Decisions
-from sdyscope.errors import CompilerError
-from sdyscope.hardware.names import Hardware
-from sdyscope.inspection import Inspection
-from sdyscope.terminal.table import shape
-from sdyscope.values.mesh import AxisRef, Mesh, only_mesh
-from sdyscope.views.compiled_diff_parts import (
-    Cause,
-    CollectiveDifference,
-    CommunicatedTensors,
-    CompiledSide,
-    KindAxesDifference,
-    LoneConstraint,
+from sdyscope.analysis.diff.causes import Cause
+from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
+from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number
+from sdyscope.views.propagated_diff import title
+from sdyscope.words.counts import counted, size
+from sdyscope.words.differences import (
+    across_text,
+    behind_text,
+    causes_missing_text,
+    compared_over_text,
+    compiled_notes,
+    entry_text,
+    follows_text,
+    not_compared_entries_text,
 )
-from sdyscope.views.propagated_diff import Documents
-from sdyscope.words.counts import counted
-from sdyscope.words.mesh import mesh_document
-from sdyscope.words.origins import origin_text, spec_text
-from sdyscope.words.places import shown_name
-from sdyscope.words.sharding import open_text, placement_text
+from sdyscope.words.mesh import mesh_words_of
+from sdyscope.words.origins import origin_text
+from sdyscope.words.places import shortened, shown_name, source_text
+from sdyscope.words.sharding import NONE, open_text, short
 from sdyscope.words.types import type_text
 
-#: How many arguments or results are named that were not compared; `--json` has all.
-_NAMED = 4
+__all__ = ["details", "total"]
 
-#: The index that tells the arrays of layers apart: `params['layers'][3]`.
-_INDEX = re.compile(r"\[\d+\]")
+#: How many differences of collectives are shown unless all are asked for.
+LISTED = 12
 
-Across: TypeAlias = Literal["partitioners", "hardware", "programs"]
-"""What two sides are: one program under two partitioners or on two kinds of hardware, or two
-programs."""
+_NUMBER = re.compile(r"\d+")
 
-
-@dataclass(frozen=True, slots=True)
-class CompiledDiff:
-    """Two compiled programs.
-
-    Attributes:
-      name: what is compared: the program's name, or the first module's.
-      across: whether they are one program under two partitioners, one on two kinds of hardware, or
-        two programs.
-      same: whether a device sends the same and holds the same in both.
-      a: the first side.
-      b: the second side.
-      by_kind_and_axes: totals that differ, by kind and axes.
-      memory: bytes a device on both sides, alike or not; none where one side does not know them.
-      entries: arguments and results that are sharded differently, and those that were not compared;
-        null where one side does not know them.
-      causes: where the differences begin, the most bytes first.
-      collectives: what differs, the most bytes first.
-      moved: how many tensors both communicate alike, for ops of other scopes.
-      notes: what else there is to know.
-    """
-
-    name: str
-    across: Across
-    same: bool
-    a: CompiledSide
-    b: CompiledSide
-    by_kind_and_axes: tuple[KindAxesDifference, ...]
-    memory: tuple[MemoryRow, ...]
-    entries: Entries | None
-    causes: tuple[Cause, ...]
-    collectives: tuple[CollectiveDifference, ...]
-    moved: int
-    notes: tuple[str, ...]
+_Part: TypeAlias = Paragraph | Table
 
 
-def compared(
-    one: Inspection,
-    two: Inspection | None,
-    on: Hardware | None = None,
-    other_on: Hardware | None = None,
-) -> CompiledDiff:
-    """One program under two partitioners or on two kinds of hardware, or two programs.
-
-    A side that the compiler refuses is told as such; the other one is then not compared.
-
-    Args:
-      one: the first program, which may have been compiled already.
-      two: the second; None for the first alone.
-      on: what to compile for.
-      other_on: what to compile the second side for; by default the same.
-
-    Raises:
-      CompilerError: both sides are refused.
-      TargetError: there is nothing to compare with, or no such hardware.
-    """
-    across: Across = "partitioners" if other_on is None else "hardware"
-    if two is not None:
-        across = "programs"
-    ends = comparisons.compiled_ends(one, two, None, on, other_on)
-    a, b = comparisons.compiled_sides(ends)
-    if isinstance(a, CompilerError) or isinstance(b, CompilerError):
-        first, second = (
-            _failed(end.label, side.message) if isinstance(side, CompilerError) else _side(side)
-            for end, side in zip(ends, (a, b), strict=True)
+def total(one: CompiledDiff) -> Paragraph:
+    """The first line: the same, or how much more or less is sent and needed."""
+    failed = [side for side in (one.a, one.b) if side.failure]
+    if failed:
+        other = one.b if failed[0] is one.a else one.a
+        where = across_text(one.across, failed[0].label)
+        text = f"{one.name}: compiles {across_text(one.across, other.label)}, and not {where}"
+        return Paragraph(text, "bad", hang=2)
+    sides = f"{across_text(one.across, one.a.label)} and {one.b.label}"
+    if one.same:
+        return Paragraph(f"{one.name}: {_the_same(one)} {sides}", "good", hang=2)
+    words = []
+    assert one.a.total is not None
+    assert one.b.total is not None
+    if one.a.total != one.b.total or one.collectives:
+        words.append(_changed("sends", one.a.total.sent, one.b.total.sent))
+    if any(row.differs for row in one.memory):
+        before, after = next(
+            ((row.a or 0, row.b or 0) for row in one.memory if row.kind == "total"), (0, 0)
         )
-        return CompiledDiff(one.name, across, False, first, second, (), (), None, (), (), 0, ())
-    found = comparisons.compiled(ends, (a, b))
-    describers = None
-    if found.propagated is not None:
-        modules = comparisons.lowered_as(ends, (a, b))
-        describers = (
-            Decisions.of(modules[0], found.propagated[0].propagated),
-            Decisions.of(modules[1], found.propagated[1].propagated),
-        )
-    return program(one.name, across, found, describers)
+        words.append(_changed("holds" if _is_text(one) else "needs", before, after))
+    differ = 0 if one.entries is None else len(one.entries.different)
+    which = counted(differ, "argument or result is", "arguments and results are")
+    sharded = f"{which} sharded differently"
+    if not words:
+        return Paragraph(f"{one.name}: {sharded} in {one.a.label} and {one.b.label}", "bad", hang=2)
+    text = f"{one.name}: {across_text(one.across, one.b.label)} a device {' and '.join(words)}"
+    text += f" than {across_text(one.across, one.a.label)}" + (f"; {sharded}" if differ else "")
+    return Paragraph(text, "bad", hang=2)
 
 
-def program(
-    name: str,
-    across: Across,
-    found: Found,
-    describers: tuple[Decisions, Decisions] | None = None,
-) -> CompiledDiff:
-    """The document of one comparison.
-
-    Args:
-      name: what to call what is compared.
-      across: what the two sides are.
-      found: the differences.
-      describers: of the two propagations, where there are any.
-    """
-    meshes = found.a.collectives.mesh, found.b.collectives.mesh
-    causes, numbers = _causes(found, describers)
-    return CompiledDiff(
-        name=name,
-        across=across,
-        same=found.is_same,
-        a=_side(found.a),
-        b=_side(found.b),
-        by_kind_and_axes=tuple(_totals(found, meshes)),
-        memory=found.memory,
-        entries=found.entries,
-        causes=causes,
-        collectives=tuple(_difference(one, meshes, numbers) for one in found.collectives),
-        moved=found.moved,
-        notes=found.notes,
+def _the_same(one: CompiledDiff) -> str:
+    total = one.a.total
+    assert total is not None
+    sent = f"{counted(total.count, 'collective')} a step" if total.count else "no collectives"
+    if total.count:
+        sent += f" that send {size(total.sent)}"
+    needed = next((row.a for row in one.memory if row.kind == "total"), None)
+    held = (
+        ""
+        if needed is None
+        else f", and {size(needed)} that a device {'holds' if _is_text(one) else 'needs'}"
     )
+    return f"{sent}{held}, the same"
 
 
-def _causes(
-    found: Found, describers: tuple[Decisions, Decisions] | None
-) -> tuple[tuple[Cause, ...], dict[int, int]]:
-    """What collectives differ because of, the most bytes first; and its number by our own."""
-    due: dict[int, list[Difference]] = {}
-    for one in found.collectives:
-        if one.cause is not None:
-            due.setdefault(one.cause, []).append(one)
-    if found.propagated is None or describers is None:
-        return (), {}
-    documents = Documents.of(found.propagated, describers)
-    ordered = sorted(due, key=lambda number: -sum(abs(one.sent) for one in due[number]))
-    causes = []
-    for number in ordered:
-        places = found.causes[number].places
-        first, groups = places[0], [place for place in places if isinstance(place, Group)]
-        causes.append(
-            Cause(
-                documents.value(first.begins) if isinstance(first, Group) else None,
-                None if isinstance(first, Group) else _constraint(first, found.propagated),
-                len(places),
-                sum(group.count for group in groups),
-                sum(one.sent for one in due[number]),
-                len(due[number]),
-                _annotations([one.a for one in due[number]]),
-                _annotations([one.b for one in due[number]]),
-            )
-        )
-    return tuple(causes), {number: index for index, number in enumerate(ordered)}
+def _is_text(one: CompiledDiff) -> bool:
+    """Whether one side is the text of a compiled program, which says less."""
+    return any(side.hardware is None and not side.failure for side in (one.a, one.b))
 
 
-def _annotations(found: Sequence[Communicated]) -> tuple[str, ...]:
-    """Annotations behind collectives, by the bytes that are sent for what comes from them."""
-    sent: Counter[str] = Counter()
-    for communicated in found:
-        for collective, part in communicated.parts:
-            annotations = part.origin.annotations if part.origin is not None else ()
-            named = (f"{one.name} {spec_text(one.spec)}" for one in annotations)
-            for words in {_INDEX.sub("[*]", text) for text in named}:
-                sent[words] += collective.count * part.sent
-    return tuple(words for words, _ in sent.most_common())
+def _changed(verb: str, before: int, after: int) -> str:
+    if before == after:
+        return f"{verb} as much ({size(after)}), but not the same"
+    more = "more" if after > before else "less"
+    return f"{verb} {size(abs(after - before))} {more} ({size(after)}, not {size(before)})"
 
 
-def _constraint(cause: Annotated, sides: tuple[PropagatedSide, PropagatedSide]) -> LoneConstraint:
-    own, side = (cause.a, sides[0]) if cause.b is None else (cause.b, sides[1])
-    assert own is not None
-    meshes = side.graph.meshes
-    return LoneConstraint(
-        shown_name(cause.tensor, cause.kind),
-        own.source,
-        side.label,
-        f"{type_text(own.shape, own.dtype)} "
-        f"{open_text(own.sharded(meshes, only_mesh(meshes.values())))}",
-    )
+def details(one: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
+    """What was compared, the totals, then the collectives that differ under what causes them."""
+    yield Paragraph(_compiled(one), "muted", hang=2)
+    for side in (one.a, one.b):
+        if side.failure:
+            yield Paragraph("")
+            yield Paragraph(f"{side.label}: {side.failure}", "bad", hang=2)
+    if one.a.total is not None and one.b.total is not None and not one.same:
+        yield Paragraph("")
+        yield _totals(one)
+        if one.by_kind_and_axes:
+            yield Paragraph("")
+            yield _by_kind(one)
+        if one.entries is not None and one.entries.different:
+            yield Paragraph("")
+            yield _entries(one, None if everything else LISTED)
+            rest = len(one.entries.different) - LISTED
+            if rest > 0 and not everything:
+                yield Paragraph(f"and {counted(rest, 'more')}: --all lists them", "muted", hang=2)
+        yield from _causes(one, everything)
+    yield from _remarks(one)
 
 
-def _failed(label: str, reason: str) -> CompiledSide:
-    return CompiledSide(label, None, None, None, None, None, None, {}, 0, reason, ())
+def _compiled(one: CompiledDiff) -> str:
+    parts: list[str] = []
+    if _short_labels(one) != (one.a.label, one.b.label):
+        parts.append(f"A: {one.a.label}; B: {one.b.label}")
+    meshes = [side.mesh for side in (one.a, one.b) if side.mesh is not None]
+    parts += dict.fromkeys(words for mesh in meshes for words in mesh_words_of({"": mesh}))
+    if not meshes:
+        counts = [f"{side.devices:,} devices" for side in (one.a, one.b) if side.devices]
+        parts += dict.fromkeys(counts)
+    return "; ".join([*parts, *_hardware(one)])
 
 
-def _side(side: Side) -> CompiledSide:
-    made, mesh = side.compiled, side.collectives.mesh
-    unread = side.collectives.not_understood_count
-    notes = list(side.notes)
-    if unread:
-        notes.append(f"{unread:,} lines of the compiled program could not be read.")
-    return CompiledSide(
-        label=side.label,
-        partitioner=None if made is None else made.partitioner,
-        hardware=None if made is None or made.hardware is None else str(made.hardware),
-        device_kind=None if made is None else made.device_kind or None,
-        devices=side.collectives.devices,
-        mesh=None if mesh is None else mesh_document("", mesh),
-        total=side.collectives.total,
-        dtypes=_dtypes(side.collectives),
-        rematerializations=0 if made is None else len(made.rematerializations),
-        failure="",
-        notes=tuple(notes),
-    )
+def _hardware(one: CompiledDiff) -> Iterator[str]:
+    """What the sides were compiled for, and under which partitioner where that is the same."""
+    made = [side for side in (one.a, one.b) if side.hardware is not None]
+    partitioners = {side.partitioner for side in made}
+    under = "" if len(partitioners) != 1 or one.across == "partitioners" else " under "
+    under += (made[0].partitioner or "") if under else ""
+    if len(made) == 2 and len({side.hardware for side in made}) == 2:
+        yield f"compiled{under} for {_device(one.a)} and {_device(one.b)}"
+    elif made:
+        label = "" if len(made) == 2 or one.a.failure or one.b.failure else f"{made[0].label} "
+        yield f"{label}compiled{under} for {_device(made[0])}"
+    if len(partitioners) > 1 and one.across != "partitioners":
+        yield ", ".join(f"{side.label} under {side.partitioner}" for side in made)
 
 
-def _dtypes(found: Collectives) -> dict[str, int]:
-    counts: Counter[str] = Counter()
-    for one in found.collectives:
-        for part in one.parts:
-            counts["/".join(sorted({leaf.dtype for leaf in part.shape.leaves}))] += one.count
-    return dict(counts.most_common())
+def _device(side: CompiledSide) -> str:
+    kind, hardware = side.device_kind or "", side.hardware
+    known = hardware is None or kind.lower() in ("", hardware.platform)
+    return str(hardware) if known else f"{hardware} ({kind})"
 
 
-def _totals(found: Found, meshes: Sequence[Mesh | None]) -> list[KindAxesDifference]:
-    named = None not in meshes
-    sides = [
-        side.collectives.tallied(
-            lambda one, _: (
-                one.kind,
-                one.axes if named else None,
-                one.group_size if one.axes is None or not named else None,
-            )
-        )
-        for side in (found.a, found.b)
+def _causes(one: CompiledDiff, everything: bool) -> Iterator[_Part]:
+    listed = one.collectives if everything else one.collectives[:LISTED]
+    for index, cause in enumerate(one.causes):
+        yield Paragraph("")
+        yield from _beginning(one, index + 1, cause)
+        yield from _due(one, index, listed, everything)
+    rest = [difference for difference in one.collectives if difference.cause is None]
+    if rest:
+        yield Paragraph("")
+        yield Paragraph(_without_cause(one, len(rest)), hang=2)
+        yield from _due(one, None, listed, everything)
+
+
+def _due(
+    one: CompiledDiff,
+    cause: int | None,
+    listed: Sequence[CollectiveDifference],
+    everything: bool,
+) -> Iterator[_Part]:
+    """What follows from one cause, as far as it is listed."""
+    shown = [difference for difference in listed if difference.cause == cause]
+    hidden = [
+        difference for difference in one.collectives[len(listed) :] if difference.cause == cause
     ]
-    return sorted(
+    if shown:
+        yield Paragraph("")
+        yield _collectives(one, shown)
+        yield from _origins(one, shown, everything)
+    yield from _hidden(hidden)
+
+
+def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
+    if rest:
+        sent = sum(abs(one.sent) for one in rest)
+        words = counted(len(rest), "more difference")
+        yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted", hang=2)
+
+
+def _beginning(one: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
+    more_layers = cause.layers - 1
+    layers = f", and {counted(more_layers, 'layer')} more" if more_layers else ""
+    if cause.begins is not None:
+        first = cause.begins
+        yield Paragraph(f"{index}. {title(first.value)}{layers}", "heading", hang=3)
+        width = max(len(one.a.label), len(one.b.label))
+        for side, sharding in ((one.a, first.a), (one.b, first.b)):
+            text = f"{side.label:<{width}}  {short(sharding)}"
+            yield Paragraph(text, indent=3, hang=width + 2)
+    if cause.constraint is not None:
+        lone = cause.constraint
+        own, which = lone.own
+        only = (one.a if which == "a" else one.b).label
+        where = f" at {source_text(own.source)}" if own.source else ""
+        name = f"the constraint in {shown_name(lone.tensor, lone.kind)}"
+        heading = f"{index}. {name}{where}{layers}: only in {only}"
+        yield Paragraph(heading, "heading", hang=3)
+        words = f"{type_text(own.shape, own.dtype)} {open_text(own.sharding)}"
+        yield Paragraph(words, indent=3, hang=2)
+    where = across_text(one.across, one.b.label)
+    words = follows_text(cause.values, cause.differences, cause.sent, where)
+    yield Paragraph(words, indent=3, hang=2)
+    for side, behind in ((one.a, cause.annotations_a), (one.b, cause.annotations_b)):
+        if behind:
+            text = behind_text(across_text(one.across, side.label), behind)
+            yield Paragraph(text, "muted", 3, 2)
+
+
+def _without_cause(one: CompiledDiff, count: int) -> str:
+    if one.across == "hardware":
+        return (
+            "The shardings are the same on both: what differs is what the compilers make of them."
+        )
+    if _is_text(one):
+        return f"{counted(count, 'difference')}; of a text it is not known where they begin:"
+    if one.causes:
+        return (
+            f"{counted(count, 'difference')} where the tensors of the op are sharded alike, or are "
+            "not in both modules:"
+        )
+    return f"{counted(count, 'difference')} that could not be traced to a sharding:"
+
+
+def _origins(
+    one: CompiledDiff, shown: Sequence[CollectiveDifference], everything: bool
+) -> Iterator[Paragraph]:
+    """Why each side communicates: the annotations behind it, where all is asked for."""
+    for difference in shown if everything else ():
+        sides = [
+            (side.label, found.origins)
+            for side, found in ((one.a, difference.a), (one.b, difference.b))
+            if found.origins
+        ]
+        if not sides:
+            continue
+        yield Paragraph("")
+        yield Paragraph(f"{difference.key.kind} for {_op_words(difference)}", hang=2)
+        for label, origins in sides:
+            # Of tensors that only differ in a number, such as those of layers, the first.
+            texts = map(origin_text, reversed(origins))
+            alike = {_NUMBER.sub("*", words): words for words in texts}
+            for words in reversed(alike.values()):
+                yield Paragraph(f"{label}: {shortened(words)}", "muted", indent=2, hang=2)
+
+
+def _remarks(one: CompiledDiff) -> Iterator[Paragraph]:
+    words = []
+    if one.moved:
+        verb = "is" if one.moved == 1 else "are"
+        words.append(
+            f"{counted(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
+            "same lines and otherwise alike"
+        )
+    if one.collectives:
+        words.append(
+            "the columns of both sides: tensors a step; change: of the bytes that a device sends "
+            "in a step, counted from the program, not measured"
+        )
+    if not one.memory and not (one.a.failure or one.b.failure):
+        words.append("memory is not compared: a text does not say how it stores its parameters")
+    if one.memory and _is_text(one):
+        words.append("memory: arguments and results, which is all that a text says of it")
+    if one.entries is not None:
+        labels = one.a.label, one.b.label
+        unknown = [not_compared_entries_text(each, labels) for each in one.entries.not_compared]
+        if unknown:
+            yield Paragraph("")
+            yield from (Paragraph(text, "warning", hang=2) for text in unknown)
+    if one.causes_missing:
+        words.append(causes_missing_text(one.causes_missing))
+    for side in (one.a, one.b):
+        words += [f"{side.label}: {note}" for note in compiled_notes(side)]
+    if words:
+        yield Paragraph("")
+        yield from (Paragraph(text, "muted", hang=2) for text in words)
+
+
+# --- tables ---------------------------------------------------------------------------------------
+
+#: Names of sides that are longer are not used above columns.
+_LONGEST = 14
+
+
+def _short_labels(one: CompiledDiff) -> tuple[str, str]:
+    """What the sides are called above columns: no longer than the numbers there."""
+    labels = one.a.label, one.b.label
+    return labels if max(map(len, labels)) <= _LONGEST else ("A", "B")
+
+
+def _totals(one: CompiledDiff) -> Table:
+    """What a device sends and needs on both sides; of memory only what is not the same."""
+    assert one.a.total is not None
+    assert one.b.total is not None
+    a, b = one.a.total, one.b.total
+    rows: list[Row] = [
+        Heading("collectives"),
+        _counts("collectives a step", a.count, b.count),
+        _counts("tensors", a.tensors, b.tensors),
+    ]
+    if one.a.dtypes != one.b.dtypes:
+        names = {**one.a.dtypes, **one.b.dtypes}
+        rows += [
+            _counts(f"  of {name}", one.a.dtypes.get(name, 0), one.b.dtypes.get(name, 0))
+            for name in names
+        ]
+    rows.append(_sizes("sent", a.sent, b.sent))
+    if (a.sent, b.sent) != (a.received, b.received):
+        rows.append(_sizes("received", a.received, b.received))
+    remade = one.a.rematerializations, one.b.rematerializations
+    if any(remade):
+        rows.append(_counts("full rematerializations", *remade))
+    differs = [row for row in one.memory if row.differs]
+    if differs:
+        rows.append(Heading("memory"))
+        rows += [_sizes(row.name, row.a, row.b) for row in differs]
+    columns = (Column("a device", fold=False), *map(number, _short_labels(one)), number("change"))
+    return Table(columns, tuple(rows))
+
+
+def _counts(what: str, a: int, b: int) -> Row:
+    change = Cell(f"{b - a:+,}") if b != a else Cell(NONE, "muted")
+    return (what, f"{a:,}", f"{b:,}", change)
+
+
+def _sizes(what: str, a: int | None, b: int | None) -> Row:
+    return (what, size(a), size(b), _change((b or 0) - (a or 0)))
+
+
+def _change(count: int) -> Cell:
+    if not count:
+        return Cell(NONE, "muted")
+    return Cell(f"{'+' if count > 0 else '-'}{size(abs(count))}")
+
+
+def _by_kind(one: CompiledDiff) -> Table:
+    """A row a kind of collective and axes that do not come to the same."""
+    rows: list[Row] = []
+    for entry in one.by_kind_and_axes:
+        over = compared_over_text(entry.axes, entry.group_size, (one.a.mesh, one.b.mesh))
+        cells: list[Cell | str] = [entry.kind, over]
+        for tally in (entry.a, entry.b):
+            if tally.tensors:
+                cells += [f"{tally.count:,}", size(tally.sent)]
+            else:
+                cells += [Cell(NONE, "muted"), Cell(NONE, "muted")]
+        rows.append((*cells, _change(entry.b.sent - entry.a.sent)))
+    return Table(
         (
-            KindAxesDifference(
-                kind,
-                over_words(axes, size, meshes),
-                sides[0].get((kind, axes, size), Tally()),
-                sides[1].get((kind, axes, size), Tally()),
-            )
-            for kind, axes, size in {**sides[0], **sides[1]}
-            if sides[0].get((kind, axes, size)) != sides[1].get((kind, axes, size))
+            Column("collective", fold=False),
+            Column("over"),
+            number(_short_labels(one)[0]),
+            number("sent"),
+            number(_short_labels(one)[1]),
+            number("sent"),
+            number("change"),
         ),
-        key=lambda one: -max(one.a.sent, one.b.sent),
+        tuple(rows),
     )
 
 
-def _difference(
-    one: Difference, meshes: Sequence[Mesh | None], numbers: dict[int, int]
-) -> CollectiveDifference:
-    key = one.key
-    lines = {part.source: None for side in (one.a, one.b) for _, part in side.parts if part.source}
-    places = sorted({(line.file, line.line): line for line in lines}.items())
-    return CollectiveDifference(
-        change=one.change,
-        phase=key.phase,
-        scope=key.scope,
-        scopes=one.scopes,
-        primitive=key.primitive,
-        kind=key.kind,
-        axes=None if key.axes is None else tuple(axis.name for axis in key.axes),
-        over=over_words(key.axes, key.group_size, meshes),
-        sources=tuple(line for _, line in places if line is not None),
-        a=_communicated(one.a),
-        b=_communicated(one.b),
-        sent=one.sent,
-        cause=None if one.cause is None else numbers.get(one.cause),
+def _collectives(one: CompiledDiff, shown: Sequence[CollectiveDifference]) -> Table:
+    """A row a difference: how many tensors either side communicates, and for which op."""
+    files: dict[str, list[CollectiveDifference]] = {}
+    for difference in shown:
+        files.setdefault(_file(difference), []).append(difference)
+    rows: list[Row] = []
+    for file, members in files.items():
+        if file or len(files) > 1:
+            rows.append(Heading(f"in {file}" if file else "without a source line"))
+        rows += [_difference(member, one) for member in members]
+    columns = (
+        Column("collective", fold=False),
+        Column("over", fold=False),
+        *map(number, _short_labels(one)),
+        number("change"),
+        Column("for"),
+        number("line"),
+    )
+    return Table(columns, tuple(rows))
+
+
+def _entries(one: CompiledDiff, limit: int | None) -> Table:
+    """A row an argument or result that is not the same on both sides."""
+    assert one.entries is not None
+    rows: list[Row] = [
+        (entry.name, entry.change, entry_text(entry.a), entry_text(entry.b))
+        for entry in one.entries.different[:limit]
+    ]
+    labels = _short_labels(one)
+    return Table(
+        (Column("argument or result"), Column("differs"), Column(labels[0]), Column(labels[1])),
+        tuple(rows),
     )
 
 
-def _communicated(found: Communicated) -> CommunicatedTensors:
-    origins = {
-        origin_text(part.origin): None
-        for _, part in found.parts
-        if part.origin is not None and part.origin.is_known
-    }
-    return CommunicatedTensors(
-        found.tensors, found.bytes, found.sent, found.received, found.shapes, tuple(origins)
+def _op_words(one: CollectiveDifference) -> str:
+    """The op that tensors are communicated for, and how many there are like it."""
+    where = "/".join(filter(None, (one.key.scope, one.key.primitive)))
+    return f"{where} ({len(one.scopes):,})" if len(one.scopes) > 1 else where
+
+
+def _difference(difference: CollectiveDifference, of: CompiledDiff) -> Row:
+    key = difference.key
+    return (
+        key.kind,
+        compared_over_text(key.axes, key.group_size, (of.a.mesh, of.b.mesh)),
+        _tensors(difference.a),
+        _tensors(difference.b),
+        _change(difference.sent),
+        _op_words(difference) or Cell(NONE, "muted"),
+        _lines(difference) or Cell(NONE, "muted"),
     )
 
 
-def entry_text(held: Held | None) -> str:
-    """How an argument or result is sharded on one side: `P('data') in blocks f32[4,128]`."""
-    if held is None:
-        return "not there"
-    if held.sharding is not None:
-        words = str(held.sharding)
-    else:
-        words = "not known" if held.placement is None else placement_text(held.placement)
-    return f"{words} in blocks {shape(held.stored.shape, held.stored.dtype)}"
+def _tensors(found: Communicated) -> Cell:
+    return Cell(f"{found.tensors:,}") if found.tensors else Cell(NONE, "muted")
 
 
-def not_compared_texts(entries: Entries, labels: tuple[str, str] = ("A", "B")) -> Iterator[str]:
-    """A clause for each group of arguments and results that were not compared."""
-    for one in entries.not_compared:
-        count = counted(len(one.names), one.kind)
-        who = {"a": f"{labels[0]} does", "b": f"{labels[1]} does", "": "both sides do"}[one.side]
-        verb = "is" if len(one.names) == 1 else "are"
-        names = ", ".join(one.names[:_NAMED]) + (", ..." if len(one.names) > _NAMED else "")
-        yield f"{count} {verb} not compared: {who} not say how {names} {verb} sharded"
+def _file(one: CollectiveDifference) -> str:
+    return source_text(one.sources[0]).rpartition(":")[0] if one.sources else ""
 
 
-def over_words(
-    axes: Sequence[AxisRef] | None, group_size: int | None, meshes: Sequence[Mesh | None]
-) -> str:
-    """`fsdp=4 x model=2`; `fsdp` where the meshes differ in it; of no axes the size of groups."""
-    if axes is None:
-        return "no single axis" if group_size is None else f"groups of {group_size:,}"
-    if not axes:
-        return "one device alone"
-    return " x ".join(_axis_words(axis, meshes) for axis in axes)
-
-
-def _axis_words(axis: AxisRef, meshes: Sequence[Mesh | None]) -> str:
-    if axis.sub_axis_info is not None:
-        return f"{axis.name}:({axis.sub_axis_info.pre_size}){axis.sub_axis_info.size}"
-    sizes = {
-        mesh.shape[axis.name] for mesh in meshes if mesh is not None and axis.name in mesh.shape
-    }
-    return f"{axis.name}={sizes.pop()}" if len(sizes) == 1 else axis.name
+def _lines(one: CollectiveDifference) -> str:
+    lines = [text.rpartition(":")[2] for text in map(source_text, one.sources)]
+    return ", ".join(lines[:2]) + (", ..." if len(lines) > 2 else "")

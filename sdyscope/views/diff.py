@@ -1,123 +1,39 @@
-"""What two modules differ in, as a document."""
+"""What two sides differ in at a stage, and what two modules do."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-from sdyscope.analysis.diff.lowered import Change, Side
-from sdyscope.analysis.diff.lowered import Diff as Differences
-from sdyscope.analysis.diff.lowered import Difference as TensorDiff
-from sdyscope.analysis.diff.lowered import OpDifference as OpDiff
-from sdyscope.analysis.diff.value_differences import PropagatedDiff
-from sdyscope.annotations import Annotation
+from sdyscope.analysis.diff.compiled import CompiledDiff
+from sdyscope.analysis.diff.lowered import (
+    LoweredDiff,
+    OpDifference,
+    TensorDifference,
+    TensorSide,
+)
+from sdyscope.analysis.diff.propagated import PropagatedDiff
 from sdyscope.facts.account import Account
 from sdyscope.snapshots import Comparison
-from sdyscope.values.mesh import Mesh
-from sdyscope.values.source import SourceLocation
-from sdyscope.views.compiled_diff import CompiledDiff
-from sdyscope.words.mesh import lone_mesh_text
-from sdyscope.words.sharding import ShardingDocument, sharding_document
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table
+from sdyscope.views import compiled_diff, propagated_diff, snapshot
+from sdyscope.words.counts import counted, listed
+from sdyscope.words.differences import across_text, lone_mesh_text, lowered_notes
+from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.sharding import open_text, short
+from sdyscope.words.types import type_text
+
+__all__ = ["DiffDocument", "details", "summary"]
 
 Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
 """At which a comparison is made; ``snapshot``: at all that two snapshot files have."""
 
 
-@dataclass(frozen=True, slots=True)
-class TensorSide:
-    """A tensor on one side.
-
-    Attributes:
-      shape: shape of the whole tensor; null where it is dynamic.
-      dtype: MLIR element type.
-      source: line of user code.
-      sharding: what is written on it.
-    """
-
-    shape: tuple[int, ...] | None
-    dtype: str
-    source: SourceLocation | None
-    sharding: ShardingDocument
-
-
-@dataclass(frozen=True, slots=True)
-class TensorDifference:
-    """A tensor that is not the same on both sides.
-
-    Attributes:
-      tensor: its path or scope.
-      kind: what it is.
-      change: what happened to it.
-      what: which of type, placement, open dimensions and manual axes changed.
-      a: the tensor on the first side; null where only the second has it.
-      b: the tensor on the second side; null where only the first has it.
-    """
-
-    tensor: str
-    kind: str
-    change: Change
-    what: tuple[str, ...]
-    a: TensorSide | None
-    b: TensorSide | None
-
-
-@dataclass(frozen=True, slots=True)
-class OpDifference:
-    """Ops of one kind in one scope that are not the same on both sides.
-
-    Attributes:
-      scope: their scope, without the program's own name.
-      kind: name of the operation.
-      count_a: how many the first side has.
-      count_b: how many the second side has.
-      types_a: result types that the first side has more ops with, and how many more.
-      types_b: result types that the second side has more ops with, and how many more.
-    """
-
-    scope: str
-    kind: str
-    count_a: int
-    count_b: int
-    types_a: dict[str, int]
-    types_b: dict[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramDiff:
-    """Two modules.
-
-    Attributes:
-      name: what is compared: the program's name, or the first module's.
-      a: what to call the first side.
-      b: what to call the second side.
-      same: whether there is no difference.
-      same_tensors: how many tensors are the same.
-      not_compared: tensors with a sharding on a side that can't be read or can't be.
-      meshes: how the meshes differ, in sentences.
-      tensors: the tensors that differ.
-      ops: the ops that differ, the most first; none where ops were not compared.
-      notes: what was left out of the comparison, and why.
-    """
-
-    name: str
-    a: str
-    b: str
-    same: bool
-    same_tensors: int
-    not_compared: tuple[str, ...]
-    meshes: tuple[str, ...]
-    tensors: tuple[TensorDifference, ...]
-    ops: tuple[OpDifference, ...]
-    notes: tuple[str, ...]
-
-
-Compared: TypeAlias = ProgramDiff | PropagatedDiff | CompiledDiff
-"""One comparison, at one of the stages."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Diff:
+class DiffDocument:
     """The document of `sdyscope diff --json`.
 
     Attributes:
@@ -136,10 +52,9 @@ class Diff:
       accounts: what is not known of each side, by what it is called; nothing where all is known.
     """
 
-    schema: Literal["sdyscope.diff/3"] = "sdyscope.diff/3"
-    at: Stage = "lowered"
-    same: bool
-    programs: tuple[ProgramDiff, ...] = ()
+    schema: Literal["sdyscope.diff/4"] = "sdyscope.diff/4"
+    at: Stage
+    programs: tuple[LoweredDiff, ...] = ()
     propagated: tuple[PropagatedDiff, ...] = ()
     compiled: tuple[CompiledDiff, ...] = ()
     snapshots: tuple[Comparison, ...] = ()
@@ -149,119 +64,205 @@ class Diff:
     notes: tuple[str, ...] = ()
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
+    __document__ = (
+        "schema",
+        "at",
+        "same",
+        "programs",
+        "propagated",
+        "compiled",
+        "snapshots",
+        "only_a",
+        "only_b",
+        "unread",
+        "notes",
+        "accounts",
+    )
+
+    @property
+    def every(self) -> tuple[LoweredDiff | PropagatedDiff | CompiledDiff, ...]:
+        """The comparisons of programs."""
+        return (*self.programs, *self.propagated, *self.compiled)
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference at all."""
+        return (
+            all(one.same for one in self.every)
+            and all(one.is_same for one in self.snapshots)
+            and not (self.only_a or self.only_b or self.unread)
+        )
+
     @property
     def not_known(self) -> bool:
         """Whether anything is not known of a side, or was not compared for that."""
         return bool(self.accounts) or any(one.not_compared for one in self.programs)
 
 
-def program(
-    name: str,
-    found: Differences,
-    a: Side,
-    b: Side,
-    meshes: Sequence[Mesh | None],
-    notes: Sequence[str] = (),
-) -> ProgramDiff:
-    """The document of one comparison.
+# --- as it is printed -----------------------------------------------------------------------------
 
-    Args:
-      name: what to call it.
-      found: the differences.
-      a: the first side.
-      b: the second side.
-      meshes: the mesh of each side, to name axes by; None where it is not known.
-      notes: what else there is to say.
-    """
-    # A GSPMD module names no mesh: its axes are those of the other side's.
-    meshes = [meshes[0] or meshes[1], meshes[1] or meshes[0]]
-    return ProgramDiff(
-        name=name,
-        a=found.label_a,
-        b=found.label_b,
-        same=found.is_same,
-        same_tensors=found.same,
-        not_compared=found.not_compared,
-        meshes=tuple(lone_mesh_text(one.label, one.mesh) for one in found.meshes),
-        tensors=tuple(_tensor(one, a, b, meshes) for one in found.tensors),
-        ops=tuple(map(_op, found.ops)),
-        notes=(*found.notes, *notes),
+#: How many kinds of differing ops are listed unless all are asked for.
+LISTED_OPS = 20
+
+
+def summary(diff: DiffDocument) -> Iterator[Paragraph]:
+    """The total, first of all."""
+    yield from snapshot.comparisons(diff.snapshots, snapshot.OF_TWO)
+    if diff.snapshots:
+        pass  # Each is told in whole.
+    elif len(diff.every) == 1 and not (diff.only_a or diff.only_b):
+        yield from map(_total, diff.programs)
+        yield from map(propagated_diff.total, diff.propagated)
+        yield from map(compiled_diff.total, diff.compiled)
+    else:
+        differ = sum(not one.same for one in diff.every)
+        text = f"{counted(len(diff.every), 'program')} in both"
+        if differ:
+            text += f": {differ:,} {'differs' if differ == 1 else 'differ'}"
+        elif diff.every:
+            text += ": all the same"
+        yield Paragraph(text, "good" if diff.same else "bad", hang=2)
+    for label, only in (("first", diff.only_a), ("second", diff.only_b)):
+        if only:
+            yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad", hang=2)
+    for sentence in diff.unread:
+        yield Paragraph(sentence, "bad", hang=2)
+
+
+def _total(one: LoweredDiff) -> Paragraph:
+    every = counted(one.same_tensors + len(one.tensors), "tensor")
+    if one.same:
+        sides = f"{across_text(one.across, one.a)} and {one.b}"
+        text = f"{one.name}: {every}, the same {sides}"
+        if not one.not_compared:
+            return Paragraph(text, "good", hang=2)
+        return Paragraph(f"{text}; {len(one.not_compared):,} not compared", "warning", hang=2)
+    differ = [f"{len(one.tensors):,} of {every}"] if one.tensors else []
+    if one.meshes:
+        differ.append("the meshes")
+    if one.ops:
+        ops = sum(op.size for op in one.ops)
+        differ.append(f"{counted(ops, 'op')} in {counted(len(one.ops), 'place')}")
+    verb = "differs" if len(differ) == 1 and len(one.tensors) == 1 else "differ"
+    return Paragraph(
+        f"{one.name}: {listed(differ)} {verb} between {one.a} and {one.b}", "bad", hang=2
     )
 
 
-def document(
-    programs: Sequence[ProgramDiff] = (),
-    only_a: Sequence[str] = (),
-    only_b: Sequence[str] = (),
-    unread: Sequence[str] = (),
-    notes: Sequence[str] = (),
-    *,
-    propagated: Sequence[PropagatedDiff] = (),
-    compiled: Sequence[CompiledDiff] = (),
-    snapshots: Sequence[Comparison] = (),
-    accounts: Mapping[str, Account] | None = None,
-    at: Stage | None = None,
-) -> Diff:
-    """The document of all comparisons.
+def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragraph | Table]:
+    """What differs, program by program, with an empty line between the parts."""
+    several = len(diff.every) > 1 or bool(diff.only_a or diff.only_b)
+    for made in diff.compiled:
+        if several and not made.same:
+            yield Paragraph("")
+            yield compiled_diff.total(made)
+        if not (several and made.same):
+            yield from compiled_diff.details(made, everything=everything)
+    for found in diff.propagated:
+        if several and not found.same:
+            yield Paragraph("")
+            yield propagated_diff.total(found)
+        if not (several and found.same):
+            yield from propagated_diff.provenance(found)
+            yield from propagated_diff.details(found, everything=everything)
+    for one in diff.programs:
+        if one.same and several:
+            continue
+        if several:
+            yield Paragraph("")
+            yield _total(one)
+        if one.meshes:
+            yield Paragraph("")
+            yield from (Paragraph(lone_mesh_text(lone), hang=2) for lone in one.meshes)
+        if one.tensors:
+            yield Paragraph("")
+            yield _tensors_table(one)
+        if one.ops:
+            yield Paragraph("")
+            yield _ops_table(one, None if everything else LISTED_OPS)
+            rest = 0 if everything else len(one.ops) - LISTED_OPS
+            if rest > 0:
+                yield Paragraph(f"and {counted(rest, 'place')} more: --all lists them", "muted")
+        if notes := list(lowered_notes(one)):
+            yield Paragraph("")
+            yield from (Paragraph(note, "muted", hang=2) for note in notes)
+    if diff.notes:
+        yield Paragraph("")
+        yield from (Paragraph(note, "muted", hang=2) for note in diff.notes)
 
-    Args:
-      programs: comparisons of what was lowered.
-      only_a: programs that only the first directory has.
-      only_b: programs that only the second has.
-      unread: sentences on files that could not be read.
-      notes: sentences on programs that were left out.
-      propagated: comparisons after propagation.
-      compiled: comparisons of what was compiled.
-      snapshots: comparisons of snapshot files.
-      accounts: what is not known of each side.
-      at: the stage; by default that of the comparisons.
-    """
-    every: list[Compared] = [*programs, *propagated, *compiled]
-    return Diff(
-        at=at or ("propagated" if propagated else "compiled" if compiled else "lowered"),
-        same=all(one.same for one in every)
-        and all(one.is_same for one in snapshots)
-        and not (only_a or only_b or unread),
-        programs=tuple(programs),
-        propagated=tuple(propagated),
-        compiled=tuple(compiled),
-        snapshots=tuple(snapshots),
-        only_a=tuple(only_a),
-        only_b=tuple(only_b),
-        unread=tuple(unread),
-        notes=tuple(notes),
-        accounts=accounts or {},
+
+def _tensors_table(one: LoweredDiff) -> Table:
+    """The tensors that differ, side by side."""
+    rows: list[Row] = []
+    groups: dict[str, list[TensorDifference]] = {}
+    for tensor in one.tensors:
+        groups.setdefault(tensor.kind, []).append(tensor)
+    for kind, group in groups.items():
+        rows.append(Heading(f"{kind}s ({len(group):,})"))
+        rows += [_tensor_row(tensor) for tensor in group]
+    return Table((Column("tensor"), Column(one.a), Column(one.b)), tuple(rows))
+
+
+def _tensor_row(tensor: TensorDifference) -> tuple[Cell | str, ...]:
+    side = tensor.a or tensor.b
+    shown = shown_name(tensor.tensor, tensor.kind)
+    name = f"{shown} {source_text(side.source if side else None)}".strip()
+    if tensor.a is None or tensor.b is None:
+        return name, _lone(tensor.a), _lone(tensor.b)
+    one, two = tensor.a.sharding, tensor.b.sharding
+    texts = [(short(one), short(two)), (open_text(one), open_text(two)), (one.text, two.text)]
+    # Shortest first; what says the same of both says nothing.
+    told = next((pair for pair in texts if pair[0] != pair[1]), texts[0])
+    if "type" in tensor.what:
+        return name, _typed(tensor.a, told[0]), _typed(tensor.b, told[1])
+    return name, *told
+
+
+def _lone(side: TensorSide | None) -> Cell | str:
+    return Cell("not there", "bad") if side is None else _typed(side, short(side.sharding))
+
+
+def _typed(side: TensorSide, sharding: str) -> str:
+    return f"{type_text(side.shape, side.dtype)} {sharding}"
+
+
+def _ops_table(one: LoweredDiff, limit: int | None) -> Table:
+    """The ops that differ, by scope; the biggest differences first."""
+    chosen = one.ops if limit is None else one.ops[:limit]
+    groups: dict[str, list[OpDifference]] = {}
+    for op in chosen:
+        groups.setdefault(op.scope, []).append(op)
+    rows: list[Row] = []
+    for scope, group in groups.items():
+        rows.append(Heading(scope or "without a scope"))
+        rows += [
+            (op.kind, f"{op.count_a:,}", f"{op.count_b:,}", Cell(_types(op), "muted"))
+            for op in group
+        ]
+    columns = (
+        Column("op", fold=False),
+        Column(one.a, align="right"),
+        Column(one.b, align="right"),
+        Column("result types"),
     )
+    return Table(columns, tuple(rows))
 
 
-def _tensor(found: TensorDiff, a: Side, b: Side, meshes: Sequence[Mesh | None]) -> TensorDifference:
-    return TensorDifference(
-        found.tensor,
-        found.kind,
-        found.change,
-        found.what,
-        _side(found.a, a, meshes[0]),
-        _side(found.b, b, meshes[1]),
-    )
+def _types(op: OpDifference) -> str:
+    shown = [
+        f"{sign}{f'{count} x ' if count > 1 else ''}{_short_types(text)}"
+        for sign, types in (("-", op.types_a), ("+", op.types_b))
+        for text, count in list(types.items())[:2]
+    ]
+    hidden = len(op.types_a) + len(op.types_b) - len(shown)
+    return ", ".join(shown) + (f", {hidden} more" if hidden > 0 else "")
 
 
-def _side(annotation: Annotation | None, side: Side, mesh: Mesh | None) -> TensorSide | None:
-    if annotation is None:
-        return None
-    return TensorSide(
-        annotation.shape,
-        annotation.dtype,
-        annotation.source,
-        sharding_document(annotation.sharded(side.graph.meshes, mesh)),
-    )
+#: A tensor's type as MLIR writes it, when its shape is known and its elements are simple.
+_TENSOR = re.compile(r"tensor<((?:\d+x)*)(\w+)>")
 
 
-def _op(found: OpDiff) -> OpDifference:
-    return OpDifference(
-        found.scope,
-        found.kind,
-        found.count_a,
-        found.count_b,
-        dict(found.types_a),
-        dict(found.types_b),
-    )
+def _short_types(text: str) -> str:
+    """`f32[16,128]` for `tensor<16x128xf32>`."""
+    sizes = _TENSOR.sub(lambda t: type_text(tuple(map(int, t[1].split("x")[:-1])), t[2]), text)
+    return sizes or "no result"

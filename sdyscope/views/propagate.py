@@ -15,8 +15,8 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number
-from sdyscope.views import propagated_diff_text
-from sdyscope.views.propagated_diff_text import source_words
+from sdyscope.views import propagated_diff
+from sdyscope.views.propagated_diff import source_words
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_words_of
@@ -353,5 +353,5 @@ def steps_footer(found: PropagateDocument, *, everything: bool = False) -> Itera
 def changed(found: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """What became different, by where it begins."""
     for one in found.changed or ():
-        yield propagated_diff_text.total(one)
-        yield from propagated_diff_text.details(one, everything=everything)
+        yield propagated_diff.total(one)
+        yield from propagated_diff.details(one, everything=everything)

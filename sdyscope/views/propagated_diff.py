@@ -1,164 +1,110 @@
-"""What two propagations differ in, by where it begins: as a document."""
+"""What two propagations differ in, by where it begins."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-from sdyscope.analysis.diff.propagated import (
-    DifferentValue,
-    Group,
-    PropagatedSide,
-    inputs,
-    propagated_diff,
-)
-from sdyscope.analysis.diff.value_differences import (
-    AFTER,
-    BEFORE,
-    Beginning,
-    DifferingValue,
-    Input,
-    PropagatedDiff,
-)
-from sdyscope.analysis.naming.pairs import value_pairs
-from sdyscope.analysis.propagation.decided import Decisions
-from sdyscope.errors import CompilerError
-from sdyscope.inspection import Inspection
-from sdyscope.words.sharding import REPLICATED, placement_text, short
+from sdyscope.analysis.diff.propagated import Divergence, PropagatedDiff
+from sdyscope.analysis.naming.resolve import NamedValue
+from sdyscope.facts.propagated import Propagated
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Tone
+from sdyscope.words.counts import counted
+from sdyscope.words.differences import across_text, extent_text, inputs_text, not_compared_text
+from sdyscope.words.places import source_text
+from sdyscope.words.sharding import REPLICATED, placed_text, short
+from sdyscope.words.types import type_text
+
+__all__ = ["details", "provenance", "source_words", "title", "total"]
+
+#: How many beginnings are shown, and how many values that follow, unless all are asked for.
+LISTED = 10
 
 
-def _plain(reason: str) -> str:
-    """`folded before`, where the sides of a comparison are called so."""
-    return re.sub(rf"\bunder (?={BEFORE}|{AFTER})", "", reason)
-
-
-def program(
-    name: str,
-    sides: tuple[PropagatedSide, PropagatedSide],
-    describers: tuple[Decisions, Decisions],
-    *,
-    by_name: bool = False,
-) -> PropagatedDiff:
-    """Compares two propagations and makes the document of it.
-
-    Args:
-      name: what to call what is compared.
-      sides: the propagations.
-      describers: those of each side.
-      by_name: the two are different programs.
-    """
-    found = propagated_diff(*sides, by_name=by_name)
-    only_a = only_b = 0
-    if by_name:
-        pairs = value_pairs(sides[0].graph, sides[1].graph, by_name=True)
-        only_a = sum(value not in pairs for value in sides[0].propagated.values)
-        paired = set(pairs.values())
-        only_b = sum(value not in paired for value in sides[1].propagated.values)
-    made = Documents.of(sides, describers)
-    return PropagatedDiff(
-        name=name,
-        a=found.label_a,
-        b=found.label_b,
-        same=found.is_same and not (only_a or only_b),
-        same_values=found.same,
-        different_values=found.different,
-        only_a=only_a,
-        only_b=only_b,
-        not_comparable={_plain(why): count for why, count in found.not_comparable.items()},
-        beginnings=tuple(map(made.beginning, found.groups)),
-        propagation_a=sides[0].propagated,
-        propagation_b=sides[1].propagated,
-    )
-
-
-def what_if(
-    before: Inspection, after: Inspection, *, conservative: bool = False
-) -> Iterator[PropagatedDiff]:
-    """What other annotations change, under each partitioner that propagates both programs.
-
-    Args:
-      before: the program as it is.
-      after: the program with other annotations.
-      conservative: whether Shardy is to propagate the second one conservatively.
-    """
-    for partitioner in after.lowered:
-        if partitioner not in before.lowered:
-            continue
-        is_other = conservative and partitioner == "shardy"
-        try:
-            two = after.propagated_side(partitioner, AFTER, conservative=is_other)
-        except CompilerError:
-            continue  # It is one of the failures.
-        one = before.propagated_side(partitioner, BEFORE)
-        describers = Decisions.of(before, one.propagated), Decisions.of(after, two.propagated)
-        yield program(f"{after.name} under {partitioner}", (one, two), describers)
-
-
-@dataclass(frozen=True)
-class Documents:
-    """Makes documents of values that are sharded differently.
-
-    Attributes:
-      sides: the propagations.
-      describers: those of each side.
-    """
-
-    sides: tuple[PropagatedSide, PropagatedSide]
-    describers: tuple[Decisions, Decisions]
-
-    @classmethod
-    def of(
-        cls, sides: tuple[PropagatedSide, PropagatedSide], describers: tuple[Decisions, Decisions]
-    ) -> Documents:
-        """For two sides; GSPMD names no axes, which then are those of the other side's mesh."""
-        meshes = [describer.mesh for describer in describers]
-        for describer, other in zip(describers, reversed(meshes), strict=True):
-            describer.mesh = describer.mesh or other
-        return cls(sides, describers)
-
-    def beginning(self, group: Group) -> Beginning:
-        """A place where differences begin, with all that follow."""
-        return Beginning(
-            self.value(group.begins),
-            tuple(self._inputs(group)),
-            group.count,
-            group.bytes,
-            group.bytes_a,
-            group.bytes_b,
-            tuple(map(self.value, group.follows)),
+def total(one: PropagatedDiff) -> Paragraph:
+    """The first line."""
+    every = counted(one.same_values + one.different_values, "value")
+    sides = f"{across_text(one.across, one.a)} and {one.b}"
+    if one.different_values:
+        verb = "is" if one.different_values == 1 else "are"
+        text = (
+            f"{one.name}: {one.different_values:,} of {every} {verb} sharded differently {sides}, "
+            f"from {counted(len(one.beginnings), 'place')} on"
         )
+    else:
+        text = f"{one.name}: {every}, sharded alike {sides}"
+    for only, label in ((one.only_a, one.a), (one.only_b, one.b)):
+        if only:
+            text += f"; {counted(only, 'value')} only in {label}"
+    return Paragraph(text, "good" if one.same else "bad", hang=2)
 
-    def _inputs(self, group: Group) -> Iterator[Input]:
-        before = inputs(self.sides[0].graph, group.begins.a)
-        for value, name in zip(before, group.inputs, strict=True):
-            yield Input(name, short(self.describers[0].sharded(value)))
 
-    def value(self, found: DifferentValue) -> DifferingValue:
-        """One value, with its sharding on both sides."""
-        value = found.value
-        shown = [
-            describer.sharded(one)
-            for describer, one in zip(self.describers, (found.a, found.b), strict=True)
-        ]
-        words = [
-            placement_text(one.placement, one.mesh)
-            if one.placement
-            else f"{REPLICATED} on every device"
-            for one in shown
-        ]
-        return DifferingValue(
-            value.name,
-            value.kind,
-            value.ssa,
-            value.shape,
-            value.dtype,
-            found.bytes,
-            value.source,
-            short(shown[0]),
-            short(shown[1]),
-            words[0],
-            words[1],
-            found.bytes_a,
-            found.bytes_b,
+def provenance(one: PropagatedDiff) -> Iterator[Paragraph]:
+    """How much each side is worth."""
+    for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b)):
+        named = label if label == side.partitioner else f"{label} under {side.partitioner}"
+        tone: Tone = "muted" if side.exactness == "exact" else "warning"
+        yield Paragraph(f"{named}: {side.exactness}, {source_words(side)}", tone, hang=2)
+
+
+def source_words(side: Propagated) -> str:
+    """What a propagation was taken from, to go on a sentence with; the name of a dump left out."""
+    return side.source.rstrip(".").partition(": ")[0]
+
+
+def details(one: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
+    """Each beginning, and what follows from it; then what could not be compared, and notes."""
+    shown = one.beginnings if everything else one.beginnings[:LISTED]
+    for number, beginning in enumerate(shown, 1):
+        yield Paragraph("")
+        yield from _beginning(one, number, beginning, everything=everything)
+    rest = one.beginnings[len(shown) :]
+    if rest:
+        values = sum(beginning.values for beginning in rest)
+        yield Paragraph("")
+        yield Paragraph(
+            f"and {counted(len(rest), 'place')} more, with {counted(values, 'value')}: "
+            "--all lists everything",
+            "muted",
         )
+    yield from _remarks(one)
+
+
+def _remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
+    notes = [
+        f"{label}: {note}"
+        for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b))
+        for note in side.remarks
+    ]
+    not_compared = [not_compared_text(each, one.across) for each in one.not_compared]
+    if not_compared or notes:
+        yield Paragraph("")
+    for text in (*not_compared, *notes):
+        yield Paragraph(text, "muted", hang=2)
+
+
+def _beginning(
+    one: PropagatedDiff, number: int, beginning: Divergence, *, everything: bool
+) -> Iterator[Paragraph]:
+    first = beginning.begins
+    yield Paragraph(f"{number}. {title(first.value)}", "heading", hang=3)
+    width = max(len(one.a), len(one.b))
+    for label, sharding in ((one.a, first.a), (one.b, first.b)):
+        text, words = short(sharding), placed_text(sharding)
+        said = words if text in (words, REPLICATED) else f"{text}: {words}"
+        yield Paragraph(f"{label:<{width}}  {said}", indent=3, hang=width + 2)
+    if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
+        yield Paragraph(sources, "muted", indent=3, hang=2)
+    held = beginning.bytes_a, beginning.bytes_b
+    where = across_text(one.across, one.a), across_text(one.across, one.b)
+    yield Paragraph(extent_text(beginning.values, beginning.bytes, held, where), indent=3, hang=2)
+    for follows in beginning.follows if everything else ():
+        words = f"{title(follows.value)}: {short(follows.a)} | {short(follows.b)}"
+        yield Paragraph(words, indent=5, hang=2)
+
+
+def title(value: NamedValue) -> str:
+    """What a value is called: its name, type and line."""
+    what = value.dtype if value.shape is None else type_text(value.shape, value.dtype)
+    where = "" if value.kind == "argument" else f" at {source_text(value.source)}"
+    return f"{value.name} {what}{where if value.source else ''}"

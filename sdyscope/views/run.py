@@ -19,6 +19,7 @@ from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
 from sdyscope.words.rates import time_text
+from sdyscope.words.run import random_numbers_text
 from sdyscope.words.sharding import NONE, short
 
 #: What stands in a cell that is as requested.
@@ -304,6 +305,6 @@ def footer(run: Run) -> Iterator[Paragraph]:
             "muted",
         )
     yield Paragraph(f"Values: {run.inputs}.", "muted")
-    for note in run.notes:
+    for note in filter(None, (*run.notes, random_numbers_text(run.reference))):
         yield Paragraph(note, "muted")
     yield from finding_paragraphs(tuple(map(told, run.findings)))

@@ -2,36 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Final, Literal, Protocol
 
+from sdyscope.facts.differences import Across, LoneMesh, NotComparedReason, NotComparedValues
+from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded
+from sdyscope.values.entry_layout import StoredArray
+from sdyscope.values.mesh import AxisRef, Mesh
+from sdyscope.values.placement import Placement
 from sdyscope.words.counts import counted, size
+from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
+from sdyscope.words.origins import annotation_text
+from sdyscope.words.sharding import placement_text, short
+from sdyscope.words.types import type_text
 
-__all__ = ["across_text", "behind_text", "extent_text", "follows_text", "inputs_text"]
+__all__ = [
+    "across_text",
+    "behind_text",
+    "causes_missing_text",
+    "compared_over_text",
+    "compiled_notes",
+    "entry_text",
+    "extent_text",
+    "follows_text",
+    "inputs_text",
+    "lone_mesh_text",
+    "lowered_notes",
+    "not_compared_entries_text",
+    "not_compared_text",
+]
 
 
-def across_text(across: str, label: str) -> str:
-    """`under gspmd`, `on tpu:v5e:2x4`, `in after.mlir`: a side of a comparison across these."""
-    return {"partitioners": "under", "hardware": "on"}.get(across, "in") + f" {label}"
+def across_text(across: Across, label: str) -> str:
+    """`under gspmd`, `on tpu:v5e:2x4`, `in after.mlir`, `after`: a side of a comparison."""
+    where = {"partitioners": "under ", "hardware": "on ", "programs": "in ", "annotations": ""}
+    return f"{where[across]}{label}"
+
+
+# --- lowered --------------------------------------------------------------------------------------
+
+
+def lone_mesh_text(one: LoneMesh) -> str:
+    """That only one side has a mesh, a sentence."""
+    mesh = one.mesh
+    words = mesh if isinstance(mesh, str) else mesh_words(mesh_document("", mesh))
+    return f"Only {one.label} has this mesh: {words}."
+
+
+class _Lowered(Protocol):
+    @property
+    def left_out(self) -> Mapping[str, int]: ...
+    @property
+    def ops_compared(self) -> bool: ...
+    @property
+    def under(self) -> Partitioner | None: ...
+
+
+def lowered_notes(one: _Lowered) -> Iterator[str]:
+    """What was left out of a comparison of two modules, in sentences."""
+    for label, count in one.left_out.items():
+        were = "was" if count == 1 else "were"
+        yield (
+            f"{counted(count, 'constraint')} that JAX writes on its own for {label} {were} left "
+            "out."
+        )
+    if not one.ops_compared:
+        yield (
+            "Ops not compared: the partitioners spell constraints and shard_map with different ops."
+        )
+    if one.under is not None:
+        yield f"Compared under {one.under}; --partitioner names another."
+
+
+# --- propagated -----------------------------------------------------------------------------------
+
+_NOT_COMPARED: Final[Mapping[NotComparedReason, str]] = {
+    "absent": "{side}'s module has no such value",
+    "not partitioned": "values of this kind have no sharding",
+    "folded": "the compiler folded the value away {where}",
+    "no fixed shape": "the value is no tensor of a fixed shape",
+    "no placement": "{side}'s sharding has no placement",
+}
+
+
+def not_compared_text(one: NotComparedValues, across: Across) -> str:
+    """How many values could not be compared, and why: a clause."""
+    why = _NOT_COMPARED[one.reason].format(side=one.side, where=across_text(across, one.side))
+    return f"{counted(one.values, 'value')} not compared: {why}"
 
 
 #: How many annotations a sentence names.
 _NAMED = 3
 
 
-def behind_text(where: str, annotations: Sequence[str]) -> str:
+def behind_text(where: str, annotations: Sequence[OriginAnnotation]) -> str:
     """Which annotations the collectives of one side come from, by the bytes sent for each."""
-    left = len(annotations) - _NAMED
+    texts = list(dict.fromkeys(map(annotation_text, annotations)))
+    left = len(texts) - _NAMED
     more = f" and {left:,} more" if left > 0 else ""
-    return f"annotations behind it {where}: {', '.join(annotations[:_NAMED])}{more}"
+    return f"annotations behind it {where}: {', '.join(texts[:_NAMED])}{more}"
 
 
-def inputs_text(inputs: Iterable[tuple[str, str]]) -> str:
+def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
     """What a value that differs is computed from; empty where that is nothing.
 
     Args:
         inputs: names and shardings, which both sides have alike.
     """
-    sources = "; ".join(f"{name} {sharding}" for name, sharding in inputs)
+    sources = "; ".join(f"{name} {short(sharding)}" for name, sharding in inputs)
     return f"computed from what is alike: {sources}" if sources else ""
 
 
@@ -69,3 +149,106 @@ def follows_text(values: int, differences: int, sent: int, where: str) -> str:
         return text
     are = counted(values, "value is", "values are")
     return f"{are} sharded differently from here on, and {text}"
+
+
+# --- compiled -------------------------------------------------------------------------------------
+
+
+def compared_over_text(
+    axes: Sequence[AxisRef] | None, group_size: int | None, meshes: Sequence[Mesh | None]
+) -> str:
+    """What collectives of both sides run over: `fsdp=4 x model=2`; of no axes the size of groups.
+
+    Args:
+        axes: the axes; None where no set of axes has the groups.
+        group_size: devices that work together; None where it varies.
+        meshes: the mesh of each side; an axis whose size differs in them is named without it.
+    """
+    if axes is None:
+        return "no single axis" if group_size is None else f"groups of {group_size:,}"
+    if not axes:
+        return "one device alone"
+    return " x ".join(_sized_axis(axis, meshes) for axis in axes)
+
+
+def _sized_axis(axis: AxisRef, meshes: Sequence[Mesh | None]) -> str:
+    sizes = {
+        mesh.shape[axis.name] for mesh in meshes if mesh is not None and axis.name in mesh.shape
+    }
+    is_sized = axis.sub_axis_info is None and len(sizes) == 1
+    return f"{axis.name}={sizes.pop()}" if is_sized else axis_text(axis)
+
+
+class _Held(Protocol):
+    @property
+    def sharding(self) -> object | None: ...
+    @property
+    def placement(self) -> Placement | None: ...
+    @property
+    def stored(self) -> StoredArray: ...
+
+
+def entry_text(held: _Held | None) -> str:
+    """How an argument or result is sharded on one side: `P('data') in blocks f32[4,128]`."""
+    if held is None:
+        return "not there"
+    if held.sharding is not None:
+        words = str(held.sharding)
+    else:
+        words = "not known" if held.placement is None else placement_text(held.placement)
+    return f"{words} in blocks {type_text(held.stored.shape, held.stored.dtype)}"
+
+
+#: How many arguments or results are named that were not compared.
+_NAMED_ENTRIES = 4
+
+
+class _Entries(Protocol):
+    @property
+    def kind(self) -> str: ...
+    @property
+    def names(self) -> Sequence[str]: ...
+    @property
+    def side(self) -> Literal["a", "b", ""]: ...
+
+
+def not_compared_entries_text(one: _Entries, labels: tuple[str, str] = ("A", "B")) -> str:
+    """That nobody says how some arguments or results are sharded: a clause.
+
+    Args:
+        one: what they are, and the side that does not say it.
+        labels: what the sides are called.
+    """
+    who = {"a": f"{labels[0]} does", "b": f"{labels[1]} does", "": "both sides do"}[one.side]
+    verb = "is" if len(one.names) == 1 else "are"
+    more = ", ..." if len(one.names) > _NAMED_ENTRIES else ""
+    named = ", ".join(one.names[:_NAMED_ENTRIES]) + more
+    count = counted(len(one.names), one.kind)
+    return f"{count} {verb} not compared: {who} not say how {named} {verb} sharded"
+
+
+class _CompiledSide(Protocol):
+    @property
+    def notes(self) -> Sequence[str]: ...
+    @property
+    def unread(self) -> int: ...
+    @property
+    def origins_missing(self) -> str: ...
+    @property
+    def memory_missing(self) -> str: ...
+
+
+def compiled_notes(side: _CompiledSide) -> Iterator[str]:
+    """What else there is to know of one side that was compiled, in sentences."""
+    yield from side.notes
+    if side.origins_missing:
+        yield f"Why collectives are there is not known: {side.origins_missing}"
+    if side.memory_missing:
+        yield side.memory_missing
+    if side.unread:
+        yield f"{counted(side.unread, 'line')} of the compiled program could not be read."
+
+
+def causes_missing_text(reason: str) -> str:
+    """Why it is not known where differences of compiled programs begin, a sentence."""
+    return f"Where differences begin is not known, as propagation failed: {reason}"

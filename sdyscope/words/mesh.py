@@ -88,12 +88,6 @@ def _order(mesh: MeshDocument) -> str:
     return f" in the order {', '.join(devices[:_LISTED])}{more}"
 
 
-def lone_mesh_text(label: str, mesh: Mesh | str) -> str:
-    """That only one side of a comparison has a mesh, a sentence; a mesh may be its own text."""
-    words = mesh if isinstance(mesh, str) else mesh_words(mesh_document("", mesh))
-    return f"Only {label} has this mesh: {words}."
-
-
 def mesh_entry(mesh: Mesh) -> str:
     """``data=4, model=2; devices [4,2]T(1,0)``: as snapshot files have it, which are read back."""
     document = mesh_document("", mesh)

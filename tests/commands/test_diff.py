@@ -145,7 +145,7 @@ def test_propagated_differences_are_grouped_by_where_they_begin(sdyscope):
     assert (found["at"], found["same"], found["programs"]) == ("propagated", False, [])
     (program,) = found["propagated"]
     first = program["beginnings"][0]
-    assert (first["begins"]["a"], first["begins"]["b"]) == (
+    assert tuple(first["begins"][side]["short"] for side in "ab") == (
         "P(None, None, 'fsdp')",
         "P('fsdp', None, None)",
     )

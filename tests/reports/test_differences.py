@@ -31,13 +31,13 @@ def test_stages_say_what_the_analyses_say(open_page, differing):
     page = open_page(differing.html, "#differences")
     words = page.locator(".compared-words").all_inner_texts()
     assert "all alike" in words[0]
-    assert words[1].startswith(f"{found.different:,} of ")
-    assert f"from {len(found.groups)} places on" in words[1]
+    assert words[1].startswith(f"{found.different_values:,} of ")
+    assert f"from {len(found.beginnings)} places on" in words[1]
     assert "differences of collectives" in words[2]
 
 
 def test_every_value_that_follows_can_be_listed_and_leads_to_its_row(open_page, differing):
-    found = differing.inspection.propagated_diff().groups[0]
+    found = differing.inspection.propagated_diff().beginnings[0]
     page = open_page(differing.html, "#differences")
     page.click("text=/Show .* more values/")
     rows = page.locator(".follows tbody tr")

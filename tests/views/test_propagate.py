@@ -143,4 +143,4 @@ def test_values_that_differ_are_those_of_the_diff(name):
     found = propagate_document(inspection)
     diff = inspection.propagated_diff()
     assert len(found.compared) == diff.compared
-    assert found.differing == diff.different
+    assert found.differing == diff.different_values

@@ -9,7 +9,6 @@ from sdyscope.inspection import inspect
 from sdyscope.stages import compat
 from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
 from sdyscope.words.mesh import (
-    lone_mesh_text,
     mesh_document,
     mesh_documents,
     mesh_entry,
@@ -31,7 +30,6 @@ def test_the_order_of_devices_is_told():
     assert mesh_words(mesh_document("", turned)).endswith(
         "16 devices in the order 15, 14, 13, 12, 11, 10, 9, 8, ..."
     )
-    assert lone_mesh_text("a", turned).startswith("Only a has this mesh: a=2 x b=8, 16 devices in")
     assert mesh_entry(Mesh(axes)) == "a=2, b=8"
     assert mesh_entry(turned).startswith("a=2, b=8; devices 15,14,")
 

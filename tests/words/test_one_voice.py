@@ -10,6 +10,7 @@ import zlib
 from base64 import b64decode
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import jax
 import pytest
@@ -24,7 +25,13 @@ from sdyscope.page.markdown import sentence
 from sdyscope.process import child, output
 from sdyscope.values.source import SourceLocation
 from sdyscope.views.lint import folded
-from sdyscope.words.differences import across_text, follows_text
+from sdyscope.words.differences import (
+    across_text,
+    compiled_notes,
+    follows_text,
+    lowered_notes,
+    not_compared_text,
+)
 from sdyscope.words.findings import Finding
 from tests.ci_cases import target
 from tests.commands.test_comms import SUB_AXES
@@ -281,7 +288,10 @@ def test_findings(said, command):
 def test_lowered_differences(said):
     command = "diff --at lowered"
     for program in said.documents[command].get("programs", ()):
-        for words in (*program["meshes"], *program["notes"]):
+        for lone in program["meshes"]:
+            assert said.printed(lone["words"], command), lone
+            assert said.in_page(lone["words"], "differences"), lone
+        for words in lowered_notes(SimpleNamespace(**program)):
             assert said.printed(words, command), words
             assert said.in_page(words, "differences"), words
         for one in program["tensors"]:
@@ -294,12 +304,19 @@ def test_lowered_differences(said):
 def test_propagated_differences(said):
     command = "diff --at propagated"
     for program in said.documents[command].get("propagated", ()):
+        for left in program["not_compared"]:
+            words = not_compared_text(SimpleNamespace(**left), program["across"])
+            assert said.printed(words, command), words
+            assert said.in_page(words, "differences"), words
         for beginning in program["beginnings"]:
             first = beginning["begins"]
-            for words in (first["words_a"], first["words_b"], first["a"], first["b"]):
-                assert said.printed(words, command), words
-                assert said.in_page(words, "differences"), words
-            inputs = "; ".join(f"{one['name']} {one['a']}" for one in beginning["inputs"])
+            for side in (first["a"], first["b"]):
+                for words in (side["short"], side["placement"]["words"]):
+                    assert said.printed(words, command), words
+                    assert said.in_page(words, "differences"), words
+            inputs = "; ".join(
+                f"{one['name']} {one['sharding']['short']}" for one in beginning["inputs"]
+            )
             assert said.printed(inputs, command), inputs
             whole = f"computed from what is alike: {inputs}" if inputs else ""
             assert said.in_page(whole, "differences"), whole
@@ -313,9 +330,10 @@ def test_compiled_differences(said):
             words = follows_text(one["values"], one["differences"], one["sent"], where)
             assert said.printed(words, command), words
             assert said.in_page(words, "differences"), words
-        for words in program["notes"]:
-            assert said.printed(words, command), words
-            assert said.in_page(words, "differences"), words
+        for side in (program["a"], program["b"]):
+            for words in compiled_notes(SimpleNamespace(**side)):
+                assert said.printed(words, command), words
+                assert said.in_page(words, "differences"), words
 
 
 def test_explanations(said):

@@ -176,9 +176,7 @@ function tables(data, labels) {
 function notes(data, labels) {
   const found = [];
   const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
-  for (const [why, number] of data.propagated.notComparable ?? []) {
-    say(`${count(number, "value")} not compared: ${why}.`);
-  }
+  for (const words of data.propagated.notCompared ?? []) say(`${words}.`);
   (data.propagated.exactness ?? []).forEach((exactness, at) => {
     if (exactness !== "exact") say(`The propagation of ${labels[at]} is ${exactness}.`, "bad");
   });

@@ -7,31 +7,124 @@ op is a constraint that only one of two programs has, it began there.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from sdyscope.analysis.collectives.totals import Part
-from sdyscope.analysis.diff.collectives import Communicated, folded_layers
-from sdyscope.analysis.diff.lowered import Difference, written
-from sdyscope.analysis.diff.propagated import Group, PropagatedDiff, PropagatedSide, inputs
+from sdyscope.analysis.diff.collectives import (
+    CollectiveDifference,
+    Communicated,
+    folded_layers,
+)
+from sdyscope.analysis.diff.lowered import TensorDifference, written
+from sdyscope.analysis.diff.propagated import (
+    DifferingValue,
+    Divergence,
+    PropagatedDiff,
+    PropagatedSide,
+    inputs,
+)
 from sdyscope.analysis.naming.scopes import Phase, phase_of, scope_of
+from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.graph import OpGraph
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Cause", "Causes"]
+__all__ = ["Cause", "Causes", "Place"]
+
+
+Place: TypeAlias = Divergence | TensorDifference
+"""Where differences begin: a value from which on values are sharded differently, or a constraint
+that only one program has."""
+
+#: The index that tells the arrays of layers apart: ``params['layers'][3]``.
+_INDEX = re.compile(r"\[\d+\]")
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What differences follow from: in each of some layers that are alike, or just once.
+    """What differences of collectives follow from: exactly one of ``begins`` and ``constraint``.
 
     Attributes:
-        places: values from which on values are sharded differently, or constraints that only one
-            program has; the first layer's first.
+        begins: a value at which propagation begins to differ: its inputs are sharded alike.
+        constraint: a constraint that only one program has.
+        layers: in how many layers it is the same; the first of them is named.
+        values: how many values are sharded differently from there on.
+        sent: bytes that a device sends more in the second program because of it.
+        differences: how many of the differences follow from it.
+        annotations_a: annotations behind what the first program communicates of these, what is
+            sent most for first; numbers of layers are ``*``, and `axes` are empty.
+        annotations_b: the same of the second.
+        places: the place in each layer, the first layer's first.
     """
 
-    places: tuple[Group | Difference, ...]
+    places: tuple[Place, ...]
+    sent: int
+    differences: int
+    annotations_a: tuple[OriginAnnotation, ...]
+    annotations_b: tuple[OriginAnnotation, ...]
+
+    __document__ = (
+        "begins",
+        "constraint",
+        "layers",
+        "values",
+        "sent",
+        "differences",
+        "annotations_a",
+        "annotations_b",
+    )
+
+    @classmethod
+    def of(cls, places: tuple[Place, ...], due: Sequence[CollectiveDifference]) -> Cause:
+        """The cause of some differences."""
+        return cls(
+            places,
+            sum(one.sent for one in due),
+            len(due),
+            _annotations(one.a for one in due),
+            _annotations(one.b for one in due),
+        )
+
+    @property
+    def begins(self) -> DifferingValue | None:
+        """The value at which propagation begins to differ; None for a constraint."""
+        place = self.places[0]
+        return place.begins if isinstance(place, Divergence) else None
+
+    @property
+    def constraint(self) -> TensorDifference | None:
+        """The constraint that only one program has; None for a value."""
+        place = self.places[0]
+        return None if isinstance(place, Divergence) else place
+
+    @property
+    def layers(self) -> int:
+        """In how many layers it is the same."""
+        return len(self.places)
+
+    @property
+    def values(self) -> int:
+        """How many values are sharded differently from there on."""
+        return sum(place.values for place in self.places if isinstance(place, Divergence))
+
+
+def _annotations(every: Iterable[Communicated]) -> tuple[OriginAnnotation, ...]:
+    """Annotations behind collectives, by the bytes that are sent for what comes from them."""
+    sent: Counter[object] = Counter()
+    first: dict[object, OriginAnnotation] = {}
+    for communicated in every:
+        for collective, part in communicated.parts:
+            annotations = part.origin.annotations if part.origin is not None else ()
+            named = [
+                replace(one.written(), name=_INDEX.sub("[*]", one.name)) for one in annotations
+            ]
+            for key, one in {one.key: one for one in named}.items():
+                first.setdefault(key, one)
+                sent[key] += collective.count * part.sent
+    return tuple(first[key] for key, _ in sent.most_common())
 
 
 class Causes:
@@ -43,35 +136,35 @@ class Causes:
         annotations: the differences of the two lowered modules.
 
     Attributes:
-        causes: all that there may be, by their numbers.
+        causes: all that there may be, by their numbers: where each is in layers that are alike.
     """
 
     def __init__(
         self,
         found: PropagatedDiff,
         sides: tuple[PropagatedSide, PropagatedSide],
-        annotations: Sequence[Difference] = (),
+        annotations: Sequence[TensorDifference] = (),
     ) -> None:
         lone = [one for one in annotations if one.kind == "constraint" and one.change != "changed"]
-        folded: dict[Hashable, list[Group | Difference]] = {}
-        places: tuple[Group | Difference, ...] = (*found.groups, *lone)
-        for place in places:
+        folded: dict[Hashable, list[Place]] = {}
+        every: tuple[Place, ...] = (*found.beginnings, *lone)
+        for place in every:
             folded.setdefault(_fold_key(place), []).append(place)
-        self.causes = tuple(Cause(tuple(places)) for places in folded.values())
+        self.causes = tuple(map(tuple, folded.values()))
         self.sides = tuple(_Side(side.graph) for side in sides)
-        for number, cause in enumerate(self.causes):
-            for place in cause.places:
+        for number, places in enumerate(self.causes):
+            for place in places:
                 self._put(number, place)
 
-    def _put(self, number: int, place: Group | Difference) -> None:
-        if isinstance(place, Group):
-            for value in (place.begins, *place.follows):
-                for side, (node, _) in zip(self.sides, (value.a, value.b), strict=True):
+    def _put(self, number: int, place: Place) -> None:
+        if isinstance(place, Divergence):
+            for one in place.all_values:
+                for side, (node, _) in zip(self.sides, (one.value.id, one.other), strict=True):
                     side.begun.setdefault(node, Counter())[number] += 1
         else:
-            for side, annotation in zip(self.sides, (place.a, place.b), strict=True):
-                if annotation is not None:
-                    side.lone.setdefault(annotation.op, Counter())[number] += 1
+            for side, tensor in zip(self.sides, (place.a, place.b), strict=True):
+                if tensor is not None:
+                    side.lone.setdefault(tensor.annotation.op, Counter())[number] += 1
 
     def __call__(self, a: Communicated, b: Communicated) -> int | None:
         """The number of the cause; None where no tensor of the ops is sharded differently."""
@@ -83,14 +176,14 @@ class Causes:
         return min(hits, key=lambda number: (-hits[number], number), default=None)
 
 
-def _fold_key(place: Group | Difference) -> Hashable:
-    if isinstance(place, Group):
+def _fold_key(place: Place) -> Hashable:
+    if isinstance(place, Divergence):
         value = place.begins.value
-        places = place.begins.place_a, place.begins.place_b
+        places = place.begins.a.placement, place.begins.b.placement
         return folded_layers(value.name), value.kind, value.type, _line(value.source), places
-    source = next(one.source for one in (place.a, place.b) if one is not None)
-    shardings = tuple(None if one is None else written(one) for one in (place.a, place.b))
-    return folded_layers(place.tensor), place.change, _line(source), shardings
+    own, _ = place.own  # The constraint is only on one side.
+    name = folded_layers(place.tensor)
+    return name, place.change, _line(own.source), written(own.annotation)
 
 
 def _line(source: SourceLocation | None) -> tuple[str, int] | None:

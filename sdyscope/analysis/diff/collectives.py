@@ -11,21 +11,26 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from sdyscope.analysis.collectives.bytes import CollectiveKind
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
 from sdyscope.analysis.naming.scopes import Phase
+from sdyscope.facts.differences import Change
+from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.values.mesh import AxisRef
+from sdyscope.values.source import SourceLocation
 
 __all__ = [
     "CollectiveDifference",
     "Communicated",
     "DifferenceKey",
+    "KindAxesDifference",
     "collective_differences",
     "folded_layers",
+    "kind_axes_differences",
 ]
 
 CauseOf: TypeAlias = Callable[["Communicated", "Communicated"], int | None]
@@ -72,6 +77,8 @@ class Communicated:
         bytes: their bytes on one device.
         sent: bytes that a device sends for them.
         received: bytes that it receives.
+        shapes: how many have which type and local shape.
+        origins: why: what leads to an annotation, or to a line of the program that says it itself.
     """
 
     parts: list[tuple[Collective, Part]] = field(default_factory=list)
@@ -79,6 +86,8 @@ class Communicated:
     bytes: int = 0
     sent: int = 0
     received: int = 0
+
+    __document__ = ("tensors", "bytes", "sent", "received", "shapes", "origins")
 
     def add(self, collective: Collective, part: Part) -> None:
         """Adds one tensor."""
@@ -112,6 +121,12 @@ class Communicated:
             found[", ".join(map(str, part.shape.leaves))] += collective.count
         return dict(found.most_common())
 
+    @property
+    def origins(self) -> tuple[CollectiveOrigin, ...]:
+        """Why they are communicated, where that is known."""
+        every = (part.origin for _, part in self.parts)
+        return tuple(dict.fromkeys(one for one in every if one is not None and one.is_known))
+
 
 @dataclass(frozen=True, slots=True)
 class CollectiveDifference:
@@ -121,17 +136,28 @@ class CollectiveDifference:
         change: what happened.
         key: what they were matched by; of several layers the scope has ``*`` for the number.
         scopes: the scopes, one for each layer.
+        sources: lines of user code.
         a: what the first program communicates.
         b: what the second communicates.
-        cause: number of the place where the difference begins; None where it was not found.
+        sent: bytes that a device sends more in the second program.
+        cause: number of its cause, from 0; None where none was found.
     """
 
-    change: Literal["changed", "only in a", "only in b"]
+    change: Change
     key: DifferenceKey
     scopes: tuple[str, ...]
     a: Communicated
     b: Communicated
     cause: int | None
+
+    __document__ = ("change", "key", "scopes", "sources", "a", "b", "sent", "cause")
+
+    @property
+    def sources(self) -> tuple[SourceLocation, ...]:
+        """The lines of user code of both sides, each once, in order."""
+        every = (part.source for side in (self.a, self.b) for _, part in side.parts)
+        lines = {(source.file, source.line): source for source in every if source is not None}
+        return tuple(lines[place] for place in sorted(lines))
 
     @property
     def sent(self) -> int:
@@ -144,6 +170,42 @@ class CollectiveDifference:
         found = self.a.largest or self.b.largest
         assert found is not None
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class KindAxesDifference:
+    """Collectives of one kind over the same axes that do not come to the same.
+
+    Attributes:
+        kind: HLO's opcode.
+        axes: the mesh axes; None where no set of axes has the groups, or one of the two programs
+            has no mesh.
+        group_size: devices that work together, where ``axes`` is None; None where it varies.
+        a: what they come to in the first program.
+        b: what they come to in the second.
+    """
+
+    kind: CollectiveKind
+    axes: tuple[AxisRef, ...] | None
+    group_size: int | None
+    a: Tally
+    b: Tally
+
+
+def kind_axes_differences(a: Collectives, b: Collectives) -> tuple[KindAxesDifference, ...]:
+    """Totals by kind and axes that are not the same, the most bytes first."""
+    named = a.mesh is not None and b.mesh is not None
+    ours, theirs = (
+        side.tallied(lambda one, _: (one.kind, *_axes_or_size(one, named))) for side in (a, b)
+    )
+    pairs = {key: (ours.get(key, Tally()), theirs.get(key, Tally())) for key in {**ours, **theirs}}
+    found = [KindAxesDifference(*key, *pair) for key, pair in pairs.items() if pair[0] != pair[1]]
+    return tuple(sorted(found, key=lambda one: -max(one.a.sent, one.b.sent)))
+
+
+def _axes_or_size(one: Collective, named: bool) -> tuple[tuple[AxisRef, ...] | None, int | None]:
+    axes = one.axes if named else None
+    return axes, one.group_size if axes is None else None
 
 
 def collective_differences(
@@ -184,8 +246,7 @@ def _size(one: CollectiveDifference) -> tuple[int, int]:
 def _by_key(found: Collectives, named: bool) -> dict[DifferenceKey, Communicated]:
     by_key: dict[DifferenceKey, Communicated] = {}
     for one in found.collectives:
-        axes = one.axes if named else None
-        size = one.group_size if axes is None else None
+        axes, size = _axes_or_size(one, named)
         for part in one.parts:
             key = DifferenceKey(part.phase, part.scope, part.primitive, one.kind, axes, size)
             by_key.setdefault(key, Communicated()).add(one, part)
@@ -271,17 +332,9 @@ def _folded(before: CollectiveDifference, more: CollectiveDifference) -> Collect
     for side, parts in ((a, (before.a, more.a)), (b, (before.b, more.b))):
         for part in parts:
             side.extend(part)
-    key = before.key
     return CollectiveDifference(
         before.change,
-        DifferenceKey(
-            key.phase,
-            folded_layers(key.scope),
-            key.primitive,
-            key.kind,
-            key.axes,
-            key.group_size,
-        ),
+        replace(before.key, scope=folded_layers(before.key.scope)),
         (*before.scopes, *more.scopes),
         a,
         b,

@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.analysis.collectives.totals import Collectives, Tally
 from sdyscope.analysis.diff.causes import Cause, Causes
-from sdyscope.analysis.diff.collectives import CollectiveDifference, collective_differences
+from sdyscope.analysis.diff.collectives import (
+    CollectiveDifference,
+    KindAxesDifference,
+    collective_differences,
+    kind_axes_differences,
+)
 from sdyscope.analysis.diff.entries import Entries, compared_entries
-from sdyscope.analysis.diff.lowered import Difference
+from sdyscope.analysis.diff.lowered import TensorDifference
 from sdyscope.analysis.diff.memory import MemoryRow, memory_rows
 from sdyscope.analysis.diff.propagated import PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import Memory
+from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.differences import Across
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import Hardware
+from sdyscope.values.mesh import Mesh
 
 __all__ = ["CompiledDiff", "CompiledSide", "compiled_diff"]
 
@@ -24,89 +35,229 @@ class CompiledSide:
 
     Attributes:
         label: what to call it: a partitioner, some hardware, a program.
-        collectives: its collectives.
+        partitioner: under which it was compiled; None for the text of a compiled program.
+        hardware: what it was compiled for; None likewise.
+        device_kind: what the compiler calls such a device; None likewise.
+        devices: how many run it; None where it could not be compiled.
+        mesh: the mesh whose axes are named; None where none is known that fits.
+        total: its collectives in one step of one device; None where it could not be compiled.
+        dtypes: how many tensors of its collectives have which element type.
+        rematerializations: how many values the partitioner resharded by making them whole on every
+            device (involuntary full rematerialization).
+        unread: how many lines of the compiled program could not be read.
+        failure: why it could not be compiled; empty where it was.
+        origins_missing: why it is not known why its collectives are there; empty where it is.
+        memory_missing: why it is not known what a device holds of it; empty where it is, and where
+            nobody looked.
+        notes: what else the compile says.
+        collectives: its collectives; None where it could not be compiled.
         compiled: the compiled program; None where only its collectives are known.
-        memory: what a device holds of it; None where the program does not say.
-        notes: what else there is to know.
+        memory: what a device holds of it; None where that is not known.
+        error: why it could not be compiled.
     """
 
     label: str
-    collectives: Collectives
+    collectives: Collectives | None = None
     compiled: Compiled | None = None
     memory: Memory | None = None
-    notes: tuple[str, ...] = ()
+    origins_missing: str = ""
+    memory_missing: str = ""
+    error: CompilerError | None = None
 
-
-@dataclass(frozen=True)
-class CompiledDiff:
-    """What two compiled programs do differently.
-
-    Attributes:
-        a: the first.
-        b: the second.
-        collectives: collectives that differ, what makes the largest difference in bytes first.
-        moved: how many tensors both communicate alike, for ops of other scopes.
-        causes: where propagation begins to differ, and constraints that only one side has;
-            ``cause`` of a difference is a number here.
-        propagated: the two propagations; None where they are not compared.
-        memory: bytes a device on both sides; none where one side does not know them.
-        entries: arguments and results; None where one side does not know them.
-        notes: what else there is to know about the comparison.
-    """
-
-    a: CompiledSide
-    b: CompiledSide
-    collectives: tuple[CollectiveDifference, ...]
-    moved: int
-    causes: tuple[Cause, ...]
-    propagated: tuple[PropagatedSide, PropagatedSide] | None
-    memory: tuple[MemoryRow, ...]
-    entries: Entries | None
-    notes: tuple[str, ...] = ()
+    __document__ = (
+        "label",
+        "partitioner",
+        "hardware",
+        "device_kind",
+        "devices",
+        "mesh",
+        "total",
+        "dtypes",
+        "rematerializations",
+        "unread",
+        "failure",
+        "origins_missing",
+        "memory_missing",
+        "notes",
+    )
 
     @property
-    def is_same(self) -> bool:
+    def partitioner(self) -> Partitioner | None:
+        """Under which it was compiled; None for the text of a compiled program."""
+        return None if self.compiled is None else self.compiled.partitioner
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """What it was compiled for; None likewise."""
+        return None if self.compiled is None else self.compiled.hardware
+
+    @property
+    def device_kind(self) -> str | None:
+        """What the compiler calls such a device; None likewise."""
+        return None if self.compiled is None else self.compiled.device_kind or None
+
+    @property
+    def devices(self) -> int | None:
+        """How many run it; None where it could not be compiled."""
+        return None if self.collectives is None else self.collectives.devices
+
+    @property
+    def mesh(self) -> Mesh | None:
+        """The mesh whose axes are named; None where none is known that fits."""
+        return None if self.collectives is None else self.collectives.mesh
+
+    @property
+    def total(self) -> Tally | None:
+        """Its collectives in one step of one device; None where it could not be compiled."""
+        return None if self.collectives is None else self.collectives.total
+
+    @property
+    def dtypes(self) -> dict[str, int]:
+        """How many tensors of its collectives have which element type."""
+        counts: Counter[str] = Counter()
+        for one in () if self.collectives is None else self.collectives.collectives:
+            for part in one.parts:
+                counts["/".join(sorted({leaf.dtype for leaf in part.shapes}))] += one.count
+        return dict(counts.most_common())
+
+    @property
+    def rematerializations(self) -> int:
+        """How many values the partitioner resharded by making them whole on every device."""
+        return 0 if self.compiled is None else len(self.compiled.rematerializations)
+
+    @property
+    def unread(self) -> int:
+        """How many lines of the compiled program could not be read."""
+        return 0 if self.collectives is None else self.collectives.not_understood_count
+
+    @property
+    def failure(self) -> str:
+        """Why it could not be compiled; empty where it was."""
+        return "" if self.error is None else self.error.message
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else the compile says."""
+        return () if self.compiled is None else self.compiled.notes
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompiledDiff:
+    """Two compiled programs.
+
+    Attributes:
+        name: what is compared: the program's name, or the first module's.
+        across: what the two sides are.
+        same: whether a device sends the same and holds the same in both.
+        a: the first side.
+        b: the second side.
+        by_kind_and_axes: totals that differ, by kind and axes.
+        memory: bytes a device on both sides, alike or not; none where one side does not know them.
+        entries: arguments and results that are sharded differently, and those that were not
+            compared; None where one side does not know them.
+        causes: where the differences begin, the most bytes first.
+        causes_missing: why it is not known where they begin, as the compiler says; empty where
+            that was found, or nobody could look.
+        collectives: what differs, what makes the largest difference in bytes first.
+        moved: how many tensors both communicate alike, for ops of other scopes.
+    """
+
+    name: str
+    across: Across
+    a: CompiledSide
+    b: CompiledSide
+    by_kind_and_axes: tuple[KindAxesDifference, ...] = ()
+    memory: tuple[MemoryRow, ...] = ()
+    entries: Entries | None = None
+    causes: tuple[Cause, ...] = ()
+    causes_missing: str = ""
+    collectives: tuple[CollectiveDifference, ...] = ()
+    moved: int = 0
+
+    __document__ = (
+        "name",
+        "across",
+        "same",
+        "a",
+        "b",
+        "by_kind_and_axes",
+        "memory",
+        "entries",
+        "causes",
+        "causes_missing",
+        "collectives",
+        "moved",
+    )
+
+    @property
+    def same(self) -> bool:
         """Whether a device sends the same and holds the same, arguments and results alike.
 
         ``entries.not_compared`` says of which of these it is not known.
         """
         return (
-            not self.collectives
-            and self.a.collectives.total == self.b.collectives.total
+            not (self.a.failure or self.b.failure)
+            and not self.collectives
+            and self.a.total == self.b.total
             and not any(row.differs for row in self.memory)
             and not (self.entries is not None and self.entries.different)
         )
 
 
 def compiled_diff(
+    name: str,
     a: CompiledSide,
     b: CompiledSide,
+    across: Across,
     propagated: tuple[PropagatedSide, PropagatedSide] | None = None,
     *,
-    annotations: Sequence[Difference] = (),
-    by_name: bool = False,
-    notes: tuple[str, ...] = (),
+    annotations: Sequence[TensorDifference] = (),
+    causes_missing: str = "",
 ) -> CompiledDiff:
-    """Compares two compiled programs.
+    """Compares two compiled programs. A side that was refused is told as such, and not compared.
 
     Args:
+        name: what to call what is compared.
         a: the first.
         b: the second.
+        across: what the two are; see ``propagated_diff``.
         propagated: their propagations, to trace differences to where they begin.
         annotations: what differs in their lowered modules, to trace differences to that.
-        by_name: the two are different programs; see ``propagated_diff``.
-        notes: what there is to say about the comparison.
+        causes_missing: why there are no propagations, where there could be.
     """
-    every: tuple[Cause, ...] = ()
-    if propagated is None:
-        found, moved = collective_differences(a.collectives, b.collectives)
-    else:
-        compared = propagated_diff(*propagated, by_name=by_name)
-        causes = Causes(compared, propagated, annotations)
-        every = causes.causes
-        found, moved = collective_differences(a.collectives, b.collectives, causes)
-    rows = memory_rows(a.memory, b.memory)
+    if a.collectives is None or b.collectives is None:
+        return CompiledDiff(name=name, across=across, a=a, b=b)
+    finder = None
+    if propagated is not None:
+        found = propagated_diff(name, *propagated, across)
+        finder = Causes(found, propagated, annotations)
+    differences, moved = collective_differences(
+        a.collectives, b.collectives, finder or (lambda *_: None)
+    )
+    due: dict[int, list[CollectiveDifference]] = {}
+    for one in differences:
+        if one.cause is not None:
+            due.setdefault(one.cause, []).append(one)
+    ordered = sorted(due, key=lambda number: -sum(abs(one.sent) for one in due[number]))
+    numbers = {number: index for index, number in enumerate(ordered)}
     entries = None
     if a.memory is not None and b.memory is not None:
-        entries = compared_entries(a.memory, b.memory, by_name=by_name)
-    return CompiledDiff(a, b, found, moved, every, propagated, rows, entries, notes)
+        entries = compared_entries(a.memory, b.memory, by_name=across == "programs")
+    return CompiledDiff(
+        name=name,
+        across=across,
+        a=a,
+        b=b,
+        by_kind_and_axes=kind_axes_differences(a.collectives, b.collectives),
+        memory=memory_rows(a.memory, b.memory),
+        entries=entries,
+        causes=()
+        if finder is None
+        else tuple(Cause.of(finder.causes[number], due[number]) for number in ordered),
+        causes_missing=causes_missing,
+        collectives=tuple(
+            replace(one, cause=None if one.cause is None else numbers[one.cause])
+            for one in differences
+        ),
+        moved=moved,
+    )

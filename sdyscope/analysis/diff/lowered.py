@@ -8,65 +8,97 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import Annotation, split_scope
+from sdyscope.facts.differences import Across, Change, LoneMesh
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.sharded import Sharded
 from sdyscope.facts.tensors import tensor_name
 from sdyscope.graph import OpGraph
 from sdyscope.values.mesh import Mesh
-
-Change: TypeAlias = Literal["changed", "only in a", "only in b"]
+from sdyscope.values.source import SourceLocation
 
 
 @dataclass(frozen=True)
-class Side:
+class LoweredSide:
     """One of the two modules.
 
     Attributes:
         label: what to call it: a partitioner, a file name.
         graph: its op graph.
         annotations: what is written in it.
+        mesh: the mesh to name axes of; None where it is not known, or there are several.
     """
 
     label: str
     graph: OpGraph
     annotations: tuple[Annotation, ...]
+    mesh: Mesh | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class LoneMesh:
-    """A mesh that only one side has.
+class TensorSide:
+    """A tensor on one side.
 
     Attributes:
-        label: what to call that side.
-        mesh: the mesh; its text where it could not be read.
+        shape: shape of the whole tensor; null where it is dynamic.
+        dtype: MLIR element type.
+        source: line of user code.
+        sharding: what is written on it.
+        annotation: the same in its module.
     """
 
-    label: str
-    mesh: Mesh | str
+    annotation: Annotation
+    sharding: Sharded
+
+    __document__ = ("shape", "dtype", "source", "sharding")
+
+    @property
+    def shape(self) -> tuple[int, ...] | None:
+        """Shape of the whole tensor; None where it is dynamic."""
+        return self.annotation.shape
+
+    @property
+    def dtype(self) -> str:
+        """MLIR element type."""
+        return self.annotation.dtype
+
+    @property
+    def source(self) -> SourceLocation | None:
+        """Line of user code."""
+        return self.annotation.source
 
 
-@dataclass(frozen=True)
-class Difference:
-    """One tensor that is not the same on both sides.
+@dataclass(frozen=True, slots=True)
+class TensorDifference:
+    """A tensor that is not the same on both sides.
 
     Attributes:
-        change: what happened to it.
-        what: which of placement, open dimensions, manual axes, type changed.
-        tensor: its name.
+        tensor: its path or scope.
         kind: what it is.
-        a: the annotation on the first side; None where only the second has it.
-        b: the annotation on the second side.
+        change: what happened to it.
+        what: which of type, placement, open dimensions and manual axes changed.
+        a: the tensor on the first side; None where only the second has it.
+        b: the tensor on the second side; None where only the first has it.
     """
 
-    change: Change
-    what: tuple[str, ...]
     tensor: str
     kind: str
-    a: Annotation | None
-    b: Annotation | None
+    change: Change
+    what: tuple[str, ...]
+    a: TensorSide | None
+    b: TensorSide | None
+
+    @property
+    def own(self) -> tuple[TensorSide, Literal["a", "b"]]:
+        """The tensor on the first side that has it, and which that is."""
+        if self.a is not None:
+            return self.a, "a"
+        assert self.b is not None
+        return self.b, "b"
 
 
 @dataclass(frozen=True)
@@ -86,74 +118,100 @@ class OpDifference:
     kind: str
     count_a: int
     count_b: int
-    types_a: tuple[tuple[str, int], ...]
-    types_b: tuple[tuple[str, int], ...]
+    types_a: Mapping[str, int]
+    types_b: Mapping[str, int]
 
     @property
     def size(self) -> int:
         """How many ops of the side that has more have no equal on the other."""
-        return max(sum(count for _, count in types) for types in (self.types_a, self.types_b))
+        return max(sum(self.types_a.values()), sum(self.types_b.values()))
 
 
-@dataclass(frozen=True)
-class Diff:
-    """All differences.
+@dataclass(frozen=True, kw_only=True)
+class LoweredDiff:
+    """Two modules.
 
     Attributes:
-        label_a: the first side.
-        label_b: the second side.
+        name: what is compared: the program's name, or the first module's.
+        across: what the two sides are.
+        a: what to call the first side.
+        b: what to call the second side.
+        same: whether there is no difference.
+        same_tensors: how many tensors are the same.
+        not_compared: tensors with one text on both sides that can't be read or can't be.
         meshes: meshes that only one side has.
         tensors: the tensors that differ.
-        ops: ops that differ, the most first; empty where ops were not compared.
-        same: how many tensors are the same.
-        not_compared: names of those with one text on both sides that can't be read or can't be.
-        notes: what was left out of the comparison, and why.
+        ops_compared: whether ops and meshes were compared: not between partitioners, each of which
+            has its own ops for constraints and ``shard_map``.
+        ops: the ops that differ, the most first.
+        left_out: how many constraints that JAX writes on its own for one partitioner alone were
+            left out, by side.
+        under: the partitioner that both programs were lowered under, where others were asked for,
+            too.
     """
 
-    label_a: str
-    label_b: str
-    meshes: tuple[LoneMesh, ...]
-    tensors: tuple[Difference, ...]
-    ops: tuple[OpDifference, ...]
-    same: int
-    not_compared: tuple[str, ...]
-    notes: tuple[str, ...]
+    name: str
+    across: Across
+    a: str
+    b: str
+    same_tensors: int
+    not_compared: tuple[str, ...] = ()
+    meshes: tuple[LoneMesh, ...] = ()
+    tensors: tuple[TensorDifference, ...] = ()
+    ops_compared: bool = True
+    ops: tuple[OpDifference, ...] = ()
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    under: Partitioner | None = None
+
+    __document__ = (
+        "name",
+        "across",
+        "a",
+        "b",
+        "same",
+        "same_tensors",
+        "not_compared",
+        "meshes",
+        "tensors",
+        "ops_compared",
+        "ops",
+        "left_out",
+        "under",
+    )
 
     @property
-    def is_same(self) -> bool:
+    def same(self) -> bool:
         """Whether there is no difference."""
         return not (self.meshes or self.tensors or self.ops)
 
 
-def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
+def lowered_diff(
+    name: str, a: LoweredSide, b: LoweredSide, across: Across, *, across_partitioners: bool
+) -> LoweredDiff:
     """Compares two modules.
 
     Args:
+        name: what to call what is compared.
         a: the first.
         b: the second.
-        across_partitioners: the two are one program for Shardy and for GSPMD. Then ops are not
-            compared, because each partitioner has its own for constraints and ``shard_map``, nor
-            what JAX writes for one of them alone.
+        across: what the two sides are.
+        across_partitioners: one is for Shardy and one for GSPMD. Then ops are not compared, because
+            each partitioner has its own for constraints and ``shard_map``, nor what JAX writes for
+            one of them alone.
     """
-    notes: list[str] = []
+    # A GSPMD module names no mesh: its axes are those of the other side's.
+    sides = replace(a, mesh=a.mesh or b.mesh), replace(b, mesh=b.mesh or a.mesh)
+    left_out: dict[str, int] = {}
     lists = []
-    for side in (a, b):
+    for side in sides:
         own = list(side.annotations)
         if across_partitioners:
             own = [x for x in own if x.kind != "constraint" or x.is_authored]
-            left_out = len(side.annotations) - len(own)
-            if left_out:
-                notes.append(
-                    f"{left_out} constraints that JAX writes on its own for {side.label} were "
-                    "left out."
-                )
+            if len(own) < len(side.annotations):
+                left_out[side.label] = len(side.annotations) - len(own)
         lists.append(own)
-    if across_partitioners:
-        notes.append(
-            "Ops were not compared: each partitioner has its own for constraints and shard_maps."
-        )
     pairs = match(lists[0], lists[1], _path_in(a.graph), _path_in(b.graph))
-    found = [_difference(one, two) for one, two in pairs]
+    found = [_difference(pair, sides) for pair in pairs]
     tensors = tuple(difference for difference in found if difference is not None)
     not_compared = tuple(
         tensor_name(one.kind, one.path, one.index)
@@ -164,15 +222,18 @@ def diff(a: Side, b: Side, *, across_partitioners: bool) -> Diff:
         # What places nothing on either side can't be told to be the same.
         and (one.problem or two.problem)
     )
-    return Diff(
-        a.label,
-        b.label,
-        () if across_partitioners else tuple(_lone_meshes(a, b)),
-        tensors,
-        () if across_partitioners else tuple(_op_differences(a.graph, b.graph)),
-        len(found) - len(tensors) - len(not_compared),
-        not_compared,
-        tuple(notes),
+    return LoweredDiff(
+        name=name,
+        across=across,
+        a=a.label,
+        b=b.label,
+        same_tensors=len(found) - len(tensors) - len(not_compared),
+        not_compared=not_compared,
+        meshes=() if across_partitioners else tuple(_lone_meshes(a, b)),
+        tensors=tensors,
+        ops_compared=not across_partitioners,
+        ops=() if across_partitioners else tuple(_op_differences(a.graph, b.graph)),
+        left_out=left_out,
     )
 
 
@@ -266,21 +327,24 @@ def _path_in(graph: OpGraph) -> Callable[[str], str]:
     return path
 
 
-def _difference(a: Annotation | None, b: Annotation | None) -> Difference | None:
+def _difference(pair: Pair, sides: tuple[LoweredSide, LoweredSide]) -> TensorDifference | None:
+    a, b = pair
     one = a or b
     assert one is not None
     what = () if a is None or b is None else tuple(_what_changed(a, b))
     if a is not None and b is not None and not what:
         return None
     change: Change = "changed" if what else "only in a" if b is None else "only in b"
-    return Difference(
-        change,
-        what,
-        tensor_name(one.kind, one.path, one.index),
-        one.kind,
-        a,
-        b,
+    name = tensor_name(one.kind, one.path, one.index)
+    return TensorDifference(
+        name, one.kind, change, what, _tensor_side(a, sides[0]), _tensor_side(b, sides[1])
     )
+
+
+def _tensor_side(annotation: Annotation | None, side: LoweredSide) -> TensorSide | None:
+    if annotation is None:
+        return None
+    return TensorSide(annotation, annotation.sharded(side.graph.meshes, side.mesh))
 
 
 def _what_changed(a: Annotation, b: Annotation) -> list[str]:
@@ -299,7 +363,7 @@ def _what_changed(a: Annotation, b: Annotation) -> list[str]:
     return what
 
 
-def _lone_meshes(a: Side, b: Side) -> list[LoneMesh]:
+def _lone_meshes(a: LoweredSide, b: LoweredSide) -> list[LoneMesh]:
     ours, theirs = set(a.graph.meshes.values()), set(b.graph.meshes.values())
     return [
         LoneMesh(side.label, mesh)
@@ -316,8 +380,8 @@ def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
             *key,
             ours[key].total(),
             theirs[key].total(),
-            tuple((ours[key] - theirs[key]).items()),
-            tuple((theirs[key] - ours[key]).items()),
+            dict(ours[key] - theirs[key]),
+            dict(theirs[key] - ours[key]),
         )
         for key in dict.fromkeys([*ours, *theirs])
         if ours[key] != theirs[key]

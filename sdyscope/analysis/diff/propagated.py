@@ -7,7 +7,6 @@ too, *follow* from it.
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,16 +14,24 @@ from typing import TYPE_CHECKING
 
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import NamedValue, named_value
-from sdyscope.errors import ConversionError
+from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.facts.differences import Across, NotComparedReason, NotComparedValues
 from sdyscope.facts.propagated import Propagated, PropagatedValue, ValueId
+from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import OpGraph
-from sdyscope.values.dtypes import num_bytes
-from sdyscope.values.placement import Placement
 
 if TYPE_CHECKING:
     import networkx
 
-__all__ = ["DifferentValue", "Group", "PropagatedDiff", "PropagatedSide", "propagated_diff"]
+__all__ = [
+    "DifferingValue",
+    "Divergence",
+    "Input",
+    "PropagatedDiff",
+    "PropagatedSide",
+    "inputs",
+    "propagated_diff",
+]
 
 
 @dataclass(frozen=True)
@@ -33,143 +40,225 @@ class PropagatedSide:
 
     Attributes:
         label: what to call it: a partitioner, a program.
-        graph: op graph of its lowered module.
-        propagated: its propagation.
+        decisions: what was decided for its values.
     """
 
     label: str
-    graph: OpGraph
-    propagated: Propagated
+    decisions: Decisions
+
+    @property
+    def graph(self) -> OpGraph:
+        """Op graph of its lowered module."""
+        return self.decisions.graph
+
+    @property
+    def propagated(self) -> Propagated:
+        """Its propagation."""
+        return self.decisions.propagated
 
 
 @dataclass(frozen=True, slots=True)
-class DifferentValue:
+class DifferingValue:
     """A value that is sharded differently.
 
     Attributes:
         value: its names, in the first module.
-        a: which value of the first module.
-        b: which value of the second.
-        place_a: where it is on the first side.
-        place_b: where it is on the second.
-        bytes: size of the whole tensor.
-        bytes_a: bytes a device holds on the first side.
-        bytes_b: bytes a device holds on the second.
+        a: its sharding on the first side.
+        b: its sharding on the second side.
+        other: which value of the second module it is.
     """
 
     value: NamedValue
-    a: ValueId
-    b: ValueId
-    place_a: Placement
-    place_b: Placement
-    bytes: int
-    bytes_a: int
-    bytes_b: int
+    a: Sharded
+    b: Sharded
+    other: ValueId
+
+    __document__ = ("value", "a", "b")
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Input:
+    """What a value is computed from.
+
+    Attributes:
+        name: pytree path, or scope without the program's own name.
+        sharding: its sharding on the first side.
+    """
+
+    name: str
+    sharding: Sharded
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence:
     """Differences that begin at one value.
 
     Attributes:
-        begins: the value whose inputs are sharded alike and which is not.
-        inputs: names of what its op is computed from.
-        follows: the different values computed from it, itself left out, in program order.
-        bytes: size of all these tensors, the first included.
+        begins: the value, whose inputs are sharded alike.
+        inputs: what its op is computed from.
+        values: how many values differ from here on, this one included.
+        bytes: bytes of them all.
         bytes_a: bytes of them that a device holds on the first side.
-        bytes_b: bytes of them that a device holds on the second.
+        bytes_b: bytes of them that a device holds on the second side.
+        follows: the others, in program order.
     """
 
-    begins: DifferentValue
-    inputs: tuple[str, ...]
-    follows: tuple[DifferentValue, ...]
-    bytes: int
-    bytes_a: int
-    bytes_b: int
+    begins: DifferingValue
+    inputs: tuple[Input, ...]
+    follows: tuple[DifferingValue, ...]
+
+    __document__ = ("begins", "inputs", "values", "bytes", "bytes_a", "bytes_b", "follows")
 
     @property
-    def count(self) -> int:
+    def all_values(self) -> tuple[DifferingValue, ...]:
+        """The value and the others."""
+        return (self.begins, *self.follows)
+
+    @property
+    def values(self) -> int:
         """How many values differ from here on, the first included."""
         return 1 + len(self.follows)
 
-
-@dataclass(frozen=True)
-class PropagatedDiff:
-    """What two propagations do differently.
-
-    Attributes:
-        label_a: the first side.
-        label_b: the second side.
-        groups: differences by where they begin, the largest tensors first.
-        same: how many values are sharded alike.
-        not_comparable: how many values of the first module were not compared, by reason.
-        notes: what both sides say about themselves.
-    """
-
-    label_a: str
-    label_b: str
-    groups: tuple[Group, ...]
-    same: int
-    not_comparable: Mapping[str, int]
-    notes: tuple[str, ...] = ()
+    @property
+    def bytes(self) -> int:
+        """Bytes of all these tensors."""
+        return sum(one.value.bytes or 0 for one in self.all_values)
 
     @property
-    def different(self) -> int:
+    def bytes_a(self) -> int:
+        """Bytes of them that a device holds on the first side."""
+        return sum(one.a.bytes_per_device or 0 for one in self.all_values)
+
+    @property
+    def bytes_b(self) -> int:
+        """Bytes of them that a device holds on the second side."""
+        return sum(one.b.bytes_per_device or 0 for one in self.all_values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PropagatedDiff:
+    """Two propagations.
+
+    Attributes:
+        name: what is compared: the program's name, or the first module's.
+        across: what the two sides are.
+        a: what to call the first side.
+        b: what to call the second side.
+        same: whether every value that could be compared is sharded alike, and two programs have
+            the same values.
+        same_values: how many are.
+        different_values: how many are not.
+        only_a: how many values only the first of two programs has.
+        only_b: how many values only the second has.
+        not_compared: values of the first module that could not be compared, by reason.
+        beginnings: the differences, by where they begin, the largest tensors first.
+        propagation_a: by whom the first side was propagated, and how much that is worth.
+        propagation_b: the same of the second.
+    """
+
+    name: str
+    across: Across
+    a: str
+    b: str
+    same_values: int
+    only_a: int = 0
+    only_b: int = 0
+    not_compared: tuple[NotComparedValues, ...]
+    beginnings: tuple[Divergence, ...]
+    propagation_a: Propagated
+    propagation_b: Propagated
+
+    __document__ = (
+        "name",
+        "across",
+        "a",
+        "b",
+        "same",
+        "same_values",
+        "different_values",
+        "only_a",
+        "only_b",
+        "not_compared",
+        "beginnings",
+        "propagation_a",
+        "propagation_b",
+    )
+
+    @property
+    def same(self) -> bool:
+        """Whether all that was compared is sharded alike, and two programs have the same values."""
+        return not (self.beginnings or self.only_a or self.only_b)
+
+    @property
+    def different_values(self) -> int:
         """How many values are sharded differently."""
-        return sum(group.count for group in self.groups)
+        return sum(beginning.values for beginning in self.beginnings)
 
     @property
     def compared(self) -> int:
         """How many values were compared."""
-        return self.same + self.different
-
-    @property
-    def is_same(self) -> bool:
-        """Whether every value that was compared is sharded alike."""
-        return not self.groups
+        return self.same_values + self.different_values
 
 
 def propagated_diff(
-    a: PropagatedSide, b: PropagatedSide, *, by_name: bool = False
+    name: str, a: PropagatedSide, b: PropagatedSide, across: Across
 ) -> PropagatedDiff:
     """Compares two propagations, value by value.
 
     Args:
+        name: what to call what is compared.
         a: the first. What follows from what is read in its lowered module.
         b: the second.
-        by_name: the two are different programs, whose arguments are the same when their pytree
-            paths are; otherwise one program under two partitioners, or with other annotations.
+        across: what the two are. Arguments of two programs are the same when their pytree paths
+            are, those of one program when their numbers are.
     """
-    comparison = _Comparison(a, b, value_pairs(a.graph, b.graph, by_name=by_name))
-    return comparison.result()
+    # GSPMD names no axes: they are those of the other side's mesh.
+    meshes = a.decisions.mesh, b.decisions.mesh
+    sides = (
+        PropagatedSide(a.label, a.decisions.on(meshes[0] or meshes[1])),
+        PropagatedSide(b.label, b.decisions.on(meshes[1] or meshes[0])),
+    )
+    return _Comparison(name, *sides, across).result()
 
 
 class _Comparison:
-    def __init__(
-        self, a: PropagatedSide, b: PropagatedSide, pairs: Mapping[ValueId, ValueId]
-    ) -> None:
+    def __init__(self, name: str, a: PropagatedSide, b: PropagatedSide, across: Across) -> None:
+        self.name = name
         self.a = a
         self.b = b
-        self.pairs = pairs
-        self.num_devices = _num_devices(a.propagated)
+        self.across = across
+        self.pairs = value_pairs(a.graph, b.graph, by_name=across == "programs")
         self.same: set[ValueId] = set()
-        self.different: dict[ValueId, DifferentValue] = {}
-        self.not_comparable: Counter[str] = Counter()
+        self.different: dict[ValueId, DifferingValue] = {}
+        self.not_compared: Counter[tuple[NotComparedReason, str]] = Counter()
 
     def result(self) -> PropagatedDiff:
-        for value in self.a.propagated.values.values():
+        ours, theirs = self.a.propagated, self.b.propagated
+        for value in ours.values.values():
             self.compare(value)
-        groups = sorted(self.groups(), key=lambda group: (-group.bytes, -group.count))
-        notes = tuple(
-            f"{side.label}: {note}" for side in (self.a, self.b) for note in side.propagated.notes
-        )
+        only = (0, 0)
+        if self.across == "programs":
+            paired = set(self.pairs.values())
+            only = (
+                sum(value not in self.pairs for value in ours.values),
+                sum(value not in paired for value in theirs.values),
+            )
         return PropagatedDiff(
-            self.a.label,
-            self.b.label,
-            tuple(groups),
-            len(self.same),
-            dict(self.not_comparable.most_common()),
-            notes,
+            name=self.name,
+            across=self.across,
+            a=self.a.label,
+            b=self.b.label,
+            same_values=len(self.same),
+            only_a=only[0],
+            only_b=only[1],
+            not_compared=tuple(
+                NotComparedValues(*why, count) for why, count in self.not_compared.most_common()
+            ),
+            beginnings=tuple(
+                sorted(self.beginnings(), key=lambda begun: (-begun.bytes, -begun.values))
+            ),
+            propagation_a=ours,
+            propagation_b=theirs,
         )
 
     # One value.
@@ -177,52 +266,41 @@ class _Comparison:
     def compare(self, ours: PropagatedValue) -> None:
         other = self.pairs.get(ours.id)
         theirs = None if other is None else self.b.propagated.values.get(other)
-        reason = ""
         if theirs is None:
-            reason = f"{self.b.label}'s module has no such value"
+            self.leave("absent", self.b.label)
         elif ours.fate == "not partitioned" or theirs.fate == "not partitioned":
-            reason = "values of this kind have no sharding"
+            self.leave("not partitioned")
         elif ours.node is None or theirs.node is None:
-            label = self.a.label if ours.node is None else self.b.label
-            reason = f"the compiler folded the value away under {label}"
+            self.leave("folded", (self.a if ours.node is None else self.b).label)
         else:
-            reason = self.compare_placements(ours, theirs)
-        if reason:
-            self.not_comparable[reason] += 1
+            self.compare_placements(ours, theirs)
 
-    def compare_placements(self, ours: PropagatedValue, theirs: PropagatedValue) -> str:
-        type_ = self.a.graph.ops[ours.id[0]].types[ours.id[1]]
-        if type_.shape is None or None in type_.shape:
-            return "the value is no tensor of a fixed shape"
-        shape = tuple(size for size in type_.shape if size is not None)
-        places = [_placement(value, len(shape), self.num_devices) for value in (ours, theirs)]
-        for place, side in zip(places, (self.a, self.b), strict=True):
-            if place is None:
-                return f"{side.label}'s sharding has no placement"
-        one, two = (place.without_manual for place in places if place is not None)
-        calls = [call_placements(v, len(shape), self.num_devices) for v in (ours, theirs)]
-        if one == two and calls[0] == calls[1]:
+    def leave(self, reason: NotComparedReason, side: str = "") -> None:
+        self.not_compared[reason, side] += 1
+
+    def compare_placements(self, ours: PropagatedValue, theirs: PropagatedValue) -> None:
+        shape = self.a.graph.ops[ours.id[0]].types[ours.id[1]].static_shape
+        if shape is None:
+            self.leave("no fixed shape")
+            return
+        one, two = ours.placed(len(shape)), theirs.placed(len(shape))
+        if one is None or two is None:
+            self.leave("no placement", (self.a if one is None else self.b).label)
+            return
+        calls = [value.placed_at_calls(len(shape)) for value in (ours, theirs)]
+        if one.without_manual == two.without_manual and calls[0] == calls[1]:
             self.same.add(ours.id)
-            return ""
-        try:
-            sizes = [place.bytes_per_device(shape, type_.dtype) for place in (one, two)]
-            whole = num_bytes(math.prod(shape), type_.dtype)
-        except ConversionError:
-            sizes, whole = [0, 0], 0
-        self.different[ours.id] = DifferentValue(
+            return
+        self.different[ours.id] = DifferingValue(
             named_value(self.a.graph, ours.id),
-            ours.id,
+            self.a.decisions.sharded(ours.id),
+            self.b.decisions.sharded(theirs.id),
             theirs.id,
-            one,
-            two,
-            whole,
-            *sizes,
         )
-        return ""
 
     # Where differences begin.
 
-    def groups(self) -> list[Group]:
+    def beginnings(self) -> list[Divergence]:
         """Every different value, under the one that it follows from.
 
         A value that follows from several is put under the one that most follows from.
@@ -256,7 +334,7 @@ class _Comparison:
                 best = max(_bits(from_[component]), key=lambda index: (reach[index], -index))
                 chosen[best] += members
         return [
-            self.group(self.differing(condensed.nodes[begins[index]]["members"])[0], members)
+            self.beginning(self.differing(condensed.nodes[begins[index]]["members"])[0], members)
             for index, members in chosen.items()
         ]
 
@@ -303,15 +381,14 @@ class _Comparison:
                     waiting.append(value)
         return before.keys() - varying
 
-    def group(self, first: ValueId, members: list[ValueId]) -> Group:
-        values = [self.different[value] for value in sorted(members)]
-        return Group(
+    def beginning(self, first: ValueId, members: list[ValueId]) -> Divergence:
+        return Divergence(
             self.different[first],
-            tuple(named_value(self.a.graph, one).name for one in inputs(self.a.graph, first)),
-            tuple(value for value in values if value.a != first),
-            sum(value.bytes for value in values),
-            sum(value.bytes_a for value in values),
-            sum(value.bytes_b for value in values),
+            tuple(
+                Input(named_value(self.a.graph, one).name, self.a.decisions.sharded(one))
+                for one in inputs(self.a.graph, first)
+            ),
+            tuple(self.different[value] for value in sorted(members) if value != first),
         )
 
 
@@ -337,27 +414,3 @@ def _bits(mask: int) -> list[int]:
         found.append(low.bit_length() - 1)
         mask ^= low
     return found
-
-
-def call_placements(value: PropagatedValue, rank: int, num_devices: int) -> tuple[Placement, ...]:
-    """Where a value of a function is at each call; nothing where that is the same at all."""
-    return tuple(
-        _whole(num_devices, rank) if place is None else place.without_manual
-        for place in value.calls
-    )
-
-
-def _placement(value: PropagatedValue, rank: int, num_devices: int) -> Placement | None:
-    if value.placement is None and value.sharding is None and value.node is not None:
-        return _whole(num_devices, rank)
-    return value.placement
-
-
-def _whole(num_devices: int, rank: int) -> Placement:
-    """Where a value is that has no sharding: on every device, whole."""
-    return Placement(num_devices, ((),) * rank)
-
-
-def _num_devices(propagated: Propagated) -> int:
-    places = (value.placement for value in propagated.values.values())
-    return max((place.num_devices for place in places if place is not None), default=1)

@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
-from sdyscope.analysis.collectives.origins import with_origins
-from sdyscope.analysis.collectives.slices import collectives_of
+from sdyscope.analysis.collectives.compiled import compiled_collectives
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide, compiled_diff
-from sdyscope.analysis.diff.lowered import Diff, Side, diff
-from sdyscope.analysis.diff.propagated import PropagatedSide
+from sdyscope.analysis.diff.lowered import LoweredDiff, LoweredSide, lowered_diff
+from sdyscope.analysis.diff.propagated import PropagatedDiff, PropagatedSide, propagated_diff
 from sdyscope.analysis.memory.memory import memory_of
+from sdyscope.analysis.propagation.decided import Decisions
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.differences import AFTER, BEFORE, Across
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import Hardware
-from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged, compile_together
-from sdyscope.values.mesh import Mesh
+from sdyscope.values.mesh import Mesh, only_mesh
 
 __all__ = [
     "CompiledEnd",
-    "compared",
-    "compile_ends",
-    "compiled",
+    "both_partitioners",
+    "compiled_between",
     "compiled_ends",
-    "compiled_side",
-    "compiled_sides",
-    "lowered_as",
+    "labels_of",
+    "lowered_between",
+    "propagated_between",
     "propagated_side",
-    "propagated_sides",
+    "what_if",
 ]
 
 
-def compared(a: Staged, b: Staged | None = None) -> tuple[Diff, tuple[Side, Side]]:
-    """Two lowered modules: what differs, and the two sides that were compared.
+def lowered_between(a: Staged, b: Staged | None = None) -> LoweredDiff:
+    """What two lowered modules differ in.
 
     Args:
         a: a program.
@@ -45,23 +45,28 @@ def compared(a: Staged, b: Staged | None = None) -> tuple[Diff, tuple[Side, Side
         TargetError: there is only one module and nothing to compare it with.
     """
     if b is None:
-        under = both_partitioners(a)
-        sides = (_side(a, under[0], under[0]), _side(a, under[1], under[1]))
-        return diff(*sides, across_partitioners=True), sides
-    one, two = partitioner_of_both(a, b)
+        one, two = both_partitioners(a)
+        sides = _side(a, one, one), _side(a, two, two)
+        return lowered_diff(a.name, *sides, "partitioners", across_partitioners=True)
+    first, second = partitioner_of_both(a, b)
     labels = labels_of(a, b)
-    sides = (_side(a, one, labels[0]), _side(b, two, labels[1]))
-    return diff(*sides, across_partitioners=one != two), sides
+    sides = _side(a, first, labels[0]), _side(b, second, labels[1])
+    return lowered_diff(a.name, *sides, "programs", across_partitioners=first != second)
 
 
-def _side(program: Staged, partitioner: Partitioner | None, label: str) -> Side:
-    return Side(label, program.graph(partitioner), program.annotations(partitioner))
+def _side(program: Staged, partitioner: Partitioner | None, label: str) -> LoweredSide:
+    return LoweredSide(
+        label,
+        program.graph(partitioner),
+        program.annotations(partitioner),
+        only_mesh(program.meshes.values()),
+    )
 
 
-def propagated_sides(
+def propagated_between(
     a: Staged, b: Staged | None = None, partitioner: Partitioner | None = None
-) -> tuple[PropagatedSide, PropagatedSide]:
-    """Two propagations, to be compared.
+) -> PropagatedDiff:
+    """What two propagations differ in.
 
     Args:
         a: a program.
@@ -74,13 +79,37 @@ def propagated_sides(
     """
     if b is None:
         under = both_partitioners(a)
-        return propagated_side(a, under[0], under[0]), propagated_side(a, under[1], under[1])
+        sides = propagated_side(a, under[0], under[0]), propagated_side(a, under[1], under[1])
+        return propagated_diff(a.name, *sides, "partitioners")
     one, two = partitioner_of_both(a, b)
     labels = labels_of(a, b)
-    return (
+    sides = (
         propagated_side(a, partitioner or one, labels[0]),
         propagated_side(b, partitioner or two, labels[1]),
     )
+    return propagated_diff(a.name, *sides, "programs")
+
+
+def what_if(
+    before: Staged, after: Staged, *, conservative: bool = False
+) -> Iterator[PropagatedDiff]:
+    """What other annotations change, under each partitioner that propagates both programs.
+
+    Args:
+        before: the program as it is.
+        after: the program with other annotations.
+        conservative: whether Shardy is to propagate the second one conservatively.
+    """
+    for partitioner in after.lowered:
+        if partitioner not in before.lowered:
+            continue
+        is_other = conservative and partitioner == "shardy"
+        try:
+            two = propagated_side(after, partitioner, AFTER, conservative=is_other)
+        except CompilerError:
+            continue  # It is one of the failures.
+        one = propagated_side(before, partitioner, BEFORE)
+        yield propagated_diff(f"{after.name} under {partitioner}", one, two, "annotations")
 
 
 def propagated_side(
@@ -92,7 +121,7 @@ def propagated_side(
         CompilerError: there is no such propagation.
     """
     found = program.propagated(partitioner, conservative=conservative)
-    return PropagatedSide(label, program.graph(partitioner), found)
+    return PropagatedSide(label, Decisions.of(program, found))
 
 
 @dataclass(frozen=True)
@@ -170,103 +199,97 @@ def as_recorded(a: Staged, b: Staged) -> tuple[Staged, Staged]:
     return (a.as_recorded(), b.as_recorded()) if any(others) else (a, b)
 
 
-def compile_ends(ends: tuple[CompiledEnd, CompiledEnd]) -> None:
-    """Compiles both sides at the same time; what is refused `compiled_side` raises.
+def compiled_between(
+    a: Staged,
+    b: Staged | None = None,
+    partitioner: Partitioner | None = None,
+    on: Hardware | str | None = None,
+    other_on: Hardware | str | None = None,
+) -> CompiledDiff:
+    """Compiles both sides at the same time, compares them, and finds where differences begin.
+
+    A side that the compiler refuses is told as such. What can't be propagated is compared without
+    that, and says so.
+
+    Args:
+        a: a program.
+        b: another; see ``compiled_ends``.
+        partitioner: under which.
+        on: what to compile for.
+        other_on: what to compile the second side for.
 
     Raises:
-        TargetError: one can't be compiled for its hardware.
+        CompilerError: both sides are refused.
+        TargetError: there is nothing to compare with, or no such hardware.
     """
+    ends = one, two = compiled_ends(a, b, partitioner, on, other_on)
+    across: Across = "partitioners" if other_on is None else "hardware"
+    if b is not None:
+        across = "programs"
     compile_together([(end.program, end.partitioner, end.on) for end in ends])
+    sides = _compiled_side(one, two.program.meshes), _compiled_side(two, one.program.meshes)
+    if sides[0].error is not None and sides[1].error is not None:
+        raise sides[0].error
+    compare = partial(compiled_diff, a.name, *sides, across)
+    if (
+        any(side.error is not None for side in sides)
+        or (one.program is two.program and one.partitioner == two.partitioner)
+        or one.partitioner is None
+        or two.partitioner is None
+    ):
+        return compare()
+    modules = _lowered_as(ends, sides)
+    try:
+        propagated = (
+            propagated_side(modules[0], one.partitioner, one.label),
+            propagated_side(modules[1], two.partitioner, two.label),
+        )
+    except SdyscopeError as error:
+        return compare(causes_missing=error.message)
+    if one.program is two.program:
+        return compare(propagated)
+    lowered = lowered_diff(
+        a.name,
+        _side(modules[0], one.partitioner, one.label),
+        _side(modules[1], two.partitioner, two.label),
+        across,
+        across_partitioners=one.partitioner != two.partitioner,
+    )
+    return compare(propagated, annotations=lowered.tensors)
 
 
-def compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh] | None = None) -> CompiledSide:
+def _compiled_side(end: CompiledEnd, meshes: Mapping[str, Mesh]) -> CompiledSide:
     """Compiles one side of a comparison, unless it was compiled already.
 
     Args:
         end: the side.
         meshes: meshes to name axes of where the program names none itself.
-
-    Raises:
-        CompilerError: the compiler refuses the program or aborts on it.
-        TargetError: it can't be compiled for this hardware.
     """
     program, partitioner = end.program, end.partitioner
-    made = program.compiled(partitioner, end.on)
-    found = collectives_of(made, read_hlo(made.hlo), (program.meshes or meshes or {}).values())
-    notes = made.notes
-    lowered = program.lowered_of(made)
     try:
-        if lowered is not None:
-            found = with_origins(
-                found,
-                lowered.graph(partitioner),
-                lowered.propagated(partitioner),
-                lowered.annotations(partitioner),
-            )
-    except SdyscopeError as error:
-        notes += (f"Why collectives are there is not known: {error.message}",)
+        made = program.compiled(partitioner, end.on)
+        lowered = program.lowered_of(made)
+        found = compiled_collectives(made, (program.meshes or meshes).values(), lowered)
+    except CompilerError as error:
+        return CompiledSide(end.label, error=error)
+    held, why = None, ""
     try:
         held = memory_of(program, partitioner, end.on)
     except CompilerError as error:
         if lowered is not None:
-            raise
-        held, notes = None, (*notes, error.message)  # the text of an early pass
-    return CompiledSide(end.label, found, made, held, notes=notes)
-
-
-def compiled_sides(
-    ends: tuple[CompiledEnd, CompiledEnd],
-) -> tuple[CompiledSide | CompilerError, CompiledSide | CompilerError]:
-    """Compiles both sides at the same time; of one that is refused there is the error.
-
-    Raises:
-        CompilerError: both sides are refused.
-        TargetError: one can't be compiled for its hardware.
-    """
-    compile_ends(ends)
-    sides: list[CompiledSide | CompilerError] = []
-    for end, other in (ends, ends[::-1]):
-        try:
-            sides.append(compiled_side(end, other.program.meshes))
-        except CompilerError as error:
-            sides.append(error)
-    if isinstance(sides[0], CompilerError) and isinstance(sides[1], CompilerError):
-        raise sides[0]
-    return sides[0], sides[1]
-
-
-def compiled(
-    ends: tuple[CompiledEnd, CompiledEnd], sides: tuple[CompiledSide, CompiledSide]
-) -> CompiledDiff:
-    """Compares two sides that were compiled, and finds where their differences begin.
-
-    What can't be propagated is compared without that, and says so.
-    """
-    one, two = ends
-    if one.program is two.program and one.partitioner == two.partitioner:
-        return compiled_diff(*sides)
-    if one.partitioner is None or two.partitioner is None:
-        return compiled_diff(*sides, by_name=True)
-    a, b = lowered_as(ends, sides)
-    try:
-        propagated = (
-            propagated_side(a, one.partitioner, one.label),
-            propagated_side(b, two.partitioner, two.label),
-        )
-    except SdyscopeError as error:
-        note = f"Where differences begin is not known, as propagation failed: {error.message}"
-        return compiled_diff(*sides, notes=(note,))
-    if one.program is two.program:
-        return compiled_diff(*sides, propagated)
-    lowered = diff(
-        _side(a, one.partitioner, one.label),
-        _side(b, two.partitioner, two.label),
-        across_partitioners=one.partitioner != two.partitioner,
+            return CompiledSide(end.label, error=error)
+        why = error.message  # the text of an early pass
+    return CompiledSide(
+        end.label,
+        found,
+        made,
+        held,
+        origins_missing="" if lowered is None else found.origins_missing,
+        memory_missing=why,
     )
-    return compiled_diff(*sides, propagated, annotations=lowered.tensors, by_name=True)
 
 
-def lowered_as(
+def _lowered_as(
     ends: tuple[CompiledEnd, CompiledEnd], sides: tuple[CompiledSide, CompiledSide]
 ) -> tuple[Staged, Staged]:
     """The two programs as they were lowered for the hardware that they were compiled for."""

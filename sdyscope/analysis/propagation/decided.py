@@ -8,7 +8,6 @@ from functools import cached_property
 from itertools import islice
 from typing import TypeAlias
 
-from sdyscope.analysis.diff.propagated import call_placements
 from sdyscope.analysis.naming.resolve import ssa_name
 from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.analysis.propagation.places import Places
@@ -65,6 +64,12 @@ class Decisions:
             only_mesh(program.meshes.values()),
         )
 
+    def on(self, mesh: Mesh | None) -> Decisions:
+        """The same with the axes of a mesh."""
+        if mesh is self.mesh:
+            return self
+        return Decisions(self.propagated, self.graph, self.annotations, mesh)
+
     @cached_property
     def devices(self) -> int:
         """How many devices there are."""
@@ -110,7 +115,7 @@ class Decisions:
         """Where a value is at each call of its function; nothing where that is always the same."""
         node, result = value
         rank = len(self.graph.ops[node].types[result].shape or ())
-        return call_placements(self.propagated.values[value], rank, self.devices)
+        return self.propagated.values[value].placed_at_calls(rank)
 
     # Where a value is.
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple, TypeAlias
 
 from sdyscope.analysis.account import account_of
-from sdyscope.analysis.diff.value_differences import PropagatedDiff
+from sdyscope.analysis.diff.propagated import PropagatedDiff
 from sdyscope.analysis.naming.globs import matches
 from sdyscope.analysis.naming.pairs import value_pairs
 from sdyscope.analysis.naming.resolve import ssa_name
@@ -133,7 +133,7 @@ class PropagateDocument:
         account: what is not known of the program, at the stages that were looked at.
     """
 
-    schema: Literal["sdyscope.propagate/3"] = "sdyscope.propagate/3"
+    schema: Literal["sdyscope.propagate/4"] = "sdyscope.propagate/4"
     name: str
     file: str | None
     jax_version: str

@@ -89,7 +89,6 @@ def judge(
         replace(reference, outputs=()),
         numerics,
         tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
-        tuple(_notes(executions, reference)),
     )
 
 
@@ -116,18 +115,6 @@ def _not_run(executions: Sequence[Execution]) -> Iterator[Observation]:
                 fact,
                 partitioner=execution.partitioner,
             )
-
-
-def _notes(executions: Sequence[Execution], reference: Reference) -> Iterator[str]:
-    yield from dict.fromkeys(note for execution in executions for note in execution.notes)
-    if reference.draws_random_numbers:
-        yield (
-            "The step draws random numbers. With jax_threefry_partitionable on, as here, threefry "
-            "keys give the same numbers however they are sharded; rbg keys need not."
-            if reference.threefry_partitionable
-            else "The step draws random numbers, and jax_threefry_partitionable is off: the "
-            "numbers may depend on how they are sharded."
-        )
 
 
 # --- shards ---------------------------------------------------------------------------------------

@@ -300,7 +300,7 @@ class Run:
         tensors: arguments and results.
         numerics: by partitioner, every result that both have.
         findings: what was found, errors first.
-        notes: what else is worth knowing, one sentence each.
+        notes: what else the runs say, one sentence each.
         account: what is not known of the program.
     """
 
@@ -313,7 +313,6 @@ class Run:
     reference: Reference
     numerics: Mapping[Partitioner, tuple[Numeric, ...]]
     findings: tuple[Observation, ...]
-    notes: tuple[str, ...] = ()
     account: Account = field(default_factory=Account)
     schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
 
@@ -337,6 +336,12 @@ class Run:
     def passed(self) -> bool:
         """Whether there is nothing worse than a note."""
         return all(finding.severity == "note" for finding in self.findings)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else the runs say, each once."""
+        every = (note for execution in self.executions.values() for note in execution.notes)
+        return tuple(dict.fromkeys(every))
 
     @cached_property
     def processes(self) -> tuple[ProcessRun, ...]:

@@ -16,7 +16,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
-from sdyscope.words.mesh import lone_mesh_text
+from sdyscope.words.differences import lone_mesh_text, lowered_notes
 from sdyscope.words.sharding import open_text
 from tests.programs import PROGRAMS
 from tests.user_programs import USER_PROGRAMS
@@ -101,15 +101,15 @@ def test_no_difference(change, partitioner):
     changed = change(source)
     assert change is as_is or changed != source
     found = differences(source, changed)
-    assert found.is_same, found
-    assert found.same == 22
+    assert found.same, found
+    assert found.same_tensors == 22
 
 
 @given(st.randoms(use_true_random=False), st.sampled_from(PARTITIONERS))
 def test_another_order_of_ops_is_no_difference(random, partitioner):
     source = text(partitioner)
     found = differences(source, values_renamed(reordered(source, random)))
-    assert found.is_same, found
+    assert found.same, found
 
 
 def test_the_orders_are_others():
@@ -130,9 +130,9 @@ def test_nothing_differs_from_itself(name):
         return  # This JAX can't lower it, which is test_check's to judge.
     for lowered in modules:
         found = Inspection(program).diff(Inspection(program))
-        assert found.is_same, found
+        assert found.same, found
         reread = differences(lowered.text(), lowered.text())
-        assert reread.is_same, reread
+        assert reread.same, reread
         assert (reread.tensors, reread.ops, reread.meshes) == ((), (), ())
 
 
@@ -177,9 +177,7 @@ def test_every_changed_annotation_is_found(partitioner, pattern, another):
         assert only.change == "changed"
         assert set(only.what) <= {"placement", "open dimensions"}
         assert only.what
-        assert open_text(only.a.sharded(before.graph().meshes, None)) != open_text(
-            only.b.sharded(after.graph().meshes, None)
-        )
+        assert open_text(only.a.sharding) != open_text(only.b.sharding)
         # It is the only one that is written otherwise, and it is the one that is named.
         olds, news = read_annotations(before.graph()), read_annotations(after.graph())
         (changed,) = [
@@ -189,7 +187,7 @@ def test_every_changed_annotation_is_found(partitioner, pattern, another):
         assert only.a is not None
         assert only.a.source == olds[changed].source
         seen.add(changed)
-        assert (found.meshes, found.ops, found.same) == ((), (), 21)
+        assert (found.meshes, found.ops, found.same_tensors) == ((), (), 21)
     # All but the scalars.
     assert len(seen) == 19
 
@@ -197,7 +195,7 @@ def test_every_changed_annotation_is_found(partitioner, pattern, another):
 def test_another_mesh():
     source = text("shardy")
     found = differences(source, source.replace('"data"=4, "model"=2', '"data"=2, "model"=4'))
-    assert [lone_mesh_text(one.label, one.mesh) for one in found.meshes] == [
+    assert [lone_mesh_text(one) for one in found.meshes] == [
         "Only jit_step (a) has this mesh: data=4 x model=2, 8 devices.",
         "Only jit_step (b) has this mesh: data=2 x model=4, 8 devices.",
     ]
@@ -235,18 +233,18 @@ def test_one_more_argument_is_the_only_difference():
     more = source.replace("@main(", '@main(%extra: tensor<4xf32> loc("extra"), ', 1)
     found = differences(source, more)
     assert [(d.tensor, d.change) for d in found.tensors] == [("extra", "only in b")]
-    assert found.same == 22
+    assert found.same_tensors == 22
 
 
 def test_one_program_under_both_partitioners():
     found = Inspection(resolve("mlp")).diff()
-    assert (found.label_a, found.label_b, found.is_same, found.same) == (*PARTITIONERS, True, 22)
+    assert (found.a, found.b, found.same, found.same_tensors) == (*PARTITIONERS, True, 22)
 
 
 def test_files_for_different_partitioners():
     found = differences(text("shardy"), text("gspmd"))
-    assert found.is_same
-    assert any("Ops were not compared" in note for note in found.notes)
+    assert found.same
+    assert any("Ops not compared" in note for note in lowered_notes(found))
 
 
 def test_one_module_alone_has_nothing_to_be_compared_with():

@@ -9,6 +9,8 @@ import pytest
 
 from sdyscope.analysis.diff.propagated import PropagatedSide, inputs, propagated_diff
 from sdyscope.analysis.naming.pairs import value_pairs
+from sdyscope.analysis.propagation.decided import Decisions
+from sdyscope.facts.differences import NotComparedValues
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
@@ -24,7 +26,7 @@ BATCH, FEATURES = sharded('[{"a"}, {}]'), sharded('[{}, {"a"}]')
 
 
 def side(label, found):
-    return PropagatedSide(label, found.graph, found.propagated)
+    return PropagatedSide(label, Decisions(found.propagated, found.graph))
 
 
 def chain_of_ops(sharding, *, first="negate"):
@@ -45,24 +47,35 @@ def both(settings):
     except (KeyError, NotLowerable):  # pragma: no cover - a future JAX without GSPMD
         pytest.fail("GSPMD is gone from this JAX")
     graphs = [inspection.graph(partitioner) for partitioner in ("shardy", "gspmd")]
-    return (
-        PropagatedSide("shardy", graphs[0], propagate(inspection.lowered["shardy"], graphs[0])),
-        PropagatedSide("gspmd", graphs[1], propagated_by_xla(gspmd, graphs[1])),
+    found = (
+        propagate(inspection.lowered["shardy"], graphs[0]),
+        propagated_by_xla(gspmd, graphs[1]),
     )
+    sides = zip(("shardy", "gspmd"), found, graphs, strict=True)
+    one, two = (PropagatedSide(label, Decisions(*side)) for label, *side in sides)
+    return one, two
+
+
+def left_out(found):
+    return sum(one.values for one in found.not_compared)
+
+
+def diff(a, b, across="partitioners"):
+    return propagated_diff("program", a, b, across)
 
 
 def test_the_same_is_the_same():
     found = chain_of_ops(BATCH)
-    same = propagated_diff(side("one", found), side("two", found))
-    assert same.is_same
-    assert same.compared == same.same == len(found.propagated.values)
-    assert same.not_comparable == {}
+    same = diff(side("one", found), side("two", found))
+    assert same.same
+    assert same.compared == same.same_values == len(found.propagated.values)
+    assert same.not_compared == ()
 
 
 def test_everything_that_follows_from_one_argument_is_one_group():
     a, b = chain_of_ops(BATCH), chain_of_ops(FEATURES)
-    found = propagated_diff(side("batch", a), side("features", b))
-    (group,) = found.groups
+    found = diff(side("batch", a), side("features", b))
+    (group,) = found.beginnings
     assert group.begins.value.kind == "argument"
     assert group.inputs == ()
     kinds = [value.value.kind for value in group.follows]
@@ -73,11 +86,11 @@ def test_everything_that_follows_from_one_argument_is_one_group():
         "stablehlo.add",
         "result",
     ]
-    assert (group.count, found.different, found.same) == (6, 6, 3)
+    assert (group.values, found.different_values, found.same_values) == (6, 6, 3)
     assert group.bytes == 6 * 8 * 16 * 4
     assert group.bytes_a == group.bytes_b == group.bytes // 4
-    assert group.begins.place_a.shards == (4, 1)
-    assert group.begins.place_b.shards == (1, 4)
+    assert group.begins.a.placement.shards == (4, 1)
+    assert group.begins.b.placement.shards == (1, 4)
 
 
 def test_a_difference_begins_where_inputs_agree():
@@ -90,11 +103,11 @@ def test_a_difference_begins_where_inputs_agree():
         of_text(body.replace("SHARDING", sharding), f"%arg0: {T} {BATCH}", T)
         for sharding in ('[{"a"}, {}]', '[{}, {"a"}]')
     ]
-    found = propagated_diff(side("a", cases[0]), side("b", cases[1]))
-    (group,) = found.groups
+    found = diff(side("a", cases[0]), side("b", cases[1]))
+    (group,) = found.beginnings
     assert group.begins.value.kind in ("stablehlo.negate", "sdy.sharding_constraint")
-    assert len(group.inputs) == len(inputs(cases[0].graph, group.begins.a)) == 1
-    (before,) = inputs(cases[0].graph, group.begins.a)
+    assert len(group.inputs) == len(inputs(cases[0].graph, group.begins.value.id)) == 1
+    (before,) = inputs(cases[0].graph, group.begins.value.id)
     for case in cases:
         assert case.propagated.values[before].placement.shards == (4, 1)
     assert [value.value.kind for value in group.follows[-2:]] == ["stablehlo.tanh", "result"]
@@ -102,11 +115,11 @@ def test_a_difference_begins_where_inputs_agree():
 
 def test_values_that_one_side_does_not_have_are_counted():
     a, b = chain_of_ops(BATCH), chain_of_ops(BATCH, first="exponential")
-    found = propagated_diff(side("a", a), side("b", b))
-    assert found.not_comparable == {"b's module has no such value": 1}
+    found = diff(side("a", a), side("b", b))
+    assert found.not_compared == (NotComparedValues("absent", "b", 1),)
     # Of the first's two negates, the one that negates the same argument is the same.
-    assert found.is_same
-    assert found.compared + sum(found.not_comparable.values()) == len(a.propagated.values)
+    assert found.same
+    assert found.compared + left_out(found) == len(a.propagated.values)
 
 
 def test_different_programs_match_arguments_by_path():
@@ -118,8 +131,8 @@ def test_different_programs_match_arguments_by_path():
     matched = [(names[a], others[b]) for (a, _), (b, _) in pairs.items() if a in names]
     assert matched
     assert all(one == other for one, other in matched)
-    found = propagated_diff(side("adamw", mlp), side("sgd", wide), by_name=True)
-    assert found.compared + sum(found.not_comparable.values()) == len(mlp.propagated.values)
+    found = diff(side("adamw", mlp), side("sgd", wide), "programs")
+    assert found.compared + left_out(found) == len(mlp.propagated.values)
 
 
 def test_modules_are_paired_once_for_each_way_and_forgotten_with_them():
@@ -162,28 +175,28 @@ def test_inputs_of_a_loop_flow_over_its_boundary():
 
 @pytest.mark.compiles
 def test_the_unconstrained_transformer_differs_from_the_embedding_lookup_on():
-    found = propagated_diff(*both('{"constrained": false}'))
-    first = found.groups[0]
-    assert first.begins.value.name == "jit(step)/jvp(embed)/gather"
-    assert [place.shards[:3] for place in (first.begins.place_a, first.begins.place_b)] == [
+    found = diff(*both('{"constrained": false}'))
+    first = found.beginnings[0]
+    assert first.begins.value.name == "jvp(embed)/gather"
+    assert [one.placement.shards[:3] for one in (first.begins.a, first.begins.b)] == [
         (1, 1, 4),
         (4, 1, 1),
     ]
-    assert first.count > 0.9 * found.different
+    assert first.values > 0.9 * found.different_values
     assert first.bytes_a > 2 * first.bytes_b
-    assert found.compared > 10 * len(found.not_comparable)
-    assert [group.bytes for group in found.groups] == sorted(
-        (group.bytes for group in found.groups), reverse=True
+    assert found.compared > 10 * len(found.not_compared)
+    assert [group.bytes for group in found.beginnings] == sorted(
+        (group.bytes for group in found.beginnings), reverse=True
     )
 
 
 @pytest.mark.compiles
 def test_the_constrained_transformer_does_not_differ():
-    found = propagated_diff(*both("{}"))
-    assert found.same > 1000
+    found = diff(*both("{}"))
+    assert found.same_values > 1000
     # GSPMD of JAX up to 0.9 leaves the two halves that jnp.roll puts together without a sharding.
-    assert all("roll" in group.begins.value.ssa for group in found.groups)
-    assert found.is_same or compat.version_tuple() < (0, 10)
+    assert all("roll" in group.begins.value.ssa for group in found.beginnings)
+    assert found.same or compat.version_tuple() < (0, 10)
 
 
 @pytest.mark.compiles

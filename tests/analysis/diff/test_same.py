@@ -20,9 +20,7 @@ def examples(count):
 def agree(found, dumps):
     """Whether a diff says "same" where the dumps do, and "different" where they do."""
     return (
-        not different(*dumps, surely=True)
-        if found.is_same
-        else bool(different(*dumps, surely=False))
+        not different(*dumps, surely=True) if found.same else bool(different(*dumps, surely=False))
     )
 
 
@@ -32,7 +30,7 @@ def test_propagated_by_two_partitioners(recipe):
     program = recipe.program()
     found = Inspection(program).propagated_diff()
     dumps = [before_partitioning(program, each) for each in PARTITIONERS]
-    assert agree(found, dumps), (found.groups, different(*dumps, surely=False))
+    assert agree(found, dumps), (found.beginnings, different(*dumps, surely=False))
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -43,7 +41,7 @@ def test_propagated_of_two_programs(partitioner, pair):
     one, two = (Inspection(program, (partitioner,)) for program in programs)
     found = one.propagated_diff(two)
     dumps = [before_partitioning(program, partitioner) for program in programs]
-    assert agree(found, dumps), (found.groups, different(*dumps, surely=False))
+    assert agree(found, dumps), (found.beginnings, different(*dumps, surely=False))
 
 
 @examples(30)
@@ -52,7 +50,7 @@ def test_lowered_for_two_partitioners(recipe):
     program = recipe.program()
     found = Inspection(program).diff()
     one, two = (lowered_shardings(program, each) for each in PARTITIONERS)
-    assert found.is_same == (one == two), (found.tensors, one, two)
+    assert found.same == (one == two), (found.tensors, one, two)
 
 
 @pytest.mark.parametrize("partitioner", PARTITIONERS)
@@ -63,7 +61,7 @@ def test_lowered_of_two_programs(partitioner, pair):
     one, two = (Inspection(program, (partitioner,)) for program in programs)
     found = one.diff(two)
     texts = [lowered_shardings(program, partitioner) for program in programs]
-    assert found.is_same == (texts[0] == texts[1]), (found.tensors, texts)
+    assert found.same == (texts[0] == texts[1]), (found.tensors, texts)
 
 
 def test_what_a_loop_uses_and_never_changes_is_where_the_loop_has_it():
@@ -75,6 +73,6 @@ def test_what_a_loop_uses_and_never_changes_is_where_the_loop_has_it():
     )
     program = Recipe(((None, None), ("a", None)), steps, (5,), (None,)).program()
     found = Inspection(program).propagated_diff()
-    assert found.is_same, found.groups
+    assert found.same, found.beginnings
     dumps = [before_partitioning(program, each) for each in PARTITIONERS]
     assert not different(*dumps, surely=False)

@@ -24,6 +24,7 @@ from sdyscope.values.convert import to_hlo_sharding, to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 from sdyscope.words.findings import told
+from sdyscope.words.run import random_numbers_text
 
 MESH = Mesh.of({"data": 4, "model": 2})
 MACHINE = Machine("cpu", "cpu", tuple(f"cpu:{k}" for k in range(8)), 8, True)
@@ -185,5 +186,6 @@ def test_copies_that_differ(error, severity):
 def test_random_numbers_are_said():
     on = run([], reference=Reference(draws_random_numbers=True))
     off = run([], reference=Reference(draws_random_numbers=True, threefry_partitionable=False))
-    assert "jax_threefry_partitionable on" in on.notes[0]
-    assert "jax_threefry_partitionable is off" in off.notes[0]
+    assert "jax_threefry_partitionable on" in random_numbers_text(on.reference)
+    assert "jax_threefry_partitionable is off" in random_numbers_text(off.reference)
+    assert random_numbers_text(run([]).reference) == ""

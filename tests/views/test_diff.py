@@ -1,56 +1,61 @@
 """Differences as they are printed."""
 
-from sdyscope.analysis.diff.lowered import Diff as Differences
-from sdyscope.analysis.diff.lowered import LoneMesh, OpDifference, Side
-from sdyscope.inspection import Inspection
-from sdyscope.targets import resolve
+from sdyscope.analysis.diff.lowered import LoweredDiff, OpDifference
+from sdyscope.facts.differences import LoneMesh
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table
 from sdyscope.values.mesh import Mesh
-from sdyscope.views import diff, diff_text
+from sdyscope.views import diff
 
 
-def made(*, ops=(), meshes=(), same=3):
-    inspection = Inspection(resolve("mlp"), ["shardy"])
-    side = Side("a", inspection.graph(), inspection.annotations())
-    found = Differences("a.mlir", "b.mlir", tuple(meshes), (), tuple(ops), same, (), ())
-    return diff.document([diff.program("step", found, side, side, [None, None])])
+def made(*, ops=(), meshes=()):
+    found = LoweredDiff(
+        name="step",
+        across="programs",
+        a="a.mlir",
+        b="b.mlir",
+        same_tensors=3,
+        meshes=tuple(meshes),
+        ops=tuple(ops),
+    )
+    return diff.DiffDocument(at="lowered", programs=(found,))
 
 
 def op(scope, number):
-    types = (("tensor<16x128xf32>", number),)
-    return OpDifference(scope, "stablehlo.add", number, 0, types, ())
+    return OpDifference(scope, "stablehlo.add", number, 0, {"tensor<16x128xf32>": number}, {})
 
 
 def test_the_total_names_what_differs():
-    (total,) = diff_text.summary(made())
+    (total,) = diff.summary(made())
     assert total == Paragraph("step: 3 tensors, the same in a.mlir and b.mlir", "good", hang=2)
     lone = LoneMesh("a", Mesh.of({"data": 4}))
-    (total,) = diff_text.summary(made(ops=[op("layer0", 2)], meshes=[lone]))
+    (total,) = diff.summary(made(ops=[op("layer0", 2)], meshes=[lone]))
     assert total.text == "step: the meshes and 2 ops in 1 place differ between a.mlir and b.mlir"
     assert total.tone == "bad"
 
 
 def test_the_biggest_differences_are_listed_and_the_rest_counted():
     document = made(ops=[op(f"layer{k // 2}", 30 - k) for k in range(25)])
-    parts = list(diff_text.details(document))
+    parts = list(diff.details(document))
     (table,) = [part for part in parts if isinstance(part, Table)]
     assert sum(not isinstance(row, Heading) for row in table.rows) == 20
     assert table.rows[0] == Heading("layer0")
     assert Paragraph("and 5 places more: --all lists them", "muted") in parts
-    (table,) = [p for p in diff_text.details(document, everything=True) if isinstance(p, Table)]
+    (table,) = [p for p in diff.details(document, everything=True) if isinstance(p, Table)]
     assert sum(not isinstance(row, Heading) for row in table.rows) == 25
 
 
 def test_types_are_short():
-    (table,) = [p for p in diff_text.details(made(ops=[op("layer0", 2)])) if isinstance(p, Table)]
+    (table,) = [p for p in diff.details(made(ops=[op("layer0", 2)])) if isinstance(p, Table)]
     assert table.cells[0][3].text == "-2 x f32[16,128]"
 
 
 def test_no_programs_in_common():
-    document = diff.document([], ["x"], ["y", "z"], ["not read: w"])
+    document = diff.DiffDocument(
+        at="lowered", only_a=("x",), only_b=("y", "z"), unread=("not read: w",)
+    )
     assert not document.same
-    assert [p.text for p in diff_text.summary(document)] == [
+    assert [p.text for p in diff.summary(document)] == [
         "0 programs in both",
         "only in the first: x",
         "only in the second: y, z",

@@ -4,16 +4,17 @@ from dataclasses import replace
 
 import pytest
 
+from sdyscope.analysis.diff.sides import what_if
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
-from sdyscope.views import propagated_diff, propagated_diff_text
+from sdyscope.views import propagated_diff
 
 
 @pytest.fixture(scope="module")
 def found():
     before = Inspection(resolve("mlp"), ["shardy"])
     after = before.what_if({"params['w1']": "P('data', 'model')"})
-    (changed,) = propagated_diff.what_if(before, after)
+    (changed,) = what_if(before, after)
     return changed
 
 
@@ -22,17 +23,17 @@ def texts(paragraphs):
 
 
 def test_the_total_is_first_and_says_where(found):
-    total = propagated_diff_text.total(found)
+    total = propagated_diff.total(found)
     assert total.text.startswith(f"mlp under shardy: {found.different_values} of ")
     assert " sharded differently before and after, from " in total.text
-    named = replace(found, a="one.mlir", b="two.mlir")
-    assert " differently in one.mlir and two.mlir, from " in propagated_diff_text.total(named).text
-    partitioners = replace(found, a="shardy", b="gspmd", different_values=0, same=True)
-    assert propagated_diff_text.total(partitioners).text.endswith("alike under shardy and gspmd")
+    named = replace(found, a="one.mlir", b="two.mlir", across="programs")
+    assert " differently in one.mlir and two.mlir, from " in propagated_diff.total(named).text
+    partitioners = replace(found, a="shardy", b="gspmd", across="partitioners", beginnings=())
+    assert propagated_diff.total(partitioners).text.endswith("alike under shardy and gspmd")
 
 
 def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):
-    lines = texts(propagated_diff_text.details(found))
+    lines = texts(propagated_diff.details(found))
     at = next(k for k, line in enumerate(lines) if "params['w1'] f32[128,256]" in line)
     assert lines[at + 1] == (
         "before  P(None, 'model'): dim 0 whole, dim 1 split 2 ways over model; "
@@ -50,8 +51,8 @@ def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):
 def test_the_rest_is_counted_and_all_lists_it(found):
     many = replace(found, beginnings=found.beginnings[:1] * 14)
     rest = 4 * found.beginnings[0].values
-    lines = texts(propagated_diff_text.details(many))
+    lines = texts(propagated_diff.details(many))
     assert f"and 4 places more, with {rest} values: --all lists everything" in lines
-    everything = texts(propagated_diff_text.details(many, everything=True))
+    everything = texts(propagated_diff.details(many, everything=True))
     assert not any("--all" in line for line in everything)
     assert sum(" | " in line for line in everything) == 14 * len(found.beginnings[0].follows)

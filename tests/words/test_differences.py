@@ -1,0 +1,108 @@
+"""What two sides differ in, as it is said."""
+
+import pytest
+
+from sdyscope.analysis.diff.entries import NotCompared
+from sdyscope.analysis.diff.lowered import LoweredDiff
+from sdyscope.facts.differences import LoneMesh, NotComparedValues
+from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.syntax.partition_spec import parse_partition_spec
+from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
+from sdyscope.words.differences import (
+    across_text,
+    behind_text,
+    compared_over_text,
+    entry_text,
+    lone_mesh_text,
+    lowered_notes,
+    not_compared_entries_text,
+    not_compared_text,
+)
+
+
+def test_a_side_is_said_by_what_the_sides_are():
+    assert across_text("partitioners", "gspmd") == "under gspmd"
+    assert across_text("hardware", "tpu:v5e:2x4") == "on tpu:v5e:2x4"
+    assert across_text("programs", "after.mlir") == "in after.mlir"
+    assert across_text("annotations", "after") == "after"
+
+
+@pytest.mark.parametrize(
+    ("left", "across", "words"),
+    [
+        (
+            NotComparedValues("folded", "gspmd", 2),
+            "partitioners",
+            "2 values not compared: the compiler folded the value away under gspmd",
+        ),
+        (
+            NotComparedValues("folded", "after", 1),
+            "annotations",
+            "1 value not compared: the compiler folded the value away after",
+        ),
+        (
+            NotComparedValues("absent", "b.mlir", 1),
+            "programs",
+            "1 value not compared: b.mlir's module has no such value",
+        ),
+        (
+            NotComparedValues("no placement", "shardy", 1),
+            "partitioners",
+            "1 value not compared: shardy's sharding has no placement",
+        ),
+    ],
+)
+def test_values_that_were_not_compared(left, across, words):
+    assert not_compared_text(left, across) == words
+
+
+def test_what_was_left_out_of_two_modules():
+    found = LoweredDiff(
+        name="step",
+        across="partitioners",
+        a="shardy",
+        b="gspmd",
+        same_tensors=3,
+        ops_compared=False,
+        left_out={"gspmd": 1},
+    )
+    assert list(lowered_notes(found)) == [
+        "1 constraint that JAX writes on its own for gspmd was left out.",
+        "Ops not compared: the partitioners spell constraints and shard_map with different ops.",
+    ]
+
+
+def test_a_mesh_of_one_side():
+    mesh = Mesh(Mesh.of({"a": 2, "b": 8}).axes, tuple(reversed(range(16))))
+    words = lone_mesh_text(LoneMesh("a", mesh))
+    assert words.startswith("Only a has this mesh: a=2 x b=8, 16 devices in")
+    assert lone_mesh_text(LoneMesh("b", "<[")) == "Only b has this mesh: <[."
+
+
+def test_axes_have_their_size_where_both_meshes_agree_on_it():
+    meshes = Mesh.of({"data": 4, "model": 2}), Mesh.of({"data": 8, "model": 2})
+    axes = AxisRef("data"), AxisRef("model"), AxisRef("data", SubAxisInfo(1, 2))
+    assert compared_over_text(axes, None, meshes) == "data x model=2 x data:(1)2"
+    assert compared_over_text((), None, meshes) == "one device alone"
+    assert compared_over_text(None, 4, meshes) == "groups of 4"
+    assert compared_over_text(None, None, meshes) == "no single axis"
+
+
+def test_annotations_behind_collectives():
+    every = [
+        OriginAnnotation(
+            "argument", f"w{k}", parse_partition_spec("P('data')"), (), "has", None, True
+        )
+        for k in range(5)
+    ]
+    assert behind_text("under gspmd", every) == (
+        "annotations behind it under gspmd: w0 P('data'), w1 P('data'), w2 P('data') and 2 more"
+    )
+
+
+def test_entries():
+    assert entry_text(None) == "not there"
+    left = NotCompared("result", tuple("abcdef"), "b")
+    assert not_compared_entries_text(left, ("x", "y")) == (
+        "6 results are not compared: y does not say how a, b, c, d, ... are sharded"
+    )
