@@ -399,6 +399,7 @@ class Inspection(Staged, Displayed):
         devices: Sequence[Any] | None = None,
         notify: Callable[[str, int, int], None] | None = None,
         group: Group | None = None,
+        alone: Callable[[], Program] | None = None,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and on one device.
 
@@ -412,6 +413,9 @@ class Inspection(Staged, Displayed):
             notify: told what is being done, how many of its steps are done, and of how many.
             group: the processes that run it together, from ``stages.executed.processes.join``; by
                 default this one alone.
+            alone: makes the same program on a mesh of one device, with arguments of the same
+                shapes: the reference of a program with a ``shard_map``, whose body would else be
+                compared with itself.
 
         Raises:
             CompilerError: the program can't be lowered under any of the partitioners, or another
@@ -421,7 +425,7 @@ class Inspection(Staged, Displayed):
         """
         from sdyscope.analysis.run.run import ran
 
-        return ran(self, steps=steps, devices=devices, notify=notify, group=group)
+        return ran(self, steps=steps, devices=devices, notify=notify, group=group, alone=alone)
 
 
 def inspect(

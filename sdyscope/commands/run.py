@@ -12,7 +12,7 @@ import click
 
 from sdyscope.commands import mesh_choice, opening, options
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.program import Partitioner
+from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process import child_wire, launch
 
@@ -228,7 +228,13 @@ def command(
             bar(what, done, total)
             moved_on(what, done, total)
 
-        found = inspection.run(steps=steps, devices=run_on, notify=notify, group=group)
+        found = inspection.run(
+            steps=steps,
+            devices=run_on,
+            notify=notify,
+            group=group,
+            alone=_alone(target, inspection, settings),
+        )
     moved_on("ending", 0, 1)
     status = 0 if found.passed and not (strict and found.account) else 1
     if group.number:
@@ -253,6 +259,25 @@ def command(
     paragraphs.print_paragraphs(run.footer(found))
     paragraphs.print_paragraphs(account_paragraphs(found.account))
     return status
+
+
+def _alone(
+    target: str, inspection: Inspection, settings: dict[str, str]
+) -> Callable[[], Program] | None:
+    """Makes the target's program on a mesh of one device; None where there is no mesh to name."""
+    from sdyscope.values.mesh import only_mesh
+
+    mesh = only_mesh(inspection.meshes.values())
+    if mesh is None or inspection.program is None:
+        return None
+    sizes = {axis.name: 1 for axis in mesh.axes}
+
+    def make() -> Program:
+        made = opening.open_one(target, mesh=sizes, settings=settings).program
+        assert made is not None
+        return made
+
+    return make
 
 
 def devices_for(

@@ -14,6 +14,7 @@ __all__ = [
     "Execution",
     "HostBlock",
     "Machine",
+    "OtherOnOneDevice",
     "Part",
     "Process",
     "Reference",
@@ -199,6 +200,28 @@ class Execution:
     parts: tuple[Part, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class OtherOnOneDevice:
+    """A result that the program computes otherwise on a mesh of one device.
+
+    Attributes:
+      index: Which result.
+      error: Norm of the difference over the norm of what it is on one device.
+      ratio: How many times as large all of it is here, where that is one number; None else.
+    """
+
+    index: int
+    error: float
+    ratio: float | None
+
+
+ReferenceKind: TypeAlias = Literal["unsharded", "one-device mesh", "mapped"]
+"""What results are compared with. ``unsharded``: the jaxpr without shardings, which says nothing of
+a mesh; ``mapped``: it has shard_maps, whose bodies are mapped over as many blocks as there are
+devices, so that what they do wrong is done there, too; ``one-device mesh``: likewise, and on a mesh
+of one device the program computes the same."""
+
+
 @dataclass(frozen=True)
 class Reference:
     """The same step on one device.
@@ -211,6 +234,11 @@ class Reference:
       draws_random_numbers: Whether the step does.
       threefry_partitionable: JAX's setting `jax_threefry_partitionable`, as it was.
       step_seconds: How long one step took after a warm-up; None when it was not run.
+      has_shard_maps: Whether there are bodies of shard_maps in the program.
+      alone: What the program's results are on a mesh of one device, flat, as ``outputs``.
+      alone_failure: Why a program with shard_maps was not compared with itself on a mesh of one
+        device; empty where it was.
+      others: The results that it computes otherwise there.
     """
 
     outputs: tuple[Any, ...] = field(default=(), repr=False, compare=False)
@@ -219,8 +247,22 @@ class Reference:
     draws_random_numbers: bool = False
     threefry_partitionable: bool = True
     step_seconds: float | None = None
+    has_shard_maps: bool = False
+    alone: tuple[Any, ...] = field(default=(), repr=False, compare=False)
+    alone_failure: str = ""
+    others: tuple[OtherOnOneDevice, ...] = ()
+
+    @property
+    def kind(self) -> ReferenceKind:
+        """What results are compared with."""
+        if not self.has_shard_maps:
+            return "unsharded"
+        return "mapped" if self.alone_failure or self.others else "one-device mesh"
 
     __document__ = (
+        "kind",
+        "alone_failure",
+        "others",
         "failure",
         "compute_dtypes",
         "step_seconds",

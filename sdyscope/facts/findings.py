@@ -376,6 +376,25 @@ class NoReference:
 
 
 @dataclass(frozen=True, slots=True)
+class DependsOnMesh:
+    """Results are not what the same program computes on a mesh of one device.
+
+    Attributes:
+        result: the name of one of them, that which is farthest off.
+        results: how many there are.
+        error: norm of its difference over the norm of what it is there.
+        ratio: how many times as large all of it is; None where that is not one whole number.
+        axes: mesh axes whose size that is.
+    """
+
+    result: str
+    results: int
+    error: float
+    ratio: float | None
+    axes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Holder:
     """A device, and the process that it belongs to.
 
@@ -637,6 +656,7 @@ Fact: TypeAlias = (
     | DonationDropped
     | NotExecuted
     | NoReference
+    | DependsOnMesh
     | OtherBlocks
     | UnequalReplicas
     | OtherNumbers

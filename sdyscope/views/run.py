@@ -13,13 +13,14 @@ from sdyscope.analysis.run.values import (
     Run,
     Verdict,
 )
+from sdyscope.facts.execution import Reference
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
 from sdyscope.words.rates import time_text
-from sdyscope.words.run import random_numbers_text
+from sdyscope.words.run import ERROR, random_numbers_text, reference_text
 from sdyscope.words.sharding import NONE, short
 
 #: What stands in a cell that is as requested.
@@ -58,7 +59,7 @@ def summary(run: Run) -> Table:
     """A row a fact, a column a partitioner."""
     steps = next((one.step.steps for one in run.partitioners if one.step is not None), 0)
     facts: list[tuple[str, Callable[[PartitionerRun], Cell | str]]] = [
-        ("verdict", _verdict),
+        ("verdict", lambda one: _verdict(one, run.reference)),
         ("arrays as placed", _arrays),
         ("largest error", lambda one: _largest_error(run, one)),
         ("  in", _largest_error_in),
@@ -85,10 +86,14 @@ def _or_none(cell: Cell | str) -> Cell | str:
     return Cell(NONE, "muted") if cell == NONE else cell
 
 
-def _verdict(one: PartitionerRun) -> Cell:
+def _verdict(one: PartitionerRun, reference: Reference) -> Cell:
     if not one.ran:
         return Cell("does not run", "bad")
-    return Cell("agrees", "good") if one.passed else Cell("differs", "bad")
+    if not one.passed:
+        return Cell("differs", "bad")
+    if reference.kind == "mapped":
+        return Cell("agrees with itself", "plain")
+    return Cell("agrees", "good")
 
 
 def _arrays(one: PartitionerRun) -> Cell | str:
@@ -298,12 +303,8 @@ def footer(run: Run) -> Iterator[Paragraph]:
     if "chosen" in verdicts:
         yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted", hang=3)
     if any(one.errors for one in run.partitioners):
-        yield Paragraph(
-            "An error is the norm of the difference over the norm of the result, against the same "
-            f"jaxpr without shardings on one device ({time_text(run.reference.step_seconds)} a "
-            "step).",
-            "muted",
-        )
+        seconds = f" ({time_text(run.reference.step_seconds)} a step)"
+        yield Paragraph(f"{ERROR}, {reference_text(run.reference, seconds)}", "muted")
     yield Paragraph(f"Values: {run.inputs}.", "muted")
     for note in filter(None, (*run.notes, random_numbers_text(run.reference))):
         yield Paragraph(note, "muted")

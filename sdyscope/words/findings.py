@@ -13,6 +13,7 @@ from sdyscope.facts.findings import (
     ArgumentDropped,
     BudgetSubject,
     CountedOnce,
+    DependsOnMesh,
     DonationDropped,
     DonationUnused,
     DroppedAxes,
@@ -202,7 +203,14 @@ def _words(fact: Fact) -> _Words:
     match fact:
         case ReadBack():
             return _Words(fact.message, fact.expected, fact.found, fact.hint)
-        case NotExecuted() | NoReference() | OtherBlocks() | UnequalReplicas() | OtherNumbers():
+        case (
+            NotExecuted()
+            | NoReference()
+            | DependsOnMesh()
+            | OtherBlocks()
+            | UnequalReplicas()
+            | OtherNumbers()
+        ):
             return _executed(fact)
         case OtherBytes() | DonationUnused() | DonationDropped():
             return _memory(fact)
@@ -387,8 +395,28 @@ def _stored(one: Stored) -> str:
 _RESULTS = 6
 
 
+def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
+    more = f" (and {fact.results - 1:,} more results are not)" if fact.results > 1 else ""
+    if fact.ratio is not None:
+        axes = " and ".join(fact.axes)
+        return _Words(
+            f"{fact.result} is {fact.ratio:g} times what the program computes on a mesh of one "
+            f"device{more}" + (f": the size of {axes}." if axes else "."),
+            hint="Look for a sum over an axis along which the value is summed already: the "
+            "gradient of what is replicated is, where shard_map checks it (check_vma)."
+            if axes
+            else "",
+        )
+    return _Words(
+        f"{fact.result} is not what the program computes on a mesh of one device{more}: the error "
+        f"is {fact.error:.2g} of its norm.",
+        hint="What a shard_map makes depends on how its blocks are cut. If it should not, compare "
+        "with a function without it.",
+    )
+
+
 def _executed(
-    fact: NotExecuted | NoReference | OtherBlocks | UnequalReplicas | OtherNumbers,
+    fact: NotExecuted | NoReference | DependsOnMesh | OtherBlocks | UnequalReplicas | OtherNumbers,
 ) -> _Words:
     match fact:
         case NotExecuted(partitioner, is_refused, reason, hint):
@@ -398,6 +426,8 @@ def _executed(
             return _Words(
                 f"The results are not compared with the same step on one device: {reason}"
             )
+        case DependsOnMesh():
+            return _depends_on_mesh(fact)
         case OtherBlocks():
             return _Words(
                 f"{fact.devices} of {fact.of} devices hold another block than was {fact.stage}: "

@@ -16,6 +16,7 @@ from sdyscope.analysis.run.values import ExecutedTensor, Run, Verdict
 from sdyscope.errors import ConversionError
 from sdyscope.facts.execution import ExecutedArray, Execution, Extent, Machine, Reference, Shard
 from sdyscope.facts.findings import (
+    DependsOnMesh,
     NoReference,
     NotExecuted,
     Observation,
@@ -79,6 +80,7 @@ def judge(
         findings.append(Observation("not-compared", "note", NoReference(reference.failure)))
     # Constraints name it where no argument or result does.
     mesh = only_mesh(_meshes([row.tensor for row in rows]) or _meshes(table.tensors))
+    findings += _depends_on_mesh(rows, reference, mesh)
     return Run(
         name,
         machine,
@@ -86,10 +88,31 @@ def judge(
         inputs,
         tuple(row if row.mesh is not None else replace(row, mesh=mesh) for row in rows),
         {execution.partitioner: execution for execution in executions},
-        replace(reference, outputs=()),
+        replace(reference, outputs=(), alone=()),
         numerics,
         tuple(sorted(findings, key=lambda finding: _SEVERITIES.index(finding.severity))),
     )
+
+
+def _depends_on_mesh(
+    rows: Sequence[ExecutedTensor], reference: Reference, mesh: Mesh | None
+) -> Iterator[Observation]:
+    """What a mesh of one device computes otherwise; a multiple of an axis's size is an error."""
+    if not reference.others:
+        return
+    worst = max(reference.others, key=lambda one: one.error)
+    names = {row.tensor.index: row.tensor.path for row in rows if row.tensor.kind == "result"}
+    sizes = {} if mesh is None else {axis.name: axis.size for axis in mesh.axes}
+    axes = tuple(name for name, size in sizes.items() if size > 1 and worst.ratio == size)
+    fact = DependsOnMesh(
+        names.get(worst.index) or f"result {worst.index}",
+        len(reference.others),
+        worst.error,
+        worst.ratio,
+        axes,
+    )
+    severity: Severity = "error" if axes else "note"
+    yield Observation("depends-on-mesh", severity, fact)
 
 
 def _meshes(tensors: Iterable[Tensor]) -> set[Mesh]:

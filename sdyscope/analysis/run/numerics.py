@@ -13,7 +13,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sdyscope.facts.execution import BlockDifference, Extent, HostBlock
+import numpy as np
+
+from sdyscope.facts.execution import BlockDifference, Extent, HostBlock, OtherOnOneDevice
 
 #: Largest relative error of rounding to a dtype, the unit roundoff: 2**-p with p bits of precision.
 ROUNDOFF: Mapping[str, float] = {
@@ -40,6 +42,9 @@ ROUNDINGS_OF_A_CHAIN = 32
 
 #: What is wrong by half is wrong in any dtype.
 LARGEST = 0.5
+
+#: How near a ratio is to a whole number that is taken for one.
+_WHOLE = 1e-3
 
 #: Elements that are compared at once.
 _BLOCK = 1 << 22
@@ -131,6 +136,34 @@ def tolerance(dtype: str) -> float:
         return 0.0
     roundings = ROUNDINGS_OF_A_SUM if dtype in ("f32", "f64") else ROUNDINGS_OF_A_CHAIN
     return min(roundings * ROUNDOFF[dtype], LARGEST)
+
+
+def other_on_one_device(
+    index: int, here: Any, alone: Any, dtype: str, computed_in: Iterable[str]
+) -> OtherOnOneDevice | None:
+    """How a result is not what the program computes on a mesh of one device; None where it is.
+
+    Args:
+      index: which result.
+      here: its values, as an array.
+      alone: what they are on one device.
+      dtype: MLIR element type.
+      computed_in: element types that the step computes in.
+    """
+    allowed = tolerance(coarsest(dtype, computed_in))
+    wide = np.complex128 if np.iscomplexobj(here) else np.float64
+    one, two = (np.asarray(each).astype(wide) for each in (here, alone))
+    norm, own = float(np.linalg.norm(two)), float(np.linalg.norm(one))
+    distance = float(np.linalg.norm(one - two))
+    if distance <= allowed * norm:
+        return None
+    ratio = None
+    if norm and own and math.isfinite(own / norm):
+        times = own / norm
+        same = float(np.linalg.norm(one - times * two)) <= allowed * own
+        whole = same and times > 1.5 and abs(times - round(times)) < _WHOLE
+        ratio = float(round(times)) if whole else None
+    return OtherOnOneDevice(index, distance / norm if norm else math.inf, ratio)
 
 
 def numeric(

@@ -72,6 +72,7 @@ class Runner:
       steps: how many steps to time.
       notify: told what is going on.
       group: the processes that run it, each with a `Runner` of its own; by default this one alone.
+      alone: makes the same program on a mesh of one device; None where there is none.
 
     Raises:
       CompilerError: the program can't be traced.
@@ -88,8 +89,10 @@ class Runner:
         steps: int = 10,
         notify: Notify | None = None,
         group: Group = ALONE,
+        alone: Callable[[], Program] | None = None,
     ) -> None:
         self.program, self.group = program, group
+        self._alone = alone
         self.traced = trace(program) if traced is None else traced
         self.steps = steps
         self.notify = notify or _silent
@@ -318,24 +321,48 @@ class Runner:
             compute_dtypes=one_device.compute_dtypes(self.traced, device.platform),
             draws_random_numbers=one_device.draws_random_numbers(self.traced),
             threefry_partitionable=bool(compat.setting("jax_threefry_partitionable")),
+            has_shard_maps=one_device.has_shard_maps(self.traced),
         )
         try:
-            outputs, seconds = self._on_one(device)
+            outputs, seconds = self._on_one(device, self.traced)
         except Exception as error:  # as in run
             return replace(found, failure=_in_words(error))
         self.notify("running on one device", 1, 1)
-        return replace(found, outputs=tuple(outputs), step_seconds=seconds)
+        found = replace(found, outputs=tuple(outputs), step_seconds=seconds)
+        return self._beside_alone(found, device) if found.has_shard_maps else found
 
-    def _on_one(self, device: Any) -> tuple[list[Any], float]:
-        names = [result.name for result in compat.results(self.traced)]
+    def _beside_alone(self, found: Reference, device: Any) -> Reference:
+        """The same, compared with what the program computes on a mesh of one device."""
+        if self._alone is None:
+            return replace(found, alone_failure="it is not known how to make the program for one")
+        try:
+            traced = trace(self._alone())
+            if _types(traced) != _types(self.traced):
+                why = "its arguments or results have other shapes there"
+                return replace(found, alone_failure=why)
+            outputs, _ = self._on_one(device, traced)
+        except SdyscopeError as error:
+            return replace(found, alone_failure=error.message.rstrip("."))
+        except Exception as error:  # as in run
+            return replace(found, alone_failure=_in_words(error))
+        return replace(found, alone=tuple(outputs))
+
+    def _on_one(self, device: Any, traced: Any) -> tuple[list[Any], float]:
+        names = [result.name for result in compat.results(traced)]
         with jax.default_device(device):
-            function = jax.jit(one_device.unsharded(self.traced))
+            function = jax.jit(one_device.unsharded(traced))
             values = [jax.device_put(on_host(value), device) for value in self.values]
             fetch, _ = fetched(jax.block_until_ready(function(*values)), names, [device])
             outputs = [None if blocks is None else blocks[0].values for blocks in fetch]
             start = time.perf_counter()
             jax.block_until_ready(function(*values))
             return outputs, time.perf_counter() - start
+
+
+def _types(traced: Any) -> tuple[list[tuple[Any, ...]], ...]:
+    """Shapes and dtypes of the flat arguments and results of a `jax.stages.Traced`."""
+    flat = (compat.arguments(traced), compat.results(traced))
+    return tuple([(one.aval.shape, str(one.aval.dtype)) for one in each] for each in flat)
 
 
 def _tried(

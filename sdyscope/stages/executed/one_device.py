@@ -20,7 +20,7 @@ from jax.extend import core
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.signature import ShardMap
 
-__all__ = ["compute_dtypes", "draws_random_numbers", "unsharded"]
+__all__ = ["compute_dtypes", "draws_random_numbers", "has_shard_maps", "unsharded"]
 
 #: Ops that say where a value is to be, or along which axes it may differ, and nothing about what it
 #: is.
@@ -228,6 +228,12 @@ def _joined(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> An
 
 
 # --- what it computes in --------------------------------------------------------------------------
+
+
+def has_shard_maps(traced: Any) -> bool:
+    """Whether there is a shard_map, whose body may depend on the mesh."""
+    found = compat.equations(traced.jaxpr)
+    return any(equation.primitive.name == "shard_map" for equation in found)
 
 
 def draws_random_numbers(traced: Any) -> bool:
