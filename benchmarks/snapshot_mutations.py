@@ -479,7 +479,7 @@ def judge(
     tally.moving += 1
     tally.caught += not found.is_same
     if mutation.what == "mesh":
-        right = any(word == "mesh" for word, _, _ in found.header)
+        right = any(header.word == "mesh" for header in found.header)
     else:
         gone = asked(base) - asked(snapshot)
         told: Counter[Tensor] = Counter()

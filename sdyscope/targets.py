@@ -24,6 +24,7 @@ from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
 from sdyscope.facts.settings import Setting, coerced, described
+from sdyscope.process.python import add_folder
 from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
@@ -166,14 +167,13 @@ def _load(place: str, word: str) -> ModuleType:
     """Imports `path/file.py` or `package.module`, as Python would from the current directory."""
     try:
         if not place.endswith(".py"):
-            if "" not in sys.path and os.getcwd() not in sys.path:
-                sys.path.insert(0, os.getcwd())
+            if "" not in sys.path:
+                add_folder(os.getcwd())
             return importlib.import_module(place)
         path = Path(place).resolve()
         if not path.is_file():
             raise TargetError("There is no such file.", file=place)
-        if str(path.parent) not in sys.path:
-            sys.path.insert(0, str(path.parent))
+        add_folder(str(path.parent))
         name = path.stem
         if (known := sys.modules.get(name)) is not None:
             if getattr(known, "__file__", None) == str(path):

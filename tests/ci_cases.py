@@ -8,6 +8,7 @@ from sdyscope.ci import Config, Found, SnapshotFile, Target
 from sdyscope.ci.judge import Done, judged, unjudged
 from sdyscope.ci.run import summed
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.findings import BudgetSubject
 from sdyscope.lint import NotRun
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.findings import Finding
@@ -82,9 +83,16 @@ def document(folder, *, extra=(), line=2, is_update=False, fail_on="warning"):
         *(found("check", one) for one in extra),
     )
     spent = (
-        Spent(("memory", "total"), "memory", "bytes", "shardy", 2048, 10),
-        Spent(("communication", 0, "count"), "all-gather", "collectives", "shardy", 1, 4),
-        Spent(("memory", "temporaries"), "temporaries", "bytes", "shardy", None, 10),
+        Spent(("memory", "total"), BudgetSubject("total"), "bytes", "shardy", 2048, 10),
+        Spent(
+            ("communication", 0, "count"),
+            BudgetSubject("collectives", "all-gather"),
+            "collectives",
+            "shardy",
+            1,
+            4,
+        ),
+        Spent(("memory", "temporaries"), BudgetSubject("temporaries"), "bytes", "shardy", None, 10),
     )
     done = {
         "check": Done("8 comparisons", seconds=0.5),

@@ -2,15 +2,15 @@
 
 import os
 
+from xla_flags import WITHOUT_LLVM
+
 # Before any test imports jax: the devices are counted once, when its first backend starts.
 os.environ["JAX_PLATFORMS"] = "cpu"
-# LLVM's optimizations change no HLO, and take a third of the time of a compile.
 os.environ["XLA_FLAGS"] = " ".join(
     [
         os.environ.get("XLA_FLAGS", ""),
         "--xla_force_host_platform_device_count=8",
-        "--xla_backend_optimization_level=0",
-        "--xla_llvm_disable_expensive_passes=true",
+        WITHOUT_LLVM,
     ]
 ).strip()
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sdyscope.annotations import unplaced
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.account import Account, Stage, Unknown
+from sdyscope.facts.account import Account, Stage, TextLine, Unknown, Why
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
@@ -42,11 +42,10 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
             if item.text not in told:
                 yield _not_understood("lowered", partitioner, graph, item)
     for partitioner, asked in program.tensors.unaligned:
-        reason = "the module does not have it where JAX lowers it"
         yield Unknown(
             "not compared",
             "lowered",
-            reason,
+            Why.NOT_ALIGNED,
             (partitioner,),
             asked.kind,
             asked.path,
@@ -75,9 +74,14 @@ def _of_propagation(program: Staged, propagated: Propagated) -> Iterator[Unknown
     graph = program.graph(propagated.partitioner)
     for node in propagated.not_aligned:
         op = graph.ops[node]
-        reason = "its results have other types in the partitioner's module"
         yield Unknown(
-            "left out", "propagated", reason, partitioners, op.kind, op.scope, source=op.source
+            "left out",
+            "propagated",
+            Why.OTHER_TYPES,
+            partitioners,
+            op.kind,
+            op.scope,
+            source=op.source,
         )
     if propagated.graph is not graph:
         for item in propagated.graph.not_understood:
@@ -98,7 +102,7 @@ def _not_understood(
     return Unknown(
         "not understood",
         stage,
-        item.error if item.line is None else f"line {item.line}: {item.error}",
+        item.error if item.line is None else TextLine(item.line, item.error),
         (partitioner,),
         item.attribute,
         "" if op is None else op.scope,

@@ -8,22 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from sdyscope.analysis.budget_limits import (
-    Budgets,
-    CommunicationLimit,
-    LimitPath,
-    ReplicationLimit,
-    Spent,
-    Unit,
-)
+from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.memory.held import Held
 from sdyscope.analysis.naming.globs import glob
 from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.facts.findings import (
     Amount,
+    BudgetSubject,
     CountedOnce,
     Fact,
     MemoryLimit,
@@ -53,20 +47,122 @@ __all__ = [
 ]
 
 
+Unit: TypeAlias = Literal["bytes", "collectives"]
+
+LimitPath: TypeAlias = tuple[str | int, ...]
+"""Which limit, by the keys that it is written under: ``("communication", 0, "bytes")``."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommunicationLimit:
+    """What some of the collectives of a step may come to.
+
+    Attributes:
+        kind: those of this kind; None for any.
+        axis: those that run over this mesh axis, alone or with others; empty for any.
+        bytes: how many bytes a device may send for them in a step; None for any number.
+        count: how many of them a step may run; None likewise.
+    """
+
+    kind: CollectiveKind | None = None
+    axis: str = ""
+    bytes: int | None = None
+    count: int | None = None
+
+    @property
+    def subject(self) -> BudgetSubject:
+        """What it is about."""
+        return BudgetSubject("collectives", self.kind or "", self.axis)
+
+    def covers(self, one: Collective) -> bool:
+        """Whether a collective counts; one that runs over no known axes counts to all axes."""
+        if self.kind is not None and one.kind != self.kind:
+            return False
+        return not self.axis or one.axes is None or any(axis.name == self.axis for axis in one.axes)
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicationLimit:
+    """How many bytes a device may hold of some tensors that other devices hold, too.
+
+    Attributes:
+        tensors: a glob of the names of arguments and results.
+        bytes: how many.
+    """
+
+    tensors: str
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Budgets:
+    """What one target may come to, on each device. None is any number.
+
+    Attributes:
+        communication: limits of collectives.
+        unlisted: bytes that a device may send in a step for collectives that none of these covers.
+        replicated: limits of what is held more than once.
+        arguments: bytes of arguments.
+        temporaries: bytes that the program needs besides, at its largest.
+        total: bytes that a device needs in all.
+    """
+
+    communication: tuple[CommunicationLimit, ...] = ()
+    unlisted: int | None = None
+    replicated: tuple[ReplicationLimit, ...] = ()
+    arguments: int | None = None
+    temporaries: int | None = None
+    total: int | None = None
+
+    @property
+    def limits_communication(self) -> bool:
+        """Whether collectives need to be looked at."""
+        return bool(self.communication) or self.unlisted is not None
+
+    @property
+    def limits_memory(self) -> bool:
+        """Whether what a device holds needs to be looked at."""
+        limits = (self.arguments, self.temporaries, self.total)
+        return bool(self.replicated) or any(limit is not None for limit in limits)
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """How much of one limit a program takes.
+
+    Attributes:
+        limit: which limit.
+        subject: what it is about.
+        unit: what is counted.
+        partitioner: under which.
+        used: how much; None where the compiler does not say.
+        allowed: how much may be.
+        findings: that it is too much, or what of it is not known.
+    """
+
+    limit: LimitPath
+    subject: BudgetSubject
+    unit: Unit
+    partitioner: Partitioner
+    used: int | None
+    allowed: int
+    findings: tuple[Observation, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class _Limit:
     """One limit under one partitioner: what its findings have in common.
 
     Attributes:
         path: which limit, by its keys.
-        words: what it is about.
+        subject: what it is about.
         unit: what is counted.
         partitioner: under which the program was compiled.
         allowed: how much may be.
     """
 
     path: LimitPath
-    words: str
+    subject: BudgetSubject
     unit: Unit
     partitioner: Partitioner
     allowed: int
@@ -83,10 +179,9 @@ class _Limit:
             rule,
             "error",
             fact,
-            tensor=self.words,
-            kind="budget",
             source=source,
             partitioner=self.partitioner,
+            budget=self.subject,
         )
 
     def uncertain(self, fact: Fact, severity: Severity = "warning") -> Observation:
@@ -95,15 +190,14 @@ class _Limit:
             "budget-uncertain",
             severity,
             fact,
-            tensor=self.words,
-            kind="budget",
             partitioner=self.partitioner,
+            budget=self.subject,
         )
 
     def spent(self, used: int | None, *findings: Observation) -> Spent:
         """What is used, with what was found."""
         return Spent(
-            self.path, self.words, self.unit, self.partitioner, used, self.allowed, findings
+            self.path, self.subject, self.unit, self.partitioner, used, self.allowed, findings
         )
 
 
@@ -125,11 +219,11 @@ def communication_spent(
         where: LimitPath = ("communication", number)
         if limit.bytes is not None:
             path = (*where, "bytes")
-            bytes_ = _Limit(path, limit.words, "bytes", partitioner, limit.bytes)
+            bytes_ = _Limit(path, limit.subject, "bytes", partitioner, limit.bytes)
             yield _collectives_spent(bytes_, covered, collectives)
         if limit.count is not None:
             path = (*where, "count")
-            count = _Limit(path, limit.words, "collectives", partitioner, limit.count)
+            count = _Limit(path, limit.subject, "collectives", partitioner, limit.count)
             yield _collectives_spent(count, covered, collectives)
     if budgets.unlisted is not None:
         rest = [
@@ -137,8 +231,9 @@ def communication_spent(
             for one in collectives.collectives
             if not any(limit.covers(one) for limit in budgets.communication)
         ]
+        subject = BudgetSubject("unlisted")
         path = ("unlisted-communication",)
-        unlisted = _Limit(path, "unlisted communication", "bytes", partitioner, budgets.unlisted)
+        unlisted = _Limit(path, subject, "bytes", partitioner, budgets.unlisted)
         yield _collectives_spent(unlisted, rest, collectives)
 
 
@@ -186,7 +281,7 @@ def _uncertain(
     unknown = sum(one.unknown_trips for one in covered)
     if unknown:
         yield limit.uncertain(CountedOnce(unknown), "note")
-    no_axes = sum(one.axes is None for one in covered) if " over " in limit.words else 0
+    no_axes = sum(one.axes is None for one in covered) if limit.subject.axis else 0
     if no_axes:
         yield limit.uncertain(OverUnknownAxes(no_axes), "note")
     if among.not_understood_count:
@@ -210,9 +305,9 @@ def replication_spent(
     for number, allowed in enumerate(budgets.replicated):
         pattern = glob(allowed.tensors)
         members = [one for one in own if pattern.fullmatch(one.name)]
-        words = "replicated" + ("" if allowed.tensors == "*" else f" {allowed.tensors}")
+        subject = BudgetSubject("replicated", tensors=allowed.tensors)
         path = ("replicated", number, "bytes")
-        limit = _Limit(path, words, "bytes", partitioner, allowed.bytes)
+        limit = _Limit(path, subject, "bytes", partitioner, allowed.bytes)
         used = sum(one.replicated for one in members)
         if not members:
             yield limit.spent(used, limit.uncertain(NoSuchTensor(allowed.tensors)))
@@ -249,8 +344,8 @@ def memory_spent(
     for name, allowed in limits.items():
         if allowed is None:
             continue
-        words = "memory" if name == "total" else name
-        limit = _Limit(("memory", name), words, "bytes", partitioner, allowed)
+        subject = BudgetSubject(name)
+        limit = _Limit(("memory", name), subject, "bytes", partitioner, allowed)
         used: int | None = None if memory is None else getattr(memory, name)
         if used is None:
             yield limit.spent(None, limit.uncertain(NoMemoryAnalysis()))
@@ -273,7 +368,7 @@ def _needed(
         return []
     parts = {
         "arguments": memory.arguments,
-        "results beside them": memory.outputs - memory.aliases,
+        "results beside them": memory.results,
         "temporaries": memory.temporaries,
         "code": memory.generated_code,
     }

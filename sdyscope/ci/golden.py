@@ -99,20 +99,21 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
 
 
 def _words(snapshot: Snapshot) -> str:
-    count = snapshot.tensors
+    count = snapshot.count
     return f"{count:,} tensor{'' if count == 1 else 's'} or collective{'' if count == 1 else 's'}"
 
 
 def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
-    for word, before, after in comparison.header:
+    for header in comparison.header:
+        word = header.word
         finding = Finding(
             "snapshot-changed",
             "error",
             f"The program has {'another' if word == 'mesh' else 'other'} {word} than its snapshot."
             + (_blocks(comparison.blocks) if word == "mesh" and comparison.blocks else ""),
             kind=word,
-            expected=before or "none",
-            found=after or "none",
+            expected=header.before or "none",
+            found=header.after or "none",
             hint=_UPDATE,
         )
         yield _at(lines.head, finding)

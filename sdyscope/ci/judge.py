@@ -27,8 +27,8 @@ from sdyscope.lint import RULES, LogicalAxes, NotRun, linted
 from sdyscope.mesh_config.mesh_shape import unknown_axis
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.account import unknown_clause
-from sdyscope.words.counts import counted
-from sdyscope.words.findings import Finding, told
+from sdyscope.words.counts import counted, sentence
+from sdyscope.words.findings import Finding, budget_text, told
 from sdyscope.words.mesh import mesh_words_of
 
 __all__ = ["Done", "judge", "judged", "unjudged", "unused_ignores"]
@@ -158,7 +158,7 @@ def judged(
         budgets=tuple(
             CiBudget(
                 ".".join(map(str, each.limit)),
-                each.words,
+                budget_text(each.subject),
                 each.unit,
                 each.partitioner,
                 each.used,
@@ -321,13 +321,12 @@ def _not_known(target: Target, account: Account, done: Mapping[Check, Done]) -> 
     texts = {one.finding.found for each in done.values() for one in each.found}
     refused = "\n".join(str(each.error) for each in done.values() if each.error is not None)
     for unknown in account.unknowns:
-        if unknown.text in texts or (unknown.kind == "refused" and unknown.reason in refused):
+        if unknown.text in texts or (unknown.kind == "refused" and str(unknown.reason) in refused):
             continue
-        clause = unknown_clause(unknown)
         finding = Finding(
             "not-known",
             "warning" if target.strict else "note",
-            f"{clause[:1].upper()}{clause[1:]}.",
+            sentence(unknown_clause(unknown)),
             tensor=unknown.name,
             kind=unknown.subject or unknown.stage,
             source=unknown.source,

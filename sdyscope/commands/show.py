@@ -63,7 +63,7 @@ def command(
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
-    from sdyscope.views import record_table
+    from sdyscope.views import record
     from sdyscope.views import show as view
     from sdyscope.views import slices as slices_view
 
@@ -97,11 +97,11 @@ def command(
     elif opened.record is not None and opened.several:
         columns = output.answers().columns
         table.print_table(
-            record_table.overview(found, opened.record, everything=everything, columns=columns)
+            record.overview(found, opened.record, everything=everything, columns=columns)
         )
         output.answers().write("")
         paragraphs.print_paragraphs(
-            record_table.overview_footer(found, opened.record, everything=everything)
+            record.overview_footer(found, opened.record, everything=everything)
         )
     elif opened.is_directory and opened.several:
         table.print_table(view.overview(found, output.answers().columns))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
     from sdyscope.snapshots import Snapshot, Stage
-    from sdyscope.views import snapshot as views
+    from sdyscope.snapshots.document import Action
 
 _STAGES = ("requested", "lowered", "propagated", "compiled")
 
@@ -55,7 +55,7 @@ def _read_stages(
 @options.settings
 @opening.module
 @options.strict
-@options.json("views.snapshot:Snapshot")
+@options.json("snapshots.document:SnapshotDocument")
 def command(
     targets: tuple[str, ...],
     file: str | None,
@@ -83,9 +83,10 @@ def command(
     from sdyscope.process import output
     from sdyscope.snapshots import compare, read_snapshots, write
     from sdyscope.snapshots import update as updated
+    from sdyscope.snapshots.document import SnapshotDocument
     from sdyscope.snapshots.read import is_snapshot, read_file
     from sdyscope.terminal import document, paragraphs
-    from sdyscope.views import snapshot, snapshot_text
+    from sdyscope.views import snapshot
     from sdyscope.words.account import account_lines, account_title
 
     _check_options(file, check, update, remove_unused)
@@ -103,7 +104,7 @@ def command(
     missing = [name for name in named if name not in before] if check or update else []
     unused = [name for name in before if name not in named]
     compared = [compare(before[one.name], one) for one in now if one.name in before]
-    action: views.Action = "print"
+    action: Action = "print"
     written = False
     if path is not None and check:
         action = "check"
@@ -118,15 +119,22 @@ def command(
         action, written = "write", True
         output.write_atomically(path, write(now))
     accounts = {one.name: one.account for one in opened if one.account}
-    found = snapshot.document(
-        action, file or "", now, compared, missing, unused, written=written, accounts=accounts
+    found = SnapshotDocument(
+        action=action,
+        file=file or "",
+        programs=tuple(now),
+        compared=tuple(compared),
+        missing=tuple(missing),
+        unused=tuple(unused),
+        written=written,
+        accounts=accounts,
     )
     if as_json:
         output.answers().write_bytes(document.encode(found))
     elif action == "print":
         output.answers().write(write(now))
     else:
-        paragraphs.print_paragraphs(snapshot_text.paragraphs(found))
+        paragraphs.print_paragraphs(snapshot.paragraphs(found))
     for name, account in accounts.items():
         # Standard output may be the snapshot itself.
         for line in () if as_json else (account_title(account, name), *account_lines(account)):

@@ -7,17 +7,29 @@ looked at, so that nothing is shown as known which is not.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from enum import Enum, auto
+from typing import Literal, TypeAlias, get_args
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Account", "Stage", "Unknown", "UnknownKind"]
+__all__ = [
+    "STAGES",
+    "Account",
+    "Reason",
+    "Stage",
+    "TextLine",
+    "Unknown",
+    "UnknownKind",
+    "Why",
+]
 
 Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 """The stages of a program; each is described in docs/README.md."""
+
+STAGES: tuple[Stage, ...] = get_args(Stage)
 
 UnknownKind: TypeAlias = Literal[
     "not understood", "impossible", "refused", "left out", "approximate", "not compared"
@@ -26,6 +38,38 @@ UnknownKind: TypeAlias = Literal[
 have (another rank than its tensor, other devices than the program); ``refused``: a stage that JAX
 or XLA refused to make; ``left out``: something that is there and is not shown; ``approximate``:
 what XLA may decide otherwise; ``not compared``: two things that should have been."""
+
+
+class Why(Enum):
+    """Why something is not known, where no compiler and no reader says it in words of its own."""
+
+    NOT_ALIGNED = auto()
+    """The module does not have a requested tensor where JAX lowers it."""
+    OTHER_TYPES = auto()
+    """The results of an op have other types in the partitioner's module."""
+    UNKNOWN_TRIPS = auto()
+    """Collectives in a loop of unknown trip count count once."""
+    IN_BRANCHES = auto()
+    """Collectives in a branch count as if it were always taken."""
+    FURTHER_LINES = auto()
+    """Lines of the HLO that are counted, and not listed."""
+
+
+@dataclass(frozen=True, slots=True)
+class TextLine:
+    """The line of a module's text that could not be read.
+
+    Attributes:
+        number: counted from 1; 0 where no line is known.
+        error: what its reader says; empty for a line of HLO that is no instruction.
+    """
+
+    number: int
+    error: str = ""
+
+
+Reason: TypeAlias = str | Why | TextLine
+"""A compiler's or reader's own words as text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +91,7 @@ class Unknown:
 
     kind: UnknownKind
     stage: Stage
-    reason: str
+    reason: Reason
     partitioners: tuple[Partitioner, ...] = ()
     subject: str = ""
     name: str = ""
@@ -71,6 +115,10 @@ class Account:
         """The account of some things; those that are alike are put together."""
         return cls(tuple(_together(unknowns)))
 
+    def at(self, stages: Collection[Stage]) -> Account:
+        """What of it is not known at some stages."""
+        return Account(tuple(one for one in self.unknowns if one.stage in stages))
+
     def __bool__(self) -> bool:
         """Whether anything is not known."""
         return bool(self.unknowns)
@@ -91,7 +139,7 @@ class Account:
     def refused(self) -> dict[Partitioner, str]:
         """Under which partitioners there is no module or compiled program, and why."""
         return {
-            partitioner: unknown.reason
+            partitioner: str(unknown.reason)
             for unknown in self.unknowns
             if unknown.kind == "refused" and unknown.stage in ("lowered", "compiled")
             for partitioner in unknown.partitioners

@@ -58,6 +58,11 @@ class MemoryAnalysis:
         )
 
     @property
+    def results(self) -> int:
+        """What the results take that do not lie in an argument's buffer."""
+        return self.outputs - self.aliases
+
+    @property
     def host(self) -> int:
         """What a device needs of the host's memory."""
         return self.host_arguments + self.host_outputs + self.host_temporaries
@@ -65,7 +70,7 @@ class MemoryAnalysis:
     @property
     def total(self) -> int:
         """What a device needs: arguments, results that are not aliased, temporaries and code."""
-        return self.arguments + self.outputs - self.aliases + self.temporaries + self.generated_code
+        return self.arguments + self.results + self.temporaries + self.generated_code
 
 
 @dataclass(frozen=True, slots=True)

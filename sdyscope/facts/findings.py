@@ -590,6 +590,23 @@ class NoMemoryAnalysis:
     """The compiler does not say how much memory a device needs."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """What a document says that was read back, of which the words are all that is known.
+
+    Attributes:
+        message: one sentence.
+        expected: what was asked for.
+        found: what is there in its place.
+        hint: what to do about it.
+    """
+
+    message: str
+    expected: str
+    found: str
+    hint: str
+
+
 TensorFact: TypeAlias = (
     NotAligned
     | NoPlacement
@@ -631,8 +648,26 @@ Fact: TypeAlias = (
     | UnreadLines
     | NoSuchTensor
     | NoMemoryAnalysis
+    | ReadBack
 )
 """What may be found."""
+
+
+@dataclass(frozen=True, slots=True)
+class BudgetSubject:
+    """What a budget is about.
+
+    Attributes:
+        what: what is limited; ``unlisted`` are collectives that no other limit covers.
+        collective: of collectives their kind; empty for any.
+        axis: of collectives the mesh axis that they run over; empty for any.
+        tensors: of what is replicated a glob of the tensors' names.
+    """
+
+    what: Literal["collectives", "unlisted", "replicated"] | MemoryLimit
+    collective: str = ""
+    axis: str = ""
+    tensors: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -647,6 +682,7 @@ class Observation:
         kind: what the tensor is (argument, constraint, ...); empty likewise.
         source: the line of user code, where there is one.
         partitioner: whose module it is about; None for all.
+        budget: the budget that it is about; None for none.
     """
 
     rule: str
@@ -656,3 +692,4 @@ class Observation:
     kind: str = ""
     source: SourceLocation | None = None
     partitioner: Partitioner | None = None
+    budget: BudgetSubject | None = None

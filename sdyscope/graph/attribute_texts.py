@@ -15,7 +15,8 @@ from sdyscope.graph.attribute_values import (
     Unparsed,
     rounded,
 )
-from sdyscope.graph.text_values import split, string_end, unescape
+from sdyscope.graph.strings import unescape
+from sdyscope.graph.text_values import split, string_end
 from sdyscope.graph.types import parse_type
 
 __all__ = ["FIELDS", "attribute_value"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NoReturn, TypeAlias
 
-from sdyscope.graph.text_values import unescape
+from sdyscope.graph.strings import unescape
 from sdyscope.graph.types import TensorType
 
 __all__ = [

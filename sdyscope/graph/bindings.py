@@ -27,6 +27,7 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.graph.op_graph import OpGraph
+from sdyscope.graph.strings import string_value
 from sdyscope.graph.types import TensorType, parse_type
 
 __all__ = ["build"]
@@ -44,7 +45,7 @@ _ARRAYS = frozenset(
         "DenseI8ArrayAttr",
     }
 )
-_SCALARS = frozenset({"BoolAttr", "FlatSymbolRefAttr", "FloatAttr", "IntegerAttr", "StringAttr"})
+_SCALARS = frozenset({"BoolAttr", "FlatSymbolRefAttr", "FloatAttr", "IntegerAttr"})
 
 _NO_SHARDING = (None,)
 
@@ -308,6 +309,8 @@ class _Builder:
         if kind == "str":
             return attribute_value(attribute)
         try:
+            if kind == "StringAttr":
+                return string_value(attribute)
             if kind in _SCALARS:
                 return attribute.value
             if kind in _ARRAYS:
@@ -318,7 +321,7 @@ class _Builder:
             if kind == "ArrayAttr":
                 return tuple([self.plain_value(item) for item in attribute])
         except (TypeError, RuntimeError, UnicodeDecodeError):
-            pass  # bytes that are no UTF-8, or an element that the bindings have no class for
+            pass  # a symbol that is no UTF-8, or an element that the bindings have no class for
         return attribute_value(str(attribute))
 
     def dictionaries(

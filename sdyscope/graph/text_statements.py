@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from sdyscope.graph.strings import unescape
 from sdyscope.graph.text_pretty import pretty_attributes
 from sdyscope.graph.text_tokens import Token
-from sdyscope.graph.text_values import split, unescape
+from sdyscope.graph.text_values import split
 
 __all__ = ["BlockArgument", "Statement", "is_op_start"]
 

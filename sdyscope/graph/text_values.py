@@ -6,25 +6,12 @@ import re
 from collections.abc import Mapping
 
 from sdyscope.graph.locations import UNKNOWN, Location, call_site, file_place, fused, named
+from sdyscope.graph.strings import unescape
 
-__all__ = ["LocationTexts", "split", "string_end", "unescape"]
+__all__ = ["LocationTexts", "split", "string_end"]
 
-_ESCAPE = re.compile(r"\\(n|t|\\|\"|[0-9A-Fa-f]{2})")
 _FILE = re.compile(r'"((?:[^"\\]|\\.)*)":(\d+):(\d+)(?:\s+to\s+(?:\d+)?:\d+)?')
 _OPEN, _CLOSE = "([{<", ")]}>"
-
-
-def unescape(text: str) -> str:
-    """What a string stands for, given with its quotes."""
-    body = text[1:-1]
-    if "\\" not in body:
-        return body
-    simple = {"n": "\n", "t": "\t", "\\": "\\", '"': '"'}
-    # An escape of two digits is a byte of UTF-8.
-    raw = _ESCAPE.sub(lambda m: simple.get(m[1]) or chr(int(m[1], 16)), body)
-    if any("\x80" <= c <= "\xff" for c in raw):
-        return raw.encode("latin-1", "replace").decode("utf-8", "replace")
-    return raw
 
 
 def split(text: str, separator: str = ",") -> list[str]:

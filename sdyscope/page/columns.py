@@ -27,7 +27,7 @@ from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import TupleSharding
 from sdyscope.words.places import file_text
-from sdyscope.words.sharding import ShardingDocument, sharding_document
+from sdyscope.words.sharding import UNKNOWN, ShardingDocument, sharding_document
 
 #: From this many bytes of JSON on, data is compressed.
 _WORTH_IT = 4096
@@ -119,7 +119,10 @@ class Pool:
             return self._shardings[said]
         if said not in self._shardings:
             self._shardings[said] = len(self._described)
-            self._described.append(self._describe(said))
+            made = _described(said)
+            if said.placement is not None:
+                made |= self._forms(said.text, len(said.placement.shards))
+            self._described.append(made)
         return self._shardings[said]
 
     def document(self) -> dict[str, Any]:
@@ -135,43 +138,15 @@ class Pool:
             ),
         }
 
-    def _describe(self, said: ShardingDocument) -> dict[str, Any]:
-        made = self._said(said)
-        if said.placement is not None:
-            made |= self._forms(said.text, len(said.placement.shards))
-        return made
-
     def _of_sharded(self, sharded: Sharded) -> dict[str, Any]:
-        made = self._said(sharding_document(sharded))
-        if sharded.placement is not None:
+        said = sharding_document(sharded)
+        made = _described(said)
+        if said.placement is not None and sharded.placement is not None:
             made |= self._digits(sharded.placement)
             form = None if isinstance(sharded.sharding, str) else sharded.sharding
             if form is not None and not isinstance(form, TupleSharding):
                 rank = len(sharded.placement.dims)
                 made |= _notations(form, sharded.placement, rank, sharded.mesh)
-        return made
-
-    @staticmethod
-    def _said(said: ShardingDocument) -> dict[str, Any]:
-        """What a document says of a sharding, without what it does not have."""
-        made: dict[str, Any] = {"text": said.text, "short": said.short}
-        for name, value in (
-            ("open", said.open_dims),
-            ("manual", said.manual_axes),
-            ("problem", said.problem),
-        ):
-            if value:
-                made[name] = value
-        if said.placement is not None:
-            made |= {
-                "words": said.placement.words,
-                "shards": said.placement.shards,
-                "replicas": said.placement.replicas,
-                "block": said.placement.local_shape,
-                "bytes": said.placement.bytes_per_device,
-            }
-            if any(said.placement.padding or ()):
-                made["padding"] = said.placement.padding
         return made
 
     def _digits(self, place: Placement) -> dict[str, Any]:
@@ -202,6 +177,26 @@ class Pool:
     def _place(self, place: Placement) -> int:
         """The same number for the same placement, however it is written."""
         return self._places.setdefault(place.without_manual, len(self._places))
+
+
+def _described(said: ShardingDocument) -> dict[str, Any]:
+    """What is said of a sharding; one that can't be read or can't be has its mark."""
+    made: dict[str, Any] = {"text": said.text, "short": said.short}
+    named = {"open": said.open_dims, "manual": said.manual_axes}
+    made |= {name: value for name, value in named.items() if value}
+    if said.problem:
+        made |= {"short": f"{UNKNOWN} {said.short}", "problem": said.problem}
+    if said.placement is not None:
+        made |= {
+            "words": said.placement.words,
+            "shards": said.placement.shards,
+            "replicas": said.placement.replicas,
+            "block": said.placement.local_shape,
+            "bytes": said.placement.bytes_per_device,
+        }
+        if any(said.placement.padding or ()):
+            made["padding"] = said.placement.padding
+    return made
 
 
 def _parsed(

@@ -8,9 +8,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
+from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
@@ -18,8 +21,13 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.communication_cost import estimates
 from sdyscope.page.document import Report
+from sdyscope.terminal.table import Tone
+from sdyscope.views.comms import SENT, tensor_text, uncertain, why_text
+from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text, over_text
-from sdyscope.words.origins import origin_text, spec_text
+from sdyscope.words.origins import FOLLOWED, ROLES, origin_text, spec_text
+from sdyscope.words.partitioners import partitioner_name, sends_sentence
+from sdyscope.words.types import shapes_text
 
 #: What tells the layers of a model apart in a scope, and in a pytree path.
 _NUMBER = re.compile(r"\d+")
@@ -44,15 +52,18 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         reasons = [one.reason for one in report.unavailable if one.stage == "compiled"]
         raise SdyscopeError(" ".join(["No collectives are known.", *reasons[:1]]))
     tensors = _tensor_keys(report)
+    programs = report.comms.programs
+    notes = [note for one in programs for note in _notes(one)]
     return {
-        "programs": [_program(one, report.partitioners) for one in report.comms.programs],
-        "bars": bars(report.comms.programs),
+        "title": sends_sentence([(one.partitioner, one.total.sent) for one in programs]),
+        "programs": [_program(one, report.partitioners) for one in programs],
+        "bars": bars(programs),
         "rows": [
             row
-            for number, one in enumerate(report.comms.programs)
-            for row in _rows(one, number, pool, tensors)
+            for number, one in enumerate(programs)
+            for row in _rows(one, number, pool, tensors, _folds(programs))
         ],
-        "failures": list(report.comms.account.refused.items()),
+        "notes": [(SENT, "plain"), *notes],
         "estimates": estimates(report, inspection),
     }
 
@@ -60,23 +71,16 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
 def _program(one: Collectives, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
     return {
         "partitioner": one.partitioner or (partitioners[0] if partitioners else ""),
-        "devices": one.devices,
         "count": one.total.count,
-        "tensors": one.total.tensors,
-        "bytes": one.total.bytes,
         "sent": one.total.sent,
-        "received": one.total.received,
-        "differentiated": one.differentiated,
-        "unknownTrips": sum(collective.unknown_trips for collective in one.collectives),
-        "conditional": sum(collective.conditional for collective in one.collectives),
-        "withoutSource": one.tensors - one.with_source,
-        "withoutOrigin": one.tensors - one.with_origin,
-        "originsMissing": one.origins_missing,
-        "notUnderstood": one.not_understood_count,
-        "remade": len(one.rematerializations),
-        "named": one.mesh is not None,
-        "notes": one.notes,
     }
+
+
+def _notes(one: Collectives) -> Iterator[tuple[str, Tone]]:
+    """What is not certain, each with its tone."""
+    name = partitioner_name(one.partitioner)
+    for words in uncertain(one):
+        yield (f"{name}: {sentence(words)}" if name else sentence(words)), "warning"
 
 
 # --- bars -----------------------------------------------------------------------------------------
@@ -90,18 +94,15 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     Args:
       programs: one a partitioner.
     """
-    folds = _folds(part.scope for one in programs for part in _parts_of(one))
+    folds = _folds(programs)
     found: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
     for number, program in enumerate(programs):
-        for collective in program.collectives:
-            for index, part in enumerate(collective.parts):
-                sent = collective.count * part.sent
-                for name, labels in labels_of(collective, part, program, folds).items():
-                    for label in labels:
-                        tallies = found[name].setdefault(label, [[0, 0] for _ in programs])
-                        # A collective of several tensors is one, and counts with its first.
-                        tallies[number][0] += collective.count if index == 0 else 0
-                        tallies[number][1] += sent
+        for labelled, tally in program.tallied(partial(_labelled, program, folds)).items():
+            for name, labels in labelled:
+                for label in labels:
+                    tallies = found[name].setdefault(label, [[0, 0] for _ in programs])
+                    tallies[number][0] += tally.count
+                    tallies[number][1] += tally.sent
     return {
         name: [
             {"label": label, "tallies": tallies}
@@ -111,6 +112,12 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
         ]
         for name, labels in found.items()
     }
+
+
+def _labelled(
+    program: Collectives, folds: dict[str, str], collective: Collective, part: Part
+) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return tuple(labels_of(collective, part, program, folds).items())
 
 
 def labels_of(
@@ -140,90 +147,49 @@ def annotation_label(one: OriginAnnotation) -> str:
     return f"{kind}{name} {spec_text(one.spec)}".strip()
 
 
-def _parts_of(program: Collectives) -> Iterator[Part]:
-    for collective in program.collectives:
-        yield from collective.parts
-
-
-def _folds(scopes: Iterator[str]) -> dict[str, str]:
-    """For each scope its name with `*` for numbers, where several scopes differ in those only."""
-    alike: dict[str, set[str]] = defaultdict(set)
-    for scope in scopes:
-        alike[_NUMBER.sub("*", scope)].add(scope)
-    return {
-        scope: (folded if len(members) > 1 else scope)
-        for folded, members in alike.items()
-        for scope in members
-    }
+def _folds(programs: Sequence[Collectives]) -> dict[str, str]:
+    """The scopes of all, those of repeated layers as one."""
+    return folded_scopes(
+        part.scope for one in programs for each in one.collectives for part in each.parts
+    )
 
 
 # --- rows -----------------------------------------------------------------------------------------
 
 
 def _rows(
-    program: Collectives, number: int, pool: Pool, tensors: dict[str, list[str]]
-) -> Iterator[dict[str, Any]]:
-    folds = _folds(part.scope for part in _parts_of(program))
-    groups: dict[object, list[Collective]] = {}
-    for one in program.collectives:
-        main = one.largest
-        key = (
-            one.kind,
-            one.asynchronous,
-            one.unknown_trips,
-            one.conditional,
-            over(one, program),
-            main.shapes,
-            len(one.parts),
-            folds.get(main.scope, main.scope) or main.primitive,
-            main.source,
-        )
-        groups.setdefault(key, []).append(one)
-    for group in sorted(groups.values(), key=lambda group: -sum(one.sent for one in group)):
-        yield _row(group, program, number, pool, folds, tensors)
-
-
-def _row(
-    group: Sequence[Collective],
     program: Collectives,
     number: int,
     pool: Pool,
-    folds: dict[str, str],
     tensors: dict[str, list[str]],
-) -> dict[str, Any]:
-    first, main = group[0], group[0].largest
-    labels: dict[str, dict[str, None]] = defaultdict(dict)
-    why: dict[str, None] = {}
-    for one in group:
-        for part in one.parts:
-            for name, found in labels_of(one, part, program, folds).items():
-                labels[name].update(dict.fromkeys(found))
-        if (origin := one.largest.origin) is not None:
-            words = origin_text(origin)
-            why[_INDEX.sub("[*]", words) if len(group) > 1 else words] = None
-    return {
-        "program": number,
-        "key": first.name,
-        "kind": first.kind,
-        "over": over(first, program),
-        "axes": [axis.name for axis in first.axes or ()],
-        "groupSize": first.group_size,
-        "asynchronous": first.asynchronous,
-        "unknownTrips": first.unknown_trips,
-        "conditional": first.conditional,
-        "count": sum(one.count for one in group),
-        "sent": sum(one.sent for one in group),
-        "received": sum(one.received for one in group),
-        "scope": folds.get(main.scope, main.scope) or main.primitive,
-        "phase": main.phase,
-        "source": pool.source(main.source),
-        "shapes": list(map(str, main.shapes)),
-        "labels": {name: list(found) for name, found in labels.items()},
-        "why": list(why)[:3],
-        "whyMore": max(0, len(why) - 3),
-        "of": len(group),
-        "members": [_member(one, pool, tensors) for one in group[:MEMBERS]],
-    }
+    folds: dict[str, str],
+) -> Iterator[dict[str, Any]]:
+    for group in collective_groups(program):
+        labels: dict[str, dict[str, None]] = defaultdict(dict)
+        for one in group.members:
+            for part in one.parts:
+                for name, found in labels_of(one, part, program, folds).items():
+                    labels[name].update(dict.fromkeys(found))
+        first = group.first
+        yield {
+            "program": number,
+            "key": first.name,
+            "kind": first.kind,
+            "over": over(first, program),
+            "groupSize": first.group_size,
+            "asynchronous": first.asynchronous,
+            "unknownTrips": first.unknown_trips,
+            "conditional": first.conditional,
+            "count": group.count,
+            "sent": group.sent,
+            "scope": group.scope,
+            "source": pool.source(first.largest.source),
+            "tensor": tensor_text(first),
+            "labels": {name: list(found) for name, found in labels.items()},
+            "why": why_text(group),
+            "of": len(group.members),
+            "members": [_member(one, pool, tensors) for one in group.members[:MEMBERS]],
+        }
 
 
 def _member(one: Collective, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
@@ -243,9 +209,8 @@ def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, An
     name = "/".join(filter(None, (part.scope, part.primitive)))
     found = tensors.get(name, [])
     return {
-        "shapes": list(map(str, part.shapes)),
+        "type": shapes_text(part.shapes),
         "bytes": part.bytes,
-        "sent": part.sent,
         "name": name,
         "query": f"{part.scope} {part.primitive}".strip(),
         "tensor": found[0] if len(found) == 1 else "",
@@ -260,8 +225,8 @@ def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, An
                 "name": one.name,
                 "spec": spec_text(one.spec),
                 "axes": [axis_text(axis) for axis in one.axes],
-                "role": one.role,
-                "recorded": one.recorded,
+                "role": ROLES[one.role],
+                "followed": "" if one.recorded else FOLLOWED,
                 "source": pool.source(one.source),
             }
             for one in origin.annotations

@@ -9,6 +9,8 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.document import Report
+from sdyscope.views.cost import basis, limits, uncertain
+from sdyscope.words.rates import time_text
 
 
 def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
@@ -23,30 +25,24 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
         found = cost_document(inspection, hardware)
     except SdyscopeError as error:
         return {"unavailable": str(error)}
-    return {"words": found.estimate, "programs": [_program(one) for one in found.programs]}
+    return {
+        "words": found.estimate,
+        "programs": list(map(_program, found.programs)),
+    }
 
 
 def _program(one: Cost) -> dict[str, Any]:
     return {
         "partitioner": one.partitioner,
-        "deviceKind": one.device_kind,
-        "chip": None if one.chip is None else one.chip.name,
-        "limit": None if one.limit is None else one.limit.axis or one.limit.resource,
-        "overlapped": one.overlapped,
-        "sequential": one.sequential,
+        "words": limits(one),
         "roofs": [
             {
                 "name": roof.axis or roof.resource,
                 "axis": bool(roof.axis),
                 "seconds": roof.seconds,
-                "over": [level.name for level in roof.levels or ()],
+                "time": time_text(roof.seconds),
             }
             for roof in one.roofs
         ],
-        "flops": one.compute.flops,
-        "bytes": one.memory.bytes,
-        "figures": [] if one.chip is None else list(one.chip.titles),
-        "unknown": one.communication.unknown,
-        "tensors": one.communication.tensors,
-        "unknownTrips": one.work.unknown_trips,
+        "notes": [] if one.limit is None else [*uncertain(one), *basis(one)],
     }

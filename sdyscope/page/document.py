@@ -6,7 +6,7 @@ document is there without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias, TypeVar
 
@@ -17,8 +17,8 @@ from sdyscope.analysis.run.values import Run
 from sdyscope.analysis.show import ShownProgram
 from sdyscope.analysis.show import shown as shown_program
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.failures import failures
-from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
@@ -61,6 +61,7 @@ class Report:
       comms: what a device sends; null likewise.
       run: what it did on devices; null where it was not run.
       unavailable: what is not there, and why.
+      account: what is not known, of all stages that were looked at.
     """
 
     schema: Literal["sdyscope.report/3"] = "sdyscope.report/3"
@@ -83,6 +84,7 @@ class Report:
     comms: CommsDocument | None
     run: Run | None
     unavailable: tuple[Unavailable, ...]
+    account: Account
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -92,10 +94,7 @@ class Report:
         # The rules have what check and memory find, said once for both partitioners.
         found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
         if self.run is not None:
-            # A run that was read back has them as they were written: told.
-            found |= dict.fromkeys(
-                told(one) if isinstance(one, Observation) else one for one in self.run.findings
-            )
+            found |= dict.fromkeys(map(told, self.run.findings))
         order = ("error", "warning", "note")
         return tuple(sorted(found, key=lambda finding: order.index(finding.severity)))
 
@@ -172,10 +171,19 @@ def document(
         memory=held,
         comms=sent,
         run=ran,
-        unavailable=tuple(missing),
+        unavailable=tuple(one for one in missing if not _is_told(one, missing)),
+        account=inspection.account if sent is None else sent.account,
     )
     notify("writing", steps, steps)
     return made
+
+
+def _is_told(one: Unavailable, missing: Sequence[Unavailable]) -> bool:
+    """Whether another says the same, and of which partitioner."""
+    return one.partitioner is None and any(
+        other.partitioner and (other.stage, other.reason) == (one.stage, one.reason)
+        for other in missing
+    )
 
 
 def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> lint.Lint:

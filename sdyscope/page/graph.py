@@ -18,6 +18,7 @@ from sdyscope.page.graph_collectives import sent_by_node
 from sdyscope.page.graph_groups import groups_of
 from sdyscope.page.graph_marks import Mark, marks
 from sdyscope.page.graph_nodes import Nodes, nodes_of
+from sdyscope.words.marks import MARKS
 
 __all__ = ["part"]
 
@@ -55,6 +56,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         "partitioners": list(report.partitioners),
         "first": first,
         "notes": notes,
+        "words": MARKS,
         "nodes": table(
             {
                 "kind": (node.kind for node in made.nodes),

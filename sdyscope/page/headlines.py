@@ -10,9 +10,13 @@ from sdyscope.analysis.collectives.comms import CommsDocument
 from sdyscope.analysis.memory.memory import Memory, MemoryDocument
 from sdyscope.analysis.propagation.propagate import PropagateDocument
 from sdyscope.analysis.show import ShownProgram
-from sdyscope.words.counts import counted, listed, size
+from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.facts.program import Partitioner
+from sdyscope.words.account import reason_text, unknown_text
+from sdyscope.words.counts import counted, listed, sentence, size
 from sdyscope.words.findings import Check
 from sdyscope.words.mesh import axes_text
+from sdyscope.words.partitioners import needs_sentence, partitioner_name, sends_sentence
 from sdyscope.words.places import shown_name, source_text
 
 Tone: TypeAlias = Literal["good", "plain", "warning", "bad"]
@@ -60,7 +64,7 @@ def headlines(
         words = "No sharding is requested: where tensors live is left to the compiler."
         good = (Headline("plain", words, "", "tensors"),)
     elif not wrong and checked.compared:
-        where = " and ".join(map(_label, checked.partitioners))
+        where = " and ".join(map(partitioner_name, checked.partitioners))
         good = (
             Headline(
                 "good",
@@ -78,7 +82,14 @@ def _wrong(
     for unknown in shown.account.unknowns:
         if unknown.kind == "refused" and unknown.stage == "lowered":
             under = listed(unknown.partitioners)
-            yield Headline("bad", f"There is no module under {under}.", unknown.reason, "findings")
+            yield Headline(
+                "bad", f"There is no module under {under}.", reason_text(unknown.reason), "findings"
+            )
+    unread = [one for one in shown.account.unknowns if one.kind in ("not understood", "impossible")]
+    if unread:
+        words = sentence(unknown_text(unread[0]))
+        detail = f"And {len(unread) - 1:,} more." if unread[1:] else ""
+        yield Headline("bad", words, detail, "tensors", "verdict=impossible")
     disagree = checked.compared - checked.agreed
     if disagree:
         yield Headline(
@@ -109,37 +120,21 @@ def _wrong(
 def _between_partitioners(
     decided: PropagateDocument | None, held: MemoryDocument | None, sent: CommsDocument | None
 ) -> Iterator[Headline]:
-    needs = {
-        one.partitioner: one.compiler.total
-        for one in (held.compiled if held is not None else ())
-        if one.compiler is not None
-    }
-    sends = {one.partitioner: one.total.sent for one in (sent.programs if sent is not None else ())}
+    needs = needs_of(held)
+    sends = [
+        (one.partitioner, one.total.sent) for one in (sent.programs if sent is not None else ())
+    ]
     differing = decided.differing if decided is not None else 0
     because = f"They place {counted(differing, 'value')} differently." if differing else ""
+    query = "verdict=partitioners" if differing else ""
     if len(needs) == 2:
-        (less, few), (more, many) = sorted(needs.items(), key=lambda one: one[1])
+        few, many = sorted(memory.total for _, memory in needs)
         if few and many >= few * _FACTOR:
-            yield Headline(
-                "warning",
-                f"Under {_label(more)} a device needs {many / few:.1f} times the memory: "
-                f"{size(many)}, and {size(few)} under {_label(less)}.",
-                because,
-                "tensors",
-                "verdict=partitioners" if differing else "",
-            )
+            yield Headline("warning", needs_sentence(needs), because, "tensors", query)
     if len(sends) == 2:
-        (least, few), (most, many) = sorted(sends.items(), key=lambda one: one[1])
-        if many > few and (not few or many >= few * _FACTOR):
-            times = f"{many / few:.1f} times the bytes" if few else "all the bytes"
-            yield Headline(
-                "warning",
-                f"Under {_label(most)} a device sends {times}: {size(many)} a step, and "
-                f"{size(few)} under {_label(least)}.",
-                because,
-                "tensors",
-                "verdict=partitioners" if differing else "",
-            )
+        few, many = sorted(bytes_ for _, bytes_ in sends)
+        if many > few and many >= few * _FACTOR:
+            yield Headline("warning", sends_sentence(sends), because, "tensors", query)
     if differing and len(needs) < 2:
         yield Headline(
             "warning",
@@ -150,6 +145,12 @@ def _between_partitioners(
         )
 
 
+def needs_of(held: MemoryDocument | None) -> list[tuple[Partitioner | None, MemoryAnalysis]]:
+    """What the compiler counts under each partitioner, as far as it says."""
+    compiled = held.compiled if held is not None else ()
+    return [(one.partitioner, one.compiler) for one in compiled if one.compiler is not None]
+
+
 def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
     for one in held.compiled if held is not None else ():
         if one.rematerializations:
@@ -157,7 +158,7 @@ def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
             yield Headline(
                 "warning",
                 f"{counted(many, 'resharding makes', 'reshardings make')} a whole tensor on every "
-                f"device under {_label(one.partitioner)}.",
+                f"device under {partitioner_name(one.partitioner)}.",
                 one.rematerializations[0],
                 "communication",
             )
@@ -193,7 +194,7 @@ def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
     part = one.parts[0] if one.parts else None
     place = "" if part is None else source_text(part.source) or part.scope
     share = one.sent / program.total.sent
-    under = f" under {_label(program.partitioner)}" if len(sent.programs) > 1 else ""
+    under = f" under {partitioner_name(program.partitioner)}" if len(sent.programs) > 1 else ""
     yield Headline(
         "plain",
         f"The largest collective{under} is {_article(one.kind)} over "
@@ -209,10 +210,6 @@ def _subject(kind: str, name: str, source: str) -> str:
     own = "" if shown.startswith("jit(") and source else shown
     words = " ".join(filter(None, (kind, own, f"at {source}" if source else "")))
     return words or "The module"
-
-
-def _label(partitioner: str | None) -> str:
-    return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "it")
 
 
 def _article(kind: str) -> str:

@@ -9,6 +9,7 @@ import jinja2
 
 from sdyscope.analysis.show import ShownTensor
 from sdyscope.page.document import Report
+from sdyscope.words.account import account_lines, account_title
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words, over_text
 from sdyscope.words.places import shown_name, source_text
@@ -98,6 +99,8 @@ def _render(report: Report, rows: int) -> str:
             meshes=[mesh_words(mesh) for mesh in report.meshes],
             differing=differing,
             findings=report.findings,
+            account_lines=account_lines,
+            account_title=account_title,
             count=counted,
             over_text=over_text,
             shown_name=shown_name,

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from sdyscope.analysis.memory.memory import Held, Memory
+from sdyscope.analysis.memory.memory import Memory
+from sdyscope.analysis.memory.options import Saving, saved_together
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.compiled import MemoryAnalysis
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
-from sdyscope.views.memory import remarks
-from sdyscope.words.memory import agreement_text, results_table_text
-
-_INDEX = re.compile(r"\[\d+\]")
+from sdyscope.page.headlines import needs_of
+from sdyscope.terminal.table import Tone
+from sdyscope.views.memory import beyond_help, notes, remarks
+from sdyscope.words.counts import sentence
+from sdyscope.words.memory import agreement_text, peak_text, results_table_text, savings_text
+from sdyscope.words.partitioners import needs_sentence, partitioner_name
 
 #: How many members of a suggestion are listed.
 MEMBERS = 200
-
-#: What of the compiler's notes is for those who ask for costs.
-_COSTS = "cost analysis"
 
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:
@@ -37,31 +36,18 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
         reasons = [one.reason for one in report.unavailable if one.stage == "compiled"]
         raise SdyscopeError(" ".join(["Memory is not known.", *reasons[:1]]))
     return {
+        "title": needs_sentence(needs_of(report.memory)),
         "programs": [_program(one) for one in report.memory.compiled],
-        "failures": list(report.memory.account.refused.items()),
+        "notes": [note for one in report.memory.compiled for note in _notes(one)],
     }
 
 
 def _program(one: Memory) -> dict[str, Any]:
     said = one.compiler
-    beyond = [tensor for tensor in one.tensors if tensor.replicated and not tensor.best]
+    savings = saved_together(one.under_sharded)
     return {
         "partitioner": one.partitioner,
-        "hardware": str(one.hardware),
-        "deviceKind": one.device_kind,
-        "devices": one.devices,
-        "needs": None
-        if said is None
-        else {
-            "arguments": said.arguments,
-            "outputs": said.outputs - said.aliases,
-            "aliased": said.aliases,
-            "temporaries": said.temporaries,
-            "code": said.generated_code,
-            "peak": said.peak,
-            "total": said.total,
-        },
-        "equal": one.equal,
+        "needs": None if said is None else figures(said),
         "groups": [
             {
                 "kind": group.kind,
@@ -75,51 +61,55 @@ def _program(one: Memory) -> dict[str, Any]:
             }
             for group in one.groups
         ],
-        "savings": list(_savings(one)),
-        "beyond": {
-            "tensors": len(beyond),
-            "replicated": sum(tensor.replicated for tensor in beyond),
-        },
-        "remarks": list(map(_sentence, _remarks(one))),
-        "notes": [note for note in one.notes if _COSTS not in note],
+        "savings": list(map(_saving, savings)),
+        "saved": sentence(savings_text(sum(saving.saves for saving in savings)))
+        if savings
+        else "Every tensor is held once, or no free mesh axis divides it.",
+        "beyond": list(map(sentence, beyond_help(one))),
     }
 
 
-def _remarks(one: Memory) -> Iterator[str]:
+def figures(said: MemoryAnalysis) -> dict[str, int]:
+    """What a device needs, by part and in all."""
+    return {
+        "arguments": said.arguments,
+        "outputs": said.results,
+        "aliased": said.aliases,
+        "temporaries": said.temporaries,
+        "code": said.generated_code,
+        "total": said.total,
+    }
+
+
+def _notes(one: Memory) -> Iterator[tuple[str, Tone]]:
+    """What stands below, each with its tone."""
+    name = partitioner_name(one.partitioner)
+    kind = "" if str(one.hardware).startswith(one.device_kind) else f" ({one.device_kind})"
+    yield f"{name}: compiled for {one.hardware}{kind}.", "plain"
     if one.equal is False:
-        yield agreement_text(one.equal)
-    yield from (text for text, _ in remarks(one))
+        yield f"{name}: {sentence(agreement_text(one.equal))}", "bad"
+    for text, tone in remarks(one):
+        yield f"{name}: {sentence(text)}", tone
     if one.results_table:
-        yield results_table_text(one.results_table)
+        yield f"{name}: {sentence(results_table_text(one.results_table))}", "plain"
+    if one.compiler is not None and one.compiler.peak:
+        yield f"{name}: {sentence(peak_text(one.compiler.peak))}", "plain"
+    for note in notes(one):
+        yield f"{name}: {note}", "warning"
 
 
-def _sentence(words: str) -> str:
-    return f"{words[:1].upper()}{words[1:]}."
-
-
-def _savings(one: Memory) -> Iterator[dict[str, Any]]:
+def _saving(one: Saving) -> dict[str, Any]:
     """What could be sharded further; the tensors of layers that are placed alike are one row."""
-    wanted = set(one.savings)
-    found: dict[tuple[object, ...], list[Held]] = defaultdict(list)
-    for tensor in one.tensors:
-        if tensor.name in wanted and tensor.best:
-            name = _INDEX.sub("[*]", tensor.name)
-            sharding = str(tensor.sharding)
-            key = (tensor.kind, name, tensor.shape, tensor.dtype, sharding, tensor.best)
-            found[key].append(tensor)
-    for members in sorted(found.values(), key=lambda group: -sum(each.saves for each in group)):
-        first = members[0]
-        yield {
-            "name": first.name if len(members) == 1 else _INDEX.sub("[*]", first.name),
-            "kind": first.kind,
-            "tensors": len(members),
-            "names": [tensor.name for tensor in members[:MEMBERS]],
-            "shape": first.shape,
-            "dtype": first.dtype,
-            "sharding": str(first.sharding),
-            "replicas": first.replicas,
-            "best": str(first.best),
-            "device": sum(tensor.bytes_per_device for tensor in members),
-            "saves": sum(tensor.saves for tensor in members),
-            "options": [(option.dim, option.axis, option.saves) for option in first.options],
-        }
+    first = one.tensors[0]
+    return {
+        "name": one.name,
+        "kind": first.kind,
+        "tensors": len(one.tensors),
+        "names": [tensor.name for tensor in one.tensors[:MEMBERS]],
+        "shape": first.shape,
+        "dtype": first.dtype,
+        "sharding": str(first.sharding),
+        "replicas": first.replicas,
+        "best": str(first.best),
+        "saves": one.saves,
+    }

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from sdyscope.facts.account import Account, Unknown
 from sdyscope.page.columns import Pool
 from sdyscope.page.document import Report
+from sdyscope.page.memory import figures
+from sdyscope.views.show import apart_text
 from sdyscope.words.account import account_lines
 
 
@@ -20,18 +23,15 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     shown = report.show
     return {
         "arguments": shown.arguments,
+        "apart": apart_text(shown.arguments),
         "results": shown.results,
         "groups": list(_groups(report)),
         "ops": shown.ops,
         "memory": [
             {
                 "partitioner": one.partitioner,
-                "total": one.compiler.total,
-                "arguments": one.compiler.arguments,
-                "outputs": one.compiler.outputs - one.compiler.aliases,
-                "temporaries": one.compiler.temporaries,
-                "code": one.compiler.generated_code,
                 "seconds": one.compile_seconds,
+                **figures(one.compiler),
             }
             for one in (report.memory.compiled if report.memory is not None else ())
             if one.compiler is not None
@@ -61,8 +61,16 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             for one in (report.propagate.propagations if report.propagate is not None else ())
         ],
         "notes": shown.notes,
-        "account": list(account_lines(shown.account)),
+        "account": list(account_lines(Account(tuple(_apart(report))))),
     }
+
+
+def _apart(report: Report) -> Iterator[Unknown]:
+    """What is not known, but for what is said of stages that are not there."""
+    reasons = [one.reason for one in report.unavailable]
+    for unknown in report.account.unknowns:
+        if unknown.kind != "refused" or not any(r.startswith(str(unknown.reason)) for r in reasons):
+            yield unknown
 
 
 def _groups(report: Report) -> Iterator[dict[str, Any]]:

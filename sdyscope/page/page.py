@@ -23,13 +23,15 @@ from typing import Any
 import jinja2
 
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.account import STAGES, Stage
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page import differences as report_differences
 from sdyscope.page.columns import Pool, embedded
 from sdyscope.page.document import Report
-from sdyscope.views.diff import DiffDocument
+from sdyscope.snapshots.differences import DiffDocument
+from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 
 __all__ = ["VIEWS", "View", "differences_page", "page", "snapshots_page"]
@@ -53,25 +55,27 @@ class View:
       title: its title.
       key: the key that opens it, after `g`.
       needs_program: whether its data is made from the inspection, beside the report.
+      stages: what of the account concerns it: what is not known at these stages.
     """
 
     name: str
     title: str
     key: str
     needs_program: bool = False
+    stages: tuple[Stage, ...] = ()
 
 
 #: The views in the order in which the page lists them.
 VIEWS = (
     View("overview", "Overview", "o"),
-    View("tensors", "Tensors", "t"),
-    View("graph", "Graph", "r", needs_program=True),
-    View("propagation", "Propagation", "p", needs_program=True),
-    View("communication", "Communication", "c", needs_program=True),
-    View("memory", "Memory", "m"),
-    View("differences", "Differences", "d", needs_program=True),
-    View("findings", "Findings", "f"),
-    View("ir", "IR", "i", needs_program=True),
+    View("tensors", "Tensors", "t", stages=STAGES),
+    View("graph", "Graph", "r", needs_program=True, stages=STAGES[:3]),
+    View("propagation", "Propagation", "p", needs_program=True, stages=STAGES[:3]),
+    View("communication", "Communication", "c", needs_program=True, stages=STAGES[:4]),
+    View("memory", "Memory", "m", stages=STAGES[:4]),
+    View("differences", "Differences", "d", needs_program=True, stages=STAGES[:4]),
+    View("findings", "Findings", "f", stages=STAGES),
+    View("ir", "IR", "i", needs_program=True, stages=STAGES[:3]),
 )
 
 
@@ -149,7 +153,7 @@ def _two_sides(
             "partitioners": partitioners,
             "headlines": [],
             "unavailable": [],
-            "views": [{"name": view.name, "title": view.title, "key": view.key}],
+            "views": [{"name": view.name, "title": view.title, "key": view.key, "account": ""}],
         },
         view.name: found,
         "shared": pool.document(),
@@ -255,7 +259,15 @@ def _report_part(report: Report) -> dict[str, Any]:
         "stages": report.stages,
         "headlines": report.headlines,
         "unavailable": report.unavailable,
-        "views": [{"name": v.name, "title": v.title, "key": v.key} for v in VIEWS],
+        "views": [
+            {
+                "name": view.name,
+                "title": view.title,
+                "key": view.key,
+                "account": account_text(report.account.at(view.stages)),
+            }
+            for view in VIEWS
+        ],
     }
 
 

@@ -6,7 +6,7 @@ user's annotation: what `sdyscope propagate --at-step` and `sdyscope explain` sa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -25,6 +25,7 @@ from sdyscope.page.document import Report
 from sdyscope.page.tensors import Row, rows
 from sdyscope.values.mesh import AxisRef
 from sdyscope.values.sharding import TensorSharding
+from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.propagation import (
     WAYS,
@@ -92,6 +93,7 @@ class _Part:
         self.pointers = self.explainer.pointers
         self.decisions = self.explainer.decisions
         self.graph = inspection.graph("shardy")
+        self.partitioners = tuple(inspection.lowered)
         self.rows = listed
         self.row_of: dict[ValueId, int] = {}
         for number, row in enumerate(listed):
@@ -112,7 +114,6 @@ class _Part:
 
     def document(self) -> dict[str, Any]:
         """The whole part."""
-        propagated = self.explainer.propagated
         replay = Replay(self.decisions)
         values = [self._value(row) for row in self.rows]
         refs = [None if value is None else self._ref(value) for value in values]
@@ -123,10 +124,8 @@ class _Part:
                 if known.sharding is None:
                     distinct[ref] = value
         made: dict[str, Any] = {
-            "exactness": propagated.exactness,
-            "madeBy": propagated.source,
             "last": replay.last,
-            "words": moves_text(len(propagated.steps), propagated.steps.step_count, replay.last),
+            "notes": list(self._notes(replay)),
             "priorities": replay.has_priorities,
             "values": [None if ref is None else self.refs.of(ref) for ref in refs],
             "changes": [self._changes(replay, value) for value in distinct.values()],
@@ -142,6 +141,16 @@ class _Part:
         made["shardings"] = list(self.shardings.known)
         made["axes"] = list(self.axes.known)
         return made
+
+    def _notes(self, replay: Replay) -> Iterator[str]:
+        """How many steps there are, whose they are, and how sure."""
+        propagated = self.explainer.propagated
+        yield sentence(moves_text(len(propagated.steps), propagated.steps.step_count, replay.last))
+        yield sentence(f"{propagated.exactness}, from {propagated.source.rstrip('.')}")
+        if "gspmd" in self.partitioners:
+            yield "GSPMD does not say how it propagates: these are Shardy's steps."
+        if not replay.has_priorities:
+            yield "The user gave no priorities."
 
     def _value(self, row: Row) -> PropagatedValue | None:
         """The value of a row; None where it has none after propagation."""

@@ -14,6 +14,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.sharded import requested_sharding
 from sdyscope.facts.tensors import TensorTable
 from sdyscope.terminal import document
+from sdyscope.words.findings import observed
 
 __all__ = ["check_run_of", "read_run"]
 
@@ -21,7 +22,7 @@ _HINT = "Give what `sdyscope run TARGET --json > FILE` has written."
 
 
 def read_run(file: Path) -> Run:
-    """The document in a file, as ``document.read`` gives it.
+    """The document in a file, as ``document.read`` gives it, with what was found as in a run.
 
     Raises:
       TargetError: there is no such file, or something else is in it.
@@ -34,11 +35,13 @@ def read_run(file: Path) -> Run:
         raise TargetError(f"This is no JSON: {error}", file=file, hint=_HINT) from error
     _numbers_that_json_has_no_form_for(told)
     try:
-        return document.read(Run, told)
+        run: Any = document.read(Run, told)
     except msgspec.ValidationError as error:
         raise TargetError(
             f"This is no document of a run: {error}", file=file, hint=_HINT
         ) from error
+    made: Run = msgspec.structs.replace(run, findings=tuple(map(observed, run.findings)))
+    return made
 
 
 def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:

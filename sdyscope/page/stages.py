@@ -15,6 +15,7 @@ from sdyscope.analysis.show import ShownProgram
 from sdyscope.facts.program import Partitioner
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.findings import Check
+from sdyscope.words.partitioners import partitioner_name
 
 StageName: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "executed"]
 
@@ -109,17 +110,20 @@ def _requested(shown: ShownProgram) -> Stage:
 
 
 def _lowered(checked: Check, missing: Sequence[Unavailable]) -> Stage:
-    under = listed([_called(partitioner) for partitioner in checked.partitioners])
+    under = listed([partitioner_name(partitioner) for partitioner in checked.partitioners])
     failed = [one for one in missing if one.stage == "lowered"]
     refused = "".join(
-        f" Nothing under {_called(one.partitioner)}: {_first(one.reason)}" for one in failed
+        f" Nothing under {partitioner_name(one.partitioner)}: {_first(one.reason)}"
+        for one in failed
     )
     wrong = checked.compared - checked.agreed
     errors = sum(finding.severity == "error" for finding in checked.findings)
     warnings = sum(finding.severity == "warning" for finding in checked.findings)
     if not checked.compared:
-        words = f"{counted(checked.tensors, 'tensor')} for {under} can be read.{refused}"
-        return Stage("lowered", "bad" if errors else "good", "readable", words)
+        words = f"{counted(checked.tensors, 'tensor')} for {under}.{refused}"
+        if errors:
+            return Stage("lowered", "bad", counted(errors, "error"), words)
+        return Stage("lowered", "good", "readable", words)
     words = (
         f"{counted(checked.compared, 'comparison')} of a request with the module of {under}: "
         + (f"{counted(wrong, 'disagrees', 'disagree')}." if wrong else "all agree.")
@@ -154,9 +158,9 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
         words += f" {counted(wrong, 'is', 'are')} not where it was asked for."
     for one in decided.propagations:
         if one.exactness != "exact":
-            words += f" What {_called(one.partitioner)} decided is approximate."
+            words += f" What {partitioner_name(one.partitioner)} decided is approximate."
     words += "".join(
-        f" Nothing under {_called(one.partitioner)}: {_first(one.reason)}"
+        f" Nothing under {partitioner_name(one.partitioner)}: {_first(one.reason)}"
         for one in decided.failures
     )
     if wrong:
@@ -172,13 +176,13 @@ def _compiled(
     if held is None:
         return _unknown("compiled", missing)
     needs = [
-        (_called(one.partitioner), size(one.compiler.total))
+        (partitioner_name(one.partitioner), size(one.compiler.total))
         for one in held.compiled
         if one.compiler is not None
     ]
     sends = [
         (
-            _called(program.partitioner),
+            partitioner_name(program.partitioner),
             f"{counted(program.total.count, 'collective')} that send {size(program.total.sent)}"
             if program.total.count
             else "no collectives",
@@ -191,7 +195,7 @@ def _compiled(
     if sends:
         parts.append(f"A step has {_each(sends)}.")
     parts += [
-        f"Nothing under {_called(partitioner)}: {_first(reason)}"
+        f"Nothing under {partitioner_name(partitioner)}: {_first(reason)}"
         for partitioner, reason in held.account.refused.items()
     ]
     remade = sum(len(one.rematerializations) for one in held.compiled)
@@ -220,7 +224,7 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
     done = [one for one in ran.partitioners if one.ran]
     for one in ran.partitioners:
         if not one.ran:
-            parts.append(f"Not under {_called(one.partitioner)}: {_first(one.failure)}")
+            parts.append(f"Not under {partitioner_name(one.partitioner)}: {_first(one.failure)}")
     if done:
         shards = sum(one.shards for one in done)
         wrong = sum(one.differing for one in done)
@@ -253,7 +257,3 @@ def _each(said: Sequence[tuple[str, str]]) -> str:
 def _first(reason: str) -> str:
     """What went wrong, without what to do about it."""
     return reason.partition("\n")[0]
-
-
-def _called(partitioner: str | None) -> str:
-    return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "")

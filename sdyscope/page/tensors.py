@@ -20,12 +20,22 @@ from sdyscope.words.places import shown_name
 from sdyscope.words.propagation import FOLLOWED
 
 Verdict: TypeAlias = Literal[
-    "agrees", "differs", "moved", "partitioners", "missing", "decided", "dropped", "gone", "none"
+    "agrees",
+    "differs",
+    "moved",
+    "partitioners",
+    "missing",
+    "impossible",
+    "decided",
+    "dropped",
+    "gone",
+    "none",
 ]
 """``agrees``: as requested everywhere; ``differs``: lowered otherwise than requested; ``moved``:
 propagation put it elsewhere than requested; ``partitioners``: they put it differently; ``missing``:
-a module does not have it; ``decided``: by the partitioner, nobody asked; ``dropped``: an argument
-that jit dropped; ``gone``: folded, or merged with others; ``none``: nothing places it."""
+a module does not have it; ``impossible``: its sharding can't be read or can't be; ``decided``: by
+the partitioner, nobody asked; ``dropped``: an argument that jit dropped; ``gone``: folded, or
+merged with others; ``none``: nothing places it."""
 
 #: Tensors of `show` that propagation has as values inside.
 _INSIDE = ("op", "inner argument", "inner result")
@@ -231,6 +241,8 @@ def _verdict(row: Row) -> Verdict:
             return "differs"
         if tensor.by_author and not tensor.lowered:
             return "missing"
+        if tensor.problem:
+            return "impossible"
     if value is not None:
         if not all(value.as_requested.values()):
             return "moved"

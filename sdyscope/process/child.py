@@ -38,6 +38,7 @@ import click
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.process import compiler_log, output
+from sdyscope.process.python import python
 
 #: For commands that only lower: no accelerator is started, whatever is installed.
 LOWERING: Mapping[str, str] = {"JAX_PLATFORMS": "cpu"}
@@ -86,12 +87,10 @@ class Errand:
         Modules are found where the parent finds them, and never in the working directory by
         chance, which may hold somebody else's files.
         """
-        start = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from sdyscope import __main__; from sdyscope.process import child; "
+        return python(
+            "from sdyscope import __main__; from sdyscope.process import child; "
             f"child.serve(__main__.run_here, **{asdict(self)!r})"
         )
-        return [sys.executable, "-P", "-c", start]
 
 
 _serving: list[Errand] = []

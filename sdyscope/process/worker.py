@@ -13,12 +13,12 @@ import os
 import signal
 import struct
 import subprocess
-import sys
 import threading
 from collections.abc import Callable
 from typing import IO
 
 from sdyscope.process.compiler_log import signal_name
+from sdyscope.process.python import python
 
 __all__ = ["Worker", "WorkerDiedError", "serve"]
 
@@ -30,9 +30,11 @@ class WorkerDiedError(Exception):
 
     Attributes:
       how: the signal that ended it (``SIGSEGV``), or its exit status, in words.
+      by_signal: whether it was a signal.
     """
 
     def __init__(self, status: int) -> None:
+        self.by_signal = status < 0
         self.how = signal_name(-status) if status < 0 else f"exit status {status}"
         super().__init__(self.how)
 
@@ -79,10 +81,8 @@ class Worker:
     def _running(self) -> subprocess.Popen[bytes]:
         # A forked process must not read the answers of its parent's worker.
         if self._process is None or self._parent != os.getpid():
-            # Modules are found where this process finds them, and not in the working directory.
-            start = f"import sys; sys.path[:] = {sys.path!r}; {self._start}"
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-c", start],
+                python(self._start),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,

@@ -247,14 +247,13 @@ def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
 
 def _explained(found: Answer, shown: str) -> Iterator[str]:
     from sdyscope.terminal.paragraphs import lines
-    from sdyscope.views.snapshot import comparison_document
-    from sdyscope.views.snapshot_text import comparison
+    from sdyscope.views.snapshot import comparison
 
     if found.comparison is None:
         yield f"{found.name}: missing from {shown}"
         yield f"Write it with {_UPDATE}, and review it."
         return
-    for paragraph in comparison(comparison_document(found.comparison)):
+    for paragraph in comparison(found.comparison):
         yield from lines(paragraph, None)
     yield ""
     yield f"If this is meant, write it with {_UPDATE}; it is in {shown}."

@@ -13,7 +13,6 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.cells import texts_of
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot
-from sdyscope.snapshots.words import REPLICATED
 from sdyscope.snapshots.write import template_text
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.syntax.shardy import parse_tensor_sharding
@@ -21,10 +20,14 @@ from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import NamedSharding
+from sdyscope.words.sharding import REPLICATED
 
 __all__ = ["Block", "BlockChange", "Blocks", "NamedTensors", "Total", "blocks_between"]
 
 _TYPE = re.compile(r"(.+?)\[((?:\d+(?:,\d+)*)?)\]")
+
+#: An axis in Shardy's form without the quotes of MLIR.
+_AXIS = re.compile(r'(?<=[{ ])[^\s"{}\[\]():,?=][^"{}\[\]():,=]*(?=[:,}])')
 
 #: What has a sharding that could be another block on another mesh.
 _WITHOUT = frozenset({"collective", "memory", "not understood"})
@@ -67,16 +70,25 @@ class BlockChange:
     """Tensors of which a device has another block, all from and to the same.
 
     Attributes:
-        partitioner: under which; empty where all say the same.
+        partitioner: under which; null where all say the same.
+        same_spec: whether the sharding reads as before, so that only the mesh makes it another
+            block.
         before: what a device had.
         after: what it has.
         tensors: which they are.
     """
 
-    partitioner: Partitioner | Literal[""]
+    partitioner: Partitioner | None
     before: Block
     after: Block
     tensors: tuple[NamedTensors, ...]
+
+    __document__ = ("partitioner", "same_spec", "before", "after", "tensors")
+
+    @property
+    def same_spec(self) -> bool:
+        """Whether the sharding reads as before."""
+        return self.before.spec == self.after.spec
 
     @property
     def count(self) -> int:
@@ -90,13 +102,13 @@ class Total:
 
     Attributes:
         kind: which of the two.
-        partitioner: under which; empty where all say the same.
+        partitioner: under which; null where all say the same.
         before: bytes on the mesh before.
         after: bytes on the mesh now.
     """
 
     kind: Literal["argument", "result"]
-    partitioner: Partitioner | Literal[""]
+    partitioner: Partitioner | None
     before: int
     after: int
 
@@ -118,7 +130,7 @@ class Blocks:
     totals: tuple[Total, ...]
 
 
-_Said: TypeAlias = tuple[Partitioner | Literal[""], Block, Block]
+_Said: TypeAlias = tuple[Partitioner | None, Block, Block]
 
 
 def blocks_between(
@@ -242,14 +254,15 @@ def _placement(spec: str, rank: int, mesh: Mesh) -> Placement:
     if spec == REPLICATED:
         return Placement(mesh.size, ((),) * rank)
     if spec.startswith("["):
-        return to_placement(parse_tensor_sharding(f"<@mesh, {spec}>"), rank, mesh)
+        quoted = _AXIS.sub(lambda name: f'"{name[0]}"', spec)
+        return to_placement(parse_tensor_sharding(f"<@mesh, {quoted}>"), rank, mesh)
     return to_placement(NamedSharding(mesh, parse_partition_spec(spec)), rank)
 
 
 def _alike(said: Sequence[tuple[Partitioner, Block, Block]]) -> Sequence[_Said]:
     """What all partitioners say alike, once."""
     if len({(had, has) for _, had, has in said}) == 1:
-        return [("", *said[0][1:])]
+        return [(None, *said[0][1:])]
     return said
 
 
@@ -276,6 +289,6 @@ def _totals(
         if kind in unsummed or not of_kind:
             continue
         if len(set(of_kind.values())) == 1:
-            yield Total(kind, "", *next(iter(of_kind.values())))
+            yield Total(kind, None, *next(iter(of_kind.values())))
         else:
             yield from (Total(kind, by, *both) for by, both in of_kind.items())

@@ -9,14 +9,29 @@ from typing import Literal, TypeAlias
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
 from sdyscope.snapshots.reduced import reduced
-from sdyscope.snapshots.values import STAGES, Item, Key, Snapshot, Stage
+from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 
-__all__ = ["Change", "Comparison", "NotCompared", "What", "compare"]
+__all__ = ["Change", "Comparison", "HeaderChange", "NotCompared", "What", "compare"]
 
 NotCompared: TypeAlias = Literal[Stage, "memory"]
 
 What: TypeAlias = Literal["changed", "removed", "added"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderChange:
+    """What is said of the whole program and changed.
+
+    Attributes:
+        word: `mesh`, `partitioners`, `hardware` or `stages`.
+        before: in the first snapshot.
+        after: in the second.
+    """
+
+    word: str
+    before: str
+    after: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +41,12 @@ class Change:
     Attributes:
         what: whether both snapshots have it, or only the first (``removed``), or only the second.
         key: the first of them, as the first snapshot has it where it does.
+        kind: what it is.
         name: the name of all, with the numbers of the layers as ranges.
         count: how many they are.
-        type_after: its type in the second snapshot; that of ``key`` unless the type changed.
+        type_before: its type in the first snapshot.
+        type_after: its type in the second snapshot; the same unless the type changed.
+        over: of a collective what is done over which axes; else empty.
         before: what the first snapshot says.
         after: what the second says.
     """
@@ -41,6 +59,33 @@ class Change:
     before: tuple[Item, ...]
     after: tuple[Item, ...]
 
+    __document__ = (
+        "what",
+        "kind",
+        "name",
+        "count",
+        "type_before",
+        "type_after",
+        "over",
+        "before",
+        "after",
+    )
+
+    @property
+    def kind(self) -> Kind:
+        """What it is."""
+        return self.key.kind
+
+    @property
+    def type_before(self) -> str:
+        """Its type in the first snapshot."""
+        return self.key.type
+
+    @property
+    def over(self) -> str:
+        """Of a collective what is done over which axes."""
+        return self.key.over
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -48,19 +93,23 @@ class Comparison:
 
     Attributes:
         name: the program's.
-        header: what is said of the whole program and differs: word, before, after.
+        same: how many tensors and groups of collectives are the same.
+        different: how many are not.
+        header: what is said of the whole program and differs.
         changes: what differs of tensors and collectives.
-        same: how many keys are the same.
         not_compared: what only one of the two has: stages, or memory.
-        blocks: on another mesh, what a device has of each tensor; None on the same one.
+        blocks: on another mesh, what a device has of each tensor; null on the same one, and where a
+            mesh is not known by its axes.
     """
 
     name: str
-    header: tuple[tuple[str, str, str], ...]
+    header: tuple[HeaderChange, ...]
     changes: tuple[Change, ...]
     same: int
     not_compared: tuple[NotCompared, ...] = ()
     blocks: Blocks | None = None
+
+    __document__ = ("name", "same", "different", "header", "changes", "not_compared", "blocks")
 
     @property
     def is_same(self) -> bool:
@@ -91,7 +140,7 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
         one, two = _without_memory(one), _without_memory(two)
         left_out = (*missing, "memory")
     header = [
-        (word, old, new)
+        HeaderChange(word, old, new)
         for word, old, new in (
             ("mesh", one.mesh, two.mesh),
             ("partitioners", ", ".join(one.partitioners), ", ".join(two.partitioners)),
@@ -101,7 +150,7 @@ def compare(before: Snapshot, after: Snapshot, *, as_asked: bool = True) -> Comp
     ]
     if as_asked and not set(after.stages) <= set(before.stages):
         # What is asked for and was never recorded is no agreement.
-        header.append(("stages", ", ".join(before.stages), ", ".join(after.stages)))
+        header.append(HeaderChange("stages", ", ".join(before.stages), ", ".join(after.stages)))
     differing = _differing(one.items, two.items)
     changes = []
     for key, template, (type_after, old, new) in fold(differing):

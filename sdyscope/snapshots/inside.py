@@ -12,11 +12,11 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.snapshots.values import Cell, Item, Key
-from sdyscope.snapshots.words import MANUAL, REPLICATED, placement_words
 from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding, TensorShardingPerValue
 from sdyscope.values.tiling import HloSharding
+from sdyscope.words.sharding import MANUAL, REPLICATED, sharding_text
 
 __all__ = ["Decided", "scope_name", "type_text", "values_inside"]
 
@@ -72,7 +72,7 @@ class Decided:
             return _FATES[found.fate]
         rank = len(op.types[value[1]].shape or ())
         if found.placement is not None:
-            return placement_words(found.placement, rank, self.mesh)
+            return sharding_text(None, found.placement, self.mesh)
         if found.sharding is not None:
             return self._sharding(found.sharding, rank)
         return MANUAL if self._is_manual(op) else REPLICATED
@@ -80,7 +80,7 @@ class Decided:
     def _sharding(self, sharding: object, rank: int) -> str:
         if isinstance(sharding, TensorSharding | HloSharding):
             try:
-                return placement_words(to_placement(sharding, rank, self.mesh), rank, self.mesh)
+                return sharding_text(None, to_placement(sharding, rank, self.mesh), self.mesh)
             except ConversionError:
                 pass  # Its axes are of a mesh that is not known: as it is written.
         return str(sharding)

@@ -18,6 +18,7 @@ from sdyscope.snapshots.folding import MOST, Range, Template, expanded, size
 from sdyscope.snapshots.reduced import counted
 from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import EMPTY, MARK, VERSION
+from sdyscope.words.mesh import axis_text
 
 __all__ = ["OLD_WORDS", "Block", "Section", "is_snapshot", "named", "read_file", "read_sections"]
 __all__ += ["read_snapshots"]
@@ -29,6 +30,9 @@ _RANGE = re.compile(r"\{(\d{1,9}(?:\.\.\d{1,9})?(?:,\d{1,9}(?:\.\.\d{1,9})?)*)\}
 _COUNT = re.compile(r"×([1-9]\d{0,17}) +")
 _LINE = re.compile(r"( +)(\S+) (.+)")
 _HEADER = ("mesh", "partitioners", "stages", "hardware")
+
+#: Shardy's form, as versions before 4 wrote it: of what has priorities with the mesh's symbol.
+_QUOTED = re.compile(r"(\[.*\].*)|<@[^,]*, (\[.*)>")
 
 #: Stages that had another name before this version.
 _RENAMED = 3
@@ -316,7 +320,7 @@ class _Reader:
             if text.startswith(f"{partitioner}: "):
                 by = len(partitioner) + 2
                 return _cell(stage, self.unescaped(text[by:], number, column + by), partitioner)
-        return Cell(stage, self.unescaped(text, number, column))
+        return _cell(stage, self.unescaped(text, number, column))
 
     def template(self, text: str, number: int, column: int) -> Template:
         if text == EMPTY:
@@ -364,8 +368,10 @@ class _Reader:
         return "".join(made)
 
 
-def _cell(stage: Stage, text: str, partitioner: Partitioner) -> Cell:
-    return Cell(stage, text, partitioner)
+def _cell(stage: Stage, text: str, partitioner: Partitioner | None = None) -> Cell:
+    """A cell; axes that an older version wrote in quotes have none."""
+    shardy = _QUOTED.fullmatch(text)
+    return Cell(stage, axis_text(shardy[1] or shardy[2]) if shardy else text, partitioner)
 
 
 def _numbers(text: str) -> Range | None:

@@ -17,7 +17,8 @@ def counted(items: Iterable[Item]) -> tuple[Item, ...]:
     found: Counter[tuple[Cell, ...]] = Counter()
     for item in items:
         found[item.cells] += item.count
-    return tuple(sorted(Item(cells, count) for cells, count in found.items()))
+    made = (Item(cells, count) for cells, count in found.items())
+    return tuple(sorted(made, key=lambda item: item.order))
 
 
 def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:

@@ -15,13 +15,13 @@ from sdyscope.snapshots.communicated import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
 from sdyscope.snapshots.reduced import counted
 from sdyscope.snapshots.stored import stored
-from sdyscope.snapshots.values import KINDS, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
-from sdyscope.snapshots.words import NOTHING, REPLICATED, placement_words
+from sdyscope.snapshots.values import KINDS, NOTHING, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.words.mesh import mesh_entry
+from sdyscope.words.sharding import REPLICATED, sharding_text, shardy_text
 
 __all__ = ["DEFAULT", "take"]
 
@@ -159,12 +159,11 @@ class _Taken:
             found = own if isinstance(own, Mesh) else self.staged.graph(partitioner).meshes.get(own)
             mesh = found if isinstance(found, Mesh) and found.axes else mesh
             if any(dim.priority is not None for dim in sharding.dim_shardings):
-                return str(sharding)  # Only Shardy's form can say it.
+                return shardy_text(sharding)  # Only Shardy's form can say it.
         if there.placement is None:
             return str(sharding)
-        rank = len(there.placement.dims)
         place = replace(there.placement, manual=())
-        return placement_words(place, rank, mesh, there.open_dims)
+        return sharding_text(None, place, mesh, there.open_dims)
 
     def not_understood(self) -> Iterator[tuple[Key, Item]]:
         """What could not be read in the modules, counted."""
@@ -197,7 +196,7 @@ def _requested(asked: RequestedTensor | None) -> str:
         opened = unspecified_dims(asked.sharding, rank)
     except ConversionError:
         return str(asked.sharding)
-    return placement_words(place, rank, asked.sharding.mesh, opened)
+    return sharding_text(None, place, asked.sharding.mesh, opened)
 
 
 def _meshes(staged: Staged) -> list[Mesh]:

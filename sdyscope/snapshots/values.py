@@ -10,7 +10,19 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from sdyscope.facts.program import Partitioner
 
-__all__ = ["KINDS", "STAGES", "Cell", "Item", "Key", "Kind", "Snapshot", "Stage", "natural"]
+__all__ = [
+    "KINDS",
+    "NOTHING",
+    "STAGES",
+    "Cell",
+    "Entry",
+    "Item",
+    "Key",
+    "Kind",
+    "Snapshot",
+    "Stage",
+    "natural",
+]
 
 Stage: TypeAlias = Literal["requested", "lowered", "propagated", "compiled"]
 
@@ -32,6 +44,9 @@ Kind: TypeAlias = Literal[
 stage could not read, with how often."""
 
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+
+#: What stands for a sharding that nobody wrote.
+NOTHING: Final = "nothing"
 
 _DIGITS = re.compile(r"(\d+)")
 
@@ -75,7 +90,7 @@ class Key:
         )
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Cell:
     """What one stage says.
 
@@ -83,15 +98,15 @@ class Cell:
         stage: which.
         text: a PartitionSpec, ``replicated``, ``nothing`` where nothing is written, or ``=`` for
             what the stage before says; of ``compiled`` how much is sent.
-        partitioner: under which; empty where all say the same.
+        partitioner: under which; null where all say the same.
     """
 
     stage: Stage
     text: str
-    partitioner: Partitioner | Literal[""] = ""
+    partitioner: Partitioner | None = None
 
 
-@dataclass(frozen=True, slots=True, order=True)
+@dataclass(frozen=True, slots=True)
 class Item:
     """Tensors that share a key and of which every stage says the same.
 
@@ -102,6 +117,30 @@ class Item:
 
     cells: tuple[Cell, ...]
     count: int = 1
+
+    @property
+    def order(self) -> tuple[object, ...]:
+        """What to sort by: what the stages say."""
+        return tuple((cell.stage, cell.text, cell.partitioner or "") for cell in self.cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """What a snapshot says of a tensor, or of a group of collectives.
+
+    Attributes:
+        kind: what it is.
+        name: pytree path or scope.
+        type: its type and shape.
+        over: of a collective what is done over which axes; else empty.
+        items: what is said of it.
+    """
+
+    kind: Kind
+    name: str
+    type: str
+    over: str
+    items: tuple[Item, ...]
 
 
 @dataclass(frozen=True)
@@ -115,6 +154,7 @@ class Snapshot:
         stages: which stages were looked at.
         hardware: what ``compiled`` was compiled for; empty where it was not.
         items: all there is, by key; sorted, several under a key where they differ.
+        tensors: the same as a list.
     """
 
     name: str
@@ -124,8 +164,18 @@ class Snapshot:
     hardware: str = ""
     items: Mapping[Key, tuple[Item, ...]] = field(default_factory=dict)
 
+    __document__ = ("name", "mesh", "partitioners", "stages", "hardware", "tensors")
+
+    @property
+    def tensors(self) -> tuple[Entry, ...]:
+        """All there is, in order."""
+        return tuple(
+            Entry(key.kind, key.name, key.type, key.over, items)
+            for key, items in self.items.items()
+        )
+
     @cached_property
-    def tensors(self) -> int:
+    def count(self) -> int:
         """How many tensors and groups of collectives it has."""
         return sum(item.count for items in self.items.values() for item in items)
 

@@ -13,11 +13,14 @@ __all__ = ["MARK", "VERSION", "block", "blocks", "escaped", "head", "template_te
 __all__ += ["version_of", "write"]
 
 #: The latest version of the format. A file is written in the first that can say what is in it.
-VERSION: Final = 3
+VERSION: Final = 4
 
 #: Kinds of blocks and stages that came later than the first version.
 _SINCE: Mapping[Kind, int] = {"memory": 2}
 _STAGE_SINCE: Mapping[Stage, int] = {"compiled": 3}
+
+#: Since when Shardy's form of a sharding has no quotes.
+_UNQUOTED_SINCE = 4
 
 #: What every file begins with; the version follows.
 MARK: Final = "sdyscope snapshot"
@@ -43,8 +46,18 @@ def version_of(snapshots: Iterable[Snapshot]) -> int:
     listed = list(snapshots)
     return max(
         [_SINCE.get(key.kind, 1) for one in listed for key in one.items]
-        + [_STAGE_SINCE.get(stage, 1) for one in listed for stage in one.stages],
+        + [_STAGE_SINCE.get(stage, 1) for one in listed for stage in one.stages]
+        + [_UNQUOTED_SINCE for one in listed if _has_shardys_form(one)],
         default=1,
+    )
+
+
+def _has_shardys_form(snapshot: Snapshot) -> bool:
+    return any(
+        cell.text.startswith("[")
+        for items in snapshot.items.values()
+        for item in items
+        for cell in item.cells
     )
 
 

@@ -12,10 +12,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import LARGEST_CPU
+
+if TYPE_CHECKING:
+    from sdyscope.stages.compiled.topology import Mismatch
 
 Area: TypeAlias = Literal["versions", "partitioners", "bindings", "devices", "optional"]
 
@@ -204,6 +207,7 @@ def _backends() -> dict[str, Any]:
 
 
 def _optional_packages() -> Iterator[Capability]:
+    mismatches = _mismatches()
     for name, purpose, install in _OPTIONAL:
         try:
             found = metadata.version(name)
@@ -212,7 +216,22 @@ def _optional_packages() -> Iterator[Capability]:
                 "optional", name, "missing", False, "not installed", f"For {purpose}: {install}"
             )
         else:
-            yield Capability("optional", name, "ok", False, found)
+            mismatch = mismatches.get(name)
+            if mismatch is None:
+                yield Capability("optional", name, "ok", False, found)
+            else:
+                words = f"{found}, JAX {mismatch.jax} asks for {mismatch.wanted}"
+                yield Capability("optional", name, "warning", False, words, mismatch.advice)
+
+
+def _mismatches() -> dict[str, Mismatch]:
+    """Compilers that are not the ones that JAX asks for, by their distribution."""
+    try:
+        from sdyscope.stages.compiled.topology import mismatched_plugin
+    except ImportError:  # no JAX, which is told elsewhere
+        return {}
+    found = [mismatched_plugin(platform) for platform in ("tpu", "cuda")]
+    return {one.distribution: one for one in found if one is not None}
 
 
 def _first_line(error: Exception) -> str:

@@ -17,6 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
+from sdyscope.facts.account import TextLine, Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
 from sdyscope.facts.differences import LoneMesh
 from sdyscope.facts.findings import Observation
@@ -38,6 +39,7 @@ from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
+from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text
 from sdyscope.words.findings import Finding, told
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
@@ -95,7 +97,8 @@ def fields_of(document_type: type) -> tuple[str, ...]:
 def read(document_type: type[_Document], told: Any) -> _Document:
     """A document that ``encode`` wrote, with the fields that it has in JSON.
 
-    What has another form there is in that form: a sharding is a ``ShardingDocument``.
+    What has another form there is in that form: a sharding is a ``ShardingDocument``. What has the
+    same is the value itself.
 
     Args:
         document_type: what was written.
@@ -137,6 +140,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     ExplanationNote: (note_text, str),
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
+    **dict.fromkeys((TextLine, Why), (reason_text, str)),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(
@@ -196,8 +200,11 @@ def _form(type_: Any) -> Any:
     if type_ in _FORMS:
         return _form(_FORMS[type_][1])
     if isinstance(type_, type) and dataclasses.is_dataclass(type_):
-        fields = [(name, _form(_type_of(type_, name))) for name in fields_of(type_)]
+        types = {name: _type_of(type_, name) for name in fields_of(type_)}
+        fields = [(name, _form(one)) for name, one in types.items()]
         fields += [("words", str)] if type_ in _SENTENCES else []
+        if type_ not in _SENTENCES and not hasattr(type_, "__document__") and dict(fields) == types:
+            return type_
         return msgspec.defstruct(
             type_.__name__,
             fields,
@@ -239,5 +246,7 @@ def _state_what_encode_does(node: Any) -> None:
             node["description"] = inspect.cleandoc(node["description"])
         if isinstance(node.get("properties"), dict):
             node["required"] = list(node["properties"])
+            for field in node["properties"].values():
+                field.pop("default", None)
         for item in node.values():
             _state_what_encode_does(item)

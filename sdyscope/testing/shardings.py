@@ -14,7 +14,6 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.inspection import Inspection
 from sdyscope.snapshots.inside import Decided
-from sdyscope.snapshots.words import MANUAL, placement_words
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import Mesh
@@ -24,6 +23,7 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.propagation import absence_text, beginning_text
+from sdyscope.words.sharding import MANUAL, sharding_text
 from sdyscope.words.types import type_text
 
 __all__ = ["At", "assert_sharding"]
@@ -233,7 +233,7 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
         place, sharding = value.placement, value.sharding
         if place is None and sharding is None:
             place = Placement(mesh.size if mesh is not None else 1, ((),) * rank)
-        text = str(sharding) if place is None else placement_words(place, rank, mesh)
+        text = str(sharding) if place is None else sharding_text(None, place, mesh)
         if named.kind != "result" and decided.value(named.id) == MANUAL:
             place, text = None, MANUAL  # What a device has of it, the body of a shard_map decides.
         type_ = type_text(named.shape, named.dtype)
@@ -302,7 +302,7 @@ def _lowered(
         return None, (), "nothing"
     if there.placement is None:
         return None, (), str(there.sharding)
-    text = placement_words(there.placement.without_manual, rank, mesh, there.open_dims)
+    text = sharding_text(None, there.placement.without_manual, mesh, there.open_dims)
     return there.placement, there.open_dims, text
 
 

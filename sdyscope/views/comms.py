@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias
 
 from sdyscope.analysis.collectives.comms import CommsDocument
-from sdyscope.analysis.collectives.totals import Collective, Collectives, Part, Tally
+from sdyscope.analysis.collectives.groups import CollectiveGroup, collective_groups
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Tally
 from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fitted, number
@@ -15,8 +15,15 @@ from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, OP_FOLLOWED, annotation_text, origin_text
 from sdyscope.words.places import source_text
 from sdyscope.words.sharding import NONE
+from sdyscope.words.types import shapes_text
 
-__all__ = ["footer", "heading", "tables"]
+__all__ = ["SENT", "footer", "heading", "tables", "tensor_text", "uncertain", "why_text"]
+
+#: What the bytes are.
+SENT = (
+    "sent: bytes that leave a device in a step, as many arrive; counted from the program by the "
+    "ring algorithms, not measured"
+)
 
 #: How many collectives, or scopes, are shown unless all are asked for.
 LISTED = 12
@@ -136,9 +143,9 @@ def largest(found: CommsDocument, *, everything: bool = False, columns: int | No
 def _largest(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = []
     for one in distinct(found):
-        every = groups(one)
+        every = collective_groups(one)
         shown.append((one, every, every if everything else every[:LISTED]))
-    files = {_file(first) for _, _, listed in shown for first, _ in listed}
+    files = {_file(group.first) for _, _, listed in shown for group in listed}
     file = files.pop() if brief and len(files) == 1 else ""
     rows: list[Row] = []
     for one, every, listed in shown:
@@ -147,7 +154,8 @@ def _largest(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
         rows.append(Heading(_label(found, one) + which + (f" in {file}" if file else "")))
         for group in listed:
             rows.append(_group_row(group, one, file))
-            rows += _notes(group, file)
+            if why := why_text(group, file):
+                rows.append(Note(why))
     columns = (
         Column("collective"),
         Column("over"),
@@ -160,57 +168,41 @@ def _largest(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
     return Table(columns, tuple(rows))
 
 
-_Group: TypeAlias = tuple[Collective, Sequence[Collective]]
-
-
-def groups(one: Collectives) -> list[_Group]:
-    """Collectives that are shown the same, by what they send together."""
-    found: dict[object, list[Collective]] = {}
-    for collective in one.collectives:
-        part = collective.largest
-        key = (
-            collective.kind,
-            collective.asynchronous,
-            collective.unknown_trips,
-            collective.conditional,
-            over_text(collective.axes, one.mesh, collective.group_size),
-            _tensor(collective),
-            part.scope or part.primitive,
-            source_text(part.source),
-        )
-        found.setdefault(key, []).append(collective)
-    grouped = [(group[0], group) for group in found.values()]
-    return sorted(grouped, key=lambda group: -sum(each.sent for each in group[1]))
-
-
-def _group_row(group: _Group, program: Collectives, file: str) -> tuple[Cell | str, ...]:
-    one, same = group
-    part = one.largest
-    times = f"{sum(each.count for each in same):,}"
-    times += "+" if one.unknown_trips else "?" if one.conditional else ""
-    source = source_text(part.source)
+def _group_row(group: CollectiveGroup, program: Collectives, file: str) -> tuple[Cell | str, ...]:
+    one = group.first
+    times = f"{group.count:,}{'+' if one.unknown_trips else '?' if one.conditional else ''}"
+    source = source_text(one.largest.source)
     if file:
         source = source.rpartition(":")[2]
     return (
         f"{one.kind} (async)" if one.asynchronous else one.kind,
         over_text(one.axes, program.mesh, one.group_size),
         times,
-        _tensor(one),
-        size(sum(each.sent for each in same)),
-        part.scope or part.primitive or Cell(NONE, "muted"),
+        tensor_text(one),
+        size(group.sent),
+        group.scope or Cell(NONE, "muted"),
         source or Cell(NONE, "muted"),
     )
 
 
-def _notes(group: _Group, file: str) -> Iterator[Note]:
-    """Why they are there: the first, and how many others there are whose origin is another."""
-    origins = (origin for one in group[1] if (origin := one.largest.origin) is not None)
-    texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
+def tensor_text(one: Collective) -> str:
+    """Its largest tensor, and how many others there are: ``f32[4,128] and 2 more``."""
+    more = len(one.parts) - 1
+    return shapes_text(one.largest.shapes) + (f" and {more:,} more" if more else "")
+
+
+def why_text(group: CollectiveGroup, file: str = "") -> str:
+    """Why they are there: the first, and how many others there are whose origin is another.
+
+    Args:
+        group: the collectives.
+        file: the file whose name need not be repeated.
+    """
+    texts = list(dict.fromkeys(origin_text(origin, file) for origin in group.origins))
     if not texts:
-        return
+        return ""
     words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
-    more = len(texts) - 1
-    yield Note(words + (f"; and {more:,} more alike" if more else ""))
+    return words + (f"; and {len(texts) - 1:,} more alike" if texts[1:] else "")
 
 
 def by_annotation(
@@ -281,7 +273,9 @@ def scopes(found: CommsDocument, *, everything: bool = False) -> Table:
 
 def distinct(found: CommsDocument) -> Sequence[Collectives]:
     """The partitioners' programs; the first alone where all look the same."""
-    rows = [[_group_row(group, one, "") for group in groups(one)] for one in found.programs]
+    rows = [
+        [_group_row(group, one, "") for group in collective_groups(one)] for one in found.programs
+    ]
     alike = len(rows) > 1 and all(row == rows[0] for row in rows)
     return found.programs[:1] if alike else found.programs
 
@@ -296,27 +290,10 @@ def _label(found: CommsDocument, one: Collectives) -> str:
     return f"{' and '.join(names)}: "
 
 
-def _tensor(one: Collective) -> str:
-    more = len(one.parts) - 1
-    return _shapes(one.largest) + (f" and {more:,} more" if more else "")
-
-
-def _shapes(part: Part) -> str:
-    if len(part.shapes) == 1:
-        return str(part.shapes[0])
-    if len(set(part.shapes)) == 1:
-        return f"{len(part.shapes)} x {part.shapes[0]}"
-    return " ".join(map(str, part.shapes))
-
-
 def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(found)
-    yield Paragraph(
-        "sent: bytes that leave a device in a step, as many arrive; counted from the program by "
-        "the ring algorithms, not measured. x: times a step",
-        "muted",
-    )
+    yield Paragraph(f"{SENT}. x: times a step", "muted")
     if any(one.predicted for one in found.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes put in; XLA's partitioner may know another way, "
@@ -341,12 +318,12 @@ def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragr
         )
     said: dict[str, list[str]] = {}
     for one in found.programs:
-        for words in _uncertain(one):
+        for words in uncertain(one):
             said.setdefault(words, []).append(one.partitioner or "")
     for words, names in said.items():
         name = "" if len(names) == len(found.programs) > 1 else names[0]
         yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)
-    hidden = any(len(groups(one)) > LISTED for one in found.programs)
+    hidden = any(len(collective_groups(one)) > LISTED for one in found.programs)
     if hidden and not everything:
         yield Paragraph("--all lists every collective", "muted")
     yield from account_paragraphs(found.account)
@@ -369,7 +346,8 @@ def _remade(found: CommsDocument) -> Iterator[Paragraph]:
             yield Paragraph(change, indent=4, hang=2)
 
 
-def _uncertain(one: Collectives) -> Iterator[str]:
+def uncertain(one: Collectives) -> Iterator[str]:
+    """What is not certain of a program's collectives, and no part of the account."""
     if one.mesh is None and one.collectives:
         yield "no mesh is known that fits, so no axes are named; --mesh names one of a file"
     tensors = one.tensors

@@ -15,7 +15,17 @@ from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 
-__all__ = ["footer", "heading", "kinds", "roofs", "scopes", "told"]
+__all__ = [
+    "basis",
+    "footer",
+    "heading",
+    "kinds",
+    "limits",
+    "roofs",
+    "scopes",
+    "told",
+    "uncertain",
+]
 
 #: How many custom calls are named of those whose operations are not known.
 _NAMED = 4
@@ -58,14 +68,20 @@ def heading(
     else:
         parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
     yield Paragraph("; ".join(parts), hang=2)
-    yield Paragraph(f"estimate, not measured: {_limit_words(program)}", "heading", hang=2)
+    first, *rest = limits(program)
+    yield Paragraph(f"estimate, not measured: {first}", "heading", hang=2)
+    yield from (Paragraph(words, "heading", hang=2) for words in rest)
+
+
+def limits(program: Cost) -> list[str]:
+    """What limits the step, and how long it takes at least, where that is known."""
+    words = [_limit_words(program)]
     if program.overlapped is not None and program.sequential is not None:
-        yield Paragraph(
+        words.append(
             f"at least {time_text(program.overlapped)} a step with everything overlapped, "
-            f"{time_text(program.sequential)} with nothing sent while it computes",
-            "heading",
-            hang=2,
+            f"{time_text(program.sequential)} with nothing sent while it computes"
         )
+    return words
 
 
 def _limit_words(program: Cost) -> str:
@@ -195,11 +211,12 @@ def footer(program: Cost, top: int) -> Iterator[Paragraph]:
         phases = program.by_phase
         words = ", ".join(f"{phase} {time_text(time.seconds)}" for phase, time in phases.items())
         yield Paragraph(f"communication: {words}")
-    yield from (Paragraph(words, "warning", hang=2) for words in _uncertain(program))
-    yield from (Paragraph(words, "muted", hang=2) for words in _basis(program))
+    yield from (Paragraph(words, "warning", hang=2) for words in uncertain(program))
+    yield from (Paragraph(words, "muted", hang=2) for words in basis(program))
 
 
-def _uncertain(program: Cost) -> Iterator[str]:
+def uncertain(program: Cost) -> Iterator[str]:
+    """What is not certain of it."""
     sent, work, compute = program.communication, program.work, program.compute
     if sent.unknown:
         named = [
@@ -234,7 +251,8 @@ def _uncertain(program: Cost) -> Iterator[str]:
     yield from program.notes
 
 
-def _basis(program: Cost) -> Iterator[str]:
+def basis(program: Cost) -> Iterator[str]:
+    """What the numbers rest on."""
     compute = program.compute
     if compute.by_xla is None:
         yield "operations and bytes are counted by sdyscope: XLA has no cost analysis of this"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from sdyscope.facts.account import Account
-from sdyscope.graph import Argument, OpGraph, Result
+from sdyscope.graph import Argument, NotUnderstood, OpGraph, Result
 from sdyscope.graph.model import EdgeKind
 from sdyscope.graph.scalars import attribute_texts, sharding_texts
 from sdyscope.values.source import SourceLocation
@@ -126,17 +126,6 @@ class FunctionEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unread:
-    """Something that could not be read: the op's id, attribute, text, reason, line in the file."""
-
-    op: int | None
-    attribute: str
-    text: str
-    error: str
-    line: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """The document of `sdyscope graph --json`.
 
@@ -165,7 +154,7 @@ class Graph:
     attributes: dict[str, str]
     meshes: dict[str, str]
     functions: tuple[FunctionEntry, ...]
-    not_understood: tuple[Unread, ...]
+    not_understood: tuple[NotUnderstood, ...]
     account: Account
     stacks: tuple[tuple[SourceLocation, ...], ...]
     directed: bool = True
@@ -230,16 +219,7 @@ def document(graph: OpGraph, account: Account) -> Graph:
         attributes=attribute_texts(graph.attributes),
         meshes={name: str(mesh) for name, mesh in graph.meshes.items()},
         functions=functions,
-        not_understood=tuple(
-            Unread(
-                op=item.op,
-                attribute=item.attribute,
-                text=item.text,
-                error=item.error,
-                line=item.line,
-            )
-            for item in graph.not_understood
-        ),
+        not_understood=tuple(graph.not_understood),
         account=account,
         stacks=tuple(stacks),
         nodes=nodes,

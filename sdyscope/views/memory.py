@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from sdyscope.analysis.memory.memory import Group, Held, Memory, MemoryDocument
+from sdyscope.analysis.memory.memory import Group, Memory, MemoryDocument
+from sdyscope.analysis.memory.options import saved_together
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
@@ -21,12 +21,12 @@ from sdyscope.words.memory import (
     chosen_text,
     remade_text,
     results_table_text,
+    savings_text,
     unknown_text,
 )
 from sdyscope.words.mesh import mesh_words_of
 
-_INDEX = re.compile(r"\[\d+\]")
-_EVERY = "[*]"
+#: What of the compiler's notes is for those who ask for costs.
 _COSTS = "cost analysis"
 
 
@@ -111,7 +111,7 @@ def _needed(compiled: Memory, *, before: int, empty: int) -> list[Row]:
         ("arguments", said.arguments),
         (
             "results" if not said.aliases else "other results",
-            said.outputs - said.aliases,
+            said.results,
         ),
         ("temporaries", said.temporaries),
         ("code", said.generated_code),
@@ -129,31 +129,6 @@ def _needed(compiled: Memory, *, before: int, empty: int) -> list[Row]:
     ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Saving:
-    """Tensors that differ in an index only, such as the layers of a model, and are placed alike."""
-
-    name: str
-    tensors: list[Held]
-
-    @property
-    def saves(self) -> int:
-        return sum(tensor.saves for tensor in self.tensors)
-
-
-def _savings(compiled: Memory) -> list[_Saving]:
-    named = {(tensor.kind, tensor.name): tensor for tensor in compiled.tensors}
-    wanted = set(compiled.savings)
-    found: dict[tuple[object, ...], _Saving] = {}
-    for tensor in named.values():
-        if tensor.name not in wanted or not tensor.best:
-            continue
-        name = _INDEX.sub(_EVERY, tensor.name)
-        key = (name, tensor.type, str(tensor.sharding), str(tensor.best))
-        found.setdefault(key, _Saving(name, [])).tensors.append(tensor)
-    return sorted(found.values(), key=lambda saving: -saving.saves)
-
-
 def savings(compiled: Memory, top: int, columns: int | None = None) -> Table:
     """A row for each tensor that could be sharded further, what saves most first.
 
@@ -166,7 +141,7 @@ def savings(compiled: Memory, top: int, columns: int | None = None) -> Table:
 
 
 def _savings_table(compiled: Memory, top: int, *, brief: bool) -> Table:
-    found = _savings(compiled)
+    found = saved_together(compiled.under_sharded)
     rows: list[Row] = []
     for saving in found[: top or None]:
         first = saving.tensors[0]
@@ -222,14 +197,13 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
 
 
 def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
-    found = _savings(compiled)
+    found = saved_together(compiled.under_sharded)
     if found:
-        saves = sum(saving.saves for saving in found)
         left = len(found) - len(found[: top or None])
         more = f"; {counted(left, 'row')} left out by --top" if left else ""
-        yield Paragraph(f"sharding all of these further saves {size(saves)} a device{more}")
+        yield Paragraph(savings_text(sum(saving.saves for saving in found)) + more)
     if compiled.hardware is not None:
-        yield from _beyond_help(compiled)
+        yield from map(Paragraph, beyond_help(compiled))
     if compiled.hardware is None:
         left = len(compiled.tensors) - top if top else 0
         if left > 0:
@@ -251,8 +225,12 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
         yield Paragraph("reused: donated arguments' buffers, in which results lie", "muted")
     if compiled.results_table:
         yield Paragraph(results_table_text(compiled.results_table), "muted")
-    # What is said of XLA's cost analysis is for those who ask for costs.
-    yield from (Paragraph(note, "warning") for note in compiled.notes if _COSTS not in note)
+    yield from (Paragraph(note, "warning") for note in notes(compiled))
+
+
+def notes(compiled: Memory) -> list[str]:
+    """What else the compiler has to say of memory."""
+    return [note for note in compiled.notes if _COSTS not in note]
 
 
 def remarks(compiled: Memory) -> Iterator[tuple[str, Tone]]:
@@ -273,7 +251,7 @@ def remarks(compiled: Memory) -> Iterator[tuple[str, Tone]]:
 _WORTH_TELLING = 0.01
 
 
-def _beyond_help(compiled: Memory) -> Iterator[Paragraph]:
+def beyond_help(compiled: Memory) -> Iterator[str]:
     """What is redundant in tensors that the table of savings can't have."""
     tensors = [tensor for tensor in compiled.tensors if tensor.replicated and not tensor.best]
     least = _WORTH_TELLING * sum(tensor.replicated for tensor in compiled.tensors)
@@ -285,4 +263,4 @@ def _beyond_help(compiled: Memory) -> Iterator[Paragraph]:
         wasted = sum(tensor.replicated for tensor in members)
         if wasted > least:
             words = counted(len(members), "tensor")
-            yield Paragraph(f"{size(wasted)} a device are redundant in {words} {why}")
+            yield f"{size(wasted)} a device are redundant in {words} {why}"

@@ -1,14 +1,22 @@
-"""A recorded run in words."""
+"""A recorded run: a table of its programs, and the words around it."""
 
 from __future__ import annotations
 
 import shlex
-import signal
 from collections.abc import Iterator, Sequence
 
-from sdyscope.facts.recorded import Record, RecordedProgram, Run
+from sdyscope.analysis.show import Show, ShownProgram
+from sdyscope.facts.recorded import Line, Record, RecordedProgram, Run
+from sdyscope.process.compiler_log import signal_name
 from sdyscope.terminal.paragraphs import Paragraph
-from sdyscope.words.counts import counted
+from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
+from sdyscope.words.counts import counted, size
+from sdyscope.words.mesh import mesh_texts
+from sdyscope.words.places import source_text
+from sdyscope.words.sharding import NONE
+
+#: How many types of one argument, and how many lines of a program, are listed.
+_LISTED = 6
 
 
 def totals(record: Record) -> str:
@@ -29,14 +37,6 @@ def ended(run: Run) -> str:
     if run.status < 0:
         return f"The script was ended by {signal_name(-run.status)}."
     return f"The script ended with exit status {run.status}." if run.status else ""
-
-
-def signal_name(number: int) -> str:
-    """`SIGTERM`."""
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"signal {number}"
 
 
 def summary(record: Record, folder: str, run: Run) -> Iterator[Paragraph]:
@@ -73,3 +73,153 @@ def _compiled(programs: Sequence[RecordedProgram]) -> str:
     times = sum(program.compiles for program in programs)
     seconds = sum(program.compile_seconds for program in programs)
     return f"compiled {'once' if times == 1 else f'{times:,} times'} in {seconds:.1f} s"
+
+
+def overview(
+    show: Show, record: Record, *, everything: bool = False, columns: int | None = None
+) -> Table:
+    """A row a program, and what was recorded of each.
+
+    Args:
+      show: the document of its modules.
+      record: what was recorded.
+      everything: whether to list JAX's own functions as well.
+      columns: the width to keep to.
+    """
+    return fitted(lambda brief: _overview(show, record, everything, brief=brief), columns)
+
+
+def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> Table:
+    shown = {program.name: program for program in show.programs}
+    groups = [("", record.own)]
+    if everything or not record.own:
+        by_jax = tuple(program for program in record.programs if program.by_jax)
+        groups.append(("functions of JAX", by_jax))
+    rows: list[Row] = []
+    for title, group in groups:
+        if title and group and record.own:
+            rows.append(Heading(f"{title} ({len(group):,})"))
+        rows += [
+            _row(program, shown[program.label], brief=brief)
+            for program in group
+            if program.label in shown
+        ]
+    return Table(
+        title=f"{show.target}: {totals(record)}",
+        columns=(
+            Column("program"),
+            Column("line"),
+            Column("for"),
+            Column("mesh"),
+            number("compiled" if not brief else "comp."),
+            number("seconds" if not brief else "s"),
+            number("ops"),
+            number("shardings" if not brief else "sh."),
+            number("bytes"),
+        ),
+        rows=tuple(rows),
+    )
+
+
+def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple[Cell | str, ...]:
+    first = next(iter(program.modules))
+    # Each partitioner's module has the same ones.
+    meshes = dict.fromkeys(mesh_texts(shown.meshes, brief=brief))
+    annotated = sum(bool(t.lowered[first].text) for t in shown.tensors if first in t.lowered)
+    compiled = f"{program.compiles:,}"
+    return (
+        program.label,
+        source_text(program.defined),
+        ", ".join(program.modules),
+        "; ".join(meshes) or Cell(NONE, "muted"),
+        Cell(f"{compiled} refused", "bad") if program.refused else compiled,
+        f"{program.compile_seconds:,.2f}",
+        f"{shown.ops.get(first, 0):,}",
+        f"{annotated:,}",
+        size(shown.arguments.bytes_per_device),
+    )
+
+
+def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator[Paragraph]:
+    """The runs, what was lowered with several shapes, and what the table does not say."""
+    for run in record.runs:
+        yield Paragraph(f"recorded: {shlex.join(run.command)}", "muted", hang=3)
+        if sentence := ended(run):
+            yield Paragraph(sentence, "warning", hang=3)
+    if len(record.processes) > 1:
+        versions = ", ".join(sorted({process.jax for process in record.processes}))
+        yield Paragraph(f"in {len(record.processes)} processes, by JAX {versions}", "muted")
+    elif record.processes:
+        yield Paragraph(f"by JAX {record.processes[0].jax}", "muted")
+    yield Paragraph(
+        "compiled: how often; seconds: of all its compilations; shardings: how many are written; "
+        "bytes: what a device holds of the arguments",
+        "muted",
+        hang=3,
+    )
+    hidden = len(record.programs) - len(record.own)
+    if hidden and record.own and not everything:
+        yield Paragraph(
+            f"{counted(hidden, 'function')} of JAX not listed: --all lists them", "muted"
+        )
+    again = list(_lowered_again(record))
+    if again:
+        yield Paragraph("")
+        yield from again
+    for program in record.programs:
+        for reason in program.refused:
+            yield Paragraph(f"{program.label} was not compiled: {reason}", "bad", hang=3)
+        for partitioner, why in program.failures.items():
+            yield Paragraph(
+                f"{program.label}: nothing under {partitioner}: {why}", "warning", hang=3
+            )
+    yield from (Paragraph(problem, "bad", hang=3) for problem in record.problems)
+    for unread in show.unread:
+        yield Paragraph(f"could not be read: {unread.error}", "bad", hang=3)
+
+
+def _lowered_again(record: Record) -> Iterator[Paragraph]:
+    """The functions that were lowered more than once, and which arguments had other shapes."""
+    groups: dict[tuple[str, Line | None], list[RecordedProgram]] = {}
+    for program in record.own:
+        groups.setdefault((program.name, program.defined), []).append(program)
+    for (name, defined), group in groups.items():
+        times = sum(program.lowerings for program in group)
+        processes = {process for program in group for process in program.processes}
+        if times <= len(processes):
+            continue
+        shapes = record.shapes(group[0])
+        where = f" at {source_text(defined)}" if defined else ""
+        text = f"{name}{where} was lowered {times} times"
+        if len(processes) > 1:
+            text += f" in {len(processes)} processes"
+        if shapes > 1:
+            text += f", with {shapes} different shapes: {_what_varies(group)}"
+        else:
+            text += ", always with the same shapes"
+        if len(group) > shapes:
+            text += f", as {len(group)} modules: shardings or source lines differ too"
+        called = dict.fromkeys(source_text(line) for program in group for line in program.called)
+        yield Paragraph(f"{text}; from {_few(list(called))}", "warning", hang=3)
+
+
+def _what_varies(group: Sequence[RecordedProgram]) -> str:
+    """`batch['x'] f32[16,8], f32[32,8]` for each argument that is not always the same."""
+    known = [program for program in group if program.arguments is not None]
+    counts = {len(program.arguments or ()) for program in known}
+    if len(counts) > 1:
+        return f"{_few([str(count) for count in sorted(counts)])} arguments"
+    parts = []
+    for index in range(counts.pop() if counts else 0):
+        types = dict.fromkeys((program.arguments or ())[index] for program in known)
+        if len(types) > 1:
+            name = (known[0].paths or ())[index : index + 1]
+            parts.append(
+                f"{name[0] if name and name[0] else f'argument {index}'} {_few(list(types))}"
+            )
+    return _few(parts)
+
+
+def _few(words: Sequence[str]) -> str:
+    more = f" and {len(words) - _LISTED} more" if len(words) > _LISTED else ""
+    return ", ".join(words[:_LISTED]) + more

@@ -225,16 +225,22 @@ def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
 
 def _total(what: str, total: Total) -> str:
     text = f"{what}: {size(total.bytes)}, a device holds {size(total.bytes_per_device)}"
-    apart = []
+    apart = apart_text(total)
+    return f"{text} ({apart})" if apart else text
+
+
+def apart_text(total: Total) -> str:
+    """What of a total is counted otherwise, or not at all; empty for nothing."""
+    words = []
     if total.unplaced:
         without = counted(total.unplaced, "tensor")
-        apart.append(f"{without} without a sharding, counted as replicated")
+        words.append(f"{without} without a sharding, counted as replicated")
     if total.impossible:
         wrong = counted(total.impossible, "tensor")
-        apart.append(f"{wrong} with a sharding that can't be, not counted")
+        words.append(f"{wrong} with a sharding that can't be, not counted")
     if total.unknown:
-        apart.append(f"{counted(total.unknown, 'tensor')} of unknown size, not counted")
-    return f"{text} ({'; '.join(apart)})" if apart else text
+        words.append(f"{counted(total.unknown, 'tensor')} of unknown size, not counted")
+    return "; ".join(words)
 
 
 def overview(show: Show, columns: int | None = None) -> Table:

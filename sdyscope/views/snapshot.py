@@ -1,359 +1,221 @@
-"""Snapshots, and what changed since, as documents and as text."""
+"""What changed since a snapshot, as text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from sdyscope.facts.account import Account
-from sdyscope.facts.program import Partitioner
-from sdyscope.snapshots import Change, Comparison, Item, Key, Stage
-from sdyscope.snapshots import Snapshot as Taken
-from sdyscope.snapshots.blocks import Block, Blocks
-from sdyscope.snapshots.compare import NotCompared
-
-Action: TypeAlias = Literal["print", "write", "check", "update", "diff"]
+from sdyscope.snapshots import Change, Comparison, Item
+from sdyscope.snapshots.blocks import Block, BlockChange, Blocks, NamedTensors
+from sdyscope.snapshots.document import SnapshotDocument
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.words.counts import counted, size
 
 
-@dataclass(frozen=True, slots=True)
-class CellDocument:
-    """What one stage says.
+@dataclass(frozen=True)
+class Sides:
+    """What the two sides of a comparison are called.
 
     Attributes:
-      stage: which.
-      partitioner: under which; null where all say the same.
-      text: a PartitionSpec, `replicated`, `nothing`, or `=` for what the stage before says.
+      removed: what stands before a tensor that only the first has.
+      added: before one that only the second has.
+      same: what is said of what both have alike.
     """
 
-    stage: Stage
-    partitioner: Partitioner | None
-    text: str
+    removed: str
+    added: str
+    same: str
 
 
-@dataclass(frozen=True, slots=True)
-class ItemDocument:
-    """Tensors of which every stage says the same.
-
-    Attributes:
-      count: how many they are.
-      cells: what each stage says.
-    """
-
-    count: int
-    cells: tuple[CellDocument, ...]
+#: A snapshot and the program as it is now.
+OF_PROGRAM = Sides("only in the snapshot: ", "not in the snapshot: ", "as before")
+#: Two snapshots.
+OF_TWO = Sides("only in the first: ", "only in the second: ", "the same in both")
 
 
-@dataclass(frozen=True, slots=True)
-class TensorDocument:
-    """A tensor, or a group of collectives.
-
-    Attributes:
-      kind: what it is.
-      name: pytree path or scope.
-      type: its type and shape.
-      over: of a collective what is done over which axes; else empty.
-      items: what is said of it.
-    """
-
-    kind: str
-    name: str
-    type: str
-    over: str
-    items: tuple[ItemDocument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ProgramDocument:
-    """The snapshot of a program.
-
-    Attributes:
-      name: the program's.
-      mesh: its meshes in words.
-      partitioners: under which.
-      stages: which were looked at.
-      hardware: what it was compiled for; empty where it was not.
-      tensors: what there is, sorted.
-    """
-
-    name: str
-    mesh: str
-    partitioners: tuple[Partitioner, ...]
-    stages: tuple[Stage, ...]
-    hardware: str
-    tensors: tuple[TensorDocument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ChangeDocument:
-    """What changed of a tensor, or of the same tensor of several layers.
-
-    Attributes:
-      what: `changed`, `removed` (only in the snapshot) or `added` (only in the program).
-      kind: what it is.
-      name: its name, with the numbers of several layers as ranges.
-      count: how many layers.
-      type_before: its type in the snapshot.
-      type_after: its type now.
-      over: of a collective what is done over which axes; else empty.
-      before: what the snapshot says; nothing where it has none.
-      after: what is so now; nothing where the program has none.
-    """
-
-    what: Literal["changed", "removed", "added"]
-    kind: str
-    name: str
-    count: int
-    type_before: str
-    type_after: str
-    over: str
-    before: tuple[ItemDocument, ...]
-    after: tuple[ItemDocument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class HeaderChange:
-    """What is said of the whole program and changed.
-
-    Attributes:
-      word: `mesh`, `partitioners` or `hardware`.
-      before: in the snapshot.
-      after: now.
-    """
-
-    word: str
-    before: str
-    after: str
-
-
-@dataclass(frozen=True, slots=True)
-class BlockDocument:
-    """What a device has of a tensor.
-
-    Attributes:
-      type: type and shape of the whole tensor.
-      spec: its sharding: a PartitionSpec or `replicated`.
-      shape: what of it is on one device, padding included.
-      bytes: its bytes.
-    """
-
-    type: str
-    spec: str
-    shape: tuple[int, ...]
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class NamedTensorsDocument:
-    """One tensor, or the same of several layers.
-
-    Attributes:
-      kind: what it is.
-      name: its name, with the numbers of several layers as ranges.
-      count: how many they are.
-    """
-
-    kind: str
-    name: str
-    count: int
-
-
-@dataclass(frozen=True, slots=True)
-class BlockChangeDocument:
-    """Tensors of which a device has another block, all from and to the same.
-
-    Attributes:
-      partitioner: under which; null where all say the same.
-      same_spec: whether the sharding reads as before, so that only the mesh makes it another block.
-      before: what a device had.
-      after: what it has.
-      tensors: which they are.
-    """
-
-    partitioner: Partitioner | None
-    same_spec: bool
-    before: BlockDocument
-    after: BlockDocument
-    tensors: tuple[NamedTensorsDocument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class TotalDocument:
-    """What a device has of all arguments, or of all results.
-
-    Attributes:
-      kind: which of the two.
-      partitioner: under which; null where all say the same.
-      before: bytes on the mesh of the snapshot.
-      after: bytes on the mesh as it is now.
-    """
-
-    kind: Literal["argument", "result"]
-    partitioner: Partitioner | None
-    before: int
-    after: int
-
-
-@dataclass(frozen=True, slots=True)
-class BlocksDocument:
-    """What another mesh makes of the tensors of a program.
-
-    Attributes:
-      changes: what is in other blocks; arguments first, what changes most bytes before others.
-      same: how many tensors are in the same blocks as before.
-      unknown: of how many the snapshots do not say it.
-      totals: all arguments and all results, where each of them is known.
-    """
-
-    changes: tuple[BlockChangeDocument, ...]
-    same: int
-    unknown: int
-    totals: tuple[TotalDocument, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class ComparisonDocument:
-    """What changed of one program.
-
-    Attributes:
-      name: the program's.
-      same: how many tensors and groups of collectives are as they were.
-      different: how many are not.
-      header: what changed of the whole program.
-      changes: what changed of tensors and collectives.
-      not_compared: what only the snapshot or only the program has: stages, or memory.
-      blocks: on another mesh, what a device has of each tensor; null on the same one, and where a
-        mesh is not known by its axes.
-    """
-
-    name: str
-    same: int
-    different: int
-    header: tuple[HeaderChange, ...]
-    changes: tuple[ChangeDocument, ...]
-    not_compared: tuple[NotCompared, ...]
-    blocks: BlocksDocument | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """What `sdyscope snapshot --json` prints.
-
-    Attributes:
-      action: what was done.
-      file: the snapshot file; empty where none is named.
-      same: whether nothing differs, is missing or is unused.
-      programs: the snapshots of the programs as they are now.
-      compared: what changed of each program that the file has.
-      missing: programs that the file does not have.
-      unused: programs that the file has and that were not named.
-      written: whether the file was written.
-      accounts: what is not known of each program, by name; nothing where all is known.
-    """
-
-    schema: Literal["sdyscope.snapshot/3"] = "sdyscope.snapshot/3"
-    action: Action
-    file: str
-    same: bool
-    programs: tuple[ProgramDocument, ...]
-    compared: tuple[ComparisonDocument, ...] = ()
-    missing: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
-    written: bool = False
-    accounts: Mapping[str, Account] = field(default_factory=dict)
-
-
-def document(
-    action: Action,
-    file: str,
-    now: Sequence[Taken],
-    compared: Sequence[Comparison] = (),
-    missing: Sequence[str] = (),
-    unused: Sequence[str] = (),
-    *,
-    written: bool = False,
-    accounts: Mapping[str, Account] | None = None,
-) -> Snapshot:
-    """The document of what was done."""
-    same = all(one.is_same for one in compared) and not missing and not unused
-    return Snapshot(
-        action=action,
-        file=file,
-        same=same,
-        programs=tuple(map(_program, now)),
-        compared=tuple(map(comparison_document, compared)),
-        missing=tuple(missing),
-        unused=tuple(unused),
-        written=written,
-        accounts=accounts or {},
-    )
-
-
-def _program(one: Taken) -> ProgramDocument:
-    tensors = tuple(
-        TensorDocument(key.kind, key.name, key.type, key.over, _items(items))
-        for key, items in one.items.items()
-    )
-    return ProgramDocument(one.name, one.mesh, one.partitioners, one.stages, one.hardware, tensors)
-
-
-def _items(items: Sequence[Item]) -> tuple[ItemDocument, ...]:
-    return tuple(
-        ItemDocument(
-            item.count,
-            tuple(
-                CellDocument(cell.stage, cell.partitioner or None, cell.text) for cell in item.cells
-            ),
+def paragraphs(found: SnapshotDocument) -> Iterator[Paragraph]:
+    """A line a program, what changed of each, and what the file lacks or has too much."""
+    yield from comparisons(found.compared)
+    for name in found.missing:
+        done = "added to" if found.written else "missing from"
+        yield Paragraph(f"{name}: {done} {found.file}", "good" if found.written else "bad", hang=2)
+    for name in found.unused:
+        yield Paragraph(
+            f"{name}: unused; {found.file} has it, and it is none of the targets", "warning", hang=2
         )
-        for item in items
-    )
+    if found.action == "update":
+        done = "written" if found.written else "nothing was written"
+        yield Paragraph(f"{found.file}: {done}", "muted", hang=2)
+    yield from _hints(found)
 
 
-def comparison_document(one: Comparison) -> ComparisonDocument:
-    """What changed of one program, as a document."""
-    return ComparisonDocument(
-        one.name,
-        one.same,
-        one.different,
-        tuple(HeaderChange(*words) for words in one.header),
-        tuple(map(_change, one.changes)),
-        one.not_compared,
-        None if one.blocks is None else _blocks(one.blocks),
-    )
-
-
-def _blocks(blocks: Blocks) -> BlocksDocument:
-    changes = (
-        BlockChangeDocument(
-            one.partitioner or None,
-            one.before.spec == one.after.spec,
-            _block(one.before),
-            _block(one.after),
-            tuple(NamedTensorsDocument(each.kind, each.name, each.count) for each in one.tensors),
+def _hints(found: SnapshotDocument) -> Iterator[Paragraph]:
+    if found.action != "check" or found.same:
+        return
+    yield Paragraph("")
+    if found.missing or not all(one.is_same for one in found.compared):
+        yield Paragraph(
+            "If this is meant, write it with --update in place of --check.", "muted", hang=2
         )
-        for one in blocks.changes
+    if found.unused:
+        yield Paragraph(
+            "Name every program of the file as a target, or give --update --remove-unused.",
+            "muted",
+            hang=2,
+        )
+
+
+def comparisons(every: Sequence[Comparison], sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
+    """What changed of each program, with an empty line behind what is long."""
+    for number, one in enumerate(every):
+        if number and not every[number - 1].is_same:
+            yield Paragraph("")
+        yield from comparison(one, sides)
+
+
+def comparison(one: Comparison, sides: Sides = OF_PROGRAM) -> Iterator[Paragraph]:
+    """What changed of one program."""
+    same = f"{one.same:,} {'is' if one.same == 1 else 'are'} {sides.same}"
+    if one.is_same:
+        yield Paragraph(f"{one.name}: {_tensors(one.same)}, all {sides.same}", "good", hang=2)
+    else:
+        number = f"{_tensors(one.different)} {'differs' if one.different == 1 else 'differ'}"
+        if one.header and not one.different:
+            # Written on other axes, or for another size of them, nothing else need read otherwise.
+            number = f"{' and '.join(change.word for change in one.header)} changed"
+        yield Paragraph(f"{one.name}: {number}, {same}", "bad", hang=2)
+    if one.not_compared:
+        stages = " and ".join(one.not_compared)
+        yield Paragraph(f"not compared: {stages}, which one side does not have", "warning", 2, 2)
+    if one.header:
+        yield Paragraph("")
+    for change in one.header:
+        yield Paragraph(change.word, "heading", 2, 2)
+        yield Paragraph(f"- {change.before or 'none'}", "bad", 4, 2)
+        yield Paragraph(f"+ {change.after or 'none'}", "good", 4, 2)
+    if one.blocks is not None:
+        yield from _blocks(one.blocks)
+    for difference in one.changes:
+        yield Paragraph("")
+        yield from _change(difference, sides)
+
+
+def _blocks(blocks: Blocks) -> Iterator[Paragraph]:
+    """What a device has of each tensor on the two meshes; tensors that are alike together."""
+    yield Paragraph("")
+    yield Paragraph("what a device has", "heading", 2, 2)
+    for total in blocks.totals:
+        under = f" under {total.partitioner}" if total.partitioner else ""
+        words = f"all {total.kind}s{under}: {_amount(total.before, total.after)}"
+        yield Paragraph(words, "plain", 4, 2)
+    # What somebody wrote a sharding for, and of what is inside that which changes most.
+    inside = [one for one in blocks.changes if all(of.kind == "value" for of in one.tensors)]
+    left = inside[_INSIDE:]
+    for change in blocks.changes:
+        if change not in left:
+            yield from _block_change(change)
+    if left:
+        more = counted(sum(of.count for one in left for of in one.tensors), "value")
+        yield Paragraph(f"other blocks of {more} inside", "muted", 4, 2)
+    rest = f"the same blocks of {counted(blocks.same, 'other tensor')}" if blocks.same else ""
+    unknown = f"of {blocks.unknown:,} it is not known" if blocks.unknown else ""
+    if rest or unknown:
+        yield Paragraph("; ".join(filter(None, (rest, unknown))), "muted", 4, 2)
+
+
+def _block_change(change: BlockChange) -> Iterator[Paragraph]:
+    had, has = change.before, change.after
+    under = f"under {change.partitioner}, " if change.partitioner else ""
+    spec = had.spec if change.same_spec else f"{had.spec} -> {has.spec}"
+    type_ = had.type if had.type == has.type else f"{had.type} -> {has.type}"
+    cut = f"{_shape(had)} -> {_shape(has)}, {_amount(had.bytes, has.bytes)}"
+    yield Paragraph(f"{under}{spec} of {type_}: {cut}", "plain", 4, 2)
+    yield Paragraph(_named(change.tensors), "muted", 6, 2)
+
+
+#: How many kinds of values inside are told.
+_INSIDE = 3
+
+#: How many of the tensors that are alike are named.
+_NAMED = 4
+
+
+def _named(tensors: Sequence[NamedTensors]) -> str:
+    words = [
+        _name(one.name) if one.kind in ("argument", "result") else f"{one.kind} {_name(one.name)}"
+        for one in tensors
+    ]
+    # One more takes no more room than to say that there is one more.
+    if len(words) > _NAMED + 1:
+        more = sum(one.count for one in tensors[_NAMED:])
+        words[_NAMED:] = [f"{more:,} more"]
+    return ", ".join(words)
+
+
+def _shape(block: Block) -> str:
+    return f"[{','.join(map(str, block.shape))}]"
+
+
+def _amount(before: int, after: int) -> str:
+    if before == after:
+        return f"{size(before)} as before"
+    if size(before) == size(after):
+        return f"{before:,} B -> {after:,} B"
+    return f"{size(before)} -> {size(after)}"
+
+
+def _tensors(number: int) -> str:
+    return (
+        f"{number:,} tensor{'' if number == 1 else 's'} or collective{'' if number == 1 else 's'}"
     )
-    totals = (
-        TotalDocument(one.kind, one.partitioner or None, one.before, one.after)
-        for one in blocks.totals
-    )
-    return BlocksDocument(tuple(changes), blocks.same, blocks.unknown, tuple(totals))
 
 
-def _block(one: Block) -> BlockDocument:
-    return BlockDocument(one.type, one.spec, one.shape, one.bytes)
+def _change(one: Change, sides: Sides) -> Iterator[Paragraph]:
+    type_ = one.type_before
+    if one.type_after != type_:
+        type_ += f" -> {one.type_after}"
+    words = [one.kind, f"{one.over} in" if one.over else "", _name(one.name), type_]
+    before = {"changed": "", "removed": sides.removed, "added": sides.added}[one.what]
+    title = before + " ".join(word for word in words if word)
+    yield Paragraph(title, "heading", 2, 2)
+    if max(len(one.before), len(one.after)) == 1:
+        yield from _stages(one.before, one.after)
+        return
+    for item in one.before:
+        if item not in one.after:
+            yield Paragraph(f"- {_item(item)}", "bad", 4, 2)
+    for item in one.after:
+        if item not in one.before:
+            yield Paragraph(f"+ {_item(item)}", "good", 4, 2)
 
 
-def _change(one: Change) -> ChangeDocument:
-    key: Key = one.key
-    return ChangeDocument(
-        one.what,
-        key.kind,
-        one.name,
-        one.count,
-        key.type,
-        one.type_after,
-        key.over,
-        _items(one.before),
-        _items(one.after),
-    )
+def _stages(before: Sequence[Item], after: Sequence[Item]) -> Iterator[Paragraph]:
+    """Stage by stage; what both say alike is told once."""
+    old, new = [[_words(item) for item in items] for items in (before, after)]
+    olds, news = dict(old[0] if old else ()), dict(new[0] if new else ())
+    for stage in dict.fromkeys([*olds, *news]):
+        if olds.get(stage) == news.get(stage):
+            yield Paragraph(f"  {stage} {olds[stage]}", "muted", 4, 2)
+            continue
+        if stage in olds:
+            yield Paragraph(f"- {stage} {olds[stage]}", "bad", 4, 2)
+        if stage in news:
+            yield Paragraph(f"+ {stage} {news[stage]}", "good", 4, 2)
+
+
+def _words(item: Item) -> list[tuple[str, str]]:
+    """What each stage says, with the partitioner that it is about."""
+    count = f"×{item.count} " if item.count > 1 else ""
+    return [
+        (f"{cell.stage} {cell.partitioner}:" if cell.partitioner else cell.stage, count + cell.text)
+        for cell in item.cells
+    ]
+
+
+def _item(item: Item) -> str:
+    words = "; ".join(f"{stage} {text}" for stage, text in _words(replace(item, count=1)))
+    return f"×{item.count} {words}"
+
+
+def _name(name: str) -> str:
+    return "the top of the program" if name == "." else name

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from sdyscope.facts.account import Account, Unknown, UnknownKind
-from sdyscope.words.counts import counted
+from sdyscope.facts.account import Account, Reason, Unknown, UnknownKind, Why
 from sdyscope.words.places import shown_name, source_text
 
-__all__ = ["account_lines", "account_title", "unknown_clause", "unknown_text"]
+__all__ = [
+    "account_lines",
+    "account_text",
+    "account_title",
+    "reason_text",
+    "unknown_clause",
+    "unknown_text",
+]
 
 
 def account_title(account: Account, of: str = "") -> str:
@@ -28,7 +34,12 @@ def account_lines(account: Account, most: int | None = None) -> Iterator[str]:
     yield from map(unknown_text, shown)
     rest = account.unknowns[len(shown) :]
     if rest:
-        yield f"and {counted(sum(unknown.count for unknown in rest), 'more')}"
+        yield f"and {sum(unknown.count for unknown in rest):,} more"
+
+
+def account_text(account: Account) -> str:
+    """The account on one line: the first thing, and how many more; empty where all is known."""
+    return f"{account_title(account)}: {'; '.join(account_lines(account, 1))}" if account else ""
 
 
 def unknown_text(unknown: Unknown) -> str:
@@ -50,8 +61,30 @@ def unknown_text(unknown: Unknown) -> str:
 def unknown_clause(unknown: Unknown) -> str:
     """The same without what it is about: ``{devices=[3]<=[8} could not be read: ...``."""
     return _CLAUSES[unknown.kind].format(
-        stage=unknown.stage, text=unknown.text or "it", reason=unknown.reason.rstrip(".")
+        stage=unknown.stage,
+        text=unknown.text or "it",
+        reason=reason_text(unknown.reason).rstrip("."),
     )
+
+
+def reason_text(reason: Reason) -> str:
+    """Why something is not known, a clause; a compiler's or reader's own words as they are."""
+    if isinstance(reason, str):
+        return reason
+    if isinstance(reason, Why):
+        return _REASONS[reason]
+    if not reason.number:
+        return reason.error or "it is not known as an op"
+    return f"line {reason.number}{f': {reason.error}' if reason.error else ' of the HLO'}"
+
+
+_REASONS: Final[Mapping[Why, str]] = {
+    Why.NOT_ALIGNED: "the module does not have it where JAX lowers it",
+    Why.OTHER_TYPES: "its results have other types in the partitioner's module",
+    Why.UNKNOWN_TRIPS: "collectives in loops of unknown trip count count once (+)",
+    Why.IN_BRANCHES: "collectives in branches count as if always taken (?)",
+    Why.FURTHER_LINES: "further lines of the HLO",
+}
 
 
 _CLAUSES: Final[Mapping[UnknownKind, str]] = {

@@ -22,6 +22,11 @@ def listed(words: Sequence[str]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def sentence(clause: str) -> str:
+    """A clause as a sentence of its own, with a capital and a full stop."""
+    return f"{clause[:1].upper()}{clause[1:]}."
+
+
 def size(count: int | float | None) -> str:
     """A number of bytes in binary units: `512 B`, `1.5 MiB`; a dash for None."""
     if count is None:

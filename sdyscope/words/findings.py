@@ -11,6 +11,7 @@ from sdyscope.facts.execution import Extent, Process
 from sdyscope.facts.findings import (
     Amount,
     ArgumentDropped,
+    BudgetSubject,
     CountedOnce,
     DonationDropped,
     DonationUnused,
@@ -43,6 +44,7 @@ from sdyscope.facts.findings import (
     OverReplication,
     OverUnknownAxes,
     PinnedAxes,
+    ReadBack,
     RequestNote,
     Severity,
     ShardingDropped,
@@ -64,7 +66,8 @@ from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
-__all__ = ["SEVERITIES", "Check", "Finding", "holder_text", "index_text", "subject_text", "told"]
+__all__ = ["SEVERITIES", "Check", "Finding", "budget_text", "holder_text", "index_text", "observed"]
+__all__ += ["subject_text", "told"]
 
 #: The severities, the worst first.
 SEVERITIES: Final[tuple[Severity, ...]] = ("error", "warning", "note")
@@ -131,18 +134,47 @@ class Check:
 def told(observation: Observation) -> Finding:
     """What was found, in words."""
     words = _words(observation.fact)
+    budget = observation.budget
     return Finding(
         observation.rule,
         observation.severity,
         words.message,
-        observation.tensor,
-        observation.kind,
+        observation.tensor if budget is None else budget_text(budget),
+        observation.kind if budget is None else "budget",
         observation.source,
         observation.partitioner,
         words.expected,
         words.found,
         words.hint,
     )
+
+
+def observed(finding: Finding) -> Observation:
+    """A finding that was read back, as what was found."""
+    return Observation(
+        finding.rule,
+        finding.severity,
+        ReadBack(finding.message, finding.expected, finding.found, finding.hint),
+        finding.tensor,
+        finding.kind,
+        finding.source,
+        finding.partitioner,
+    )
+
+
+def budget_text(budget: BudgetSubject) -> str:
+    """What a budget is about: `all-gather over model`, `replicated params*`, `memory`."""
+    match budget.what:
+        case "collectives":
+            over = f" over {budget.axis}" if budget.axis else ""
+            return f"{budget.collective or 'collectives'}{over}"
+        case "unlisted":
+            return "unlisted communication"
+        case "replicated":
+            return f"replicated {budget.tensors}" if budget.tensors != "*" else "replicated"
+        case "total":
+            return "memory"
+    return budget.what
 
 
 def subject_text(finding: Finding) -> str:
@@ -168,6 +200,8 @@ class _Words:
 
 def _words(fact: Fact) -> _Words:
     match fact:
+        case ReadBack():
+            return _Words(fact.message, fact.expected, fact.found, fact.hint)
         case NotExecuted() | NoReference() | OtherBlocks() | UnequalReplicas() | OtherNumbers():
             return _executed(fact)
         case OtherBytes() | DonationUnused() | DonationDropped():

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from sdyscope.words.counts import counted, size
 
-__all__ = ["agreement_text", "chosen_text", "remade_text", "results_table_text", "unknown_text"]
+__all__ = [
+    "agreement_text",
+    "chosen_text",
+    "peak_text",
+    "remade_text",
+    "results_table_text",
+    "savings_text",
+    "unknown_text",
+]
 
 
 def agreement_text(equal: bool | None) -> str:
@@ -24,6 +32,16 @@ def unknown_text(tensors: int) -> str:
 def chosen_text(tensors: int) -> str:
     """How many the compiler placed."""
     return f"{counted(tensors, 'tensor was', 'tensors were')} placed by the compiler"
+
+
+def peak_text(peak: int) -> str:
+    """The most that is held at a time, where the compiler says."""
+    return f"the most that is held at a time is {size(peak)}, says the compiler"
+
+
+def savings_text(saves: int) -> str:
+    """What all tensors come to that free axes divide further."""
+    return f"sharding all of these further saves {size(saves)} a device"
 
 
 def remade_text(values: int) -> str:

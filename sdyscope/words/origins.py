@@ -22,8 +22,10 @@ from sdyscope.words.places import op_text, shown_name, source_text
 from sdyscope.words.sharding import shardy_text
 
 __all__ = [
+    "FOLLOWED",
     "NOT_FOUND",
     "OP_FOLLOWED",
+    "ROLES",
     "OriginAnnotationDocument",
     "OriginDocument",
     "annotation_text",
@@ -38,6 +40,12 @@ NOT_FOUND = "not found"
 
 #: What is said of an origin whose op XLA does not name.
 OP_FOLLOWED = "op followed"
+
+#: What is said of axes that were followed, and were not recorded.
+FOLLOWED = "followed, not recorded"
+
+#: What each role of an annotation explains.
+ROLES: Final[Mapping[OriginRole, str]] = {"has": "of what is moved", "needed": "needed"}
 
 #: How many annotations a sentence names.
 _NAMED = 3
@@ -238,9 +246,7 @@ def _followed(origin: CollectiveOrigin) -> str:
     """What of an origin neither the compiler nor the partitioner said itself."""
     if all(one.recorded for one in origin.annotations):
         return f" ({OP_FOLLOWED})" if origin.followed else ""
-    return (
-        " (op and axes followed, not recorded)" if origin.followed else " (followed, not recorded)"
-    )
+    return f" ({'op and axes ' if origin.followed else ''}{FOLLOWED})"
 
 
 def _listed(annotations: Sequence[OriginAnnotation], file: str) -> str:

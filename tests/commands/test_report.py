@@ -193,12 +193,27 @@ def test_a_run_that_was_is_shown(sdyscope, target, tmp_path):
     ]
     # As it is written where all of a result should be zero and is not.
     told["partitioners"][0]["errors"][0]["error"] = None
+    finding = {
+        "rule": "executed-differs",
+        "severity": "error",
+        "message": "It is elsewhere.",
+        "tensor": told["tensors"][0]["path"],
+        "kind": "argument",
+        "source": {"file": "a.py", "line": 3, "column": 0, "function": ""},
+        "partitioner": "shardy",
+        "expected": "P('data')",
+        "found": "P()",
+        "hint": "",
+    }
+    told["findings"] = [finding]
     file = tmp_path / "run.json"
     file.write_text(json.dumps(told))
     words = ("report", target, "--no-compile", "--format", "json", "--ran", file)
     found = json.loads(sdyscope(*words).out)
     assert "of 2 processes on 2 hosts. 32 shards compared" in found["stages"][-1]["words"]
     assert found["run"] == told
+    sdyscope("report", target, "--no-compile", "--ran", file, "-o", tmp_path / "report.md")
+    assert finding["message"] in (tmp_path / "report.md").read_text()
     sdyscope(*words, "--run").said("Leave one out.")
     told["tensors"][0]["shape"] = [1, 2]
     file.write_text(json.dumps(told))

@@ -316,7 +316,16 @@ def test_texts_in_a_module_are_kept_and_marked():
 
 def test_a_string_of_bytes_that_are_no_text():
     graph = build(parse('module attributes {x.a = "a\\FFb"} {}'.replace("\\\\", "\\")))
-    assert graph.attributes["x.a"] == "a\ufffdb"
+    assert graph.attributes["x.a"] == r"a\xffb"
+
+
+@given(st.binary(max_size=12))
+def test_a_string_of_any_bytes_is_read_alike_by_both_readers(raw):
+    escaped = "".join(f"\\{byte:02X}" for byte in raw)
+    text = f'module attributes {{x.a = "{escaped}"}} {{}}'
+    wanted = raw.decode(errors="backslashreplace")
+    assert build(parse(text)).attributes["x.a"] == wanted
+    assert attribute_value(f'"{escaped}"') == wanted
 
 
 def test_ops_share_what_nobody_may_change():

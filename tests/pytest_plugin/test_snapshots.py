@@ -7,7 +7,7 @@ import pytest
 # A run inside of this process forgets what it imported, and would import these each time.
 import sdyscope.inspection
 import sdyscope.pytest_plugin.reporting
-import sdyscope.views.snapshot_text  # noqa: F401
+import sdyscope.views.snapshot  # noqa: F401
 
 pytest_plugins = ["pytester"]
 

@@ -136,7 +136,7 @@ def test_no_times_are_made_up_for_a_cpu(page):
     page.wait_for_selector(".estimates")
     text = page.inner_text(".estimates")
     assert "estimate" in text
-    assert "No times: of cpu no peak figures are known." in text
+    assert "no times: of cpu no figures are known" in text
 
 
 def test_what_is_estimated_says_so(open_page, estimated):

@@ -8,7 +8,6 @@ from jax.sharding import PartitionSpec as P
 
 from sdyscope.snapshots import compare, read_snapshots
 from sdyscope.views import snapshot as views
-from sdyscope.views import snapshot_text
 
 
 def snapshot(mesh, *blocks, partitioners="shardy"):
@@ -22,7 +21,7 @@ def block(kind, name, type_, requested, lowered="="):
 
 
 def text(found):
-    return "\n".join(one.text for one in snapshot_text.comparison(views.comparison_document(found)))
+    return "\n".join(one.text for one in views.comparison(found))
 
 
 SPECS = [P(), P("a"), P(None, "b"), P(("a", "b")), P("b", "a"), P(None, ("b", "a"))]
@@ -112,8 +111,7 @@ def test_another_spec_and_another_type_are_told_with_their_blocks():
     one = snapshot("a=2", block("argument", "x", "f32[8,8]", "P('a', None)"))
     two = snapshot("b=4", block("argument", "x", "f32[16,8]", "P(None, 'b')"))
     found = compare(one, two)
-    document = views.comparison_document(found)
-    assert not document.blocks.changes[0].same_spec
+    assert not found.blocks.changes[0].same_spec
     words = (
         "P('a', None) -> P(None, 'b') of f32[8,8] -> f32[16,8]: [4,8] -> [16,2], 128 B as before"
     )
@@ -149,7 +147,16 @@ def test_what_is_not_known_is_counted(sharding):
 
 
 @pytest.mark.parametrize(
-    ("form", "blocks"), [('[{"a":(1)2}, {}]', None), ('[{"a", ?}, {}]', ((2, 8), (1, 8)))]
+    ("form", "blocks"),
+    [
+        ("[{a:(1)2}, {}]", None),
+        ("[{a, ?}, {}]", ((2, 8), (1, 8))),
+        ("[{?}, {a}p1]", ((8, 2), (8, 1))),
+        ("[{}, {?}], replicated={a}", None),
+        # As versions before 4 wrote it.
+        ('[{"a":(1)2}, {}]', None),
+        ('[{"a", ?}, {}]', ((2, 8), (1, 8))),
+    ],
 )
 def test_shardings_in_shardys_form(form, blocks):
     lines = block("argument", "x", "f32[8,8]", form.replace("{", "\\{").replace("}", "\\}"))

@@ -130,6 +130,8 @@ def forms(word, settings, values, folder):
         "check": (),
         "lint --partitioner both": (),
         "comms": ("--all",),
+        "cost --partitioner both": (),
+        "memory --partitioner both": ("--top", "0"),
         **{f"diff --at {stage}": ("--all",) for stage in ("lowered", "propagated", "compiled")},
         **{f"explain {value}": ("--all",) for value in values},
     }
@@ -237,6 +239,33 @@ def test_causes(said):
     for each in words:
         assert said.in_page(each, "communication"), each
     assert sum(said.printed(each, "comms") for each in words) >= len(told) > 0 or not told
+
+
+def test_collectives_of_one_row(said):
+    """The page's rows are those that the terminal prints, of the partitioner that it prints."""
+    rows = [row for row in said.page["communication"]["rows"] if row["program"] == 0]
+    for row in rows:
+        for words in (row["why"], row["tensor"], row["scope"], row["over"]):
+            assert said.printed(words, "comms"), words
+    collectives = said.documents["comms"]["programs"][0]["collectives"]
+    assert sum(row["of"] for row in rows) == len(collectives)
+
+
+def test_estimates(said):
+    for program in said.page["communication"]["estimates"]["programs"]:
+        for words in (*program["words"], *program["notes"]):
+            assert said.printed(words, "cost --partitioner both"), words
+
+
+def test_memory(said):
+    page, command = said.page["memory"], "memory --partitioner both"
+    for program in page["programs"]:
+        told = [*([program["saved"]] if program["savings"] else []), *program["beyond"]]
+        for words in told:
+            assert said.printed(words[0].lower() + words[1:].rstrip("."), command), words
+    headlines = [one["words"] for one in said.page["report"]["headlines"]]
+    titles = (page["title"], said.page["communication"]["title"])
+    assert {words for words in headlines if " times the " in words} <= set(titles)
 
 
 @pytest.mark.parametrize("command", ["check", "lint --partitioner both"])

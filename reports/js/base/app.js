@@ -3,6 +3,7 @@
 import { module, part, Shared } from "./data.js";
 import { el, template } from "./dom.js";
 import { Keys } from "./keys.js";
+import { link } from "./link.js";
 import { colourAxes } from "./spec.js";
 import { State } from "./state.js";
 
@@ -79,7 +80,10 @@ class Page {
       this.shown = name;
       this.main.replaceChildren(view.root);
       this.main.dataset.view = name;
-      const { title } = this.report.views.find((one) => one.name === name);
+      const { title, account } = this.report.views.find((one) => one.name === name);
+      const line = document.getElementById("account");
+      line.hidden = !account;
+      line.replaceChildren(link(this.state, "overview", { at: "account" }, account));
       document.title = `${title} · ${this.report.name} · sdyscope`;
       this.keys.set(title, view.keys ?? []);
       for (const other of this.report.views) {

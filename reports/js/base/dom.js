@@ -21,6 +21,11 @@ export function svg(tag, properties = {}, ...children) {
   return filled(document.createElementNS(SVG, name), classes, properties, children);
 }
 
+/** What stands below a view: a text and its tone each. */
+export function remarks(notes) {
+  return notes.map(([words, tone]) => el("p.note", { dir: "auto", data: { tone } }, words));
+}
+
 function filled(element, classes, properties, children) {
   if (classes.length) element.setAttribute("class", classes.join(" "));
   for (const [name, value] of Object.entries(properties)) {

@@ -46,6 +46,14 @@ export function dims(shape) {
   return shape ? `[${shape.join(",")}]` : "[?]";
 }
 
+/** The parts of what a device needs, and what they are called. */
+export const MEMORY_PARTS = [
+  ["arguments", "arguments"],
+  ["outputs", "results"],
+  ["temporaries", "temporaries"],
+  ["code", "code"],
+];
+
 /** What people call a partitioner. */
 export function partitionerName(partitioner) {
   return { shardy: "Shardy", gspmd: "GSPMD" }[partitioner] ?? partitioner;

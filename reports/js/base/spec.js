@@ -46,7 +46,8 @@ export function coloured(text) {
   return nodes;
 }
 
-/** A sharding's text as an element, its axes coloured. */
+/** A sharding's text as an element, its axes coloured; one that can't be is marked with "! ". */
 export function spec(text, tag = "code.spec") {
-  return el(tag, { dir: "ltr" }, coloured(text));
+  const tone = text.startsWith("! ") ? "bad" : undefined;
+  return el(tag, { dir: "ltr", data: tone ? { tone } : {} }, coloured(text));
 }

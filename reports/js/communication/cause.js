@@ -3,8 +3,8 @@
 import { part } from "../base/data.js";
 import { el } from "../base/dom.js";
 import { partitionerName } from "../base/format.js";
+import { link } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
-import { link } from "./rows.js";
 
 /** Fills the slot with the largest cause, if one is known. */
 export async function causeOf(slot, data, { state, shared }) {

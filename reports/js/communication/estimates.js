@@ -1,39 +1,15 @@
 // How long a step takes at least: an estimate, and said to be one.
 
 import { el } from "../base/dom.js";
-import { count, partitionerName } from "../base/format.js";
+import { partitionerName } from "../base/format.js";
 import { axisColour, axisName } from "../base/spec.js";
-
-/** Seconds in words: "1.2 ms". */
-export function seconds(value) {
-  if (value === null || value === undefined) return "not known";
-  for (const [unit, name] of [
-    [1, "s"],
-    [1e-3, "ms"],
-    [1e-6, "µs"],
-  ]) {
-    if (value >= unit) return `${Number((value / unit).toPrecision(3))} ${name}`;
-  }
-  return value ? `${Number((value * 1e9).toPrecision(3))} ns` : "0 s";
-}
 
 /** The estimates of each partitioner's program, or why there are none. */
 export function estimates(data) {
   if (data.unavailable) return [el("p.muted", { dir: "auto" }, data.unavailable)];
-  const known = data.programs.filter((one) => one.limit);
-  if (!known.length) {
-    const kinds = [...new Set(data.programs.map((one) => one.deviceKind))].join(", ");
-    return [
-      el(
-        "p.muted",
-        {},
-        "No times: of ",
-        el("bdi", {}, kinds),
-        " no peak figures are known. Compile for a TPU or GPU with --on, such as --on tpu:v5e:4x2, which need not be there.",
-      ),
-    ];
-  }
-  const most = Math.max(...known.flatMap((one) => one.roofs.map((roof) => roof.seconds ?? 0)));
+  const most = Math.max(
+    ...data.programs.flatMap((one) => one.roofs.map((roof) => roof.seconds ?? 0)),
+  );
   return [
     el("p.estimate-words", {}, data.words),
     ...data.programs.map((one) => program(one, most)),
@@ -46,52 +22,36 @@ function program(one, most) {
     {},
     el(
       "p.estimate-title",
-      {},
+      { dir: "auto" },
       el("strong", {}, partitionerName(one.partitioner)),
-      one.limit
-        ? [
-            ": limited by ",
-            one.roofs[0].axis ? ["communication over ", axisName(one.limit)] : one.limit,
-            one.overlapped === null
-              ? null
-              : `; at least ${seconds(one.overlapped)} a step with everything overlapped, ${seconds(one.sequential)} with nothing sent while it computes`,
-          ]
-        : ": no times are known",
+      `: ${one.words.join("; ")}`,
     ),
-    el(
-      "ul.estimate-bars",
-      {},
-      one.roofs.map((roof) =>
-        el(
-          "li",
+    most
+      ? el(
+          "ul.estimate-bars",
           {},
-          el("span.pair-label", {}, roof.axis ? ["axis ", axisName(roof.name)] : roof.name),
-          el(
-            "span.pair-track",
-            { "aria-hidden": "true" },
-            el("span", {
-              style: {
-                width: `${most ? (100 * (roof.seconds ?? 0)) / most : 0}%`,
-                background: roof.axis ? axisColour(roof.name) : "var(--bar)",
-              },
-            }),
-          ),
-          el("span.pair-value", {}, seconds(roof.seconds)),
-        ),
-      ),
-    ),
+          one.roofs.map((roof) => bar(roof, most)),
+        )
+      : null,
+    one.notes.map((words) => el("p.muted", { dir: "auto" }, words)),
+  );
+}
+
+function bar(roof, most) {
+  return el(
+    "li",
+    {},
+    el("span.pair-label", {}, roof.axis ? ["axis ", axisName(roof.name)] : roof.name),
     el(
-      "p.muted",
-      {},
-      [
-        one.unknown ? `${one.unknown} of ${count(one.tensors, "tensor")} have no known time` : "",
-        one.unknownTrips
-          ? `${count(one.unknownTrips, "loop")} of unknown trip count, which count once`
-          : "",
-        one.figures.length ? `figures of ${one.chip}: ${one.figures.join("; ")}` : "",
-      ]
-        .filter(Boolean)
-        .join(". "),
+      "span.pair-track",
+      { "aria-hidden": "true" },
+      el("span", {
+        style: {
+          width: `${(100 * (roof.seconds ?? 0)) / most}%`,
+          background: roof.axis ? axisColour(roof.name) : "var(--bar)",
+        },
+      }),
     ),
+    el("span.pair-value", {}, roof.time),
   );
 }

@@ -3,6 +3,7 @@
 import { factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, size, whole } from "../base/format.js";
+import { link } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
 
 /** How many members of a row are shown. */
@@ -13,7 +14,6 @@ export function collectiveRow(row, { most, open, context }) {
   const { state, shared } = context;
   const source = shared.source(row.source);
   const times = `×${whole(row.count)}${row.unknownTrips ? "+" : row.conditional ? "?" : ""}`;
-  const more = row.members[0].parts.length - 1;
   const toggle = () => state.set({ open: open ? "" : row.key }, { push: true });
   return el(
     "li.collective",
@@ -39,8 +39,7 @@ export function collectiveRow(row, { most, open, context }) {
         " over ",
         coloured(row.over),
         el("span.muted", {}, ` ${times}`),
-        el("code.collective-shape", {}, shapes(row.shapes)),
-        more ? el("span.muted", {}, ` and ${more} more`) : null,
+        el("code.collective-shape", {}, row.tensor),
       ),
       el(
         "span.collective-where",
@@ -49,26 +48,9 @@ export function collectiveRow(row, { most, open, context }) {
         source ? el("code.source", {}, el("bdi", {}, source)) : null,
       ),
     ),
-    row.why.length
-      ? el(
-          "p.collective-why",
-          { dir: "auto" },
-          el("span.muted", {}, "because "),
-          coloured(row.why[0]),
-          row.why.length + row.whyMore > 1
-            ? el("span.muted", {}, `; and ${row.why.length + row.whyMore - 1} more alike`)
-            : null,
-        )
-      : null,
+    row.why ? el("p.collective-why", { dir: "auto" }, coloured(row.why)) : null,
     open ? members(row, context) : null,
   );
-}
-
-function shapes(found) {
-  const distinct = new Set(found);
-  return found.length > 1 && distinct.size === 1
-    ? `${found.length} × ${found[0]}`
-    : found.join(" ");
 }
 
 function members(row, context) {
@@ -133,7 +115,7 @@ function partItem(part, context) {
     el(
       "p",
       {},
-      el("code", {}, shapes(part.shapes)),
+      el("code", {}, part.type),
       el("span.muted", {}, ` ${size(part.bytes)} on a device, for `),
       valueLink(part, state),
       source ? el("code.source", {}, el("bdi", {}, source)) : null,
@@ -148,9 +130,9 @@ function partItem(part, context) {
               "li",
               {},
               one.axes.length ? [coloured(one.axes.join(", ")), " "] : null,
-              one.role === "has" ? "of what is moved: " : "needed: ",
+              `${one.role}: `,
               annotation(one, context),
-              one.recorded ? null : el("span.muted", {}, " (followed, not recorded)"),
+              one.followed ? el("span.muted", {}, ` (${one.followed})`) : null,
             ),
           ),
         )
@@ -178,15 +160,4 @@ function valueLink(part, state) {
   if (!part.values) return el("bdi", {}, part.name);
   const params = part.tensor ? { tensor: part.tensor } : { q: part.query };
   return link(state, "tensors", params, part.name);
-}
-
-/** A link to a view that Back returns from. */
-export function link(state, view, params, words) {
-  if (!state.views.includes(view)) return el("bdi", {}, words);
-  const open = (event) => {
-    if (event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    state.go(view, params);
-  };
-  return el("a", { href: state.href(view, params), on: { click: open } }, el("bdi", {}, words));
 }

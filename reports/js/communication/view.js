@@ -1,6 +1,6 @@
 // What a device sends: in all, by kind, axis, scope and cause, and the collectives themselves.
 
-import { el } from "../base/dom.js";
+import { el, remarks } from "../base/dom.js";
 import { count, partitionerName, size, whole } from "../base/format.js";
 import { axisColour, coloured } from "../base/spec.js";
 import { causeOf } from "./cause.js";
@@ -26,8 +26,7 @@ export function mount(_root, context) {
   slots.totals.append(...totals(data));
   if (several) causeOf(slots.cause, data, context);
   slots.estimates.append(...estimates(data.estimates));
-  slots.notes.append(...notes(data));
-  slots.notes.hidden = !slots.notes.childElementCount;
+  slots.notes.append(...remarks(data.notes));
   slots.partitioner.hidden = !several;
   const byButtons = segments(slots.by, Object.entries(BY), (by) =>
     state.set({ by: by === "kind" ? "" : by, all: "" }),
@@ -130,25 +129,9 @@ function press(buttons, value) {
 
 function totals(data) {
   const { programs } = data;
-  const [first, second] = programs;
   const most = Math.max(...programs.map((one) => one.sent), 1);
-  let title = `A device sends ${size(first.sent)} a step.`;
-  if (second) {
-    const [less, more] = [first, second].sort((a, b) => a.sent - b.sent);
-    const names = [less, more].map((one) => partitionerName(one.partitioner));
-    if (less.sent === more.sent) title = `A device sends ${size(first.sent)} a step under both.`;
-    else if (!less.sent)
-      title = `Under ${names[1]} a device sends ${size(more.sent)} a step; under ${names[0]} nothing.`;
-    else {
-      const times = (more.sent / less.sent).toFixed(1);
-      title =
-        times === "1.0"
-          ? `A device sends ${size(more.sent)} a step under ${names[1]}, ${size(less.sent)} under ${names[0]}.`
-          : `Under ${names[1]} a device sends ${times} times the bytes: ${size(more.sent)} a step, not ${size(less.sent)}.`;
-    }
-  } else if (!first.sent) title = "A device sends nothing.";
   return [
-    el("h2.view-title", {}, title),
+    el("h2.view-title", {}, data.title),
     el(
       "div.sent-totals",
       {},
@@ -298,39 +281,8 @@ function textOf(row, shared) {
     row.over,
     row.scope,
     shared.source(row.source),
-    ...row.shapes,
-    ...row.why,
+    row.tensor,
+    row.why,
     ...row.members.flatMap((one) => [one.name, ...one.parts.map((part) => part.words)]),
   ].join("\n");
-}
-
-function notes(data) {
-  const found = [];
-  const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
-  say(
-    "Sent: bytes that leave a device in a step, counted from the program by the ring algorithms, not measured.",
-  );
-  for (const one of data.programs) {
-    const name = partitionerName(one.partitioner);
-    if (one.unknownTrips)
-      say(`${name}: ${one.unknownTrips} are in loops of unknown trip count, which count once.`);
-    if (one.conditional)
-      say(`${name}: ${one.conditional} are in branches, which count as if always taken.`);
-    if (!one.named && one.count) say(`${name}: no mesh is known that fits, so no axes are named.`);
-    if (one.originsMissing)
-      say(`${name}: why collectives are there is not known: ${one.originsMissing}`);
-    else if (one.withoutOrigin)
-      say(
-        `${name}: of ${one.withoutOrigin} of ${count(one.tensors, "tensor")} it is not known why they are sent.`,
-      );
-    if (one.withoutSource)
-      say(`${name}: ${one.withoutSource} of ${count(one.tensors, "tensor")} have no source line.`);
-    if (one.notUnderstood)
-      say(`${name}: ${count(one.notUnderstood, "line")} of the HLO could not be read.`, "bad");
-    for (const words of one.notes) say(`${name}: ${words}`);
-  }
-  for (const [partitioner, reason] of data.failures) {
-    say(`Nothing under ${partitionerName(partitioner)}: ${reason}`, "bad");
-  }
-  return found;
 }

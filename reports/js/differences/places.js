@@ -3,8 +3,8 @@
 import { Table } from "../base/data.js";
 import { el } from "../base/dom.js";
 import { count, size, type } from "../base/format.js";
+import { link } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
-import { link } from "../communication/rows.js";
 import { changeText, collectiveTable } from "./tables.js";
 
 /** How many values that follow are shown at first. */

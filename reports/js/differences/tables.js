@@ -2,8 +2,8 @@
 
 import { el } from "../base/dom.js";
 import { count, size, type, whole } from "../base/format.js";
+import { link } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
-import { link } from "../communication/rows.js";
 
 /** How many ops are listed of those that differ. */
 const OPS = 40;

@@ -49,7 +49,7 @@ function groupFacts(item, { model, values }, actions, isOpen) {
       ? el(
           "p.graph-differs",
           {},
-          `≠ ${count(differing, "value")} in it ${differing === 1 ? "is" : "are"} sharded differently by the partitioners`,
+          `≠ ${count(differing, "value")} in it: ${model.data.words.differs}`,
         )
       : null,
     el(
@@ -111,11 +111,11 @@ function shardings(item, { model, values }) {
         ),
       ]),
     ),
-    differs ? el("p.graph-differs", {}, "≠ the partitioners put it in different places") : null,
+    differs ? el("p.graph-differs", {}, `≠ ${model.data.words.differs}`) : null,
   ];
 }
 
-function collectives(item, { values }) {
+function collectives(item, { model, values }) {
   const parts = values.partitioners.map((partitioner) => {
     const sent = values.sent(item, partitioner);
     if (!sent?.length) return null;
@@ -151,7 +151,7 @@ function collectives(item, { values }) {
   return el(
     "p.graph-mark-words",
     {},
-    `Σ Each device sums a part only (${sums.map(partitionerName).join(", ")}): the parts have to be added up. Predicted from the op's sharding rule.`,
+    `Σ ${sums.map(partitionerName).join(", ")}: ${model.data.words.sums}`,
   );
 }
 
@@ -208,11 +208,10 @@ function valueBytes(use, { model, values }) {
 function movesWords(list, moving, { model, values }) {
   const use = list.find((one) => values.moves[moving[0]].has(one));
   const dims = values.moves[moving[0]].get(use);
-  const taker = model.title(model.to[use]);
   return el(
     "p.graph-mark-words",
     {},
-    `⇄ ${taker} needs dimension ${dims.join(", ")} in other blocks (${moving.map(partitionerName).join(", ")}). Predicted from its sharding rule.`,
+    `⇄ ${moving.map(partitionerName).join(", ")}: dimension ${dims.join(", ")} ${model.data.words.moves}`,
   );
 }
 

@@ -45,13 +45,13 @@ export function edgeRows(meshes) {
 export function signRows(data, partitioners) {
   const rows = [
     [stroke(["var(--muted)", "1 4"]), ["not known, or folded away"]],
-    [sign("moves", "⇄"), ["has to move, as the op's sharding rule has it (predicted)"]],
+    [sign("moves", "⇄"), [data.words.moves]],
     Object.keys(data.sent).length
-      ? [sign("sent", "all-reduce"), ["a collective of the compiled program"]]
-      : [sign("sums", "Σ"), ["sums of parts to be added up (predicted)"]],
+      ? [sign("sent", "all-reduce"), [data.words.sent]]
+      : [sign("sums", "Σ"), [data.words.sums]],
   ];
   if (partitioners.length > 1) {
-    rows.push([sign("differs", "≠"), ["Shardy and GSPMD put it in different places"]]);
+    rows.push([sign("differs", "≠"), [data.words.differs]]);
   }
   return rows;
 }

@@ -3,8 +3,8 @@
 import { detailsHead, factList } from "../base/details_frame.js";
 import { el } from "../base/dom.js";
 import { count, partitionerName, whole } from "../base/format.js";
+import { link } from "../base/link.js";
 import { coloured, spec } from "../base/spec.js";
-import { link } from "../communication/rows.js";
 
 /** How many uses are listed. */
 const USES = 60;

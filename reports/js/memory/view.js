@@ -1,23 +1,16 @@
 // What a device holds: in all, by group, and what other devices could hold.
 
-import { el } from "../base/dom.js";
-import { count, moreOrLess, partitionerName, size, type, whole } from "../base/format.js";
+import { el, remarks } from "../base/dom.js";
+import { count, MEMORY_PARTS, partitionerName, size, type, whole } from "../base/format.js";
+import { link } from "../base/link.js";
 import { spec } from "../base/spec.js";
-import { link } from "../communication/rows.js";
-
-const PARTS = [
-  ["arguments", "arguments"],
-  ["outputs", "results"],
-  ["temporaries", "temporaries"],
-  ["code", "code"],
-];
 
 /** How many suggestions are shown before the rest is asked for. */
 const SAVINGS = 12;
 
 export function mount(_root, { data, slots, state }) {
   const { programs } = data;
-  slots.totals.append(...totals(programs));
+  slots.totals.append(el("h2.view-title", {}, data.title), ...totals(programs));
   const distinct = distinctPrograms(programs);
   const buttons = distinct.map(([names, one]) =>
     el(
@@ -38,7 +31,7 @@ export function mount(_root, { data, slots, state }) {
   );
   slots.partitioner.append(...buttons);
   slots.partitioner.hidden = buttons.length < 2;
-  slots.notes.append(...notes(data));
+  slots.notes.append(...remarks(data.notes));
 
   function update({ under = "", open = "", all = "" }) {
     const [, chosen] = distinct.find(([names]) => names.includes(under)) ?? distinct[0];
@@ -66,12 +59,9 @@ function distinctPrograms(programs) {
 
 function totals(programs) {
   const known = programs.filter((one) => one.needs);
-  if (!known.length) {
-    return [el("p.missing", {}, "The compiler does not say what a device needs.")];
-  }
+  if (!known.length) return [];
   const most = Math.max(...known.map((one) => one.needs.total), 1);
   return [
-    el("h2.view-title", {}, title(known)),
     el(
       "div.needs",
       {},
@@ -81,28 +71,9 @@ function totals(programs) {
   ];
 }
 
-function title(known) {
-  const [first, second] = known;
-  if (!second) return `A device needs ${size(first.needs.total)}.`;
-  const [less, more] = [first, second].sort((a, b) => a.needs.total - b.needs.total);
-  if (less.needs.total === more.needs.total) {
-    return `A device needs ${size(first.needs.total)} under both.`;
-  }
-  const names = [less, more].map((one) => partitionerName(one.partitioner));
-  const growth = PARTS.map(([name, words]) => [more.needs[name] - less.needs[name], words]);
-  growth.sort((a, b) => b[0] - a[0]);
-  const times = (more.needs.total / less.needs.total).toFixed(1);
-  const by = `${size(more.needs.total)}, not ${size(less.needs.total)}`;
-  const [name, words] = PARTS.find(([, words]) => words === growth[0][1]);
-  const most = `${words} take ${size(more.needs[name])}, not ${size(less.needs[name])}`;
-  return times === "1.0"
-    ? `Under ${names[1]} a device needs ${moreOrLess(less.needs.total, more.needs.total)}.`
-    : `Under ${names[1]} a device needs ${times} times the memory: ${by}; ${most}.`;
-}
-
 function needsRow(one, most) {
   const { needs } = one;
-  const shown = PARTS.filter(([name]) => needs[name] > 0);
+  const shown = MEMORY_PARTS.filter(([name]) => needs[name] > 0);
   return el(
     "div.sent-total",
     {},
@@ -131,7 +102,7 @@ function needsRow(one, most) {
 
 function needsTable(known) {
   const rows = [
-    ...PARTS.filter(([name]) => known.some((one) => one.needs[name])),
+    ...MEMORY_PARTS.filter(([name]) => known.some((one) => one.needs[name])),
     ...(known.some((one) => one.needs.aliased)
       ? [["aliased", "results in donated buffers, counted as arguments"]]
       : []),
@@ -255,32 +226,13 @@ function groupRow(group, { most, padded, shared, state }) {
 // --- what could be saved -------------------------------------------------------------------------
 
 function savings(one, { open, all, state }) {
-  if (!one.savings.length) {
-    const rest = one.beyond.tensors;
-    return [
-      el(
-        "p.muted",
-        {},
-        rest && one.beyond.replicated
-          ? `${size(one.beyond.replicated)} a device are redundant, in ${count(rest, "tensor")} that no free axis divides.`
-          : "Nothing: every tensor is held once, or no free mesh axis divides it.",
-      ),
-    ];
-  }
+  const beyond = one.beyond.map((words) => el("p.muted", {}, words));
+  if (!one.savings.length) return beyond.length ? beyond : [el("p.muted", {}, one.saved)];
   const most = Math.max(...one.savings.map((row) => row.saves), 1);
-  const total = one.savings.reduce((sum, row) => sum + row.saves, 0);
-  const held = one.groups.reduce((sum, group) => sum + group.device, 0);
   const shown = all ? one.savings : one.savings.slice(0, SAVINGS);
   const left = one.savings.length - shown.length;
   return [
-    el(
-      "p.savings-words",
-      {},
-      "Sharding all of these along mesh axes that they do not use yet saves ",
-      el("strong", {}, size(total)),
-      ` of the ${size(held)} of arguments and results that a device holds. It costs communication; `,
-      "sdyscope search tries it.",
-    ),
+    el("p.savings-words", {}, one.saved, " It costs communication; sdyscope search tries it."),
     el(
       "ol.savings",
       {},
@@ -293,13 +245,7 @@ function savings(one, { open, all, state }) {
           `Show ${count(left, "more tensor")}`,
         )
       : null,
-    one.beyond.replicated
-      ? el(
-          "p.muted",
-          {},
-          `${size(one.beyond.replicated)} more are redundant in ${count(one.beyond.tensors, "tensor")} that no free axis divides.`,
-        )
-      : null,
+    ...beyond,
   ].filter(Boolean);
 }
 
@@ -358,26 +304,4 @@ function saving(row, { most, open, state }) {
         )
       : null,
   );
-}
-
-function notes(data) {
-  const found = [];
-  const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
-  for (const one of data.programs) {
-    const name = partitionerName(one.partitioner);
-    const on =
-      one.deviceKind && !one.hardware.startsWith(one.deviceKind) ? ` (${one.deviceKind})` : "";
-    say(`${name}: compiled for ${one.hardware}${on}.`);
-    for (const words of one.remarks)
-      say(`${name}: ${words}`, one.equal === false ? "bad" : undefined);
-    if (one.needs?.peak)
-      say(
-        `${name}: the most that is held at a time is ${size(one.needs.peak)}, says the compiler.`,
-      );
-    for (const words of one.notes) say(`${name}: ${words}`);
-  }
-  for (const [partitioner, reason] of data.failures) {
-    say(`Nothing under ${partitionerName(partitioner)}: ${reason}`, "bad");
-  }
-  return found;
 }

@@ -1,7 +1,7 @@
 // The overview: the mesh, the stages, the numbers, and what is most worth knowing.
 
 import { el } from "../base/dom.js";
-import { count, partitionerName, size, whole } from "../base/format.js";
+import { count, MEMORY_PARTS, partitionerName, size, whole } from "../base/format.js";
 import { coloured } from "../base/spec.js";
 import { parse } from "../base/state.js";
 import { meshPicture } from "../placement/mesh.js";
@@ -30,7 +30,11 @@ export function mount(_root, { report, data, slots, state }) {
   slots.program.append(...program(data));
   slots.notes.append(...notes(report, data));
   slots.notes.hidden = !slots.notes.childElementCount;
-  return {};
+  return {
+    update({ at }) {
+      if (at === "account") slots.notes.scrollIntoView();
+    },
+  };
 }
 
 function facts(report) {
@@ -123,7 +127,7 @@ function card(title, number, unit, ...content) {
   );
 }
 
-function argumentsCard({ arguments: total, groups }) {
+function argumentsCard({ arguments: total, apart, groups }) {
   const rows = groups.map((group) => ({
     label: el("bdi", {}, group.name),
     value: size(group.device),
@@ -135,16 +139,10 @@ function argumentsCard({ arguments: total, groups }) {
     size(total.bytes_per_device),
     "a device",
     el("p.card-words", {}, `${count(total.tensors, "tensor")}, ${size(total.bytes)} whole`),
+    apart ? el("p.card-words", {}, apart) : null,
     bars(rows),
   );
 }
-
-const MEMORY = [
-  ["arguments", "arguments"],
-  ["outputs", "results"],
-  ["temporaries", "temporaries"],
-  ["code", "code"],
-];
 
 function memoryCard({ memory }) {
   const most = Math.max(...memory.map((one) => one.total), 1);
@@ -162,7 +160,7 @@ function memoryCard({ memory }) {
         el(
           "span.stack",
           {},
-          MEMORY.filter(([name]) => one[name] > 0).map(([name, words]) =>
+          MEMORY_PARTS.filter(([name]) => one[name] > 0).map(([name, words]) =>
             el("span.stack-part", {
               data: { part: name },
               title: `${words}: ${size(one[name])}`,
@@ -176,7 +174,7 @@ function memoryCard({ memory }) {
     el(
       "p.legend",
       {},
-      MEMORY.filter(([name]) => memory.some((one) => one[name] > 0)).map(([name, words]) =>
+      MEMORY_PARTS.filter(([name]) => memory.some((one) => one[name] > 0)).map(([name, words]) =>
         el(
           "span.legend-item",
           { data: { part: name } },

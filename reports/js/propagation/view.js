@@ -46,7 +46,7 @@ class PropagationView {
         ),
       ),
     );
-    slots.note.append(...notes(report, propagation));
+    slots.note.append(propagation.data.notes.join(" "));
   }
 
   view() {
@@ -331,15 +331,4 @@ class PropagationView {
     })();
     return this.opening;
   }
-}
-
-function notes(report, propagation) {
-  const { data } = propagation;
-  const exactness = data.exactness.charAt(0).toUpperCase() + data.exactness.slice(1);
-  const parts = [`${data.words}. `, `${exactness}: ${data.madeBy}`.replace(/\.?$/, ".")];
-  if (report.partitioners.includes("gspmd")) {
-    parts.push(" GSPMD does not say how it propagates: these are Shardy’s steps.");
-  }
-  if (!data.priorities) parts.push(" The user gave no priorities.");
-  return parts;
 }

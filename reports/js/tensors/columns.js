@@ -170,7 +170,7 @@ export function columns(rows, totals, worst) {
           el(
             replicas > 1 ? "span.replicas" : "span.muted",
             {},
-            replicas === null ? "–" : whole(replicas),
+            replicas === null ? rows.nowhere(row) : whole(replicas),
           ),
         );
       }),
@@ -298,7 +298,7 @@ function shardingCell(cell, rows, row, name, shows) {
   }
   const wrong = get[`${name}.agrees`]?.(row) === false;
   const fate = get[`${name}.fate`]?.(row) ?? "";
-  if (wrong) cell.dataset.tone = "bad";
+  if (wrong || own.problem) cell.dataset.tone = "bad";
   else if (isSame(rows, row, name, own, shows)) {
     cell.append(el("span.same", { title: own.short }, "="));
     return;
@@ -313,7 +313,8 @@ function shardingCell(cell, rows, row, name, shows) {
     cell.append(el("span.none", {}, "–"));
     return;
   }
-  cell.title = own.words ? `${own.short}: ${own.words}` : own.short;
+  const words = own.problem ?? own.words;
+  cell.title = words ? `${own.short}: ${words}` : own.short;
   cell.append(own.short === "replicated" ? el("span.replicated", {}, own.short) : spec(own.short));
 }
 

@@ -15,6 +15,7 @@ export const SECTIONS = {
 export const VERDICTS = {
   differs: { words: "lowered otherwise", mark: "✗", tone: "bad" },
   missing: { words: "missing", mark: "✗", tone: "bad" },
+  impossible: { words: "not known", mark: "!", tone: "bad" },
   moved: { words: "moved", mark: "✗", tone: "bad" },
   partitioners: { words: "Shardy ≠ GSPMD", mark: "", tone: "warning" },
   agrees: { words: "as requested", mark: "✓", tone: "good" },
@@ -199,12 +200,18 @@ export class Rows {
   }
 
   /** The block that a device holds, in words: "[64,128]". */
+  /** What stands for a figure of a tensor that nothing places: whether something should. */
+  nowhere(row) {
+    return this.get.verdict(row) === "impossible" ? "!" : "–";
+  }
+
   block(row) {
     const held = this.held(row);
-    return held?.block ? dims(held.block) : "–";
+    return held?.block ? dims(held.block) : this.nowhere(row);
   }
 
   bytesText(row) {
-    return size(this.bytesPerDevice(row));
+    const bytes = this.bytesPerDevice(row);
+    return bytes === null ? this.nowhere(row) : size(bytes);
   }
 }

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from sdyscope.analysis.collectives.totals import Collectives
-from sdyscope.facts.account import Unknown, UnknownKind
+from sdyscope.facts.account import Reason, TextLine, Unknown, UnknownKind, Why
 
 __all__ = ["collectives_unknowns"]
 
@@ -16,22 +16,14 @@ def collectives_unknowns(found: Collectives) -> Iterator[Unknown]:
     stage: Literal["propagated", "compiled"] = "propagated" if found.predicted else "compiled"
     under = () if found.partitioner is None else (found.partitioner,)
 
-    def unknown(kind: UnknownKind, reason: str, text: str = "", count: int = 1) -> Unknown:
+    def unknown(kind: UnknownKind, reason: Reason, text: str = "", count: int = 1) -> Unknown:
         return Unknown(kind, stage, reason, under, text=text, count=count)
 
     for line in found.not_understood:
-        where = f"line {line.line} of the HLO" if line.line else "it is not known as an op"
-        yield unknown("not understood", where, line.text)
+        yield unknown("not understood", TextLine(line.line), line.text)
     if rest := found.not_understood_count - len(found.not_understood):
-        yield unknown("not understood", "further lines of the HLO", "", rest)
+        yield unknown("not understood", Why.FURTHER_LINES, count=rest)
     if loops := sum(one.unknown_trips for one in found.collectives):
-        yield unknown(
-            "approximate", "collectives in loops of unknown trip count count once (+)", "", loops
-        )
+        yield unknown("approximate", Why.UNKNOWN_TRIPS, count=loops)
     if branches := sum(one.conditional for one in found.collectives):
-        yield unknown(
-            "approximate",
-            "collectives in branches count as if always taken (?)",
-            "",
-            branches,
-        )
+        yield unknown("approximate", Why.IN_BRANCHES, count=branches)

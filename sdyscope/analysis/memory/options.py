@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held, Option
 from sdyscope.values.sharding import UNCONSTRAINED, SpecEntry, entry_axes
 
-__all__ = ["under_sharded", "with_options"]
+__all__ = ["Saving", "saved_together", "under_sharded", "with_options"]
+
+#: What tells the layers of a model apart in a pytree path.
+_INDEX = re.compile(r"\[\d+\]")
 
 
 def with_options(held: Held) -> Held:
@@ -82,3 +86,38 @@ def under_sharded(held: Iterable[Held]) -> tuple[Held, ...]:
         if one.best is not None:
             found.append(one)
     return tuple(sorted(found, key=lambda one: -one.saves))
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """What could be cut further alike: one tensor, or those of repeated layers.
+
+    Attributes:
+        name: its pytree path; of several with ``*`` for the index that they differ in.
+        tensors: which, at least one.
+    """
+
+    name: str
+    tensors: tuple[Held, ...]
+
+    @property
+    def saves(self) -> int:
+        """Bytes a device."""
+        return sum(tensor.saves for tensor in self.tensors)
+
+
+def saved_together(tensors: Iterable[Held]) -> tuple[Saving, ...]:
+    """What could be cut further, tensors that differ in an index only together, the most first."""
+    found: dict[tuple[object, ...], list[Held]] = {}
+    for one in tensors:
+        name = _INDEX.sub("[*]", one.name)
+        key = (one.kind, name, one.type, str(one.sharding), str(one.best))
+        found.setdefault(key, []).append(one)
+    savings = (
+        Saving(
+            members[0].name if len(members) == 1 else _INDEX.sub("[*]", members[0].name),
+            tuple(members),
+        )
+        for members in found.values()
+    )
+    return tuple(sorted(savings, key=lambda saving: -saving.saves))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
+from collections.abc import Iterable
 from typing import Literal, TypeAlias, get_args
 
-__all__ = ["PHASES", "Phase", "phase_of", "scope_of"]
+__all__ = ["PHASES", "Phase", "folded_scopes", "phase_of", "scope_of"]
 
 Phase: TypeAlias = Literal["forward", "backward", "other"]
 """``other`` is what belongs to neither pass of a differentiated program, such as its optimizer, or
@@ -15,6 +17,9 @@ PHASES: tuple[Phase, ...] = get_args(Phase)
 
 #: The program itself: ``jit(step)``, ``pjit(step)``, ``jit__step``.
 _PROGRAM = re.compile(r"p?jit\([^()]*\)/")
+
+#: What tells the layers of a model apart.
+_NUMBER = re.compile(r"\d+")
 
 
 def scope_of(op_name: str) -> tuple[str, str]:
@@ -42,6 +47,18 @@ def _last_part(path: str) -> tuple[str, str, str]:
         if char == "/" and depth == 0:
             return path[:at], "/", path[at + 1 :]
     return "", "", path
+
+
+def folded_scopes(scopes: Iterable[str]) -> dict[str, str]:
+    """Each scope with ``*`` for its numbers, where several of them differ in those only."""
+    alike: dict[str, set[str]] = defaultdict(set)
+    for scope in scopes:
+        alike[_NUMBER.sub("*", scope)].add(scope)
+    return {
+        scope: folded if len(members) > 1 else scope
+        for folded, members in alike.items()
+        for scope in members
+    }
 
 
 def phase_of(op_name: str, differentiated: bool) -> Phase:

@@ -12,11 +12,12 @@ their op's, and their number. ``graph.tags`` reads tags.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from sdyscope.errors import CompilerError
 from sdyscope.graph import OpGraph
-from sdyscope.stages import compat
+from sdyscope.stages import compat, inspections
 
 __all__ = ["ATTRIBUTE", "copy", "operations", "tag", "tag_names"]
 
@@ -46,6 +47,7 @@ def tag(module: Any, graph: OpGraph, *, attributes: bool = True) -> Any:
     copied = copy(module)
     with copied.context:
         numbered = list(operations(copied, graph).items())
+        _without_addresses(numbered)
         if attributes:
             for node, operation in numbered:
                 if operation.name.startswith("stablehlo."):
@@ -80,6 +82,7 @@ def tag_names(module: Any, graph: OpGraph) -> tuple[Any, list[str]]:
     names = [""] * len(graph.without_results())
     with copied.context:
         numbered = list(operations(copied, graph).items())
+        _without_addresses(numbered)
         for node, operation in numbered:
             names[node] = compat.location_name(operation)
         if not compat.locations_are_writable():
@@ -110,6 +113,15 @@ def operations(module: Any, graph: OpGraph) -> dict[int, Any]:
 def copy(module: Any) -> Any:
     """A copy of an ``ir.Module`` in the same context: its op, which can all that is done to one."""
     return module.operation.clone()
+
+
+def _without_addresses(operations: Iterable[tuple[int, Any]]) -> None:
+    """Marks what calls back when it is partitioned, for the process that partitions it."""
+    for _, operation in operations:
+        if operation.name == "stablehlo.custom_call" and (
+            compat.text(operation.attributes["call_target_name"]) == inspections.TARGET
+        ):
+            operation.attributes["backend_config"] = compat.ir.StringAttr.get(inspections.MARK)
 
 
 def numbered(module: Any) -> list[tuple[int, Any]]:

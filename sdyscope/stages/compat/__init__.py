@@ -33,6 +33,7 @@ from sdyscope.stages.compat.bindings import shardings_per_value as shardings_per
 from sdyscope.stages.compat.bindings import single_sharding as single_sharding
 from sdyscope.stages.compat.bindings import split_location as split_location
 from sdyscope.stages.compat.bindings import symbol_name as symbol_name
+from sdyscope.stages.compat.bindings import text as text
 from sdyscope.stages.compat.bindings import through_hlo as through_hlo
 from sdyscope.stages.compat.bindings import value_sharding as value_sharding
 from sdyscope.stages.compat.jaxprs import abstract_mesh_inside as abstract_mesh_inside
@@ -51,6 +52,7 @@ from sdyscope.stages.compat.jitted import kept_jaxpr as kept_jaxpr
 from sdyscope.stages.compat.jitted import lowered_for as lowered_for
 from sdyscope.stages.compat.jitted import lowered_signature as lowered_signature
 from sdyscope.stages.compat.jitted import lowering_arguments as lowering_arguments
+from sdyscope.stages.compat.jitted import mesh_without_devices as mesh_without_devices
 from sdyscope.stages.compat.jitted import results as results
 from sdyscope.stages.compat.jitted import specified as specified
 from sdyscope.stages.compat.jitted import traced as traced
@@ -61,6 +63,7 @@ from sdyscope.stages.compat.meshes import is_explicit as is_explicit
 from sdyscope.stages.compat.meshes import mesh_context as mesh_context
 from sdyscope.stages.compat.meshes import mesh_of as mesh_of
 from sdyscope.stages.compat.meshes import mesh_of_attribute as mesh_of_attribute
+from sdyscope.stages.compat.meshes import on_devices as on_devices
 from sdyscope.stages.compat.meshes import partitioner as partitioner
 from sdyscope.stages.compat.meshes import spec_entries as spec_entries
 from sdyscope.stages.compat.running import backends_are_initialized as backends_are_initialized
@@ -68,6 +71,7 @@ from sdyscope.stages.compat.running import call_arguments as call_arguments
 from sdyscope.stages.compat.running import distributed_client as distributed_client
 from sdyscope.stages.compat.running import distributed_place as distributed_place
 from sdyscope.stages.compat.running import hlo_sharding_text as hlo_sharding_text
+from sdyscope.stages.compat.running import lowered_on_stand_ins as lowered_on_stand_ins
 from sdyscope.stages.compat.running import lowering_devices as lowering_devices
 from sdyscope.stages.compat.running import lowering_platform as lowering_platform
 from sdyscope.stages.compat.running import random_keys as random_keys

@@ -16,6 +16,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import sdy, stablehlo
 from jaxlib import _jax
 
+from sdyscope.graph.strings import string_value
 from sdyscope.stages.compat.versions import version_tuple
 
 # A module of its own from JAX 0.10 on.
@@ -80,18 +81,20 @@ def named_hlo_shardings() -> bool:
     return version_tuple() >= (0, 11, 2)
 
 
+def text(attribute: Any) -> str:
+    r"""The text of a StringAttr, in which bytes that are no UTF-8 are written ``\xff``."""
+    return string_value(ir.StringAttr(attribute))
+
+
 def symbol_name(operation: Any) -> str:
     """The name of a function or another symbol."""
-    return str(ir.StringAttr(operation.attributes["sym_name"]).value)
+    return text(operation.attributes["sym_name"])
 
 
 def is_public(operation: Any) -> bool:
     """Whether a function can be called from outside the module."""
     attributes = operation.attributes
-    return (
-        "sym_visibility" not in attributes
-        or ir.StringAttr(attributes["sym_visibility"]).value == "public"
-    )
+    return "sym_visibility" not in attributes or text(attributes["sym_visibility"]) == "public"
 
 
 def locations_are_writable() -> bool:

@@ -12,6 +12,7 @@ from jax._src import core
 from jax._src import pjit as jit_internals
 from jax._src.interpreters import pxla
 
+from sdyscope.stages.compat.jaxprs import abstract_mesh_inside
 from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.lowered.signature import Argument, LoweringArguments, Result
 from sdyscope.values.source import SourceLocation
@@ -148,6 +149,17 @@ def lowered_for(traced: Any, mesh: Any, platforms: Any) -> Any:
         return None
     finally:
         params["ctx_mesh"] = before
+
+
+def mesh_without_devices(traced: Any) -> Any:
+    """The AbstractMesh of more than one device that a `jax.stages.Traced` is for; or None."""
+    shardings = [one for found in arguments(traced) for one in (found.given, found.asked)]
+    shardings += [found.asked for found in results(traced)]
+    said = [traced._params["ctx_mesh"], *(getattr(one, "mesh", None) for one in shardings)]
+    for mesh in said:
+        if isinstance(mesh, jax.sharding.AbstractMesh) and mesh.size > 1:
+            return mesh
+    return abstract_mesh_inside(traced)
 
 
 def lowered_signature(lowered: Any) -> tuple[list[Argument], list[Result]]:

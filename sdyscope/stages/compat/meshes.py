@@ -11,6 +11,7 @@ import numpy as np
 from jax._src import config
 from jax.extend.mlir.dialects import sdy
 from jax.sharding import AbstractMesh, AxisType
+from jaxlib import xla_client
 
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
@@ -68,6 +69,30 @@ def device_mesh(mesh: Mesh, devices: Sequence[Any]) -> jax.sharding.Mesh:
         tuple(axis.name for axis in mesh.axes),
         axis_types=(AxisType.Auto,) * len(mesh.axes),
     )
+
+
+def on_devices(mesh: AbstractMesh, devices: Sequence[Any] = ()) -> jax.sharding.Mesh:
+    """The same mesh over devices; by default over stand-ins, for which JAX starts no devices."""
+    grid = np.empty(mesh.size, dtype=object)
+    grid[:] = list(devices) or _stand_ins(mesh.size).devices()
+    return jax.sharding.Mesh(
+        grid.reshape(mesh.axis_sizes), mesh.axis_names, axis_types=mesh.axis_types
+    )
+
+
+def is_stand_in(device: Any) -> bool:
+    """Whether a device is one of `on_devices`' own, on which nothing is run."""
+    return any(device.client is client for client in _CLIENTS.values())
+
+
+#: CPU clients that JAX does not know, by how many devices they have.
+_CLIENTS: dict[int, Any] = {}
+
+
+def _stand_ins(count: int) -> Any:
+    if count not in _CLIENTS:
+        _CLIENTS[count] = xla_client.make_cpu_client(num_devices=count)
+    return _CLIENTS[count]
 
 
 def mesh_context(mesh: Any) -> Any:

@@ -10,6 +10,8 @@ import jax
 from jax._src import distributed, xla_bridge
 from jax._src.named_sharding import UNSPECIFIED
 
+from sdyscope.stages.compat.meshes import is_stand_in
+
 
 def backends_are_initialized() -> bool:
     """Whether JAX has started its devices, which it does once."""
@@ -44,7 +46,13 @@ def call_arguments(
 def lowering_devices(lowered: Any) -> tuple[Any, ...] | None:
     """The devices that a `jax.stages.Lowered` names; None when its meshes are abstract."""
     devices = lowered._lowering._device_list
-    return None if devices is None else tuple(devices)
+    return None if devices is None or is_stand_in(devices[0]) else tuple(devices)
+
+
+def lowered_on_stand_ins(lowered: Any) -> bool:
+    """Whether a `jax.stages.Lowered` names devices only because callbacks ask for some."""
+    devices = lowered._lowering._device_list
+    return devices is not None and is_stand_in(devices[0])
 
 
 def lowering_platform(device: Any) -> str:

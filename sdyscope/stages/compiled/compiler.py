@@ -9,7 +9,6 @@ import contextlib
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
@@ -24,11 +23,12 @@ from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import Digit, Topology
 from sdyscope.process.compiler_log import last_words, signal_name
+from sdyscope.process.python import python
 from sdyscope.stages import compat
 from sdyscope.stages.align.hlo_tags import read_tags, untagged
 from sdyscope.stages.align.tags import tag_names
 from sdyscope.stages.compiled import compiler_child
-from sdyscope.stages.compiled.topology import environment, missing_plugin
+from sdyscope.stages.compiled.topology import environment, mismatched_plugin, missing_plugin
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.tiling import TupleSharding
@@ -179,9 +179,15 @@ def _made(
         ),
         compile_seconds=found["seconds"],
         log=log,
-        notes=tuple(found["notes"]),
+        notes=(*found["notes"], *_mismatches(on)),
         tags=tags,
     )
+
+
+def _mismatches(on: Hardware) -> Iterator[str]:
+    mismatch = mismatched_plugin(on.platform)
+    if mismatch is not None:
+        yield f"{mismatch}, which it was made with."
 
 
 def _topology(digits: list[list[Any]] | None) -> Topology | None:
@@ -250,14 +256,10 @@ def _is_free(boundary: Argument | Result) -> bool:
 
 def _start(folder: Path, on: Hardware) -> subprocess.Popen[bytes]:
     """Starts the child that compiles what is in a folder."""
-    start = (
-        f"import sys; sys.path[:] = {sys.path!r}; "
-        f"from sdyscope.stages.compiled import compiler_child; "
-        f"compiler_child.serve({str(folder)!r})"
-    )
+    serve = f"compiler_child.serve({str(folder)!r})"
     with (folder / _LOG).open("wb") as log:
         return subprocess.Popen(
-            [sys.executable, "-P", "-c", start],
+            python(f"from sdyscope.stages.compiled import compiler_child; {serve}"),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
@@ -272,6 +274,13 @@ def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
         said = _PREFIX.sub("", found["refused"].strip().partition("\n")[0]).strip().rstrip(":.")
         # What libtpu writes for these, the HLO reader of an older jaxlib can't read back.
         hint = "tpu7x needs JAX 0.12." if on.chip == "tpu7x" and _OLD else None
+        mismatch = mismatched_plugin(on.platform)
+        if mismatch is not None:
+            # Which of the two is at fault can't be told: only that the pair is none of JAX's.
+            raise CompilerError(
+                f"The compile for {on} failed: {said}. {mismatch}.",
+                hint=f"Before you look for the cause in the program: {mismatch.advice}",
+            )
         raise CompilerError(f"The compiler refuses the program for {on}: {said}.", hint=hint)
 
 
@@ -279,11 +288,14 @@ def _ended(on: Hardware, status: int, log: str) -> CompilerError:
     why = last_words(log)
     if status < 0:
         name = signal_name(-status)
+        hints = []
+        if on.platform == "tpu":
+            hints.append("Does such a topology exist? Most often it has other dimensions.")
+        if (mismatch := mismatched_plugin(on.platform)) is not None:
+            hints.append(f"{mismatch}: {mismatch.advice}")
         return CompilerError(
             f"The compiler aborted on {on} ({name}): {why or 'it said nothing'}.",
-            hint="Does such a topology exist? Most often it has other dimensions."
-            if on.platform == "tpu"
-            else None,
+            hint="\n".join(hints) or None,
         )
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
     return CompilerError(

@@ -21,7 +21,7 @@ from jaxlib import _jax, xla_client
 
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.hardware.names import Hardware
-from sdyscope.stages import compat
+from sdyscope.stages import compat, inspections
 from sdyscope.stages.compiled import places
 from sdyscope.stages.compiled.topology import compile_devices
 
@@ -78,7 +78,7 @@ def _compiled(
     if hardware.platform == "cpu":
         options.env_option_overrides = [*_WITHOUT_LLVM]
     options.parameter_is_tupled_arguments = hardware.platform == "tpu" and len(parameters) > _TUPLED
-    bytecode = (folder / MODULE).read_bytes()
+    bytecode = inspections.answered((folder / MODULE).read_bytes())
     start = time.perf_counter()
     executable = _compile(devices, bytecode, options)
     seconds = time.perf_counter() - start

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -16,6 +15,7 @@ from typing import Any
 
 from sdyscope.errors import TargetError
 from sdyscope.hardware.names import Hardware, HardwarePlatform
+from sdyscope.process.python import python
 from sdyscope.stages.compiled.topology import starting
 from sdyscope.words.counts import counted
 
@@ -89,13 +89,9 @@ def accelerators() -> tuple[Accelerators, ...]:
     Raises:
         TargetError: JAX can't be started with them.
     """
-    start = (
-        f"import sys; sys.path[:] = {sys.path!r}; "
-        f"from sdyscope.stages.compiled import present; present.serve()"
-    )
     try:
         done = subprocess.run(
-            [sys.executable, "-P", "-c", start],
+            python("from sdyscope.stages.compiled import present; present.serve()"),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -289,7 +289,7 @@ class _Reader:
     def ruleless(self, operation: Any, name: str) -> None:
         """Counts an op of which Shardy does not know how its values have to be sharded."""
         if name == "stablehlo.custom_call":
-            target = compat.ir.StringAttr(operation.attributes["call_target_name"]).value
+            target = compat.text(operation.attributes["call_target_name"])
             name = f"custom_call {target}"
         for operand in operation.operands:
             sharding = sharding_of(operand)

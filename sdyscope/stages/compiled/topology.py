@@ -8,16 +8,27 @@ from __future__ import annotations
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from jaxlib import xla_client
+from packaging.requirements import Requirement
 
 from sdyscope.errors import TargetError
 from sdyscope.hardware.gpus import gpus, target_config
 from sdyscope.hardware.names import Hardware
 
-__all__ = ["QUIET", "compile_devices", "environment", "missing_plugin", "starting"]
+__all__ = [
+    "QUIET",
+    "Mismatch",
+    "compile_devices",
+    "environment",
+    "mismatched_plugin",
+    "missing_plugin",
+    "starting",
+]
 
 #: Environment in which libtpu looks for no TPU and no metadata server, and keeps no log files.
 QUIET: Mapping[str, str] = {
@@ -37,6 +48,12 @@ _SHARING: Mapping[str, str] = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 _PLUGINS: Mapping[str, Sequence[str]] = {
     "tpu": ("libtpu",),
     "cuda": ("jax_cuda12_plugin", "jax_cuda13_plugin"),
+}
+
+#: The extras of JAX that bring them, and nothing that only a run needs.
+_EXTRAS: Mapping[str, Sequence[str]] = {
+    "tpu": ("tpu",),
+    "cuda": ("cuda12-local", "cuda13-local"),
 }
 
 
@@ -71,6 +88,68 @@ def missing_plugin(on: Hardware) -> TargetError | None:
     return TargetError(
         f"{on} needs {modules[0]}, which is not installed.",
         hint=f"pip install 'sdyscope[{on.platform}]'",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A compiler of another version than the installed JAX asks for.
+
+    Attributes:
+        distribution: its name: ``libtpu``.
+        version: the version that is installed: ``0.0.51``.
+        wanted: what JAX's own metadata asks for: ``libtpu==0.0.42.*``.
+        jax: version of JAX.
+        extra: the extra of JAX that brings the right one.
+    """
+
+    distribution: str
+    version: str
+    wanted: str
+    jax: str
+    extra: str
+
+    def __str__(self) -> str:
+        """In a sentence, without its full stop."""
+        there = f"{self.distribution} {self.version} is installed"
+        return f"{there}, and JAX {self.jax} asks for {self.wanted}"
+
+    @property
+    def advice(self) -> str:
+        """The command that installs what fits."""
+        return f"pip install 'jax[{self.extra}]=={self.jax}'"
+
+
+def mismatched_plugin(platform: str) -> Mismatch | None:
+    """How the compiler for a platform does not fit JAX, by JAX's own pins; None where it does.
+
+    Two binaries of different versions mostly work together; where they do not, the program is not
+    to blame.
+    """
+    extras = _EXTRAS.get(platform, ())
+    version = metadata.version("jax")
+    for text in (metadata.requires("jax") or ()) if extras else ():
+        one = Requirement(text)
+        extra = next((name for name in extras if _is_in(one, name)), None)
+        if extra is None:
+            continue
+        try:
+            there = metadata.version(one.name)
+        except metadata.PackageNotFoundError:
+            continue
+        if not one.specifier.contains(there, prereleases=True):
+            asked = Requirement(f"{one.name}{one.specifier}")
+            return Mismatch(one.name, there, str(asked), version, extra)
+    return None
+
+
+def _is_in(requirement: Requirement, extra: str) -> bool:
+    """Whether a requirement comes with an extra, and not without."""
+    marker = requirement.marker
+    return (
+        marker is not None
+        and marker.evaluate({"extra": extra})
+        and not marker.evaluate({"extra": ""})
     )
 
 

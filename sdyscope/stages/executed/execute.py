@@ -284,8 +284,12 @@ class Runner:
     def _compiled(self, partitioner: Partitioner) -> tuple[Any, float]:
         platform = compat.lowering_platform(self.devices[0])
         module = self._modules.get(partitioner)
-        if module is None or module.platforms != (platform,):
-            module = lower(self.traced, partitioner, (platform,))
+        if (
+            module is None
+            or module.platforms != (platform,)
+            or compat.lowered_on_stand_ins(module.lowered)
+        ):
+            module = lower(self.traced, partitioner, (platform,), devices=self.devices)
         own = compat.lowering_devices(module.lowered)
         # A program that names its devices takes no others.
         chosen = None if own is not None and own == self.devices else self.devices

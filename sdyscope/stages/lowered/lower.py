@@ -53,7 +53,6 @@ class NotLowerable(CompilerError):  # noqa: N818 - a result, named for what it s
     Attributes:
       partitioner: Which partitioner was asked for; None when tracing failed already.
       reason: JAX's own words.
-      recorded_by: The JAX that lowered it in a recorded run; None for any other.
       stderr: What C++ wrote to standard error on the way.
     """
 
@@ -90,6 +89,7 @@ class LoweredModule:
       num_devices: Devices that the module is partitioned for; 0 when unknown.
       platforms: What it was lowered for.
       jax_version: Version of the JAX that lowered or read it.
+      recorded_by: The JAX that lowered it in a recorded run; None for any other.
       stderr: What C++ wrote to standard error while it was made.
       lowered: The `jax.stages.Lowered`, to be compiled; None for a file.
       path: The file it was read from.
@@ -166,13 +166,13 @@ class LoweredModule:
         for operation in self.module.body.operations:
             if operation.operation.name == "sdy.mesh":
                 attributes = operation.operation.attributes
-                name = compat.ir.StringAttr(attributes["sym_name"]).value
+                name = compat.text(attributes["sym_name"])
                 found[name] = compat.mesh_of_attribute(attributes["mesh"])
         attributes = self.module.operation.attributes
         if "mhlo.frontend_attributes" in attributes:
             frontend = compat.ir.DictAttr(attributes["mhlo.frontend_attributes"])
             if "xla.sdy.meshes" in frontend:
-                text = compat.ir.StringAttr(frontend["xla.sdy.meshes"]).value
+                text = compat.text(frontend["xla.sdy.meshes"])
                 try:
                     parsed = compat.ir.Attribute.parse(text, self.context)
                     meshes: Any = compat.ir.DictAttr(parsed)
@@ -263,6 +263,7 @@ def lower(
     platforms: Sequence[str] | None = ("cpu",),
     *,
     name: str | None = None,
+    devices: Sequence[Any] = (),
 ) -> LoweredModule:
     """Lowers a program under one partitioner.
 
@@ -272,6 +273,8 @@ def lower(
       partitioner: Which one; JAX's configuration is as before afterwards.
       platforms: What to lower for. None: the platform of the devices that the program names.
       name: What to call it; the program's name unless given.
+      devices: Those that callbacks are lowered for on an abstract mesh; by default virtual CPU
+        devices on which nothing runs.
 
     Raises:
       NotLowerable: JAX refuses, or has no such partitioner.
@@ -286,7 +289,7 @@ def lower(
         if isinstance(stage, jax.stages.Lowered):
             lowered = stage
         else:
-            lowered = _lower(stage, name, partitioner, platforms, written)
+            lowered = _lower(stage, name, partitioner, platforms, written, devices)
         arguments = compat.lowering_arguments(lowered)
         module: Any = lowered.compiler_ir(dialect="stablehlo")
     made = LoweredModule(
@@ -312,7 +315,12 @@ def lower(
 
 
 def _lower(
-    traced: Any, name: str, partitioner: Partitioner, platforms: Sequence[str] | None, written: Any
+    traced: Any,
+    name: str,
+    partitioner: Partitioner,
+    platforms: Sequence[str] | None,
+    written: Any,
+    devices: Sequence[Any],
 ) -> Any:
     if not compat.is_traced_for(traced, partitioner):
         needed = "a sharding_rule" if partitioner == "shardy" else "infer_sharding_from_operands"
@@ -325,7 +333,7 @@ def _lower(
     try:
         with compat.partitioner(partitioner):
             chosen = None if platforms is None else tuple(platforms)
-            lowered = traced.lower(lowering_platforms=chosen)
+            lowered = _for_devices(traced, chosen, devices)
             if compat.lowering_arguments(lowered).num_devices > 1:
                 return lowered
             mesh = compat.abstract_mesh_inside(traced)
@@ -335,6 +343,17 @@ def _lower(
         raise _not_lowerable(
             name, f"lowered under {partitioner}", error, partitioner, written(), traced
         ) from error
+
+
+def _for_devices(traced: Any, platforms: tuple[str, ...] | None, devices: Sequence[Any]) -> Any:
+    """Lowers; where callbacks ask for devices, and the mesh has none, with some on it."""
+    try:
+        return traced.lower(lowering_platforms=platforms)
+    except ValueError as error:
+        mesh = compat.mesh_without_devices(traced)
+        if mesh is None or not _NEEDS_DEVICES.search(str(error)):
+            raise
+        return compat.lowered_for(traced, compat.on_devices(mesh, devices), platforms)
 
 
 def _indivisible(stage: Any) -> str | None:

@@ -221,7 +221,7 @@ def _module(module: Any, context: Any, path: Path | None, stderr: str) -> Lowere
     attributes = operation.attributes
     name = path.stem if path else "module"
     if "sym_name" in attributes:
-        name = compat.ir.StringAttr(attributes["sym_name"]).value
+        name = compat.text(attributes["sym_name"])
     main = _main(module)
     if main is None:
         raise TargetError(
@@ -247,7 +247,7 @@ def _main(module: Any) -> Any:
         operation for operation in module.body.operations if operation.operation.name == "func.func"
     ]
     for function in functions:
-        if compat.ir.StringAttr(function.operation.attributes["sym_name"]).value == "main":
+        if compat.text(function.operation.attributes["sym_name"]) == "main":
             return function
     return functions[0] if functions else None
 

@@ -98,6 +98,10 @@ def _answer(
         try:
             answer = _ask(asked.bytecode, passes, graph)
         except WorkerDiedError as died:
+            if not died.by_signal:
+                # Python ended it, before or behind Shardy.
+                failed = f"The process for Shardy ends ({died.how})"
+                continue
             deed = "is killed" if died.how == "SIGKILL" else "crashes"
             failed = f"Shardy {deed} ({died.how})"
             continue

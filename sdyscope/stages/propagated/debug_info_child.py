@@ -18,6 +18,7 @@ from jaxlib.mlir import ir, passmanager
 from jaxlib.mlir._mlir_libs import _jax_mlir_ext
 from jaxlib.mlir.dialects import chlo, mhlo, sdy, stablehlo
 
+from sdyscope.graph.strings import string_value
 from sdyscope.process import worker
 
 __all__ = ["EDGES", "ORIGINS", "Answer", "Marks", "Origins", "Request", "digest", "serve"]
@@ -273,7 +274,7 @@ class _Reader:
                 self.answer.shardings[node] = (self.text(name), value)
                 break
         if _NAME in attributes:
-            self.answer.names[node] = self.text(ir.StringAttr(attributes[_NAME]).value)
+            self.answer.names[node] = self.text(string_value(ir.StringAttr(attributes[_NAME])))
 
     def arguments(self, operation: Any, parent: int, block: Any, entry: bool) -> None:
         written: Any = ()
@@ -318,7 +319,7 @@ def _origins(attribute: Any) -> Origins:
     for item in items:
         # They iterate over pairs or, since JAX 0.10, names.
         name, value = (item, items[item]) if isinstance(item, str) else (item.name, item.attr)
-        text = ir.StringAttr(value).value if isinstance(value, ir.StringAttr) else str(value)
+        text = string_value(value) if isinstance(value, ir.StringAttr) else str(value)
         pairs.append((name, text))
     return pairs
 

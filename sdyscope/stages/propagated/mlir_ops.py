@@ -68,7 +68,7 @@ def frontend_attribute(name: str, *operations: Any) -> Any:
         if place is not None and FRONTEND in place.attributes:
             frontend = dict(compat.dictionary_items(place.attributes[FRONTEND]))
             if name in frontend:
-                return parse(compat.ir.StringAttr(frontend[name]).value)
+                return parse(compat.text(frontend[name]))
     return None
 
 

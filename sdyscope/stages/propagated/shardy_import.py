@@ -118,7 +118,7 @@ def _complex_constant(operation: Any) -> Any:
 def flatten_tuple(operation: Any) -> None:
     """Gives a custom call several results in place of the tuple of them that it has in HLO."""
     ir = compat.ir
-    target = ir.StringAttr(operation.attributes["call_target_name"]).value
+    target = compat.text(operation.attributes["call_target_name"])
     if len(operation.results) != 1 or target.startswith(_SHARDYS):
         return
     result = operation.results[0]
@@ -213,7 +213,7 @@ def _forget_meshes(module: Any) -> None:
     frontend = dict(compat.dictionary_items(attributes[FRONTEND]))
     if "xla.sdy.meshes" not in frontend:
         return
-    meshes = parse(compat.ir.StringAttr(frontend["xla.sdy.meshes"]).value)
+    meshes = parse(compat.text(frontend["xla.sdy.meshes"]))
     known = {name: str(mesh) for name, mesh in compat.dictionary_items(meshes)}
     for view in list(module.body.operations):
         operation = view.operation
@@ -255,7 +255,7 @@ def result_sharding_from_root(function: Any) -> None:
 
 def import_custom_call(operation: Any) -> None:
     """Makes Shardy's op of a custom call that stands for one in HLO."""
-    target = compat.ir.StringAttr(operation.attributes["call_target_name"]).value
+    target = compat.text(operation.attributes["call_target_name"])
     attributes = operation.attributes
     if target == "Sharding":
         if "sdy.sharding" not in attributes:
@@ -288,7 +288,7 @@ def import_custom_call(operation: Any) -> None:
 
 def _attribute_text(operation: Any, name: str) -> str:
     frontend = dict(compat.dictionary_items(operation.attributes[FRONTEND]))
-    return str(compat.ir.StringAttr(frontend[name]).value)
+    return compat.text(frontend[name])
 
 
 def _replaced(operation: Any, name: str, attributes: dict[str, Any]) -> Any:

@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 from jaxlib import _jax, xla_client
 
+from sdyscope.stages import inspections
+
 __all__ = [
     "AFTER_GSPMD",
     "AFTER_PARTITIONING",
@@ -110,7 +112,8 @@ def main(folder: Path) -> int:
     threading.Thread(target=_watch, args=(folder, given["partitioned"]), daemon=True).start()
     try:
         devices = _jax.DeviceList(tuple(client.devices()))
-        client.compile_and_load((folder / MODULE).read_bytes(), devices, options)
+        bytecode = inspections.answered((folder / MODULE).read_bytes())
+        client.compile_and_load(bytecode, devices, options)
     except Exception as error:  # XlaRuntimeError, by several names
         print(error)
         return REFUSED

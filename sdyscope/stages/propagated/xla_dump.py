@@ -11,7 +11,6 @@ import io
 import json
 import re
 import subprocess
-import sys
 import tempfile
 from functools import partial
 from pathlib import Path
@@ -25,6 +24,7 @@ from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import last_words, signal_name
+from sdyscope.process.python import python
 from sdyscope.stages import compat
 from sdyscope.stages.align.align import Alignment, align
 from sdyscope.stages.align.tags import tag
@@ -174,13 +174,8 @@ def xla_dump(
         folder = Path(name)
         (folder / xla_child.MODULE).write_bytes(bytecode.getvalue())
         (folder / xla_child.OPTIONS).write_text(json.dumps(options))
-        # Modules are found where this process finds them, and not in the working directory.
-        start = (
-            f"import sys; sys.path[:] = {sys.path!r}; "
-            f"from {__package__} import xla_child; xla_child.serve({name!r})"
-        )
         child = subprocess.run(
-            [sys.executable, "-P", "-c", start],
+            python(f"from {__package__} import xla_child; xla_child.serve({name!r})"),
             capture_output=True,
             text=True,
             errors="replace",

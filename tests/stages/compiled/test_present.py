@@ -151,7 +151,7 @@ def test_a_compile_on_devices_that_run(monkeypatch, tmp_path):
         tmp_path, Hardware("cuda", 8), num_partitions=8, shardy=True, **free
     )
     assert expected.memory is not None
-    assert found["memory"]["arguments"] == expected.memory.arguments
+    assert found["memory"]["argument_size"] == expected.memory.arguments
     assert found["device_kind"] == "cpu"
     assert (tmp_path / compiler_child.HLO).read_text().count(" all-reduce(") == expected.hlo.count(
         " all-reduce("

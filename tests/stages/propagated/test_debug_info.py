@@ -79,6 +79,16 @@ def test_without_a_process_to_ask_the_answer_is_there(monkeypatch):
     )
 
 
+def test_what_python_ends_is_no_crash_of_shardy_s(monkeypatch):
+    def die(request):
+        raise WorkerDiedError(1)
+
+    monkeypatch.setattr(debug_info._worker, "ask", die)
+    found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
+    (note,) = found.debug_info.notes
+    assert note.startswith("The process for Shardy ends (exit status 1) when it is told to write")
+
+
 def test_where_no_process_can_start_the_answer_is_there(monkeypatch):
     def refuse(request):
         raise OSError(12, "Cannot allocate memory")

@@ -1,0 +1,79 @@
+"""Which collectives of a program look the same, and are told in one row."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sdyscope.analysis.collectives.totals import Collective, Collectives
+from sdyscope.analysis.naming.scopes import folded_scopes
+from sdyscope.facts.origins import CollectiveOrigin
+
+__all__ = ["CollectiveGroup", "collective_groups"]
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveGroup:
+    """Collectives that look the same, those of repeated layers too.
+
+    Attributes:
+        members: the collectives, at least one, in the order of the document.
+        scope: the scope that they were made for, with ``*`` for the numbers that they differ in;
+            the primitive where there is none.
+    """
+
+    members: tuple[Collective, ...]
+    scope: str
+
+    @property
+    def first(self) -> Collective:
+        """The one that stands for all."""
+        return self.members[0]
+
+    @property
+    def count(self) -> int:
+        """How often a step runs them."""
+        return sum(one.count for one in self.members)
+
+    @property
+    def sent(self) -> int:
+        """Bytes that a device sends for them in a step."""
+        return sum(one.sent for one in self.members)
+
+    @property
+    def received(self) -> int:
+        """Bytes that it receives."""
+        return sum(one.received for one in self.members)
+
+    @property
+    def origins(self) -> Sequence[CollectiveOrigin]:
+        """Why each is there, where that is known, of its largest tensor."""
+        origins = (one.largest.origin for one in self.members)
+        return [origin for origin in origins if origin is not None]
+
+
+def collective_groups(found: Collectives) -> list[CollectiveGroup]:
+    """The collectives by what looks the same, what sends most first.
+
+    Alike are those of one kind, axes, tensors and source line that stand in the same scope, or in
+    scopes that differ in numbers only.
+    """
+    scopes = folded_scopes(part.scope for one in found.collectives for part in one.parts)
+    groups: dict[tuple[object, str], list[Collective]] = {}
+    for one in found.collectives:
+        part = one.largest
+        scope = scopes[part.scope] or part.primitive
+        key = (
+            one.kind,
+            one.asynchronous,
+            one.unknown_trips,
+            one.conditional,
+            one.axes,
+            one.group_size,
+            part.shapes,
+            len(one.parts),
+            part.source and (part.source.file, part.source.line),
+        )
+        groups.setdefault((key, scope), []).append(one)
+    told = (CollectiveGroup(tuple(members), scope) for (_, scope), members in groups.items())
+    return sorted(told, key=lambda group: -group.sent)

@@ -1,0 +1,33 @@
+r"""Strings of MLIR, which are bytes: what is no UTF-8 in them is written ``\xff``."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+__all__ = ["decoded", "string_value", "unescape"]
+
+_ESCAPE = re.compile(rb"\\(n|t|\\|\"|[0-9A-Fa-f]{2})")
+_SIMPLE = {b"n": b"\n", b"t": b"\t", b"\\": b"\\", b'"': b'"'}
+
+
+def decoded(raw: bytes) -> str:
+    r"""The text of some bytes; ``\xff`` for each that is no UTF-8."""
+    return raw.decode(errors="backslashreplace")
+
+
+def string_value(attribute: Any) -> str:
+    """The text of a StringAttr of MLIR's bindings, which raise for what is no UTF-8."""
+    try:
+        return str(attribute.value)
+    except (RuntimeError, UnicodeDecodeError):
+        return decoded(attribute.value_bytes)
+
+
+def unescape(text: str) -> str:
+    """What a string in MLIR's text stands for, given with its quotes."""
+    body = text[1:-1]
+    if "\\" not in body:
+        return body
+    raw = body.encode(errors="surrogateescape")
+    return decoded(_ESCAPE.sub(lambda m: _SIMPLE.get(m[1]) or bytes.fromhex(m[1].decode()), raw))

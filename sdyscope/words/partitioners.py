@@ -1,0 +1,81 @@
+"""The partitioners' names, and what a device sends and needs under each, in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.words.counts import size
+
+__all__ = ["needs_sentence", "partitioner_name", "sends_sentence"]
+
+_PARTS: Final[Mapping[str, str]] = {
+    "arguments": "arguments",
+    "results": "results",
+    "temporaries": "temporaries",
+    "generated_code": "code",
+}
+
+
+def partitioner_name(partitioner: str | None) -> str:
+    """``Shardy``; empty for None."""
+    return {"shardy": "Shardy", "gspmd": "GSPMD"}.get(partitioner or "", partitioner or "")
+
+
+def sends_sentence(sent: Sequence[tuple[str | None, int]]) -> str:
+    """What a device sends in a step.
+
+    Args:
+        sent: bytes under each partitioner.
+    """
+    (less, few), (more, many) = _ends(sent)
+    if not many:
+        return "A device sends nothing."
+    if few == many:
+        return f"A device sends {size(many)} a step{' under both' if len(sent) > 1 else ''}."
+    if not few:
+        return f"Under {more} a device sends {size(many)} a step; under {less} nothing."
+    if _is_alike(few, many):
+        return f"A device sends {size(many)} a step under {more}, {size(few)} under {less}."
+    return (
+        f"Under {more} a device sends {many / few:.1f} times the bytes: {size(many)} a step, "
+        f"not {size(few)}."
+    )
+
+
+def needs_sentence(needed: Sequence[tuple[str | None, MemoryAnalysis]]) -> str:
+    """What a device needs, and of what it needs more.
+
+    Args:
+        needed: what the compiler counts under each partitioner, as far as it says.
+    """
+    if not needed:
+        return "The compiler does not say what a device needs."
+    (less, few), (more, many) = _ends([(one, memory.total) for one, memory in needed])
+    if few == many:
+        return f"A device needs {size(many)}{' under both' if len(needed) > 1 else ''}."
+    if not few or _is_alike(few, many):
+        return f"A device needs {size(many)} under {more}, {size(few)} under {less}."
+    least, most = sorted((memory for _, memory in needed), key=lambda memory: memory.total)
+    part = max(_PARTS, key=lambda name: getattr(most, name) - getattr(least, name))
+    return (
+        f"Under {more} a device needs {many / few:.1f} times the memory: {size(many)}, not "
+        f"{size(few)}; {_PARTS[part]} take {size(getattr(most, part))}, not "
+        f"{size(getattr(least, part))}."
+    )
+
+
+def _ends(figures: Sequence[tuple[str | None, int]]) -> tuple[tuple[str, int], tuple[str, int]]:
+    """The partitioner with the least and the one with the most."""
+    named = sorted(((partitioner_name(one), bytes_) for one, bytes_ in figures), key=_bytes)
+    return named[0], named[-1]
+
+
+def _bytes(figure: tuple[str, int]) -> int:
+    return figure[1]
+
+
+def _is_alike(few: int, many: int) -> bool:
+    """Whether a factor would read as 1.0."""
+    return many < 1.05 * few

@@ -1,0 +1,60 @@
+"""What looks the same is one row, on the terminal and on the page."""
+
+from sdyscope.analysis.collectives.groups import collective_groups
+from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.hlo import Shape
+from sdyscope.values.mesh import AxisRef
+from sdyscope.values.source import SourceLocation
+
+MODEL = (AxisRef("model"),)
+
+
+def collective(scope, *, line=1, column=0, sent=8, axes=MODEL, primitive="dot_general"):
+    part = Part(
+        Shape("f32", (8,), ()),
+        32,
+        sent,
+        sent,
+        scope,
+        primitive,
+        "forward",
+        SourceLocation("a.py", line, column),
+    )
+    return Collective(
+        f"all-reduce.{scope}.{line}.{column}",
+        "all-reduce",
+        axes,
+        2,
+        3,
+        False,
+        False,
+        False,
+        None,
+        "",
+        (part,),
+        line,
+    )
+
+
+def scopes(*collectives):
+    found = Collectives(collectives, 8, None, differentiated=False)
+    return [(group.scope, len(group.members), group.sent) for group in collective_groups(found)]
+
+
+def test_layers_are_one_row():
+    assert scopes(collective("layer0/mlp"), collective("layer1/mlp", column=4)) == [
+        ("layer*/mlp", 2, 48)
+    ]
+
+
+def test_a_scope_alone_keeps_its_number():
+    assert scopes(collective("layer0/mlp"), collective("")) == [
+        ("layer0/mlp", 1, 24),
+        ("dot_general", 1, 24),
+    ]
+
+
+def test_another_line_or_axis_is_another_row_and_the_largest_comes_first():
+    assert scopes(
+        collective("mlp"), collective("mlp", line=2, sent=16), collective("mlp", axes=None)
+    ) == [("mlp", 1, 48), ("mlp", 1, 24), ("mlp", 1, 24)]

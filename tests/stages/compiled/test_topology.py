@@ -1,0 +1,68 @@
+"""Whether a compiler is the one that the installed JAX asks for."""
+
+from importlib import metadata
+
+import pytest
+
+from sdyscope.errors import CompilerError
+from sdyscope.hardware.names import parse_hardware
+from sdyscope.stages.compiled import compiler
+from sdyscope.stages.compiled.topology import mismatched_plugin
+
+PINS = [
+    "jaxlib<=0.10.2,>=0.10.2",
+    'libtpu==0.0.42.*; extra == "tpu"',
+    'requests; extra == "tpu"',
+    'jax-cuda12-plugin[with-cuda]<=0.10.2,>=0.10.2; extra == "cuda12"',
+    'jax-cuda12-plugin<=0.10.2,>=0.10.2; extra == "cuda12-local"',
+]
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Versions of distributions, beside JAX 0.10.2 with its pins."""
+    there = {"jax": "0.10.2"}
+
+    def version(name):
+        if name not in there:
+            raise metadata.PackageNotFoundError(name)
+        return there[name]
+
+    monkeypatch.setattr(metadata, "version", version)
+    monkeypatch.setattr(metadata, "requires", lambda name: PINS if name == "jax" else [])
+    return there
+
+
+def test_what_jax_asks_for(installed):
+    assert mismatched_plugin("tpu") is None  # nothing is installed
+    installed["libtpu"] = "0.0.42.1"
+    installed["jax-cuda12-plugin"] = "0.10.2"
+    assert [mismatched_plugin(one) for one in ("cpu", "tpu", "cuda")] == [None, None, None]
+    installed["libtpu"] = "0.0.51"
+    found = mismatched_plugin("tpu")
+    assert str(found) == "libtpu 0.0.51 is installed, and JAX 0.10.2 asks for libtpu==0.0.42.*"
+    assert found.advice == "pip install 'jax[tpu]==0.10.2'"
+    installed["jax-cuda12-plugin"] = "0.9.0"
+    assert mismatched_plugin("cuda").advice == "pip install 'jax[cuda12-local]==0.10.2'"
+
+
+def test_the_pins_of_the_jax_that_is_there():
+    found = [text for text in metadata.requires("jax") if text.startswith("libtpu")]
+    assert found
+    assert all("extra" in text and "==" in text for text in found)
+
+
+def test_a_program_is_not_blamed_for_the_pair(installed):
+    on = parse_hardware("tpu:v5p:4x4x4")
+    refused = {"refused": "INTERNAL: async-update instruction should have 1 operands"}
+    with pytest.raises(CompilerError, match=r"^The compiler refuses the program") as caught:
+        compiler._raise_if_wrong(refused, on, "")
+    installed["libtpu"] = "0.0.51"
+    with pytest.raises(CompilerError) as caught:
+        compiler._raise_if_wrong(refused, on, "")
+    assert caught.value.message == (
+        "The compile for tpu:v5p:4x4x4 failed: async-update instruction should have 1 operands. "
+        "libtpu 0.0.51 is installed, and JAX 0.10.2 asks for libtpu==0.0.42.*."
+    )
+    assert caught.value.hint.endswith("pip install 'jax[tpu]==0.10.2'")
+    assert "libtpu==0.0.42.*: pip install" in compiler._ended(on, -6, "").hint

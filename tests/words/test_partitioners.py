@@ -1,0 +1,48 @@
+import pytest
+
+from sdyscope.facts.compiled import MemoryAnalysis
+from sdyscope.words.partitioners import needs_sentence, sends_sentence
+
+KIB = 1024
+
+
+@pytest.mark.parametrize(
+    ("sent", "words"),
+    [
+        ([("shardy", 0)], "A device sends nothing."),
+        ([("shardy", 2 * KIB)], "A device sends 2.0 KiB a step."),
+        ([(None, 2 * KIB)], "A device sends 2.0 KiB a step."),
+        ([("shardy", KIB), ("gspmd", KIB)], "A device sends 1.0 KiB a step under both."),
+        (
+            [("shardy", 0), ("gspmd", KIB)],
+            "Under GSPMD a device sends 1.0 KiB a step; under Shardy nothing.",
+        ),
+        (
+            [("shardy", 3 * KIB), ("gspmd", 2 * KIB)],
+            "Under Shardy a device sends 1.5 times the bytes: 3.0 KiB a step, not 2.0 KiB.",
+        ),
+        (
+            [("shardy", 103 * KIB), ("gspmd", 100 * KIB)],
+            "A device sends 103.0 KiB a step under Shardy, 100.0 KiB under GSPMD.",
+        ),
+    ],
+)
+def test_sends(sent, words):
+    assert sends_sentence(sent) == words
+
+
+def needed(temporaries, aliases=0):
+    return MemoryAnalysis(KIB, KIB, aliases, temporaries, 0)
+
+
+def test_needs():
+    assert needs_sentence([]) == "The compiler does not say what a device needs."
+    assert needs_sentence([("gspmd", needed(0))]) == "A device needs 2.0 KiB."
+    pair = [("shardy", needed(4 * KIB)), ("gspmd", needed(KIB))]
+    words = (
+        "Under Shardy a device needs 2.0 times the memory: 6.0 KiB, not 3.0 KiB; temporaries take "
+        "4.0 KiB, not 1.0 KiB."
+    )
+    assert needs_sentence(pair) == needs_sentence(pair[::-1]) == words
+    same = [("shardy", needed(0)), ("gspmd", needed(KIB, KIB))]
+    assert needs_sentence(same) == "A device needs 2.0 KiB under both."
