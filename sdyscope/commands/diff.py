@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from sdyscope.facts.account import Account
     from sdyscope.hardware.names import Hardware
     from sdyscope.inspection import Inspection
-    from sdyscope.views.diff import DiffDocument
+    from sdyscope.snapshots.differences import DiffDocument
 
 _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
 
@@ -47,7 +47,7 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
     help="List every difference, those of JAX's own functions in recorded runs too.",
 )
 @options.strict
-@options.json("views.diff:DiffDocument")
+@options.json("snapshots.differences:DiffDocument")
 def command(
     first: str,
     second: str | None,
@@ -172,7 +172,7 @@ _Pair: TypeAlias = "tuple[Inspection, Inspection | None]"
 def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
     """Compares the programs of each pair, or one under both partitioners."""
     from sdyscope.analysis.diff import sides
-    from sdyscope.views.diff import DiffDocument
+    from sdyscope.snapshots.differences import DiffDocument
 
     lowered: list[LoweredDiff] = []
     propagated: list[PropagatedDiff] = []

@@ -8,7 +8,7 @@ from sdyscope.errors import TargetError
 
 if TYPE_CHECKING:
     from sdyscope.snapshots import Snapshot
-    from sdyscope.views.diff import DiffDocument
+    from sdyscope.snapshots.differences import DiffDocument
 
 __all__ = ["between"]
 
@@ -27,8 +27,8 @@ def between(first: str, second: str | None, *, at: str) -> DiffDocument | None:
         SyntaxTextError: one of them is damaged.
     """
     from sdyscope.snapshots import compare
+    from sdyscope.snapshots.differences import DiffDocument
     from sdyscope.snapshots.read import is_snapshot
-    from sdyscope.views.diff import DiffDocument
 
     are = is_snapshot(first), second is not None and is_snapshot(second)
     if not any(are):

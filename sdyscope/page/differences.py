@@ -27,7 +27,7 @@ from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
-from sdyscope.views.diff import DiffDocument
+from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.differences import (
     across_text,
     behind_text,

@@ -30,7 +30,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.page import differences as report_differences
 from sdyscope.page.columns import Pool, embedded
 from sdyscope.page.document import Report
-from sdyscope.views.diff import DiffDocument
+from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.words.account import account_text
 from sdyscope.words.mesh import MeshDocument, mesh_document, mesh_words
 

@@ -2,6 +2,7 @@
 
 from sdyscope.analysis.diff.lowered import LoweredDiff, OpDifference
 from sdyscope.facts.differences import LoneMesh
+from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table
 from sdyscope.values.mesh import Mesh
@@ -18,7 +19,7 @@ def made(*, ops=(), meshes=()):
         meshes=tuple(meshes),
         ops=tuple(ops),
     )
-    return diff.DiffDocument(at="lowered", programs=(found,))
+    return DiffDocument(at="lowered", programs=(found,))
 
 
 def op(scope, number):
@@ -51,9 +52,7 @@ def test_types_are_short():
 
 
 def test_no_programs_in_common():
-    document = diff.DiffDocument(
-        at="lowered", only_a=("x",), only_b=("y", "z"), unread=("not read: w",)
-    )
+    document = DiffDocument(at="lowered", only_a=("x",), only_b=("y", "z"), unread=("not read: w",))
     assert not document.same
     assert [p.text for p in diff.summary(document)] == [
         "0 programs in both",

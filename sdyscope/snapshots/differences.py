@@ -1,0 +1,85 @@
+"""The document of `sdyscope diff`: what two sides differ in at a stage, or two snapshot files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from sdyscope.analysis.diff.compiled import CompiledDiff
+from sdyscope.analysis.diff.lowered import LoweredDiff
+from sdyscope.analysis.diff.propagated import PropagatedDiff
+from sdyscope.facts.account import Account
+from sdyscope.snapshots.compare import Comparison
+
+__all__ = ["DiffDocument"]
+
+Stage: TypeAlias = Literal["lowered", "propagated", "compiled", "snapshot"]
+"""At which a comparison is made; ``snapshot``: at all that two snapshot files have."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffDocument:
+    """The document of `sdyscope diff --json`.
+
+    Attributes:
+      schema: name and version of this form.
+      at: the stage at which they were compared.
+      same: whether there is no difference at all.
+      programs: one comparison, or one for each program that two directories both have; none where
+        they were compared at a later stage.
+      propagated: the same for the values after propagation.
+      compiled: the same for what one device runs, sends and holds.
+      snapshots: comparisons of two snapshot files, at every stage that both have.
+      only_a: programs that only the first directory has.
+      only_b: programs that only the second directory has.
+      unread: sentences on files that could not be read.
+      notes: sentences on programs that were left out.
+      accounts: what is not known of each side, by what it is called; nothing where all is known.
+    """
+
+    schema: Literal["sdyscope.diff/4"] = "sdyscope.diff/4"
+    at: Stage
+    programs: tuple[LoweredDiff, ...] = ()
+    propagated: tuple[PropagatedDiff, ...] = ()
+    compiled: tuple[CompiledDiff, ...] = ()
+    snapshots: tuple[Comparison, ...] = ()
+    only_a: tuple[str, ...] = ()
+    only_b: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    accounts: Mapping[str, Account] = field(default_factory=dict)
+
+    __document__ = (
+        "schema",
+        "at",
+        "same",
+        "programs",
+        "propagated",
+        "compiled",
+        "snapshots",
+        "only_a",
+        "only_b",
+        "unread",
+        "notes",
+        "accounts",
+    )
+
+    @property
+    def every(self) -> tuple[LoweredDiff | PropagatedDiff | CompiledDiff, ...]:
+        """The comparisons of programs."""
+        return (*self.programs, *self.propagated, *self.compiled)
+
+    @property
+    def same(self) -> bool:
+        """Whether there is no difference at all."""
+        return (
+            all(one.same for one in self.every)
+            and all(one.is_same for one in self.snapshots)
+            and not (self.only_a or self.only_b or self.unread)
+        )
+
+    @property
+    def not_known(self) -> bool:
+        """Whether anything is not known of a side, or was not compared for that."""
+        return bool(self.accounts) or any(one.not_compared for one in self.programs)
