@@ -46,6 +46,35 @@ def aborts(mesh):
     x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(real, P("data")))
     return Program("aborts", jax.jit(lambda x: twice(x)), (x,))
 
+def sharded(shape, mesh, *spec):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+def reduced(mesh, again):
+    def local(w, x):
+        gradient = jax.grad(lambda w: jnp.sum((x @ w) ** 2))(w)
+        return jax.lax.psum(gradient, "data") if again else gradient
+    mapped = jax.shard_map(local, mesh=mesh, in_specs=(P(), P("data")), out_specs=P())
+    arguments = sharded((16, 4), mesh), sharded((64, 16), mesh, "data")
+    return Program("reduced", jax.jit(mapped), arguments)
+
+def reduced_once(mesh):
+    return reduced(mesh, False)
+
+def reduced_twice(mesh):
+    return reduced(mesh, True)
+
+def cut(mesh):
+    # Softmax over a device's own columns.
+    mapped = jax.shard_map(
+        jax.nn.softmax, mesh=mesh, in_specs=P(None, "data"), out_specs=P(None, "data"))
+    return Program("cut", jax.jit(mapped), (sharded((4, 8), mesh, None, "data"),))
+
+def for_these(mesh):
+    mapped = jax.shard_map(
+        lambda x: x * 2, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+    one = sharded((2 * mesh.shape["data"],), mesh, "data")
+    return Program("for_these", jax.jit(mapped), (one,))
+
 def asleep(mesh):
     x = jax.ShapeDtypeStruct((8,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
     return Program("asleep", jax.jit(lambda x: x), (x,), inputs=lambda: time.sleep(600))
@@ -138,3 +167,47 @@ def test_a_run_alone_has_a_time_as_well(programs):
 
 def test_a_file_has_no_values_to_run_on(sdyscope, mlp_files):
     sdyscope("run", mlp_files / "shardy.mlir").said("Name the program that it was lowered from.")
+
+
+def found_by(programs, name):
+    done = run(f"{programs}:{name}", "--steps", "1", "--json")
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_a_second_sum_is_no_agreement(programs):
+    status, found = found_by(programs, "reduced_twice")
+    assert (status, found["reference"]["kind"]) == (1, "mapped")
+    (finding,) = found["findings"]
+    assert (finding["rule"], finding["severity"]) == ("depends-on-mesh", "error")
+    said = "is 4 times what the program computes on a mesh of one device: the size of data."
+    assert said in finding["message"]
+    assert "agrees with itself" in run(f"{programs}:reduced_twice", "--steps", "1").stdout
+
+
+def test_one_sum_is_what_one_device_computes(programs):
+    status, found = found_by(programs, "reduced_once")
+    assert (status, found["reference"]["kind"], found["findings"]) == (0, "one-device mesh", [])
+    text = " ".join(run(f"{programs}:reduced_once", "--steps", "1").stdout.split())
+    assert "verdict agrees agrees" in text
+    assert "On a mesh of one device the program computes the same." in text
+
+
+def test_what_depends_on_how_blocks_are_cut_is_a_note(programs):
+    status, found = found_by(programs, "cut")
+    assert (status, found["reference"]["kind"]) == (0, "mapped")
+    (finding,) = found["findings"]
+    assert (finding["rule"], finding["severity"]) == ("depends-on-mesh", "note")
+    assert "is not what the program computes on a mesh of one device: the" in finding["message"]
+
+
+def test_a_program_of_other_shapes_on_one_device_is_not_compared(programs):
+    status, found = found_by(programs, "for_these")
+    assert (status, found["reference"]["kind"]) == (0, "mapped")
+    assert "other shapes" in found["reference"]["alone_failure"]
+    text = " ".join(run(f"{programs}:for_these", "--steps", "1").stdout.split())
+    assert "Not compared on a mesh of one device: its arguments or results have other" in text
+
+
+def test_without_a_shard_map_nothing_of_a_mesh_is_in_the_reference(programs):
+    found = found_by(programs, "double")[1]
+    assert found["reference"]["kind"] == "unsharded"
