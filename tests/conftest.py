@@ -1,5 +1,6 @@
 """What every test shares: eight virtual CPU devices, and how many examples hypothesis draws."""
 
+import importlib.util
 import os
 
 from xla_flags import WITHOUT_LLVM
@@ -23,6 +24,14 @@ settings.register_profile("few", max_examples=20, **slow_is_well)
 settings.register_profile("fast", max_examples=100, **slow_is_well)
 settings.register_profile("full", max_examples=10_000, **slow_is_well)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+
+def pytest_collection_modifyitems(items):
+    """Leaves out what compiles for TPUs where their compiler is not installed."""
+    if importlib.util.find_spec("libtpu") is None:
+        for item in items:
+            if item.get_closest_marker("libtpu") is not None:
+                item.add_marker(pytest.mark.skip(reason="libtpu is not installed"))
 
 
 @pytest.fixture(scope="session", autouse=True)

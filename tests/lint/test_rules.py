@@ -13,6 +13,8 @@ assert lint_collective_cases  # Its cases are among them.
 def params():
     for case in CASES:
         marks = [pytest.mark.compiles] if case.compiled else []
+        if (case.hardware or "").startswith("tpu"):
+            marks.append(pytest.mark.libtpu)
         yield pytest.param(case, id=case.name, marks=marks)
 
 
@@ -20,8 +22,6 @@ def params():
 def test_rule(case):
     if jax.__version_info__ < case.since:
         pytest.skip("this JAX can't lower it")
-    if (case.hardware or "").startswith("tpu"):
-        pytest.importorskip("libtpu")
     found = linted(
         case.make(),
         select=[case.rule],

@@ -24,7 +24,6 @@ pytestmark = pytest.mark.compiles
 @pytest.fixture(scope="module")
 def estimated():
     """An mlp compiled for TPUs that are not there."""
-    pytest.importorskip("libtpu", reason="needs pip install libtpu")
     inspection = Inspection(resolve("mlp"), ["shardy"])
     document = report.document(inspection, "mlp", on=parse_hardware("tpu:v5e:4x2"))
     return report_page.page(document, inspection)
@@ -139,6 +138,7 @@ def test_no_times_are_made_up_for_a_cpu(page):
     assert "no times: of cpu no figures are known" in text
 
 
+@pytest.mark.libtpu
 def test_what_is_estimated_says_so(open_page, estimated):
     page = open_page(estimated, "#communication")
     text = page.inner_text(".estimates")

@@ -133,7 +133,6 @@ def test_two_kinds_of_hardware(open_page, violations):
 @pytest.fixture(scope="module")
 def across():
     """The page of one program on CPUs and on TPUs, which store and communicate differently."""
-    pytest.importorskip("libtpu", reason="needs pip install libtpu")
     one = Inspection(resolve("mlp"))
     return report_page.differences_page(one, None, parse_hardware("cpu:8"), parse_hardware(TPU))
 
@@ -141,6 +140,7 @@ def across():
 TPU = "tpu:v5e:2x4"
 
 
+@pytest.mark.libtpu
 @pytest.mark.parametrize("width", [400, 1280, 2560])
 def test_cpus_and_tpus_beside_each_other(open_page, across, violations, width):
     page = open_page(across, width=width)
@@ -161,6 +161,7 @@ def test_cpus_and_tpus_beside_each_other(open_page, across, violations, width):
     assert violations(page) == []
 
 
+@pytest.mark.libtpu
 def test_groups_stand_below_what_they_are_part_of(open_page, across):
     page = open_page(across)
     rows = page.locator(".compared-tables .compared-frame").nth(1).locator("tbody tr")

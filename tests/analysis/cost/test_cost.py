@@ -1,6 +1,5 @@
 """What a step costs: textbook programs by hand, and what is not known is not guessed."""
 
-import importlib.util
 import math
 from dataclasses import replace
 from functools import cache
@@ -25,10 +24,6 @@ from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
-
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
-)
 
 POD = Topology((Digit("y", 16, 1), Digit("x", 16, 1)))
 SLICES = Topology((Digit("slice", 2, 1), Digit("y", 2, 1), Digit("x", 2, 1)))
@@ -243,7 +238,7 @@ def transformer(scan):
 
 
 @pytest.mark.compiles
-@needs_libtpu
+@pytest.mark.libtpu
 def test_a_transformer_step_by_hand():
     """6 operations a parameter and token (Kaplan et al., 2020), and attention's own."""
     found = transformer("false")
@@ -263,7 +258,7 @@ def test_a_transformer_step_by_hand():
 
 
 @pytest.mark.compiles
-@needs_libtpu
+@pytest.mark.libtpu
 def test_a_scanned_transformer_computes_what_an_unrolled_one_does():
     flops = [transformer(scan).compute.flops for scan in ("true", "false")]
     assert math.isclose(*flops, rel_tol=0.05)

@@ -1,7 +1,5 @@
 """Bytes a device: against the compiler's own, and what was donated or could be sharded further."""
 
-import importlib.util
-
 import jax
 import jax.numpy as jnp
 import pytest
@@ -19,10 +17,6 @@ from sdyscope.words.findings import told
 pytestmark = pytest.mark.compiles
 
 MESH = jax.sharding.AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
-
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
-)
 
 KINDS = ("device", "pinned_host")
 
@@ -63,7 +57,7 @@ def test_models_take_what_the_compiler_counts(model, partitioner):
     assert not found.findings
 
 
-@needs_libtpu
+@pytest.mark.libtpu
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 @pytest.mark.parametrize(
     ("model", "hardware", "mesh"),
@@ -123,7 +117,7 @@ def test_one_device_holds_one_replica():
     assert found.equal is True
 
 
-@needs_libtpu
+@pytest.mark.libtpu
 def test_thousands_of_arguments_are_one_tuple_on_tpus():
     arrays = [given((8, 16), "data") for _ in range(2001)]
     program = Program("step", jax.jit(lambda a: a[0] + a[2000], keep_unused=True), (arrays,))
@@ -196,7 +190,9 @@ def test_donations_of_use():
     assert held(found, "result").shares == "w"
 
 
-@pytest.mark.parametrize("hardware", ["cpu:4", pytest.param("tpu:v5e:2x2", marks=needs_libtpu)])
+@pytest.mark.parametrize(
+    "hardware", ["cpu:4", pytest.param("tpu:v5e:2x2", marks=pytest.mark.libtpu)]
+)
 def test_what_is_offloaded_is_the_hosts(hardware):
     if hardware.startswith("cpu") and compat.version_tuple() < (0, 8):
         pytest.skip("XLA's CPU compiler forgets memory kinds before JAX 0.8")

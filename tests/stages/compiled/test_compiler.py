@@ -1,6 +1,5 @@
 """Compiling ahead of time: against JAX's own compile, and what can go wrong."""
 
-import importlib.util
 import re
 import signal
 import subprocess
@@ -22,10 +21,6 @@ from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.compiled import compiler, topology
 from sdyscope.targets import resolve
-
-needs_libtpu = pytest.mark.skipif(
-    importlib.util.find_spec("libtpu") is None, reason="libtpu is not installed"
-)
 
 
 def program(shape=(4, 2), **options) -> Program:
@@ -218,7 +213,7 @@ def test_a_module_for_another_platform_is_not_compiled(monkeypatch):
 
 
 @pytest.mark.compiles
-@needs_libtpu
+@pytest.mark.libtpu
 @pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
 def test_tpus_that_are_not_there(partitioner):
     inspection = Inspection(resolve("mlp", mesh={"data": 8, "model": 2}), [partitioner])
@@ -230,7 +225,7 @@ def test_tpus_that_are_not_there(partitioner):
 
 
 @pytest.mark.compiles
-@needs_libtpu
+@pytest.mark.libtpu
 def test_a_topology_that_libtpu_aborts_on():
     settings = {"batch": 1024}
     inspection = Inspection(
@@ -241,7 +236,7 @@ def test_a_topology_that_libtpu_aborts_on():
 
 
 @pytest.mark.compiles
-@needs_libtpu
+@pytest.mark.libtpu
 def test_tpus_nobody_makes():
     inspection = Inspection(program(), ["shardy"])
     with pytest.raises(TargetError, match="has no topology tpu:v9:4x2"):
