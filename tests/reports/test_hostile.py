@@ -26,15 +26,16 @@ KEPT = ("text", "schema", "state", "view", "query", "exactness", "fate", "order"
 
 
 def spoilt(value, name="", hint=str, texts=(HOSTILE,)):
-    """The same with a hostile text in every field that may hold any text."""
-    if is_dataclass(value):
+    """The same with a hostile text in every field of the document that may hold any text."""
+    if is_dataclass(value) and not isinstance(value, type):
         hints = typing.get_type_hints(type(value))
+        written = getattr(value, "__document__", hints)
         return replace(
             value,
             **{
                 one.name: spoilt(getattr(value, one.name), one.name, hints[one.name], texts)
                 for one in fields(value)
-                if one.init
+                if one.init and one.name in written
             },
         )
     if isinstance(value, tuple):
