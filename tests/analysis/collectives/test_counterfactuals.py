@@ -17,10 +17,12 @@ from jax.sharding import PartitionSpec as P
 from user_programs import USER_PROGRAMS
 
 from sdyscope.analysis.collectives.totals import Collective, Collectives
+from sdyscope.errors import TargetError
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
+from sdyscope.stages.propagated.what_if import find
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.origins import origin_text
 
@@ -109,9 +111,19 @@ class Counterfactuals:
             origin = one.largest.origin
             assert origin is not None
             named = (*origin.annotations, *origin.otherwise)
-            if named and all(each.kind in REMOVABLE for each in named):
+            if named and all(map(self.is_removable, named)):
                 made.append((one, origin))
         return made
+
+    def is_removable(self, one: OriginAnnotation) -> bool:
+        """Whether it is the author's: what JAX writes on its own account is in no table."""
+        if one.kind not in REMOVABLE:
+            return False
+        try:
+            find(self.inspection.tensors, name_of(one))
+        except TargetError:
+            return False
+        return True
 
     def goes(self, one: Collective, names: frozenset[str]) -> bool:
         """Whether there are fewer such collectives without these annotations."""
@@ -120,6 +132,11 @@ class Counterfactuals:
             found = changed.collectives(self.partitioner, origins=False)
             self._without[names] = self.counted(found)
         return self._without[names][key(one)] < self.there[key(one)]
+
+
+def skip_where_causes_are_jax_s_own(name: str) -> None:
+    if name == "gradients" and compat.version_tuple() < (0, 8):
+        pytest.skip("this JAX constrains what it rematerializes itself, which nobody can remove")
 
 
 @cache
@@ -133,6 +150,7 @@ def of(name: str, partitioner: Partitioner) -> Counterfactuals:
 @pytest.mark.parametrize("name", ["moe", "gradients", "scanned", "not_divisible", "largest"])
 def test_without_its_causes_a_collective_goes(name: str, partitioner: Partitioner) -> None:
     program = of(name, partitioner)
+    skip_where_causes_are_jax_s_own(name)
     origins = program.origins()
     assert origins
     for one, origin in origins:
@@ -143,6 +161,7 @@ def test_without_its_causes_a_collective_goes(name: str, partitioner: Partitione
 @pytest.mark.parametrize("name", ["two_layers", "gradients"])
 def test_who_else_says_an_axis_is_named(name: str) -> None:
     program = of(name, "shardy")
+    skip_where_causes_are_jax_s_own(name)
     others = 0
     for one, origin in program.origins():
         alone = frozenset(map(name_of, origin.annotations))
