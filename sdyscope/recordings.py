@@ -141,12 +141,13 @@ def _source(event: hearing.Lowering) -> Program | LoweredModule:
     try:
         from sdyscope.stages.recorder.traced import traced_of
 
-        return Program(name, traced_of(event.arguments, event.keywords))
+        return Program(name, traced_of(event.arguments, event.keywords, event.caller))
     except (ImportError, AttributeError, KeyError, TypeError, ValueError):
         from sdyscope.stages.lowered.read import read_bytes
-        from sdyscope.stages.recorder.hearing import module_text
+        from sdyscope.stages.recorder.hearing import module_text, named
 
-        return replace(read_bytes(module_text(event.computation.stablehlo())), name=name)
+        text = named(module_text(event.computation.stablehlo()), event.caller.names)
+        return replace(read_bytes(text.encode()), name=name)
 
 
 @contextmanager

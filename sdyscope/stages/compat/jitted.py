@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,8 @@ from jax._src.interpreters import pxla
 from sdyscope.stages.compat.jaxprs import abstract_mesh_inside
 from sdyscope.stages.compat.versions import version_tuple
 from sdyscope.stages.lowered.signature import Argument, LoweringArguments, Result
+from sdyscope.stages.recorder.callers import names_of_the_call
+from sdyscope.stages.recorder.traced import with_names
 from sdyscope.values.source import SourceLocation
 
 
@@ -42,7 +45,7 @@ def traced(fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     def caught(self: Any, *given: Any, **named: Any) -> Any:
         if threading.get_ident() != thread:
             return original(self, *given, **named)
-        raise _Lowering(self)
+        raise _Lowering(_with_names(self))
 
     stages.lower = caught
     try:
@@ -52,6 +55,15 @@ def traced(fun: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     finally:
         stages.lower = original
     raise TypeError(f"{type(fun).__name__}.lower lowers nothing that jax.jit made")
+
+
+def _with_names(traced: Any) -> Any:
+    """A Traced with the author's names, while the wrapper that traced it is on the stack."""
+    info, avals = _debug_info(traced.jaxpr), traced.jaxpr.in_avals
+    caller = names_of_the_call(avals, tuple(info.arg_names or ()), tuple(info.result_paths or ()))
+    made = copy.copy(traced)
+    made._params = {**traced._params, "jaxpr": with_names(traced._params["jaxpr"], caller)}
+    return made
 
 
 #: How JAX says where a function is defined: ``step at train.py:12``.

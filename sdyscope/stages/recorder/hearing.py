@@ -12,18 +12,19 @@ import functools
 import importlib.abc
 import importlib.util
 import os
+import re
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any, Protocol
+
+# The package has another name in a program that is recorded, so its modules meet by relative names.
+from .callers import NOBODY, Caller, Place, calling_line, names_of_the_call, of_package
 
 #: Constants with more elements than this are left out of a module's text.
 LARGEST_CONSTANT = 2**22
-
-Place = tuple[str, int]
-"""A file and a line."""
 
 
 class Lowering:
@@ -36,6 +37,7 @@ class Lowering:
       computation: what it returned; its `stablehlo()` is the module.
       seconds: how long it took.
       called: the line of the program that led to it.
+      caller: the author's names, where a library's `jit` stands in front of JAX's.
     """
 
     def __init__(
@@ -52,6 +54,15 @@ class Lowering:
         self.computation = computation
         self.seconds = seconds
         self.called = calling_line()
+        self.caller = self._caller()
+
+    def _caller(self) -> Caller:
+        info = self._debug_info
+        known = [tuple(getattr(info, name, None) or ()) for name in ("arg_names", "result_paths")]
+        try:
+            return names_of_the_call(self.jaxpr.in_avals, *known)
+        except Exception:  # a library that is built another way: JAX's own names are there
+            return NOBODY
 
     @property
     def jaxpr(self) -> Any:
@@ -71,6 +82,8 @@ class Lowering:
     @property
     def defined(self) -> Place | None:
         """Where the function stands."""
+        if self.caller.defined is not None:
+            return self.caller.defined
         words = str(getattr(self._debug_info, "func_src_info", "")).rpartition(" at ")[2]
         file, colon, line = words.rpartition(":")
         return (file, int(line)) if colon and line.isdigit() else None
@@ -95,11 +108,12 @@ class Lowering:
 
     @property
     def paths(self) -> tuple[str, ...]:
-        """JAX's name for each argument, such as `params['w']`; none where it has not all."""
+        """The name of each argument, such as `params['w']`; none where JAX has not all."""
         names = tuple(getattr(self._debug_info, "arg_names", None) or ())
         if len(names) != len(self.jaxpr.in_avals):
             return ()
-        return tuple(str(name or "") for name in names)
+        named = self.caller.arguments
+        return tuple(named.get(str(name), str(name)) if name else "" for name in names)
 
     @property
     def results(self) -> tuple[str, ...]:
@@ -332,12 +346,28 @@ def module_name(module: Any) -> str:
     return str(module.operation.attributes["sym_name"]).strip('"')
 
 
-def module_text(module: Any) -> bytes:
+#: Where a module's text, and that of what was compiled, says an argument's or a result's path.
+_PATH = re.compile(r'(loc\(|jax\.result_info = |op_name=)"((?:[^"\\]|\\.)*)"')
+
+
+def module_text(module: Any) -> str:
     """A module as text with source locations; large constants are elided."""
     text: str = module.operation.get_asm(
         enable_debug_info=True, large_elements_limit=LARGEST_CONSTANT
     )
-    return text.encode()
+    return text
+
+
+def named(text: str, names: Mapping[str, str]) -> str:
+    """A text in which what JAX calls a path has the author's name."""
+    if not names:
+        return text
+
+    def name(match: re.Match[str]) -> str:
+        jax = match[2].replace("\\'", "'")
+        return f'{match[1]}"{names[jax]}"' if jax in names else match[0]
+
+    return _PATH.sub(name, text)
 
 
 def _type(aval: Any) -> str:
@@ -358,22 +388,9 @@ def partitioner_flag() -> Any:
     return getattr(sys.modules.get("jax._src.config"), "use_shardy_partitioner", None)
 
 
-def calling_line() -> Place | None:
-    """The innermost line on the stack that is not JAX's."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        file = frame.f_code.co_filename
-        if file != __file__ and not file.startswith("<frozen") and not is_of_jax(file):
-            return file, frame.f_lineno
-        frame = frame.f_back
-    return None
-
-
-@functools.lru_cache(maxsize=4096)
 def is_of_jax(file: str) -> bool:
     """Whether a file is part of JAX."""
-    found = getattr(sys.modules.get("jax"), "__file__", None)
-    return bool(found) and file.startswith(os.path.dirname(str(found)) + os.sep)
+    return of_package(file, "jax")
 
 
 def first_line(error: BaseException) -> str:

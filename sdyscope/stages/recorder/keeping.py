@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 # The package has another name in a program that is recorded, so its modules meet by relative names.
@@ -36,7 +36,7 @@ class Keeper:
         self.folder = os.path.abspath(folder)
         self.both = both
         self._kept: set[str] = set()
-        self._alive: dict[int, tuple[Any, str]] = {}
+        self._alive: dict[int, tuple[Any, str, Mapping[str, str]]] = {}
         self._lock = threading.RLock()
         self._file: int | None = None
         self._complained = False
@@ -53,12 +53,13 @@ class Keeper:
         if self._known(module, event.computation) is not None:
             return  # JAX had it in a cache: for shardings that differ in writing alone
         own, others, failures = hearing.own_partitioner(), {}, {}
-        name = self._keep(module)
-        self._know(module, event.computation, name)
+        names = event.caller.names
+        name = self._keep(module, names)
+        self._know(module, event.computation, name, names)
         if self.both:
             other = "gspmd" if own == "shardy" else "shardy"
             try:
-                others[other] = self._keep(_under(other, event.call).stablehlo())
+                others[other] = self._keep(_under(other, event.call).stablehlo(), names)
             except Exception as error:  # JAX raises every kind of error from here
                 failures[other] = hearing.first_line(error)
         self._line(
@@ -80,10 +81,11 @@ class Keeper:
 
     def compiled(self, event: hearing.Compile) -> None:
         """Counts it and keeps what was made; so a module that was not seen to be lowered."""
-        text = event.hlo
+        known = self._known(event.module)
+        text = hearing.named(event.hlo, known[1] if known else {})
         self._line(
             "compiled",
-            module=self._known(event.module) or self._keep(event.module),
+            module=known[0] if known else self._keep(event.module, {}),
             name=hearing.module_name(event.module),
             partitioner=hearing.own_partitioner(),
             devices=event.devices,
@@ -106,7 +108,7 @@ class Keeper:
                 self._complained = True
                 print(f"sdyscope record: {what} ({error.strerror})", file=sys.stderr)
 
-    def _know(self, module: Any, computation: Any, name: str) -> None:
+    def _know(self, module: Any, computation: Any, name: str, names: Mapping[str, str]) -> None:
         """Remembers what a module is called, for as long as JAX holds the very same object."""
         key = id(module)
 
@@ -114,19 +116,23 @@ class Keeper:
             if self._alive.get(key, (None,))[0] is gone:
                 del self._alive[key]
 
-        self._alive[key] = weakref.ref(computation, forget), name
+        self._alive[key] = weakref.ref(computation, forget), name, names
 
-    def _known(self, module: Any, computation: Any = None) -> str | None:
-        """What a module that JAX holds is called; `computation` also holds it from now on."""
+    def _known(self, module: Any, computation: Any = None) -> tuple[str, Mapping[str, str]] | None:
+        """What a module that JAX holds is called, and its paths by the author's names.
+
+        `computation` also holds it from now on.
+        """
         known = self._alive.get(id(module))
         if known is None:
             return None
         if computation is not None:
-            self._know(module, computation, known[1])
-        return known[1]
+            self._know(module, computation, *known[1:])
+        return known[1:]
 
-    def _keep(self, module: Any) -> str:
-        return self._keep_text("modules", hearing.module_text(module), ".mlir")
+    def _keep(self, module: Any, names: Mapping[str, str]) -> str:
+        text = hearing.named(hearing.module_text(module), names)
+        return self._keep_text("modules", text.encode(), ".mlir")
 
     def _keep_text(self, folder: str, text: bytes, suffix: str) -> str:
         name = hashlib.sha256(text).hexdigest()[:16]

@@ -14,8 +14,29 @@ from typing import Any
 import jax
 from jax._src import pjit as jit_internals
 
+from sdyscope.stages.recorder.callers import Caller
 
-def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+
+def with_names(jaxpr: Any, caller: Caller) -> Any:
+    """A jaxpr whose arguments and results have the author's paths, and its function their line."""
+    if caller == Caller():
+        return jaxpr
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    info = inner.debug_info
+    names = caller.names
+    said: dict[str, Any] = {
+        name: tuple(names.get(path, path) for path in paths)
+        for name in ("arg_names", "result_paths")
+        if (paths := getattr(info, name, None)) is not None
+    }
+    if caller.defined is not None:
+        function = info.func_src_info.partition(" at ")[0]
+        said["func_src_info"] = f"{function} at {caller.defined[0]}:{caller.defined[1]}"
+    named = inner.replace(debug_info=info._replace(**said))
+    return named if inner is jaxpr else jaxpr.replace(jaxpr=named)
+
+
+def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any], caller: Caller) -> Any:
     """A `jax.stages.Traced` of a program that was called, not traced by hand.
 
     Its arguments are flat, and have the shardings that JAX settled on for the arrays of the call.
@@ -23,8 +44,10 @@ def traced_of(arguments: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
     Args:
       arguments: what `lower_sharding_computation` was called with, by position.
       keywords: and by name.
+      caller: the author's names.
     """
     jaxpr, _, name, in_shardings, out_shardings, in_layouts, out_layouts, donated = arguments[:8]
+    jaxpr = with_names(jaxpr, caller)
     params = {
         "jaxpr": jaxpr,
         "in_shardings": tuple(in_shardings),

@@ -1,0 +1,325 @@
+"""The author's names of a program that a library's own `jit` stands in front of.
+
+`nnx.jit` of Flax, `eqx.filter_jit` of Equinox and `named_jit` of Haliax take a call's arguments
+apart and give the arrays to a jitted function of their own, so JAX calls the weight
+`model.blocks[0].up.kernel` `model.states[0][5]`, and the line of every program is the library's.
+While JAX lowers, the call is still on Python's stack: the library's frame has the arguments as the
+author gave them, JAX's the flat list of arrays. They are the same objects, and so the paths of the
+first are those of the second. Nothing is called that could change either.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import inspect
+import itertools
+import os
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import FrameType
+from typing import Any
+
+__all__ = ["WRAPPERS", "Caller", "calling_line", "is_of", "names_of_the_call"]
+
+Place = tuple[str, int]
+"""A file and a line."""
+
+#: The packages whose own `jit` calls JAX's with arguments of its making.
+WRAPPERS = ("equinox", "flax", "haliax")
+
+#: What a wrapper's jitted function returns, by the file that calls it: where in that the results of
+#: the author's function are, and what else is there. Read in Equinox 0.13 (`_jit.py`), Haliax 1.4
+#: (`partitioning.py`) and Flax 0.12 (`nnx/transforms/compilation.py`).
+_RESULTS = {
+    ("equinox", "_jit.py"): "result[1]",
+    ("haliax", "partitioning.py"): "result[0]",
+    ("flax", "compilation.py"): "result[2]",
+}
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Whose call led to a program.
+
+    Attributes:
+      arguments: the author's path of an argument, by JAX's.
+      results: the author's path of a result, by JAX's.
+      defined: where the function stands; None where that is what JAX says.
+    """
+
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    results: Mapping[str, str] = field(default_factory=dict)
+    defined: Place | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """Both; no path of the one is a path of the other."""
+        return {**self.arguments, **self.results}
+
+
+NOBODY = Caller()
+
+
+def names_of_the_call(
+    avals: Sequence[Any], arguments: Sequence[str], results: Sequence[str]
+) -> Caller:
+    """The author's names for what is being lowered right now, read off Python's stack.
+
+    Args:
+      avals: JAX's abstract value of each argument.
+      arguments: JAX's path of each.
+      results: JAX's path of each result.
+    """
+    # Who asks is on the stack too.
+    frames = list(itertools.dropwhile(lambda frame: not is_of(frame, ("jax",)), _frames()))
+    entry = next((i for i, frame in enumerate(frames) if not is_of(frame, ("jax",))), len(frames))
+    wrappers = []
+    for frame in frames[entry:]:
+        if not is_of(frame, WRAPPERS):
+            break
+        wrappers.append(frame)
+    flat = _flat(frames[:entry], avals) if wrappers else None
+    if flat is None or len(arguments) != len(flat):
+        return NOBODY
+    best, call = max(
+        ((_paths(call.given, flat), call) for call in map(_call, wrappers)),
+        key=lambda found: (len(found[0]), found[1].signature),
+    )
+    named = {jax: best[index] for index, jax in enumerate(arguments) if jax and index in best}
+    if len(set(named.values())) < len(named):
+        return NOBODY  # an array that was given twice, and is not told apart
+    inside = _named_results(wrappers, tuple(call.given), named, results)
+    return Caller(named, inside, _defined(call.function))
+
+
+# --- the stack ------------------------------------------------------------------------------------
+
+
+def _frames() -> Iterator[FrameType]:
+    frame: FrameType | None = sys._getframe(1)
+    here = os.path.dirname(__file__) + os.sep
+    while frame is not None:
+        if not frame.f_code.co_filename.startswith((here, "<frozen")):
+            yield frame
+        frame = frame.f_back
+
+
+def calling_line() -> Place | None:
+    """The innermost line on the stack that is neither JAX's nor a wrapper's."""
+    for frame in _frames():
+        if not is_of(frame, ("jax", *WRAPPERS)):
+            return frame.f_code.co_filename, frame.f_lineno
+    return None
+
+
+def is_of(frame: FrameType, packages: tuple[str, ...]) -> bool:
+    """Whether a frame is of one of these packages, by where they were imported from."""
+    return any(of_package(frame.f_code.co_filename, package) for package in packages)
+
+
+@functools.lru_cache(maxsize=4096)
+def of_package(file: str, package: str) -> bool:
+    """Whether a file is part of a package that is imported."""
+    found = getattr(sys.modules.get(package), "__path__", ())
+    return any(file.startswith(str(folder) + os.sep) for folder in found)
+
+
+def _flat(frames: Sequence[FrameType], avals: Sequence[Any]) -> list[Any] | None:
+    """The arrays that JAX was called with, from its own frames; None where none has them.
+
+    JAX 0.7.2 to 0.12 call them `args_flat`; where a program is only traced or lowered, they are
+    those leaves of the call's arguments that have the types that were traced.
+    """
+    for frame in frames:
+        found = frame.f_locals.get("args_flat")
+        if isinstance(found, (list, tuple)) and _fit(found, avals):
+            return list(found)
+    for frame in reversed(frames):
+        given = (frame.f_locals.get("args"), frame.f_locals.get("kwargs"))
+        if not isinstance(given[0], tuple) or not isinstance(given[1], dict):
+            continue
+        found = [leaf for leaf in _tree().tree_leaves(given) if hasattr(leaf, "shape")]
+        if _fit(found, avals):
+            return found
+    return None
+
+
+def _fit(leaves: Sequence[Any], avals: Sequence[Any]) -> bool:
+    return len(leaves) == len(avals) and all(
+        getattr(leaf, "shape", ()) == getattr(aval, "shape", ())
+        for leaf, aval in zip(leaves, avals, strict=True)
+    )
+
+
+def _tree() -> Any:
+    return sys.modules["jax"].tree_util
+
+
+# --- the arguments as the author gave them --------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Call:
+    """A call that a wrapper's frame is for.
+
+    Attributes:
+      function: What was called.
+      given: Its arguments, by their names.
+      signature: Whether the names are those of the function's signature.
+    """
+
+    function: Any
+    given: Mapping[str, Any]
+    signature: bool
+
+
+def _call(frame: FrameType) -> _Call:
+    code, known = frame.f_code, frame.f_locals
+    names = list(code.co_varnames[: code.co_argcount + code.co_kwonlyargcount])
+    rest = list(code.co_varnames[len(names) :])
+    positional = known.get(rest.pop(0), ()) if code.co_flags & inspect.CO_VARARGS else ()
+    keywords = known.get(rest.pop(0), {}) if code.co_flags & inspect.CO_VARKEYWORDS else {}
+    first = known.get(names[0]) if names else None
+    if callable(first) and (positional or keywords):
+        with contextlib.suppress(TypeError, ValueError):
+            bound = inspect.signature(first).bind(*positional, **keywords)
+            return _Call(first, _unstarred(bound), signature=True)
+    given = {f"args[{index}]": value for index, value in enumerate(positional)}
+    given |= {name: known[name] for name in names[1:] if name in known}
+    return _Call(first, given | dict(keywords), signature=False)
+
+
+def _unstarred(bound: inspect.BoundArguments) -> dict[str, Any]:
+    """Arguments by name, `args[0]` and the keywords of `**kwargs` among them."""
+    found: dict[str, Any] = {}
+    for name, value in bound.arguments.items():
+        kind = bound.signature.parameters[name].kind
+        if kind is inspect.Parameter.VAR_POSITIONAL:
+            found |= {f"{name}[{index}]": one for index, one in enumerate(value)}
+        elif kind is inspect.Parameter.VAR_KEYWORD:
+            found |= value
+        else:
+            found[name] = value
+    return found
+
+
+def _paths(given: Mapping[str, Any], flat: Sequence[Any]) -> dict[int, str]:
+    """The path of each flat argument that is the same object as a leaf of what was given."""
+    leaves: dict[int, list[str]] = {}
+    for name, value in given.items():
+        for path, leaf in _leaves(value):
+            leaves.setdefault(id(leaf), []).append(f"{name}{path}")
+    found: dict[int, str] = {}
+    for index, leaf in enumerate(flat):
+        if paths := leaves.get(id(leaf)):
+            # One array that was given twice: in the order in which it was given.
+            found[index] = paths.pop(0) if len(paths) > 1 else paths[0]
+    return found
+
+
+def _leaves(value: Any) -> Iterator[tuple[str, Any]]:
+    nnx = sys.modules.get("flax.nnx")
+    is_node = _graph_node(nnx)
+    keys = _tree().keystr
+    for path, leaf in _tree().tree_flatten_with_path(value, is_leaf=is_node)[0]:
+        if nnx is not None and is_node is not None and is_node(leaf):
+            yield from ((keys(path) + rest, array) for rest, array in _graph_leaves(nnx, leaf))
+        else:
+            yield _without_array(keys(path)), leaf
+
+
+def _without_array(path: str) -> str:
+    """Haliax's `NamedArray` holds an array, which its author does not name."""
+    if "haliax" not in sys.modules:
+        return path
+    return path.removesuffix("[<flat index 0>]").removesuffix(".array")
+
+
+def _graph_node(nnx: Any) -> Callable[[Any], bool] | None:
+    if nnx is None:
+        return None
+    kinds = tuple(
+        kind for name in ("Object", "Pytree", "Variable") if (kind := getattr(nnx, name, None))
+    )
+    return lambda value: isinstance(value, kinds)
+
+
+def _graph_leaves(nnx: Any, node: Any) -> Iterator[tuple[str, Any]]:
+    """The arrays of a Flax NNX graph node, with paths as the author reaches them."""
+    variable = nnx.Variable
+    if isinstance(node, variable):
+        yield from _leaves(_held(node))
+        return
+    for path, value in nnx.iter_graph(node):
+        at = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
+        if isinstance(value, variable):
+            yield from ((at + rest, leaf) for rest, leaf in _leaves(_held(value)))
+        elif hasattr(value, "shape"):
+            yield at, value
+
+
+def _held(variable: Any) -> Any:
+    """What a Variable holds, without its hooks."""
+    return variable.get_raw_value() if hasattr(variable, "get_raw_value") else variable.raw_value
+
+
+def _defined(function: Any) -> Place | None:
+    try:
+        inner = inspect.unwrap(function)
+    except (TypeError, ValueError):
+        return None
+    inner = getattr(inner, "__func__", inner)
+    while isinstance(inner, functools.partial):
+        inner = inner.func
+    code = getattr(inner, "__code__", None)
+    return (code.co_filename, code.co_firstlineno) if code is not None else None
+
+
+# --- results --------------------------------------------------------------------------------------
+
+
+def _named_results(
+    wrappers: Sequence[FrameType],
+    roots: Sequence[str],
+    named: Mapping[str, str],
+    results: Sequence[str],
+) -> dict[str, str]:
+    """The author's paths of the results, where the wrapper's way of returning them is known.
+
+    Args:
+      wrappers: the wrapper's frames, innermost first.
+      roots: the names of the function's arguments, in order.
+      named: the author's path of an argument, by JAX's.
+      results: JAX's path of each result.
+    """
+    file = wrappers[0].f_code.co_filename
+    key = (next(one for one in WRAPPERS if of_package(file, one)), os.path.basename(file))
+    inside = _RESULTS.get(key)
+    if inside is None:
+        return {}
+    found: dict[str, str] = {}
+    for result in results:
+        if result == inside or result.startswith((f"{inside}[", f"{inside}.")):
+            found[result] = _without_array("result" + result.removeprefix(inside))
+        elif key[0] == "flax" and (updated := _updated(result, roots, named)):
+            found[result] = f"result.{updated}"
+        else:
+            found[result] = f"{key[0]}.{result}"  # the wrapper's own
+    return found if len(set(found.values())) == len(found) else {}
+
+
+def _updated(result: str, roots: Sequence[str], named: Mapping[str, str]) -> str | None:
+    """The path of the argument whose new value a result is: `result[0][1].states[0][5]`.
+
+    NNX returns the states of all positional arguments, then of those by keyword, each as it came.
+    """
+    match = re.match(r"result\[0\]\[(\d+)\](.*)|result\[1\]\['(\w+)'\](.*)", result)
+    if match is None:
+        return None
+    if match[1] is None:
+        return named.get(f"{match[3]}{match[4]}")
+    index = int(match[1])
+    return named.get(f"{roots[index]}{match[2]}") if index < len(roots) else None

@@ -1,0 +1,141 @@
+"""The author's names behind the `jit` of Flax, Equinox and Haliax."""
+
+import equinox as eqx
+import haliax as hax
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import nnx
+
+import sdyscope
+from sdyscope.stages.recorder.hearing import named
+
+
+class Dense(nnx.Module):
+    def __init__(self, rngs):
+        self.blocks = nnx.List([nnx.Linear(4, 4, rngs=rngs) for _ in range(2)])
+        self.w2 = nnx.Param(jnp.ones((4, 4)))
+
+    def __call__(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x @ self.w2
+
+
+def nnx_step(model, batch, *, scale):
+    loss = lambda model: (model(batch["x"]) ** 2).sum() * scale  # noqa: E731
+    value, gradients = nnx.value_and_grad(loss)(model)
+    nnx.update(model, jax.tree.map(lambda one, slope: one - slope, nnx.state(model), gradients))
+    return {"loss": value}
+
+
+class Net(eqx.Module):
+    up: eqx.nn.Linear
+    scale: jax.Array
+
+    def __call__(self, x):
+        return self.up(x) * self.scale
+
+
+def equinox_step(model, state, x):
+    return jax.tree.map(lambda leaf: leaf * 2, model), state, jax.vmap(model)(x).sum()
+
+
+Rows, Columns = hax.Axis("rows", 4), hax.Axis("columns", 4)
+
+
+class Named(eqx.Module):
+    weight: hax.NamedArray
+
+
+def haliax_step(model, x):
+    return {"out": hax.named(x.array @ model.weight.array, ("columns",))}
+
+
+def programs():
+    """A jitted function, its arguments, and what they and its results are called."""
+    net, array = Net(eqx.nn.Linear(4, 4, key=jax.random.key(0)), jnp.ones(4)), jnp.ones((2, 4))
+    yield (
+        nnx.jit(nnx_step),
+        (Dense(nnx.Rngs(0)), {"x": array}),
+        {"scale": jnp.ones(())},
+        [
+            *(f"model.blocks[{i}].{name}" for i in range(2) for name in ("bias", "kernel")),
+            *("model.w2", "batch['x']", "scale"),
+        ],
+        "result['loss']",
+    )
+    # The state is the array that the input is, and told apart by where each was given.
+    yield (
+        eqx.filter_jit(equinox_step),
+        (net, {"m": array}, array),
+        {},
+        ["model.up.weight", "model.up.bias", "model.scale", "state['m']", "x"],
+        "result[0].up.weight",
+    )
+    yield (
+        hax.named_jit(haliax_step),
+        (Named(hax.ones((Rows, Columns))), hax.ones(Rows)),
+        {},
+        ["model.weight", "x"],
+        "result['out'][0]",
+    )
+
+
+CASES = {function.__wrapped__.__name__: case for case in programs() for function in case[:1]}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_arguments_and_results_have_their_author_s_names(name):
+    function, args, kwargs, arguments, result = CASES[name]
+    program = sdyscope.Program(name, function, args, kwargs)
+    tensors = sdyscope.inspect(program).tensors.tensors
+    asked = [one.requested for one in tensors]
+    assert [one.path for one in asked if one.kind == "argument"] == arguments
+    assert result in [one.path for one in asked if one.kind == "result"]
+    # The module says the same names.
+    main = sdyscope.inspect(program).graph("shardy").main
+    assert [one.name for one in main.arguments] == arguments
+    assert result in [one.name for one in main.results]
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", CASES)
+def test_a_call_that_is_heard_has_them_too(name):
+    function, args, kwargs, arguments, result = CASES[name]
+    jax.clear_caches()
+    with sdyscope.recording() as heard:
+        function(*args, **kwargs)
+    program = heard[name]
+    names = [one.requested.path for one in program.tensors.tensors]
+    assert names[: len(arguments)] == arguments
+    assert result in names
+    # The line is that of the function, and of the call, not the library's.
+    assert program.defined.file == program.called.file == __file__
+
+
+def test_updated_state_is_named_by_the_argument():
+    function, args, kwargs, *_ = CASES["nnx_step"]
+    tensors = sdyscope.inspect(sdyscope.Program("step", function, args, kwargs)).tensors.tensors
+    assert "result.model.w2" in [one.requested.path for one in tensors]
+
+
+def test_what_the_library_returns_for_itself_is_called_its_own():
+    function, args, kwargs, *_ = CASES["equinox_step"]
+    tensors = sdyscope.inspect(sdyscope.Program("step", function, args, kwargs)).tensors.tensors
+    paths = [one.requested.path for one in tensors if one.requested.kind == "result"]
+    assert [path for path in paths if not path.startswith("result")] == ["equinox.result[0]"]
+
+
+def test_paths_are_replaced_whole_and_where_they_are_paths_only():
+    text = (
+        'func.func @main(%arg0: tensor<4xf32> loc("a[0]")) -> '
+        '(tensor<4xf32> {jax.result_info = "result[0]"}) '
+        '%1 = f("a[0]") loc("jit(f)/a[0]") %2 metadata={op_name="d[\\\'w\\\']"}'
+    )
+    said = named(text, {"a[0]": "model.w", "result[0]": "result", "d['w']": "d.w"})
+    assert said == (
+        'func.func @main(%arg0: tensor<4xf32> loc("model.w")) -> '
+        '(tensor<4xf32> {jax.result_info = "result"}) '
+        '%1 = f("a[0]") loc("jit(f)/a[0]") %2 metadata={op_name="d.w"}'
+    )
