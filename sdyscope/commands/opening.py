@@ -389,6 +389,15 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
         found = [one for one in known if says(one)]
         if len(found) == 1:
             return (found[0],)
+        if found and len({(one.name, one.defined) for one in found}) == 1:
+            # One function, compiled anew: what ran last is what is there now.
+            others = ", ".join(one.label for one in found[:-1][-_LISTED:])
+            click.echo(
+                f"note: {word} is {found[-1].label}, the last of {len(found)} that were compiled "
+                f"from it; {others}: before it.",
+                err=True,
+            )
+            return (found[-1],)
         if found:
             few = [one.words for one in found[:_LISTED]]
             more = [f"and {len(found) - _LISTED} more"] if len(found) > _LISTED else []

@@ -105,7 +105,8 @@ def tensor_table(
             asked.path,
             asked.shape,
             asked.dtype,
-            asked.source,
+            # The module knows all of the program's lines, and so which tells this one apart.
+            next((one.source for one in cells.get(position, {}).values()), asked.source),
             asked.index,
             asked,
             cells.get(position, {}),

@@ -16,7 +16,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, argument_of, result_of
+from sdyscope.graph.functions import add_results, argument_of, result_of, tell_apart
 from sdyscope.graph.locations import LocationReader
 from sdyscope.graph.model import (
     ARGUMENT,
@@ -375,6 +375,7 @@ class _Builder:
             self.not_understood,
             "bindings",
         )
+        tell_apart(graph)
         add_results(graph)
         return graph
 

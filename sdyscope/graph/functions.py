@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sdyscope.graph.attributes import result_shardings
-from sdyscope.graph.locations import UNKNOWN, Location
+from sdyscope.graph.locations import UNKNOWN, Location, with_sites
 from sdyscope.graph.model import RESULT, Argument, AttributeValue, Op, Result
 from sdyscope.graph.types import TensorType
 
 if TYPE_CHECKING:
     from sdyscope.graph.op_graph import OpGraph
 
-__all__ = ["add_results", "argument_of", "result_of"]
+__all__ = ["add_results", "argument_of", "result_of", "tell_apart"]
 
 
 def argument_of(op: Op) -> Argument:
@@ -34,6 +34,16 @@ def result_of(index: int, type_: TensorType, attributes: Mapping[str, AttributeV
     """An entry of the table of functions, from the attributes written on the result."""
     name = attributes.get("jax.result_info", "")
     return Result(None, index, name, type_, result_shardings(attributes, 1)[0], attributes)
+
+
+def tell_apart(graph: OpGraph) -> None:
+    """Lets the location of each op say the line that tells it apart from others."""
+    sited = with_sites(op.location for op in graph.ops)
+    if sited:
+        graph.ops[:] = [
+            op._replace(location=sited[id(op.location)]) if id(op.location) in sited else op
+            for op in graph.ops
+        ]
 
 
 def add_results(graph: OpGraph) -> None:

@@ -8,13 +8,23 @@ more name around it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
-from sdyscope.values.source import SourceLocation, own_line
+from sdyscope.values.source import EVERY_LINE, Sites, SourceLocation, own_line, sites_of
 
-__all__ = ["UNKNOWN", "Location", "LocationReader", "call_site", "file_place", "fused", "named"]
+__all__ = [
+    "UNKNOWN",
+    "Location",
+    "LocationReader",
+    "call_site",
+    "file_place",
+    "fused",
+    "named",
+    "with_sites",
+]
 
 
 @dataclass(frozen=True)
@@ -26,19 +36,41 @@ class Location:
         empty when there is none.
       frames: The call stack without JAX's own frames, innermost first.
       names: All names around the frames, outermost first: the scope and any tags.
+      sites: Which lines of the program tell its ops apart.
     """
 
     scope: str = ""
     frames: tuple[SourceLocation, ...] = ()
     names: tuple[str, ...] = ()
+    sites: Sites = EVERY_LINE
 
     @cached_property
     def source(self) -> SourceLocation | None:
-        """The innermost frame outside installed packages, or the innermost there is."""
-        return own_line(self.frames)
+        """The frame at which the program's author can do something (`own_line`)."""
+        return own_line(self.frames, self.sites)
+
+    @property
+    def only_shards(self) -> bool:
+        """Whether what stands here only puts a sharding on a value."""
+        return self.scope.rpartition("/")[2] in _ONLY_SHARD
 
 
 UNKNOWN = Location()
+
+#: What JAX calls the ops that only put a sharding on a value, at the end of their scope.
+_ONLY_SHARD = frozenset(("sharding_constraint", "reshard"))
+
+
+def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
+    """The locations of a module that know which of its lines tell ops apart, by their `id`.
+
+    Empty where each line does.
+    """
+    distinct = {id(one): one for one in locations}
+    sites = sites_of((one.frames, one.only_shards) for one in distinct.values() if one.frames)
+    if sites == EVERY_LINE:
+        return {}
+    return {key: replace(one, sites=sites) for key, one in distinct.items() if one.frames}
 
 
 def file_place(file: str, line: int, column: int) -> Location:

@@ -25,7 +25,7 @@ from sdyscope.graph.attributes import (
     result_shardings,
 )
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.functions import add_results, argument_of, result_of
+from sdyscope.graph.functions import add_results, argument_of, result_of, tell_apart
 from sdyscope.graph.model import (
     ARGUMENT,
     Function,
@@ -91,6 +91,7 @@ class _Assembly:
         top = graph.ops[0].attributes
         graph.name = top.get("sym_name", "")
         graph.attributes = {key: value for key, value in top.items() if key != "sym_name"}
+        tell_apart(graph)
         add_results(graph)
         return graph
 

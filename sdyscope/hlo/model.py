@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo.attributes import (
@@ -15,7 +17,11 @@ from sdyscope.hlo.attributes import (
 from sdyscope.hlo.shape import Shape, parse_shape
 from sdyscope.syntax.replica_groups import parse_replica_groups
 from sdyscope.values.replica_groups import ReplicaGroups
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import Sites, SourceLocation, own_line, sites_of
+
+#: The call stack of an instruction, and the op_name of one that only puts a sharding on a value.
+_FRAME = re.compile(r"stack_frame_id=([0-9]+)")
+_ONLY_SHARDS = re.compile(r'op_name="[^"]*/(?:sharding_constraint|reshard)"')
 
 #: How many characters of a line are kept in a list of what is not understood.
 _KEPT = 200
@@ -238,6 +244,21 @@ class HloModule:
         """Every instruction of every computation."""
         for computation in self.computations.values():
             yield from computation.instructions.values()
+
+    def source(self, instruction: Instruction) -> SourceLocation | None:
+        """The line of an instruction at which the program's author can do something."""
+        return own_line(self.stack(instruction), self.sites)
+
+    @cached_property
+    def sites(self) -> Sites:
+        """Which lines of the program tell its instructions apart, read once."""
+        found = {
+            (match[1], _ONLY_SHARDS.search(instruction.rest) is not None)
+            for instruction in self.instructions()
+            if (match := _FRAME.search(instruction.rest)) is not None
+        }
+        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(found))
+        return sites_of(stacks)
 
     def stack(self, instruction: Instruction) -> tuple[SourceLocation, ...]:
         """The source lines of an instruction, innermost first; one where there are no tables."""

@@ -5,18 +5,47 @@ from __future__ import annotations
 import os
 import re
 import traceback
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-__all__ = ["PACKAGE", "SourceLocation", "innermost_line", "is_installed", "own_line"]
+__all__ = [
+    "EVERY_LINE",
+    "PACKAGE",
+    "SKIP_VARIABLE",
+    "Sites",
+    "SourceLocation",
+    "innermost_line",
+    "is_installed",
+    "own_line",
+    "sites_of",
+]
 
 #: The folder of this package.
 PACKAGE = Path(__file__).parents[1]
 
 _TOOL = os.path.join(PACKAGE, "")
 _MODELS = os.path.join(_TOOL, "models", "")
+#: Environment variable with more packages and files whose lines say nothing of a program.
+SKIP_VARIABLE = "SDYSCOPE_SKIP"
+
+#: Installed packages that stand between a model and JAX, and are nobody's model.
+_BETWEEN = frozenset(
+    (
+        "beartype",
+        "chex",
+        "einops",
+        "equinox",
+        "flax",
+        "haliax",
+        "jax",
+        "jaxlib",
+        "jaxtyping",
+        "optax",
+    )
+)
 _STANDARD_LIBRARY = re.compile(r"[/\\]lib(?:64)?[/\\]python3[.\d]*[/\\]", re.IGNORECASE)
 
 
@@ -60,23 +89,130 @@ def innermost_line(error: BaseException, outside: Iterable[Path]) -> SourceLocat
     return None
 
 
-def own_line(stack: Sequence[SourceLocation]) -> SourceLocation | None:
+@dataclass(frozen=True)
+class Sites:
+    """Which lines of a program tell its ops apart.
+
+    Attributes:
+      wrappers: Functions that only put a sharding on what they are given, as (file, name): whoever
+        calls them says more.
+      shared: The author's lines behind which most of the program stands in a library: a trainer's
+        `train_step`, say. There the library's lines say more.
+    """
+
+    wrappers: frozenset[tuple[str, str]] = frozenset()
+    shared: frozenset[tuple[str, int]] = frozenset()
+
+
+EVERY_LINE = Sites()
+
+
+def own_line(stack: Sequence[SourceLocation], sites: Sites = EVERY_LINE) -> SourceLocation | None:
     """The line of a call stack, innermost first, at which its program's author can do something.
 
-    A constraint that stands in Flax is the line of the model that calls Flax. Lines of installed
-    packages only count where there is no other; None for no stack.
+    A constraint that stands in Flax is the line of the model that calls Flax; one in a helper that
+    does nothing else is the line of who calls the helper. Lines of installed packages only count
+    where there is no other, or where the author's says nothing; None for no stack.
     """
-    for line in stack:
+    own = _own(stack)
+    index = next((i for i in own if not _is_in(stack[i], sites.wrappers)), own[0] if own else None)
+    if index is None or (stack[index].file, stack[index].line) in sites.shared:
+        installed = _of_a_library(stack[:index])
+        index = installed if installed is not None else index
+    if index is None:
+        return stack[0] if stack else None
+    return stack[index]
+
+
+def sites_of(stacks: Iterable[tuple[Sequence[SourceLocation], bool]]) -> Sites:
+    """Which lines of a program tell its ops apart, from all its call stacks.
+
+    Args:
+      stacks: distinct call stacks, innermost first, and whether what stands there only puts a
+        sharding on a value.
+    """
+    known = [(stack, own, only) for stack, only in stacks if (own := _own(stack))]
+    counts = Counter(
+        (stack[own[0]].file, stack[own[0]].line)
+        for stack, own, _ in known
+        if _of_a_library(stack[: own[0]]) is not None
+    )
+    # Of the rest of the program a line that has more than half of it tells nothing apart.
+    shared = {line for line, count in counts.items() if 2 * count > len(known)}
+    return Sites(_wrappers(known), frozenset(shared))
+
+
+def _wrappers(
+    known: Sequence[tuple[Sequence[SourceLocation], Sequence[int], bool]],
+) -> frozenset[tuple[str, str]]:
+    """Functions that only put a sharding on a value, and are reached in several ways.
+
+    One may call another, so those that are left are looked at again without the ones found.
+    """
+    found: set[tuple[str, str]] = set()
+    while True:
+        others: set[tuple[str, str]] = set()
+        callers: dict[tuple[str, str], set[tuple[SourceLocation, ...]]] = {}
+        for stack, own, only in known:
+            left = [stack[i] for i in own if not _is_in(stack[i], found)]
+            if not left:
+                continue
+            function = (left[0].file, left[0].function)
+            if not only:
+                others.add(function)
+            elif len(left) > 1 and left[0].function not in ("", "<module>"):
+                callers.setdefault(function, set()).add(tuple(left[1:]))
+        more = {one for one, ways in callers.items() if len(ways) > 1 and one not in others}
+        if not more:
+            return frozenset(found)
+        found |= more
+
+
+def _is_in(line: SourceLocation, functions: Collection[tuple[str, str]]) -> bool:
+    return bool(functions) and (line.file, line.function) in functions
+
+
+def _own(stack: Sequence[SourceLocation]) -> list[int]:
+    """Which lines of a stack are the author's."""
+    found = []
+    for index, line in enumerate(stack):
         if line.file.startswith(_TOOL) and not line.file.startswith(_MODELS):
             break  # What is further out called this tool, and did not write the program.
-        if _is_own(line.file):
-            return line
-    return stack[0] if stack else None
+        if _is_own(line.file) and not _is_skipped(line.file):
+            found.append(index)
+    return found
+
+
+def _of_a_library(stack: Sequence[SourceLocation]) -> int | None:
+    """The innermost line of an installed package that is a model's, not between it and JAX."""
+    for index, line in enumerate(stack):
+        package = _package(line.file)
+        if package and package not in _BETWEEN and not _is_skipped(line.file):
+            return index
+    return None
 
 
 def is_installed(file: str) -> bool:
     """Whether a file is an installed package's, by the names of Python's and Debian's folders."""
     return not {"site-packages", "dist-packages"}.isdisjoint(Path(file).parts)
+
+
+@lru_cache(1 << 12)
+def _package(file: str) -> str:
+    """The installed package that a file is of; empty for none."""
+    parts = Path(file).parts
+    for folder in ("site-packages", "dist-packages"):
+        if folder in parts[:-1]:
+            return parts[parts.index(folder) + 1].removesuffix(".py")
+    return ""
+
+
+@lru_cache(1 << 12)
+def _is_skipped(file: str) -> bool:
+    """Whether the user asks for a file, or its package, to be passed over."""
+    asked = {word.strip() for word in os.environ.get(SKIP_VARIABLE, "").split(",")} - {""}
+    path = Path(file)
+    return not asked.isdisjoint((*path.parts, path.stem))
 
 
 @lru_cache(1 << 12)

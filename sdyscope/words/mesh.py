@@ -68,12 +68,25 @@ def mesh_documents(meshes: Mapping[str, Mesh]) -> tuple[MeshDocument, ...]:
     )
 
 
+#: From how many axes of size 1 on they are counted instead of listed.
+_FOLDED = 3
+
+
 def mesh_words(mesh: MeshDocument) -> str:
-    """`data=4 x model=2, 8 devices`, and their order unless that is 0, 1, 2, ..."""
+    """`data=4 x model=2, 8 devices`, and their order unless that is 0, 1, 2, ...
+
+    Where most axes have one device, as of a trainer that has all its axes on any mesh, those are
+    counted: `data=4 x model=2 and 9 axes of size 1, 8 devices`.
+    """
     name = "" if mesh.name in ("mesh", "") else f"{mesh.name}: "
-    axes = " x ".join(f"{axis}={size}" for axis, size in mesh.axes.items())
-    if not axes:
+    if not mesh.axes:
         return f"{name}device {mesh.order or 0} alone"
+    shown = {axis: size for axis, size in mesh.axes.items() if size > 1}
+    of_one = len(mesh.axes) - len(shown)
+    if not shown or of_one < _FOLDED:
+        shown, of_one = dict(mesh.axes), 0
+    axes = " x ".join(f"{axis}={size}" for axis, size in shown.items())
+    axes += f" and {of_one} axes of size 1" if of_one else ""
     return f"{name}{axes}, {counted(mesh.devices, 'device')}{_order(mesh)}"
 
 

@@ -6,7 +6,14 @@ from pathlib import Path
 import pytest
 
 import sdyscope
-from sdyscope.values.source import SourceLocation, innermost_line, own_line
+from sdyscope.values.source import (
+    SKIP_VARIABLE,
+    SourceLocation,
+    _is_skipped,
+    innermost_line,
+    own_line,
+    sites_of,
+)
 
 
 def test_text():
@@ -80,9 +87,71 @@ def test_where_all_is_installed_the_innermost_line_counts():
     assert own() is None
     assert own(FLAX, "<frozen runpy>") == 1
     assert own(FLAX, "/venv/bin/train", "<string>") == 1
-    assert (
-        own(FLAX, "/usr/lib/python3.11/contextlib.py", "/usr/lib/python3/dist-packages/x.py") == 1
-    )
+    # What stands between a model and JAX says less than the library whose model it is.
+    assert own(FLAX, "/usr/lib/python3.11/contextlib.py", f"{LIBRARY}/gpt2.py") == 3
+
+
+LIBRARY = "/venv/lib/python3.11/site-packages/levanter"
+
+
+def lines(*places):
+    """A stack of places written `file:line function`, innermost first."""
+    found = []
+    for place in places:
+        where, _, function = place.partition(" ")
+        file, _, line = where.rpartition(":")
+        found.append(SourceLocation(file, int(line), 0, function))
+    return tuple(found)
+
+
+def told(*stacks):
+    """The line of each stack of one program; `!` marks those of sharding constraints."""
+    known = [(lines(*(place.strip("!") for place in stack)), "!" in stack[0]) for stack in stacks]
+    sites = sites_of(known)
+    return [str(own_line(stack, sites)) for stack, _ in known]
+
+
+def test_a_helper_that_only_shards_is_told_by_who_calls_it():
+    helper, outer = "!/me/s.py:3 put", "/me/s.py:9 maybe_put"
+    assert told(
+        (helper, outer, "/me/m.py:1 mlp", "/me/t.py:1 step"),
+        (helper, outer, "/me/m.py:2 mlp", "/me/t.py:1 step"),
+        ("/me/m.py:3 mlp", "/me/t.py:1 step"),
+    ) == ["/me/m.py:1", "/me/m.py:2", "/me/m.py:3"]
+
+
+def test_a_function_that_does_more_than_shard_is_its_own_line():
+    assert told(
+        ("!/me/m.py:3 mlp", "/me/t.py:1 step"),
+        ("!/me/m.py:3 mlp", "/me/t.py:2 step"),
+        ("/me/m.py:4 mlp", "/me/t.py:2 step"),
+    ) == ["/me/m.py:3", "/me/m.py:3", "/me/m.py:4"]
+    # Reached in one way only, a helper tells as much as who calls it.
+    assert told(("!/me/s.py:3 put", "/me/m.py:1 mlp")) == ["/me/s.py:3"]
+
+
+def test_behind_a_line_that_most_of_the_program_shares_the_library_counts():
+    train = "/me/train.py:7 main"
+    library = [(FLAX + ":1 f", f"{LIBRARY}/gpt2.py:{line} call", train) for line in (1, 2, 3)]
+    assert told(*library) == [f"{LIBRARY}/gpt2.py:{line}" for line in (1, 2, 3)]
+    # A model of the author's own that uses the library here and there is what they wrote.
+    own = [(f"/me/model.py:{line} call", train) for line in range(4)]
+    assert told(*library, *own)[:3] == [str(lines(train)[0])] * 3
+
+
+def test_a_library_between_the_model_and_jax_is_nobodys_model():
+    stacks = [(f"{FLAX}:{line} f", "/me/train.py:7 main") for line in (1, 2, 3)]
+    assert told(*stacks) == ["/me/train.py:7"] * 3
+
+
+def test_packages_and_files_to_skip_are_the_users_choice(monkeypatch):
+    stack = ("/me/sharding.py:3 put", f"{FLAX}:1 f", "/me/m.py:1 mlp")
+    assert told(stack) == ["/me/sharding.py:3"]
+    for chosen in ("sharding", "other, sharding.py"):
+        monkeypatch.setenv(SKIP_VARIABLE, chosen)
+        _is_skipped.cache_clear()
+        assert told(stack) == ["/me/m.py:1"]
+    _is_skipped.cache_clear()
 
 
 def test_what_called_sdyscope_is_not_the_program():

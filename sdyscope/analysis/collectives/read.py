@@ -29,7 +29,6 @@ from sdyscope.hlo import (
 )
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.replica_groups import CollectiveDeviceList, ReplicaGroups
-from sdyscope.values.source import own_line
 
 __all__ = ["Collective", "Collectives", "Part", "Tags", "Tally", "collectives"]
 
@@ -252,7 +251,7 @@ class _Reader:
             op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
-            stacks = [self.module.stack(one) for one in purpose.said]
+            lines = map(self.module.source, purpose.said)
             made.append(
                 Part(
                     shape=shape,
@@ -262,7 +261,7 @@ class _Reader:
                     scope=scope,
                     primitive=primitive,
                     phase=phase_of(op_name, self.differentiated),
-                    source=next((own_line(stack) for stack in stacks if stack), None),
+                    source=next((line for line in lines if line is not None), None),
                     tags=purpose.tags,
                     makers=purpose.makers,
                     argument=purpose.argument,

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.hlo import HloModule, Instruction, Shape
-from sdyscope.values.source import SourceLocation, own_line
+from sdyscope.values.source import SourceLocation
 
 __all__ = ["Rematerialization", "rematerializations"]
 
@@ -81,9 +81,9 @@ def _read(message: str, module: HloModule) -> Rematerialization:
         shape = None
     try:
         scope, primitive = scope_of(instruction.op_name)
-        stack = module.stack(instruction)
+        source = module.source(instruction)
     except SdyscopeError:  # XLA cuts long lines
-        scope, primitive, stack = "", "", ()
+        scope, primitive, source = "", "", None
     return Rematerialization(
         operation=name,
         opcode=opcode,
@@ -92,7 +92,7 @@ def _read(message: str, module: HloModule) -> Rematerialization:
         after=after,
         scope=scope,
         primitive=primitive,
-        source=own_line(stack),
+        source=source,
         message=message,
         is_cut=_is_cut(rest),
     )

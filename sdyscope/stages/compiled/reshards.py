@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from sdyscope.errors import TargetError
 from sdyscope.graph import OpGraph
 from sdyscope.graph.collection import no_collection
-from sdyscope.graph.locations import Location
+from sdyscope.graph.locations import UNKNOWN, Location
 from sdyscope.graph.tags import sids
 from sdyscope.stages import compat
 from sdyscope.stages.align.tags import tag
@@ -133,6 +133,6 @@ class Resharder:
             for call in reversed(path[:-1]):
                 if not scope.startswith(call.scope):
                     scope = f"{call.scope}/{scope}"
-            frames = next((op.location.frames for op in reversed(path) if op.location.frames), ())
-            return Location(scope, frames)
+            lines = (op.location for op in reversed(path) if op.location.frames)
+            return replace(next(lines, UNKNOWN), scope=scope, names=())
         return location

@@ -81,16 +81,18 @@ def names_of_the_call(
         if not is_of(frame, WRAPPERS):
             break
         wrappers.append(frame)
-    flat = _flat(frames[:entry], avals) if wrappers else None
-    if flat is None or len(arguments) != len(flat):
+    if not wrappers:
         return NOBODY
+    flat = _flat(frames[:entry], avals)
+    if flat is None or len(arguments) != len(flat):
+        flat = []
     best, call = max(
         ((_paths(call.given, flat), call) for call in map(_call, wrappers)),
         key=lambda found: (len(found[0]), found[1].signature),
     )
     named = {jax: best[index] for index, jax in enumerate(arguments) if jax and index in best}
     if len(set(named.values())) < len(named):
-        return NOBODY  # an array that was given twice, and is not told apart
+        named = {}  # an array that was given twice, and is not told apart
     inside = _named_results(wrappers, tuple(call.given), named, results)
     return Caller(named, inside, _defined(call.function))
 
@@ -183,7 +185,7 @@ def _call(frame: FrameType) -> _Call:
     positional = known.get(rest.pop(0), ()) if code.co_flags & inspect.CO_VARARGS else ()
     keywords = known.get(rest.pop(0), {}) if code.co_flags & inspect.CO_VARKEYWORDS else {}
     first = known.get(names[0]) if names else None
-    if callable(first) and (positional or keywords):
+    if callable(first) and code.co_flags & inspect.CO_VARARGS:
         with contextlib.suppress(TypeError, ValueError):
             bound = inspect.signature(first).bind(*positional, **keywords)
             return _Call(first, _unstarred(bound), signature=True)
@@ -275,7 +277,9 @@ def _defined(function: Any) -> Place | None:
     while isinstance(inner, functools.partial):
         inner = inner.func
     code = getattr(inner, "__code__", None)
-    return (code.co_filename, code.co_firstlineno) if code is not None else None
+    if code is None or any(of_package(code.co_filename, one) for one in WRAPPERS):
+        return None
+    return code.co_filename, code.co_firstlineno
 
 
 # --- results --------------------------------------------------------------------------------------
