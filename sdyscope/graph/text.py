@@ -26,6 +26,7 @@ from sdyscope.graph.attributes import (
 )
 from sdyscope.graph.collection import no_collection
 from sdyscope.graph.functions import add_results, argument_of, result_of, tell_apart
+from sdyscope.graph.locations import file_place
 from sdyscope.graph.model import (
     ARGUMENT,
     Function,
@@ -102,6 +103,8 @@ class _Assembly:
             self.not_understood.append(
                 NotUnderstood(record.id, "loc", record.location, "not a location", record.line)
             )
+        elif not record.location and record.line:
+            location = file_place("-", record.line, 0)  # its place in the text, as MLIR has it
         return Op(
             record.id,
             record.kind,

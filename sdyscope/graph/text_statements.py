@@ -129,6 +129,12 @@ class Statement:
             return True
         return any(token.text == "=" for token in self.tokens[:-1])
 
+    def waits_for_types(self) -> bool:
+        """Whether it is an op with results whose types have not been read: it is not whole yet."""
+        if self.tokens[0].kind != "value" or not self.has_op():
+            return False
+        return all(self.tokens[position].text != ":" for position in self.top(self.op_position()))
+
     def results(self) -> list[tuple[str, int]]:
         """Name and number of the results before the `=`."""
         found = []
@@ -335,6 +341,8 @@ class Statement:
 
     def _value_end(self, start: int) -> int:
         """The end of a value such as `[0]`, `[0] x [1]` or `RFFT` that begins at `start`."""
+        if start >= len(self.tokens):
+            return start  # a text that was cut
         end = self.close(start) + 1 if self.tokens[start].text in _PAIRS else start + 1
         # Lists that belong together: `[0] x [1]`, `[b, f]x[i, o]->[b, f]`.
         while end + 1 < len(self.tokens) and self.tokens[end].text in ("x", "->"):

@@ -17,6 +17,10 @@ _CLOSE = frozenset(_OPEN.values())
 _CONTINUES = frozenset(
     {":", "->", "{", "(", "=", ",", "cond", "do", "else", "reducer", "attributes", "loc"}
 )
+#: What can't be the last of a statement.
+_UNFINISHED = frozenset((",", "=", ":", "->", "x"))
+#: What an op whose types are still to come goes on with.
+_OPERANDS = frozenset(("word", "symbol", "string", "dense", "value"))
 #: How much of a line that was not understood is kept.
 KEPT = 200
 
@@ -187,17 +191,26 @@ class Structure:
             # A second op on the line begins with its results, `%1, %2 =`.
             after_comma = current.statement.tokens[-1].text == ","
             return after_comma or not (current.statement.has_op() and self._results_follow())
+        statement = current.statement
+        if statement.tokens[-1].text in _UNFINISHED and not self._results_follow(position):
+            return True
+        if following.kind == "value" and self._results_follow(position):
+            return False
+        waits = statement.waits_for_types()
+        if following.kind == "value" and waits:
+            return True
         if is_op_start(following, self.tokens.peek(position + 1)):
             return False
+        if waits and (following.kind in _OPERANDS or following.text in _OPEN):
+            return True
         if following.kind == "location" or following.text in _CONTINUES:
             return True
         # An op that is not known may go on with a word of its own, as long as it has no location.
         own = following.kind == "word" and _is(self.tokens.peek(position + 1), "{", "(")
         return own and not current.statement.location()
 
-    def _results_follow(self) -> bool:
-        """Whether the next tokens are `%1 =` or `%1, %2 =`."""
-        position = 0
+    def _results_follow(self, position: int = 0) -> bool:
+        """Whether the next tokens, from a position on, are `%1 =` or `%1, %2 =`."""
         while (token := self.tokens.peek(position)) is not None and token.kind == "value":
             if _is(self.tokens.peek(position + 1), "="):
                 return True

@@ -46,7 +46,7 @@ def to_placement(
         rank: number of dimensions of the tensor.
         mesh: what the mesh symbol of a Shardy sharding names.
         num_devices: number of partitions, for the classic HLO form (default: the mesh's size, or
-            the sharding's own number of devices) and for a mesh without axes.
+            the sharding's own number of devices) and for a mesh of one device.
 
     Raises:
         ConversionError: it has no placement, or is not for a tensor of this rank.
@@ -61,8 +61,9 @@ def to_placement(
                 device = own.devices()[0]
                 return Placement(num_devices or device + 1, ((),) * rank, device=device)
             _check_rank(sharding, len(sharding.dim_shardings), rank)
-            if own is not None and own.device_ids is None and not own.axes and num_devices:
-                # On a mesh without axes all is whole on each of the devices that there are.
+            if own is not None and own.device_ids is None and own.size == 1 and num_devices:
+                # On a mesh that divides nothing, all is whole on each of the devices that there
+                # are: so XLA runs what was exported for one device and is called from many.
                 return Placement(num_devices, ((),) * rank)
             return tensor_sharding_placement(sharding, mesh)
         case NamedHloSharding():

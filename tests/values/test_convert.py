@@ -205,3 +205,9 @@ def test_a_mesh_without_axes_is_of_all_devices():
     assert found == to_placement(HloSharding("replicated"), 1, num_devices=8)
     assert (found.num_devices, found.replication) == (8, 8)
     assert to_placement(sharding, 1, Mesh(())).num_devices == 1
+
+
+def test_a_mesh_of_one_device_divides_nothing_among_those_that_there_are():
+    sharding = TensorSharding("mesh", (DimSharding((AxisRef("one"),)), DimSharding()))
+    found = to_placement(sharding, 2, Mesh.of({"one": 1}), 8)
+    assert (found.num_devices, found.replication) == (8, 8)

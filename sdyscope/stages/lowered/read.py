@@ -169,7 +169,8 @@ def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModu
         )
     place = (int(found[1]), int(found[2])) if found and found[1] else _place_of(said, source)
     line, column = place or (None, None)
-    if _UNKNOWN.search(said) and _is_whole(source):
+    newer = _UNKNOWN.search(said) or (place is not None and _in_shardy(source, *place))
+    if newer and _is_whole(source):
         return _text_only(source, f"line {line}, column {column}: {said}", path)
     raise TargetError(
         f"MLIR can't read it: {said}.",
@@ -179,6 +180,15 @@ def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModu
         snippet=caret_snippet(source, line, column) if line and column else None,
         hint=_OTHER_JAX if found and found[1] else None,
     )
+
+
+def _in_shardy(source: str, line: int, column: int) -> bool:
+    """Whether a place is inside an attribute of Shardy, whose syntax grows from JAX to JAX."""
+    lines = source.split("\n", line)
+    before = "\n".join([*lines[: line - 1], lines[line - 1][: column - 1]])
+    start = before.rfind("#sdy.")
+    inside = before[start:]
+    return start >= 0 and inside.count("<") > inside.count(">")
 
 
 def _is_whole(source: str) -> bool:
@@ -236,9 +246,23 @@ def _module(module: Any, context: Any, path: Path | None, stderr: str) -> Lowere
         stderr=stderr,
     )
     if "mhlo.num_partitions" in attributes:
+        _check_partitions(attributes["mhlo.num_partitions"], path)
         return replace(made, num_devices=made.num_partitions)
     sizes = [mesh.size for mesh in made.meshes.values()]
     return replace(made, num_devices=max(sizes, default=0))
+
+
+def _check_partitions(attribute: Any, path: Path | None) -> None:
+    try:
+        count = int(compat.ir.IntegerAttr(attribute).value)
+    except ValueError:
+        count = 0
+    if count < 1:
+        raise TargetError(
+            f"The module's mhlo.num_partitions is {attribute}, which is no number of devices.",
+            file=path,
+            hint="It is an integer of 1 or more, such as 8 : i32.",
+        )
 
 
 def _main(module: Any) -> Any:

@@ -245,3 +245,46 @@ def test_probe_survives_an_abort(tmp_path, monkeypatch):
     monkeypatch.setattr(read.subprocess, "run", lambda _, **options: run(killed, **options))
     with pytest.raises(CompilerError, match="made the compiler abort"):
         read.probe(tmp_path / "any.mlir")
+
+
+NEWER = """\
+module @m attributes {mhlo.num_partitions = 8 : i32, mhlo.num_replicas = 1 : i32} {
+  sdy.mesh @mesh = <["data"=4, "model"=2]>
+  func.func public @main(%arg0: tensor<8x4xf32> {sdy.sharding = #sdy.sharding<@mesh, [{}, {}], \
+later=max{"model"}>}) -> tensor<8x4xf32> {
+    return %arg0 : tensor<8x4xf32>
+  }
+}
+"""
+
+
+def test_a_newer_syntax_of_shardy_is_read_as_text(tmp_path):
+    path = tmp_path / "m.mlir"
+    path.write_text(NEWER)
+    found = read.read(path)
+    assert found.module is None
+    assert "line 3" in found.notes[0]
+    assert [one.attribute for one in read_text(found.source_text).not_understood] == [
+        "sdy.sharding"
+    ]
+
+
+def test_what_is_wrong_outside_of_shardy_s_attributes_is_the_text_s_fault(tmp_path):
+    path = tmp_path / "m.mlir"
+    path.write_text(NEWER.replace(", later=max", ", unreduced=").replace("8x4xf32> {\n", "8x4 {\n"))
+    with pytest.raises(TargetError, match="MLIR can't read it"):
+        read.read(path)
+
+
+@pytest.mark.parametrize("count", ["0 : i32", "-3 : i32", '"eight"'])
+def test_a_number_of_partitions_that_is_none(tmp_path, count):
+    path = tmp_path / "m.mlir"
+    text = NEWER.replace(', later=max{"model"}', "").replace(
+        "partitions = 8 : i32", f"partitions = {count}"
+    )
+    path.write_text(text)
+    with pytest.raises(
+        TargetError, match=r"mhlo.num_partitions is .*, which is no number"
+    ) as raised:
+        read.read(path)
+    assert raised.value.hint == "It is an integer of 1 or more, such as 8 : i32."
