@@ -137,6 +137,24 @@ def test_one_program_of_a_run_is_a_target(sdyscope, recorded):
     sdyscope("check", "before:spawned", "--mesh", "data=2").said("--mesh can't change")
 
 
+def test_the_whole_run_is_looked_at(sdyscope, recorded):
+    words = ("lint", "before", "--no-compile", "--select", "under-sharded,batch-*")
+    document = sdyscope(*words, "--json").document("lint")
+    names = [one["name"] for one in document["programs"]]
+    assert names == ["forked", "spawned", "train_step.1", "train_step.2"]
+    assert document["partitioners"] == ["shardy", "gspmd"]
+    assert "before: 4 programs, nothing found" in sdyscope(*words).out
+    everything = sdyscope(*words, "--all", "--json").document("lint")["programs"]
+    assert len(everything) > 4
+    # On hardware that one of them is not for, the rules that need it are listed for that one.
+    on = sdyscope("lint", "before", "--on", "cpu:8", "--select", "bytes-differ", "--json")
+    missing = {one["name"]: one["not_run"] for one in on.document("lint")["programs"]}
+    assert {one["reason"] for one in missing["forked"]} == {
+        "cpu:8 has 8 devices, and the program is for 1 device."
+    }
+    assert missing["train_step.1"] == []
+
+
 def test_two_runs_are_compared(sdyscope, recorded):
     done = sdyscope("diff", "before", "after")
     assert done.status == 1
