@@ -13,6 +13,7 @@ import importlib.abc
 import importlib.util
 import os
 import sys
+import sysconfig
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -359,14 +360,31 @@ def partitioner_flag() -> Any:
 
 
 def calling_line() -> Place | None:
-    """The innermost line on the stack that is not JAX's."""
+    """The innermost line on the stack that is the user's own, of no installed package.
+
+    Where there is none, as in a package's own tests, it is the innermost that is not JAX's.
+    """
     frame: FrameType | None = sys._getframe(1)
+    innermost: Place | None = None
     while frame is not None:
         file = frame.f_code.co_filename
         if file != __file__ and not file.startswith("<frozen") and not is_of_jax(file):
-            return file, frame.f_lineno
+            innermost = innermost or (file, frame.f_lineno)
+            if not _is_installed(file):
+                return file, frame.f_lineno
         frame = frame.f_back
-    return None
+    return innermost
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed(file: str) -> bool:
+    """Whether a file belongs to an installed package or to Python."""
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    parts = file.split(os.sep)
+    return any(file.startswith(folder + os.sep) for folder in folders) or bool(
+        {"site-packages", "dist-packages"} & set(parts)
+    )
 
 
 @functools.lru_cache(maxsize=4096)
