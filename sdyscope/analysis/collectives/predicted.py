@@ -18,6 +18,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph import OpGraph
+from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
 from sdyscope.hlo import NotUnderstood, Shape
 from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
@@ -49,6 +50,7 @@ _KINDS: dict[str, CollectiveKind] = {
     "stablehlo.recv": "recv",
     "stablehlo.reduce_scatter": "reduce-scatter",
     "stablehlo.send": "send",
+    RAGGED_ALL_TO_ALL: "ragged-all-to-all",
 }
 
 _NAMES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
@@ -126,6 +128,7 @@ class Predictor:
             notes=(
                 *self._resharder.doubts,
                 *_without_rule(found.without_rule),
+                *_unknown_calls(found.unknown_calls),
                 *reader.notes(),
             ),
         )
@@ -155,6 +158,13 @@ def _without_rule(counts: Mapping[str, int]) -> tuple[str, ...]:
         return ()
     listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))
     return (f"Shardy does not know what these need, and no collective is predicted: {listed}.",)
+
+
+def _unknown_calls(counts: Mapping[str, int]) -> tuple[str, ...]:
+    if not counts:
+        return ()
+    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))
+    return (f"What these custom calls send is not known, and not counted: {listed}.",)
 
 
 class _Reader:
@@ -252,6 +262,8 @@ class _Reader:
         values = one.results
         if kind in ("send", "recv"):
             values = (*one.operands, *one.results)
+        elif kind == "ragged-all-to-all":
+            values = one.operands[:1]  # behind it the room for the result, offsets and sizes
         parts = [
             self.part(kind, value, one, size) for value in values if value.type.shape is not None
         ]

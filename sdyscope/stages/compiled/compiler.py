@@ -40,6 +40,11 @@ LONGEST = 3600.0
 
 _CALLED_BACK = "CustomSPMDPartitioning"
 _FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
+#: What else there is where CPUs can't run a program.
+_OTHERWISE = (
+    "If it is for other hardware, name that: --on tpu:v5e:2x4 or cuda:h100:1x1x8, say. "
+    "`sdyscope comms --predicted` needs no compiler."
+)
 #: Status, context and place in XLA's source.
 _PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
 #: What the partitioner says of a resharding that it does by replicating, then and now.
@@ -292,6 +297,8 @@ def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
                 f"The compile for {on} failed: {said}. {mismatch}.",
                 hint=f"Before you look for the cause in the program: {mismatch.advice}",
             )
+        if on.platform == "cpu":
+            hint = _OTHERWISE
         raise CompilerError(f"The compiler refuses the program for {on}: {said}.", hint=hint)
 
 
