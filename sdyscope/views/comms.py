@@ -307,6 +307,13 @@ def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragr
             "warning",
             hang=2,
         )
+    if any(one.predicted and "reduce-scatter" in one.by_kind for one in found.programs):
+        yield Paragraph(
+            "reduce-scatter: XLA's partitioner writes an all-reduce of which a device takes a "
+            "slice; TPUs and GPUs make the two one, CPUs do not",
+            "muted",
+            hang=2,
+        )
     if len(distinct(found)) < len(found.programs) and found.programs[0].by_annotation:
         yield Paragraph(
             "because: as Shardy recorded it; --partitioner gspmd shows what can be followed under "

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
@@ -231,6 +231,8 @@ class _Reader:
                 mesh = self.mesh_of(one.results[0].sharding)
                 each = [_in_order(axes, mesh) for axes in one.dimensions]
                 return tuple(self._made(name, kind, one, axes, mesh) for axes in each)
+            if one.taken is not None and (scattered := self._scattered(number, one, one.taken)):
+                return scattered
             if one.groups is None:
                 mesh = self.mesh_of(one.results[0].sharding)
                 return (self._made(name, kind, one, _axes(one, mesh), mesh),)
@@ -239,6 +241,27 @@ class _Reader:
         except SdyscopeError as error:
             self.not_understood.append(f"{one.op} in {one.location.scope}: {error.message}.")
             return ()
+
+    def _scattered(
+        self, number: int, one: ExplicitCollective, taken: ExplicitCollective
+    ) -> tuple[Collective, ...]:
+        """An all-reduce of which a device takes a slice over some of its axes, as XLA makes it.
+
+        That is a reduce-scatter over these axes, and an all-reduce of the slice over the others: so
+        are gradients of weights that are sharded over some of the axes that the batch is on.
+        Nothing where the slice is not over some of the axes alone.
+        """
+        mesh = self.mesh_of(one.results[0].sharding)
+        every, own = _axes(one, mesh), _axes(taken, mesh)
+        rest = tuple(axis for axis in every if axis not in own)
+        if not rest or not own or len(rest) + len(own) != len(every):
+            return ()
+        kind: CollectiveKind = "all-reduce" if self.on_cpu else "reduce-scatter"
+        of_slice = replace(one, results=taken.results)
+        return (
+            self._made(f"reduce_scatter.{number}", kind, one, own, mesh),
+            self._made(f"all_reduce.{number}", "all-reduce", of_slice, rest, mesh),
+        )
 
     def _made(
         self,

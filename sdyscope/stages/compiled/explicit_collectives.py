@@ -48,6 +48,7 @@ class ExplicitCollective:
         dimensions: of an all-reduce over several dimensions the axes of each.
         summed: whether it is an all-reduce whose result is only added to that of another one.
         around: the calls and ``shard_map``s that it is in, from the outermost.
+        taken: of an all-reduce of which a device takes a slice and nothing else, that slice.
     """
 
     op: str
@@ -64,6 +65,7 @@ class ExplicitCollective:
     dimensions: tuple[tuple[AxisRef, ...], ...] = ()
     summed: bool = False
     around: tuple[Location, ...] = ()
+    taken: ExplicitCollective | None = None
 
 
 @dataclass(frozen=True, slots=True)

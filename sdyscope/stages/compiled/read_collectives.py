@@ -180,6 +180,8 @@ class _Reader:
     def block(self, block: Any, function: _Function, times: _Times) -> None:
         same: dict[Any, list[int]] = {}
         sums = Sums()
+        #: By an all-reduced value that is used once, the number of the all-reduce.
+        reduced: dict[int, int] = {}
         for view in block.operations:
             operation = view.operation
             name = operation.name
@@ -192,6 +194,13 @@ class _Reader:
                     if made is not None:
                         if name == "sdy.all_reduce":
                             sums.all_reduce(operation, len(function.collectives))
+                            if sum(1 for _ in operation.results[0].uses) == 1:
+                                reduced[hash(operation.results[0])] = len(function.collectives)
+                        elif name == "sdy.all_slice":
+                            number = reduced.get(hash(operation.operands[0]))
+                            if number is not None:
+                                whole = function.collectives[number]
+                                function.collectives[number] = replace(whole, taken=made)
                         function.collectives.append(made)
             elif name == "stablehlo.add":
                 spared = sums.add(operation)

@@ -13,6 +13,7 @@ from jax.sharding import PartitionSpec as P
 from sdyscope.analysis.collectives.comms import predicted_document
 from sdyscope.analysis.collectives.predicted import Predictor
 from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.search.traffic import reduce_scatters
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Why
 from sdyscope.facts.program import Program
@@ -20,6 +21,7 @@ from sdyscope.graph import build
 from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
+from sdyscope.stages.compiled.spmd import spmd
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated.annotate import Change, annotate
 from sdyscope.targets import resolve
@@ -360,6 +362,72 @@ def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
 
 
 # --- against the compiler -------------------------------------------------------------------------
+
+#: Meshes with the specs of two weights and of the batch: FSDP, with tensor parallelism, hybrid.
+FSDP = {
+    "fsdp": (abstract(fsdp=8), ("fsdp",), (None, "fsdp"), ("fsdp",)),
+    "tensor": (abstract(fsdp=4, model=2), ("fsdp", "model"), ("model", "fsdp"), ("fsdp",)),
+    "hybrid": (abstract(data=2, fsdp=4), ("fsdp",), (None, "fsdp"), (("data", "fsdp"),)),
+}
+
+
+def fsdp_step(layout, *, looped):
+    """One step of SGD on weights that are sharded over axes that the batch is on."""
+    mesh, first, second, batch = FSDP[layout]
+    more, size = ((None,), (LAYERS,)) if looped else ((), ())
+
+    def layer(x, weights):
+        return constrain(jnp.tanh(x @ weights[0]) @ weights[1], mesh, *batch), None
+
+    def loss(weights, x):
+        x = jax.lax.scan(layer, x, weights)[0] if looped else layer(x, weights)[0]
+        return (x**2).sum()
+
+    def step(weights, x):
+        gradients = jax.grad(loss)(weights, x)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    weights = (
+        array(mesh, (*size, WIDTH, HIDDEN), *more, *first),
+        array(mesh, (*size, HIDDEN, WIDTH), *more, *second),
+    )
+    inputs = weights, array(mesh, (8 * HIDDEN, WIDTH), *batch)
+    shardings = [one.sharding for one in weights]
+    jitted = jax.jit(step, out_shardings=tuple(shardings))
+    return Inspection(Program("step", jitted, inputs), ("shardy",))
+
+
+def reductions(found):
+    """What is summed over devices, without scalars: kind, axes, shape, times."""
+    return sorted(
+        (one.kind, names(one.axes), str(part.shape), one.count)
+        for one in found.collectives
+        for part in one.parts
+        if one.kind in ("all-reduce", "reduce-scatter") and part.shape.dimensions
+    )
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("looped", [False, True])
+@pytest.mark.parametrize("layout", FSDP)
+def test_gradients_are_scattered_or_summed_whole_as_xla_partitions_them(layout, looped):
+    inspection = fsdp_step(layout, looped=looped)
+    module = read_hlo(spmd(inspection.lowered["shardy"], inspection.graph("shardy")))
+    partitioned = reduce_scatters(collectives(module, inspection.meshes.values()), module)
+    found = reductions(inspection.predicted_collectives().collectives)
+    assert found == reductions(partitioned)
+    scattered = {axes for kind, axes, _, _ in found if kind == "reduce-scatter"}
+    assert scattered == {('"fsdp"',)}
+    # Over the axes of the batch that no weight is on, each device's slice is summed.
+    assert (("all-reduce", ('"data"',)) in {one[:2] for one in found}) == (layout == "hybrid")
+
+
+@pytest.mark.compiles
+def test_hybrid_gradients_on_cpus_are_two_all_reduces():
+    inspection = fsdp_step("hybrid", looped=False)
+    found = inspection.predicted_collectives(on_cpu=True).collectives
+    assert sent(found) == sent(inspection.collectives(origins=False))
+    assert "reduce-scatter" not in found.by_kind
 
 
 @pytest.mark.compiles
