@@ -460,6 +460,28 @@ class Staged:
             raise found
         return replace(found, notes=(note, *found.notes)) if note else found
 
+    def check_compilable(
+        self, partitioner: Partitioner | None = None, on: Hardware | str | None = None
+    ) -> None:
+        """Finds what is known, before it is compiled, to stand in the way of ``compiled``.
+
+        Args:
+            partitioner: as ``compiled`` takes it.
+            on: likewise.
+
+        Raises:
+            CompilerError: it can't be lowered for this hardware, or Python would have to partition.
+            TargetError: as of ``compiled``.
+        """
+        if isinstance(self.source, Compiled):
+            return
+        from sdyscope.stages.compiled.compiler import check_hardware
+
+        chosen = self.chosen(partitioner)
+        if self._recorded_for(chosen, on) is None:
+            hardware, _ = self._hardware(chosen, on)
+            check_hardware(*self._module_for(chosen, hardware), hardware)
+
     def _recorded_for(self, partitioner: Partitioner, on: Hardware | str | None) -> Compiled | None:
         """What the compiler of a recorded run made, where that is what is to be looked at.
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.check import agrees
 from sdyscope.analysis.naming.globs import glob
+from sdyscope.analysis.recompiles import Recompile, recompiles
 from sdyscope.analysis.slices import ProgramSlices, program_slices
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.account import Account
@@ -159,14 +160,16 @@ class Show:
       programs: one program, or the modules of a directory.
       unread: files of the directory that can't be read.
       recorded: what `sdyscope record` noted down of a directory that it made; null for any other.
+      recompiles: which of its functions were compiled again, and why; none of one program alone.
       slices: which devices hold which slice, of each program in turn; null unless asked for.
     """
 
-    schema: Literal["sdyscope.show/2"] = "sdyscope.show/2"
+    schema: Literal["sdyscope.show/3"] = "sdyscope.show/3"
     target: str
     programs: tuple[ShownProgram, ...]
     unread: tuple[UnreadFile, ...] = ()
     recorded: Record | None = None
+    recompiles: tuple[Recompile, ...] = ()
     slices: tuple[ProgramSlices, ...] | None = None
 
 
@@ -200,6 +203,7 @@ def show(
         programs=tuple(shown(one, match=match, kinds=kinds) for one in programs),
         unread=tuple(unread),
         recorded=recorded,
+        recompiles=() if recorded is None else recompiles(recorded, programs),
         slices=tuple(
             program_slices(one.name, filter(wanted, one.tensors.tensors)) for one in programs
         )

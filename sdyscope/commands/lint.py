@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import click
@@ -11,6 +12,8 @@ from sdyscope.commands import named_axes, opening, options
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
+    from sdyscope.inspection import Inspection
+    from sdyscope.views.lint import Lint
 
 
 def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple[str, ...]:
@@ -45,6 +48,9 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 )
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules.")
 @click.option("--explain", metavar="RULE", help="Say more about one rule.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Of a recorded run, look at JAX's own functions, too."
+)
 @options.strict
 @options.json("views.lint:Lint")
 def command(
@@ -60,14 +66,17 @@ def command(
     no_compile: bool,
     list_rules: bool,
     explain: str | None,
+    everything: bool,
     strict: bool,
     as_json: bool,
 ) -> int:
-    """Look for what is wrong, or costs more than it need.
+    """Look for what is wrong, or costs more than it should.
 
     Rules with stable names look at every stage: annotations that did not arrive, constraints that
     contradict one another, donations of no use, tensors that are whole where others are in pieces,
     collectives that need not be. Exit status 1 if there is anything worse than a note.
+
+    Of a directory that `record` made, or of dumps, every program is looked at; DIR:NAME is one.
 
     --rules lists the rules and --explain says what one finds, why, and what it does not find; both
     take no TARGET.
@@ -97,23 +106,41 @@ def command(
     chosen_rules(select, ignore)  # a wrong name is told before anything is compiled
     if no_compile and on is not None:
         raise TargetError("--no-compile compiles for no hardware.", hint="Leave one of them out.")
-    inspection = opening.open_under(
+    opened = opening.open_all_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
-    )
-    logical, why_not = named_axes.logical_axes(inspection, mesh_config)
-    found = linted(
-        inspection,
-        select=select,
-        ignore=ignore,
-        compiled=not no_compile,
-        on=on,
-        logical=logical,
-        no_logical=why_not,
-    )
-    made = lint.document(inspection.name, found, inspection.account)
+    ).lowered
+    programs = opened.programs if everything else opened.own
+    if not programs:
+        raise opened.unread[0].error
+
+    def look(inspection: Inspection) -> Lint:
+        logical, why_not = named_axes.logical_axes(inspection, mesh_config)
+        run = partial(
+            linted,
+            inspection,
+            select=select,
+            ignore=ignore,
+            logical=logical,
+            no_logical=why_not,
+        )
+        try:
+            found = run(compiled=not no_compile, on=on)
+        except TargetError as error:
+            if len(programs) == 1:
+                raise
+            # The programs of a run are not all for as many devices.
+            found = run(compiled=False, not_compiled=error.message)
+        return lint.document(inspection.name, found, inspection.account)
+
+    if len(programs) == 1 and not opened.unread:
+        made = look(programs[0])
+    else:
+        unread = {str(one.path): one.error.message for one in opened.unread}
+        made = lint.directory_document(target, [look(one) for one in programs], unread)
     if as_json:
         output.answers().write_bytes(document.encode(made))
     else:
         paragraphs.print_paragraphs(lint.paragraphs(made))
         paragraphs.print_paragraphs(account_paragraphs(made.account))
-    return 0 if found.passed and not (strict and made.account) else 1
+    known = made.is_known if strict else not opened.unread
+    return 0 if made.passed and known else 1

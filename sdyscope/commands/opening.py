@@ -61,6 +61,12 @@ class Opened:
     several: bool = False
 
     @property
+    def own(self) -> tuple[Inspection, ...]:
+        """The programs; of a recorded run those that are not JAX's own functions, if there are."""
+        labels = {one.label for one in self.record.own} if self.record else set()
+        return tuple(one for one in self.programs if one.name in labels) or self.programs
+
+    @property
     def lowered(self) -> Opened:
         """Of a directory the modules alone; what was compiled already can't be read as one."""
         from dataclasses import replace
@@ -220,9 +226,25 @@ def open_under(
     Raises:
       SdyscopeError: as `open_one`.
     """
+    return single(open_all_under(word, partitioner, mesh=mesh, settings=settings, module=module))
+
+
+def open_all_under(
+    word: str,
+    partitioner: str | None,
+    *,
+    mesh: Mapping[str, int] | None = None,
+    settings: Mapping[str, object] | None = None,
+    module: str | None = None,
+) -> Opened:
+    """Opens a TARGET, of a directory all modules, as `options.one_partitioner` says under which.
+
+    Raises:
+      SdyscopeError: as `open_target`.
+    """
     chosen = partitioner or ("both" if is_read(word) else "shardy")
     under = options.PARTITIONERS[chosen]
-    return open_one(word, mesh=mesh, settings=settings, partitioners=under, module=module)
+    return open_target(word, mesh=mesh, settings=settings, partitioners=under, module=module)
 
 
 def single(opened: Opened) -> Inspection:

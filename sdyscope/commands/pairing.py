@@ -38,15 +38,10 @@ def chosen(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple
     Of a recorded run, these are the functions that are not JAX's, unless there are none, or
     everything is asked for.
     """
-    programs = list(opened.programs)
-    own = {program.label for program in opened.record.own} if opened.record else set()
-    if everything or not own:
-        return programs, ()
-    left_out = len([program for program in programs if program.name not in own])
-    if not left_out:
-        return programs, ()
+    kept = list(opened.programs if everything else opened.own)
+    left_out = len(opened.programs) - len(kept)
     note = f"{opened.word}: {left_out} of JAX's own functions were left out; --all compares them."
-    return [program for program in programs if program.name in own], (note,)
+    return kept, (note,) if left_out else ()
 
 
 def paired(first: Opened, second: Opened, *, everything: bool) -> Paired:

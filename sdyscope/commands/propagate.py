@@ -47,9 +47,9 @@ def command(
 ) -> int:
     """Show how every value is sharded after propagation.
 
-    First whether this is exactly what XLA decides, and what it was taken from. Shardy's passes run
-    here, for a mesh of any size; GSPMD's propagation is part of XLA, which compiles the program for
-    CPU up to there.
+    A row a value, repeated layers as one. First whether this is exactly what XLA decides, and what
+    it was taken from. Shardy's passes run here, for a mesh of any size; GSPMD's propagation is part
+    of XLA, which compiles the program for CPU up to there.
 
     With --set-sharding, --priority or --conservative: what would be sharded otherwise, by where it
     begins. The program is not traced again.

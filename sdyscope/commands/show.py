@@ -32,7 +32,10 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 )
 @click.option("--written", is_flag=True, help="Show shardings as each module writes them.")
 @click.option(
-    "--all", "everything", is_flag=True, help="Of a recorded run, list JAX's own functions."
+    "--all",
+    "everything",
+    is_flag=True,
+    help="A row for each tensor of repeated layers; of a recorded run, list JAX's own functions.",
 )
 @click.option("--slices", is_flag=True, help="Say which devices hold which slice of each tensor.")
 @options.strict
@@ -53,10 +56,10 @@ def command(
 ) -> int:
     """Show every tensor: what was requested, and what was lowered.
 
-    A row a tensor, a column a partitioner; then the shape of the block that a device holds, its
-    bytes, and how many devices hold the same. --slices says which devices hold which part. Of a
-    directory of dumps, a row a module; of a recorded run also how often and for how long each was
-    compiled. Exit status 1 if a file of it can't be read.
+    A row a tensor, repeated layers as one, a column a partitioner; then the shape of the block that
+    a device holds, its bytes, and how many devices hold the same. --slices says which devices hold
+    which part. Of a directory of dumps, a row a module; of a recorded run also how often and for
+    how long each was compiled, and why again. Exit status 1 if a file of it can't be read.
     """
     from sdyscope.analysis.show import UnreadFile, show
     from sdyscope.errors import TargetError
@@ -109,7 +112,12 @@ def command(
         paragraphs.print_paragraphs(view.overview_footer(found))
     else:
         for program in found.programs:
-            made = view.table(program, written=written, columns=output.answers().columns)
+            made = view.table(
+                program,
+                written=written,
+                everything=everything,
+                columns=output.answers().columns,
+            )
             table.print_text(view.heading(program))
             output.answers().write("")
             table.print_table(made)

@@ -51,6 +51,8 @@ class Why(Enum):
     """Collectives in a loop of unknown trip count count once."""
     IN_BRANCHES = auto()
     """Collectives in a branch count as if it were always taken."""
+    RAGGED = auto()
+    """Bytes of ragged all-to-alls are an upper bound."""
     FURTHER_LINES = auto()
     """Lines of the HLO that are counted, and not listed."""
 

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Literal
 
+from sdyscope.errors import ConversionError, SyntaxTextError
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.topology import Topology
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.values.convert import to_placement
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.placement import Placement
+from sdyscope.values.tiling import TupleSharding
 
 __all__ = ["Compiled", "MemoryAnalysis"]
 
@@ -125,3 +131,27 @@ class Compiled:
     path: Path | None = None
     mesh: Mesh | None = None
     recorded_by: Versions | None = None
+
+    def placement(
+        self, kind: Literal["argument", "result"], number: int, rank: int, mesh: Mesh | None = None
+    ) -> Placement | None:
+        """Where the compiler says that an argument or result is; None where it does not say.
+
+        Args:
+            kind: which of the two.
+            number: its number among the module's.
+            rank: how many dimensions it has.
+            mesh: the mesh that a sharding names axes of, where it names any.
+        """
+        texts = self.parameter_shardings if kind == "argument" else self.result_shardings
+        if self.devices == 1:
+            return Placement(1, ((),) * rank)
+        if number >= len(texts):
+            return None
+        try:
+            parsed = parse_hlo_sharding(texts[number])
+            if isinstance(parsed, TupleSharding):
+                return None
+            return to_placement(parsed, rank, mesh, self.devices)
+        except (SyntaxTextError, ConversionError):  # such as {unknown}
+            return None

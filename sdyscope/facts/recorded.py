@@ -216,16 +216,6 @@ class Record:
         """The programs that are not JAX's own functions."""
         return tuple(program for program in self.programs if not program.by_jax)
 
-    def shapes(self, program: RecordedProgram) -> int:
-        """With how many different shapes of arguments a program of this name was lowered."""
-        return len(
-            {
-                one.arguments
-                for one in self.programs
-                if (one.name, one.defined) == (program.name, program.defined)
-            }
-        )
-
 
 # --- the lines that processes write ---------------------------------------------------------------
 

@@ -209,6 +209,16 @@ class OpGraph:
         name = (self.ops[op] if isinstance(op, int) else op).callee
         return None if name is None else self.functions.get(name)
 
+    def scope(self, op: Op | int) -> str:
+        """The scope of an op with that of the `shard_map` around it, whose body JAX names anew."""
+        at = self.ops[op] if isinstance(op, int) else op
+        scope = at.scope
+        while at.parent is not None:
+            at = self.ops[at.parent]
+            if at.kind == "sdy.manual_computation" and not scope.startswith(at.scope):
+                scope = f"{at.scope}/{scope}"
+        return scope.strip("/")
+
     def unparsed(self) -> Iterator[tuple[int, str]]:
         """Id of the op and name of each attribute that is, or holds, a text without a value.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
-from sdyscope.errors import SdyscopeError, TargetError, one_of
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError, one_of
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
@@ -181,6 +181,7 @@ def linted(
     on: Hardware | str | None = None,
     logical: LogicalAxes | None = None,
     no_logical: str = NO_LOGICAL,
+    not_compiled: str = NOT_COMPILED,
 ) -> Lint:
     """Runs the rules over a program, under each partitioner that it is lowered for.
 
@@ -192,6 +193,7 @@ def linted(
         on: what to compile for, as ``compiled`` takes it.
         logical: the logical axes of the program's tensors, for the rules about these.
         no_logical: why there are none, a sentence.
+        not_compiled: why the program may not be compiled, a sentence.
 
     Raises:
         CompilerError: the program can't be lowered at all.
@@ -202,14 +204,16 @@ def linted(
     found: dict[Partitioner, dict[str, list[Finding]]] = {}
     not_run: list[NotRun] = []
     for partitioner in program.lowered:
+        in_the_way = _in_the_way(program, partitioner) if compiled and on is None else ""
         subject = Subject(
             program,
             partitioner,
-            compiles=compiled,
+            compiles=compiled and not in_the_way,
             on=on,
             checked=checked,
             logical=logical,
             no_logical=no_logical,
+            not_compiled=in_the_way or not_compiled,
         )
         of_rules = found[partitioner] = {}
         for one in rules:
@@ -238,9 +242,20 @@ def linted(
     return Lint(located, rules, tuple(not_run), tuple(found))
 
 
+def _in_the_way(program: Lintable, partitioner: Partitioner) -> str:
+    """What is known to stand in the way of compiling for CPU devices, which nobody asked for."""
+    try:
+        program.check_compilable(partitioner)
+    except TargetError as error:
+        return " ".join(filter(None, (error.message, error.hint)))
+    except CompilerError:
+        pass  # what the compiler refuses each rule says that needs it
+    return ""
+
+
 def _missing(one: Rule, subject: Subject) -> str | None:
     """Why a rule can't be run at all."""
-    return NOT_COMPILED if one.needs == "compiled" and not subject.compiles else None
+    return subject.not_compiled if one.needs == "compiled" and not subject.compiles else None
 
 
 def _merged(

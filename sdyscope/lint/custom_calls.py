@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from sdyscope.analysis.collectives.totals import Collective
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.custom_calls import is_for_partitioner
 from sdyscope.hlo import Computation, HloModule, Instruction
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
@@ -16,12 +17,6 @@ from sdyscope.values.source import SourceLocation
 
 __all__ = ["collective_before_custom_call", "host_callback_gathers"]
 
-#: Custom calls that say something to the partitioner, or that it takes apart itself.
-_OWN = re.compile(
-    r"Sharding|SPMDFullToShardShape|SPMDShardToFullShape|xla\.sdy\..*|CustomSPMDPartitioning"
-    r"|annotate_device_placement|MoveTo(Host|Device)|PinToDevice|LayoutConstraint|X64\w+|TopK"
-    r"|ApproxTopK|PartialReduce|ReduceToMaximum|InspectSharding|BarrierStart|BarrierDone"
-)
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
 
 #: HLO ops through which a value passes in another form.
@@ -49,7 +44,7 @@ def _calls(subject: Subject) -> Iterator[Op]:
     manual = _manual_functions(graph)
     for op in graph.operations():
         target = op.call_target
-        if target is None or _OWN.fullmatch(target) or op.function in manual:
+        if target is None or is_for_partitioner(target) or op.function in manual:
             continue
         if not _is_manual(graph, op):
             yield op

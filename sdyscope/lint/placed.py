@@ -8,17 +8,15 @@ from dataclasses import dataclass
 
 from sdyscope.analysis.memory.held import HeldKind, group_of
 from sdyscope.analysis.search.paths import Leaf
-from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
-from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.values.convert import name_axes, to_named_sharding, to_placement
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED
-from sdyscope.values.tiling import TupleSharding
 from sdyscope.words.sharding import placement_text
 
 __all__ = ["Placed", "axes_of", "placed", "spec_words"]
@@ -93,25 +91,9 @@ def placed(
         if place is None and not there.open_dims:
             place = there.placement
         if place is None and there.index is not None and compiled is not None:
-            place = _compiled(compiled, kind, there.index, len(row.shape))
+            place = compiled.placement(kind, there.index, len(row.shape))
         found.append(Placed(row, row.shape, place))
     return tuple(found)
-
-
-def _compiled(compiled: Compiled, kind: HeldKind, number: int, rank: int) -> Placement | None:
-    """Where the compiler put what the program leaves to it; None where it does not say."""
-    if compiled.devices == 1:
-        return Placement(1, ((),) * rank)
-    texts = compiled.parameter_shardings if kind == "argument" else compiled.result_shardings
-    if number >= len(texts):
-        return None
-    try:
-        parsed = parse_hlo_sharding(texts[number])
-        if isinstance(parsed, TupleSharding):
-            return None
-        return to_placement(parsed, rank, None, compiled.devices)
-    except (SyntaxTextError, ConversionError):  # such as {unknown}
-        return None
 
 
 def _requested(row: Tensor) -> Placement | None:

@@ -95,6 +95,9 @@ class Lintable(Protocol):
     ) -> Collectives:
         """What a device sends."""
 
+    def check_compilable(self, partitioner: Partitioner) -> None:
+        """Raises a ``TargetError`` where it is known that virtual CPU devices can't be had."""
+
     def only_mesh(self, partitioner: Partitioner) -> Mesh | None:
         """The mesh, where there is just one."""
 
@@ -107,6 +110,7 @@ class Subject:
         partitioner: under which it is looked at.
         compiles: whether the program may be compiled.
         on: what to compile for; by default virtual CPU devices.
+        not_compiled: why it may not be compiled, else.
         checked: the program's check, which is one for all partitioners.
         logical: the logical axes of its tensors, where they are known.
         no_logical: why they are not, else.
@@ -120,6 +124,7 @@ class Subject:
         compiles: bool,
         on: Hardware | str | None,
         checked: Check,
+        not_compiled: str = NOT_COMPILED,
         logical: LogicalAxes | None = None,
         no_logical: str = NO_LOGICAL,
     ) -> None:
@@ -128,6 +133,7 @@ class Subject:
         self.compiles = compiles
         self.on = on
         self.checked = checked
+        self.not_compiled = not_compiled
         self.logical = logical
         self.no_logical = no_logical
 
@@ -192,7 +198,7 @@ class Subject:
     def _compiled_once(self) -> Compiled | CompilerError:
         """Compiled once, also where that fails."""
         if not self.compiles:
-            raise Unavailable(NOT_COMPILED)
+            raise Unavailable(self.not_compiled)
         try:
             return self.program.compiled(self.partitioner, self.on)
         except CompilerError as error:

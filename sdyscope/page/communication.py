@@ -180,6 +180,7 @@ def _rows(
             "asynchronous": first.asynchronous,
             "unknownTrips": first.unknown_trips,
             "conditional": first.conditional,
+            "atMost": first.at_most,
             "count": group.count,
             "sent": group.sent,
             "scope": group.scope,

@@ -47,7 +47,7 @@ def heading(found: CommsDocument) -> Iterator[Paragraph]:
         known = kind is None or kind.lower() == found.hardware.platform
         parts.append(f"compiled for {found.hardware}" + ("" if known else f" ({kind})"))
     if any(one.predicted for one in found.programs):
-        parts.append("predicted from Shardy's reshards, not compiled")
+        parts.append("predicted from Shardy's reshards for TPUs and GPUs, not compiled")
     yield Paragraph("; ".join(parts), hang=2)
     totals = [_total_words(one) for one in found.programs]
     if len(totals) > 1 and len(set(totals)) == 1:
@@ -66,7 +66,8 @@ def _total_words(one: Collectives) -> str:
     words = f"{counted(total.count, 'collective')} a step"
     if total.tensors != total.count:
         words += f" for {counted(total.tensors, 'tensor')}"
-    words += f"; a device sends {size(total.sent)}"
+    bound = "at most " if any(each.at_most for each in one.collectives) else ""
+    words += f"; a device sends {bound}{size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
     if one.differentiated:
@@ -179,10 +180,15 @@ def _group_row(group: CollectiveGroup, program: Collectives, file: str) -> tuple
         over_text(one.axes, program.mesh, one.group_size),
         times,
         tensor_text(one),
-        size(group.sent),
+        sent_text(group),
         group.scope or Cell(NONE, "muted"),
         source or Cell(NONE, "muted"),
     )
+
+
+def sent_text(group: CollectiveGroup) -> str:
+    """What a device sends for a group; with a mark where that is an upper bound."""
+    return ("≤ " if group.first.at_most else "") + size(group.sent)
 
 
 def tensor_text(one: Collective) -> str:
@@ -299,6 +305,13 @@ def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragr
             "predicted: what Shardy's own passes put in; XLA's partitioner may know another way, "
             "and joins several into one. Without --predicted the program is compiled",
             "warning",
+            hang=2,
+        )
+    if any(one.predicted and "reduce-scatter" in one.by_kind for one in found.programs):
+        yield Paragraph(
+            "reduce-scatter: XLA's partitioner writes an all-reduce of which a device takes a "
+            "slice; TPUs and GPUs make the two one, CPUs do not",
+            "muted",
             hang=2,
         )
     if len(distinct(found)) < len(found.programs) and found.programs[0].by_annotation:

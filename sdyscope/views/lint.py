@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from sdyscope.facts.account import Account
+from sdyscope.facts.account import Account, Unknown
 from sdyscope.facts.findings import Severity
 from sdyscope.facts.program import Partitioner
 from sdyscope.lint import Lint as Linted
 from sdyscope.lint import NotRun, Rule
 from sdyscope.lint.rule import Needs
+from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Tone
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import SEVERITIES, Finding
@@ -45,6 +48,27 @@ class RuleDocument:
     findings: int | None
 
 
+@dataclass(frozen=True, slots=True)
+class LintedProgram:
+    """What was found in one program of a directory.
+
+    Attributes:
+      name: the program's name.
+      passed: whether there is nothing worse than a note.
+      partitioners: under which the program was looked at.
+      findings: what was found, errors first.
+      not_run: the rules that were not run.
+      account: what is not known of the program, at the stages that were looked at.
+    """
+
+    name: str
+    passed: bool
+    partitioners: tuple[Partitioner, ...]
+    findings: tuple[Finding, ...]
+    not_run: tuple[NotRun, ...]
+    account: Account
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lint:
     """The document of `sdyscope lint --json`.
@@ -57,10 +81,13 @@ class Lint:
       rules: the rules that were chosen.
       findings: what was found, errors first.
       not_run: the rules that were not run.
-      account: what is not known of the program, at the stages that were looked at.
+      account: what is not known of the program, at the stages that were looked at; of a directory
+        which files could not be read.
+      programs: of a directory, what was found in each of its programs and what was not run there;
+        nothing of one program alone.
     """
 
-    schema: Literal["sdyscope.lint/2"] = "sdyscope.lint/2"
+    schema: Literal["sdyscope.lint/3"] = "sdyscope.lint/3"
     name: str | None
     passed: bool
     partitioners: tuple[Partitioner, ...]
@@ -68,6 +95,12 @@ class Lint:
     findings: tuple[Finding, ...]
     not_run: tuple[NotRun, ...]
     account: Account
+    programs: tuple[LintedProgram, ...] = ()
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all is known of what was looked at."""
+        return not self.account and not any(one.account for one in self.programs)
 
 
 def document(name: str, linted: Linted, account: Account) -> Lint:
@@ -83,6 +116,41 @@ def document(name: str, linted: Linted, account: Account) -> Lint:
         findings=linted.findings,
         not_run=linted.not_run,
         account=account,
+    )
+
+
+def directory_document(name: str, programs: Sequence[Lint], unread: Mapping[str, str]) -> Lint:
+    """The document of what the rules found in each program of a directory.
+
+    Args:
+        name: the directory, as it was named.
+        programs: the documents of its programs, one at least.
+        unread: why a file of it could not be read.
+    """
+    counts = [{rule.name: rule.findings or 0 for rule in one.rules} for one in programs]
+    rules = tuple(
+        replace(rule, findings=sum(each[rule.name] for each in counts))
+        for rule in programs[0].rules
+    )
+    return Lint(
+        name=name,
+        passed=all(one.passed for one in programs),
+        partitioners=tuple(dict.fromkeys(each for one in programs for each in one.partitioners)),
+        rules=rules,
+        findings=(),
+        not_run=(),
+        account=Account(
+            tuple(
+                Unknown("left out", "lowered", reason, subject="file", name=file)
+                for file, reason in unread.items()
+            )
+        ),
+        programs=tuple(
+            LintedProgram(
+                one.name or "", one.passed, one.partitioners, one.findings, one.not_run, one.account
+            )
+            for one in programs
+        ),
     )
 
 
@@ -107,45 +175,86 @@ def _rule(rule: Rule, findings: int | None) -> RuleDocument:
 
 def paragraphs(lint: Lint) -> Iterator[Paragraph]:
     """The summary, the findings by severity, and what was not run."""
-    worst = lint.findings[0].severity if lint.findings else "note"
-    told = tuple(folded(lint.findings))
-    yield Paragraph(_summary(lint, told), "good" if worst == "note" else _tone(worst), hang=2)
-    yield from finding_paragraphs(told)
-    missing: dict[str, list[str]] = {}
-    idle: list[str] = []
-    for one in lint.not_run:
-        if one.applies:
-            missing.setdefault(one.reason, []).append(one.rule)
-        else:
-            idle.append(one.rule)
-    if missing:
+    if lint.programs:
+        yield from _of_programs(lint)
+    else:
+        yield from _of_one(lint, len(lint.rules))
+        yield from _not_run([f"{', '.join(names)}: {why}" for why, names in _missing(lint).items()])
+        idle = dict.fromkeys(one.rule for one in lint.not_run if not one.applies)
+        if idle:
+            yield Paragraph("")
+            yield Paragraph(f"nothing here to look at for {', '.join(idle)}", "muted", 0, 2)
+    if rule := next((one.name for one in lint.rules if one.findings), None):
+        yield Paragraph("")
+        yield Paragraph(f"sdyscope lint --explain {rule} says more about a rule.", "muted", 0, 2)
+
+
+def _of_programs(lint: Lint) -> Iterator[Paragraph]:
+    """A line for the directory, each program with findings, and then what is alike in several."""
+    counts = Counter(one.severity for each in lint.programs for one in folded(each.findings))
+    programs = counted(len(lint.programs), "program")
+    yield Paragraph(f"{lint.name}: {programs}, {_counts(counts)}", _summary_tone(counts), hang=2)
+    for one in lint.programs:
+        if one.findings:
+            yield Paragraph("")
+            yield from _of_one(one, len(lint.rules))
+    clean = [one.name for one in lint.programs if not one.findings]
+    if clean and counts:
+        yield Paragraph("")
+        yield Paragraph(f"nothing found in {', '.join(clean)}", "good", hang=2)
+    missing: dict[tuple[str, tuple[str, ...]], list[str]] = {}
+    for one in lint.programs:
+        for reason, rules in _missing(one).items():
+            missing.setdefault((reason, tuple(rules)), []).append(one.name)
+    texts = []
+    for (reason, listed), names in missing.items():
+        of = "" if len(names) == len(lint.programs) else f"of {', '.join(names)}: "
+        texts.append(f"{of}{', '.join(listed)}: {reason}")
+    yield from _not_run(texts)
+    for one in lint.programs:
+        yield from account_paragraphs(one.account, of=one.name)
+
+
+def _not_run(texts: Sequence[str]) -> Iterator[Paragraph]:
+    """What was not run, and why."""
+    if texts:
         yield Paragraph("")
         yield Paragraph("not run", "heading")
-    for reason, names in missing.items():
-        listed = ", ".join(dict.fromkeys(names))
-        yield Paragraph(f"{listed}: {reason}", "muted", 2, 2)
-    if idle:
-        yield Paragraph("")
-        listed = ", ".join(dict.fromkeys(idle))
-        yield Paragraph(f"nothing here to look at for {listed}", "muted", 0, 2)
-    if lint.findings:
-        yield Paragraph("")
-        name = lint.findings[0].rule
-        yield Paragraph(f"sdyscope lint --explain {name} says more about a rule.", "muted", 0, 2)
+        yield from (Paragraph(text, "muted", 2, 2) for text in texts)
 
 
-def _tone(severity: Severity) -> Literal["bad", "warning"]:
-    return "bad" if severity == "error" else "warning"
+def _missing(lint: Lint | LintedProgram) -> dict[str, list[str]]:
+    """The rules that could not be run, by the reason."""
+    found: dict[str, list[str]] = {}
+    for one in lint.not_run:
+        if one.applies and one.rule not in found.setdefault(one.reason, []):
+            found[one.reason].append(one.rule)
+    return found
 
 
-def _summary(lint: Lint, told: Sequence[Finding]) -> str:
+def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
+    """The summary of one program, with as many rules, and its findings by severity."""
+    told = tuple(folded(lint.findings))
+    tone = _summary_tone(Counter(one.severity for one in told))
+    yield Paragraph(_summary(lint, rules, told), tone, hang=2)
+    yield from finding_paragraphs(told)
+
+
+def _summary(lint: Lint | LintedProgram, rules: int, told: Sequence[Finding]) -> str:
     """`mlp: 35 rules under shardy, 2 warnings`."""
-    run = len(lint.rules)
-    start = f"{lint.name}: {run} rule{'' if run == 1 else 's'} under "
+    start = f"{lint.name}: {counted(rules, 'rule')} under "
     start += " and ".join(lint.partitioners)
-    counts = {each: sum(one.severity == each for one in told) for each in SEVERITIES}
-    found = [counted(count, severity) for severity, count in counts.items() if count]
-    return f"{start}, {', '.join(found) or 'nothing found'}"
+    return f"{start}, {_counts(Counter(one.severity for one in told))}"
+
+
+def _counts(counts: Mapping[Severity, int]) -> str:
+    """`2 warnings, 1 note`."""
+    found = [counted(counts[each], each) for each in SEVERITIES if counts[each]]
+    return ", ".join(found) or "nothing found"
+
+
+def _summary_tone(counts: Mapping[Severity, int]) -> Tone:
+    return "bad" if counts["error"] else "warning" if counts["warning"] else "good"
 
 
 def folded(findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import replace
 
 from sdyscope.analysis.propagation.propagate import ProgramValue, PropagateDocument, Section
@@ -16,6 +15,7 @@ from sdyscope.facts.propagated import Propagated
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number
 from sdyscope.views import propagated_diff
+from sdyscope.views.layers import Cells, Folded, folded, folded_rows, masked
 from sdyscope.views.propagated_diff import source_words
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, listed, size
@@ -115,8 +115,8 @@ def _table(found: PropagateDocument, everything: bool, *, brief: bool) -> Table:
     header += [Column("from")] if origins else []
     rows: list[Row] = []
     for title, file, group in _groups(found, everything):
-        rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
-        made: Counter[tuple[Cell | str, ...]] = Counter()
+        rows.append(Heading(title + (f" in {file}" if file else "")))
+        made: list[Cells] = []
         for value in group:
             cells: list[Cell | str] = [_name(value, file, brief=brief), _type(value)]
             if requested:
@@ -130,9 +130,9 @@ def _table(found: PropagateDocument, everything: bool, *, brief: bool) -> Table:
                 texts = _origins(value, partitioners[0])
                 texts = [_brief(text) for text in texts] if brief else texts
                 cells.append(Cell("\n".join(texts), "muted"))
-            made[tuple(cells)] += 1
-        for (name, *rest), count in made.items():
-            rows.append((f"{name} ({count} alike)" if count > 1 else name, *rest))
+            made.append(tuple(cells))
+        paths = group[0].section in ("argument", "result")
+        rows += folded_rows(made, "argument" if paths else "value", everything=everything)
     return Table(tuple(header), tuple(rows))
 
 
@@ -151,17 +151,58 @@ def _brief(text: str) -> str:
 def _groups(
     found: PropagateDocument, everything: bool
 ) -> Iterator[tuple[str, str, list[ProgramValue]]]:
-    """(title, the file that all are from, values)."""
+    """(title, the file that all are from, values); of repeated layers the values of the first."""
     for section, title in _TITLES.items():
         group = [value for value in found.values if value.section == section]
         if group:
-            yield title, _common_file(group), group
+            yield f"{title} ({len(group):,})", _common_file(group), group
+    for scope, group in _scopes(found, everything)[0]:
+        yield scope, _common_file(group), group
+
+
+def _scopes(
+    found: PropagateDocument, everything: bool
+) -> tuple[list[tuple[str, list[ProgramValue]]], int]:
+    """The values inside by scope, each with a title, and how many values have no row.
+
+    Scopes of repeated layers are one unless all are asked for, and then no more are listed than
+    there is room for.
+    """
     inside = rows_inside(found, everything=everything)
     scopes: dict[str, list[ProgramValue]] = {}
-    for value in inside if everything else inside[:LISTED]:
+    for value in inside:
         scopes.setdefault(_place(value.name), []).append(value)
-    for scope, group in scopes.items():
-        yield scope or "without a scope", _common_file(group), group
+    titles, groups = list(scopes), list(scopes.values())
+    looks = [tuple(_looks(value, found.partitioners) for value in group) for group in groups]
+    if everything:
+        alike = [Folded(title, (place,), False) for place, title in enumerate(titles)]
+    else:
+        alike = folded(titles, looks, "value")
+    made: list[tuple[str, list[ProgramValue]]] = []
+    room, told = LISTED, 0
+    for one in alike:
+        first, times = one.members[0], len(one.members)
+        own = groups[first]
+        if not everything:
+            kept = list(dict.fromkeys(looks[first]))[:room]
+            room -= len(kept)
+            pairs = zip(own, looks[first], strict=True)
+            own = [value for value, look in pairs if look in kept]
+        if own:
+            count = f"{times:,} times {len(own):,}" if times > 1 else f"{len(own):,}"
+            made.append((f"{one.name or 'without a scope'} ({count})", own))
+            told += times * len(own)
+    return made, len(inside) - told
+
+
+def _looks(value: ProgramValue, partitioners: Sequence[Partitioner]) -> Hashable:
+    """What a value's row says, but for the numbers of layers."""
+    return (
+        _name(value, "", brief=False),
+        _type(value),
+        *(_sharding(value, partitioner, partitioners) for partitioner in partitioners),
+        *(masked(text) for each in partitioners for text in _origins(value, each)),
+    )
 
 
 def _place(scope: str) -> str:
@@ -256,7 +297,7 @@ def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator
     inside = [value for value in found.values if value.section == "inside"]
     shown = rows_inside(found, everything=everything)
     if not everything:
-        rest = len(shown) - LISTED
+        rest = _scopes(found, everything)[1]
         if rest > 0:
             yield (
                 f"{counted(rest, 'value')} more that came to be sharded: --all lists them",

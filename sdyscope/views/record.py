@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Iterator, Sequence
 
+from sdyscope.analysis.recompiles import Recompile
 from sdyscope.analysis.show import Show, ShownProgram
 from sdyscope.facts.recorded import Line, Record, RecordedProgram, Run
 from sdyscope.process.compiler_log import signal_name
@@ -13,9 +14,10 @@ from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, n
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.places import source_text
+from sdyscope.words.recompiles import advice, cause, cause_key
 from sdyscope.words.sharding import NONE
 
-#: How many types of one argument, and how many lines of a program, are listed.
+#: How many programs, and how many lines that call one, are listed.
 _LISTED = 6
 
 
@@ -141,7 +143,7 @@ def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple
 
 
 def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator[Paragraph]:
-    """The runs, what was lowered with several shapes, and what the table does not say."""
+    """The runs, what was compiled again and why, and what the table does not say."""
     for run in record.runs:
         yield Paragraph(f"recorded: {shlex.join(run.command)}", "muted", hang=3)
         if sentence := ended(run):
@@ -162,7 +164,7 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
         yield Paragraph(
             f"{counted(hidden, 'function')} of JAX not listed: --all lists them", "muted"
         )
-    again = list(_lowered_again(record))
+    again = list(_compiled_again(show.recompiles))
     if again:
         yield Paragraph("")
         yield from again
@@ -178,46 +180,30 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
         yield Paragraph(f"could not be read: {unread.error}", "bad", hang=3)
 
 
-def _lowered_again(record: Record) -> Iterator[Paragraph]:
-    """The functions that were lowered more than once, and which arguments had other shapes."""
-    groups: dict[tuple[str, Line | None], list[RecordedProgram]] = {}
-    for program in record.own:
-        groups.setdefault((program.name, program.defined), []).append(program)
-    for (name, defined), group in groups.items():
-        times = sum(program.lowerings for program in group)
-        processes = {process for program in group for process in program.processes}
-        if times <= len(processes):
-            continue
-        shapes = record.shapes(group[0])
+def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
+    """Each function that was compiled more than once: when, for how long, why, what to do."""
+    functions: dict[tuple[str, Line | None], list[Recompile]] = {}
+    for one in recompiles:
+        functions.setdefault((one.name, one.defined), []).append(one)
+    for (name, defined), found in functions.items():
         where = f" at {source_text(defined)}" if defined else ""
-        text = f"{name}{where} was lowered {times} times"
-        if len(processes) > 1:
-            text += f" in {len(processes)} processes"
-        if shapes > 1:
-            text += f", with {shapes} different shapes: {_what_varies(group)}"
-        else:
-            text += ", always with the same shapes"
-        if len(group) > shapes:
-            text += f", as {len(group)} modules: shardings or source lines differ too"
-        called = dict.fromkeys(source_text(line) for program in group for line in program.called)
-        yield Paragraph(f"{text}; from {_few(list(called))}", "warning", hang=3)
-
-
-def _what_varies(group: Sequence[RecordedProgram]) -> str:
-    """`batch['x'] f32[16,8], f32[32,8]` for each argument that is not always the same."""
-    known = [program for program in group if program.arguments is not None]
-    counts = {len(program.arguments or ()) for program in known}
-    if len(counts) > 1:
-        return f"{_few([str(count) for count in sorted(counts)])} arguments"
-    parts = []
-    for index in range(counts.pop() if counts else 0):
-        types = dict.fromkeys((program.arguments or ())[index] for program in known)
-        if len(types) > 1:
-            name = (known[0].paths or ())[index : index + 1]
-            parts.append(
-                f"{name[0] if name and name[0] else f'argument {index}'} {_few(list(types))}"
-            )
-    return _few(parts)
+        times = sum(one.times for one in found)
+        again = "once" if times == 1 else f"{times:,} times"
+        seconds = sum(one.compile_seconds for one in found)
+        called = dict.fromkeys(source_text(line) for one in found for line in one.called)
+        by = f", called from {_few(list(called))}" if called else ""
+        yield Paragraph(
+            f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
+            "warning",
+            hang=3,
+        )
+        groups: dict[object, list[Recompile]] = {}
+        for one in found:
+            groups.setdefault(cause_key(one), []).append(one)
+        for alike in groups.values():
+            labels = _few([one.program for one in alike])
+            yield Paragraph(f"{labels}: {cause(alike)}", "plain", 3, 3)
+            yield Paragraph(advice(alike[0]), "muted", 6)
 
 
 def _few(words: Sequence[str]) -> str:

@@ -11,6 +11,7 @@ from sdyscope.facts.sharded import Sharded
 from sdyscope.terminal.account import account_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
+from sdyscope.views.layers import Cells, folded_rows
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts, mesh_words_of
 from sdyscope.words.places import shown_name, source_text
@@ -42,21 +43,28 @@ def heading(program: ShownProgram) -> str:
     return "; ".join([*parts, f"read by JAX {program.jax_version}"])
 
 
-def table(program: ShownProgram, *, written: bool = False, columns: int | None = None) -> Table:
+def table(
+    program: ShownProgram,
+    *,
+    written: bool = False,
+    everything: bool = True,
+    columns: int | None = None,
+) -> Table:
     """A row a tensor, in groups.
 
     Args:
       program: the document.
       written: whether to show shardings as they are written in each module, in place of whether
         they are what was requested and of what a device holds.
+      everything: whether the tensors of repeated layers have a row each.
       columns: the width to keep to. Where the table is wider, the columns of partitioners are left
         out that would only say that every tensor is as requested, and a file that a whole group is
         from is only named once.
     """
-    return fitted(lambda brief: _table(program, written, brief=brief), columns)
+    return fitted(lambda brief: _table(program, written, everything, brief=brief), columns)
 
 
-def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
+def _table(program: ShownProgram, written: bool, everything: bool, *, brief: bool) -> Table:
     requested = any(tensor.by_author for tensor in program.tensors)
     partitioners = program.partitioners
     if brief and not written and _all_agree(program):
@@ -78,7 +86,7 @@ def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
     for title, group in sections(program.tensors):
         file = _common_file(group) if brief else ""
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
-        of_group: dict[tuple[Cell | str, ...], int] = {}
+        of_group: list[Cells] = []
         for tensor in group:
             cells: list[Cell | str] = [_name(tensor, brief=bool(file)), _type(tensor)]
             shardings = [_requested(tensor)] if requested else []
@@ -88,9 +96,9 @@ def _table(program: ShownProgram, written: bool, *, brief: bool) -> Table:
             cells += shardings
             if not written:
                 cells += _held(tensor)
-            of_group[tuple(cells)] = of_group.get(tuple(cells), 0) + 1
-        for (name, *rest), alike in of_group.items():
-            rows.append((f"{name} ({alike:,} alike)" if alike > 1 else name, *rest))
+            of_group.append(tuple(cells))
+        paths = group[0].kind in ("argument", "result")
+        rows += folded_rows(of_group, "argument" if paths else "value", everything=everything)
     return Table(tuple(columns), tuple(rows))
 
 

@@ -83,6 +83,7 @@ _REASONS: Final[Mapping[Why, str]] = {
     Why.OTHER_TYPES: "its results have other types in the partitioner's module",
     Why.UNKNOWN_TRIPS: "collectives in loops of unknown trip count count once (+)",
     Why.IN_BRANCHES: "collectives in branches count as if always taken (?)",
+    Why.RAGGED: "sizes of a ragged all-to-all are data: its bytes are an upper bound (≤)",
     Why.FURTHER_LINES: "further lines of the HLO",
 }
 

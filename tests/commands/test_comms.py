@@ -226,7 +226,7 @@ def test_the_page_shows_what_the_command_prints():
 def test_predictions_are_labelled(sdyscope, columns):
     done = sdyscope("comms", "mlp", "--predicted", columns=columns)
     said = " ".join(done.out.split())
-    assert "predicted from Shardy's reshards, not compiled" in said
+    assert "predicted from Shardy's reshards for TPUs and GPUs, not compiled" in said
     assert "shardy, predicted: 4 collectives a step; a device sends 103.7 KiB" in said
     assert "all 4 predicted collectives" in said
     assert "Without --predicted the program is compiled" in said

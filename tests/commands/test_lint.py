@@ -110,3 +110,54 @@ def test_mappings_without_named_axes_are_told(sdyscope, tmp_path):
     found = sdyscope("lint", "mlp", "--select", "logical-*", "--no-compile", "--json")
     reasons = {one["reason"] for one in found.document("lint")["not_run"]}
     assert reasons == {"Mappings of logical axes are in a mesh configuration: --mesh-config."}
+
+
+#: More devices than XLA compiles for on CPUs.
+LARGE = ("mlp", "--mesh", "data=16,model=256", "--set", "batch=4096", "--set", "hidden=4096")
+
+
+@pytest.mark.parametrize("partitioner", ["shardy", "gspmd"])
+def test_on_a_mesh_that_can_not_be_compiled_for_the_other_rules_run(sdyscope, partitioner):
+    done = sdyscope("lint", *LARGE, "--json", "--partitioner", partitioner)
+    document = done.document("lint")
+    assert (done.status, document["findings"]) == (0, [])
+    reasons = {one["rule"]: one["reason"] for one in document["not_run"] if one["applies"]}
+    compiled = {name for name, one in RULES.items() if one.needs == "compiled"}
+    assert compiled <= set(reasons)
+    assert {reasons[name] for name in compiled} == {
+        "XLA compiles for at most 2,048 CPU devices, and the program has 4,096 partitions. "
+        "Use a smaller --mesh, or compile for TPUs or GPUs with --on."
+    }
+    # What was asked for and can't be had is wrong usage, as ever.
+    sdyscope("lint", *LARGE, "--on", "cpu:8").said("cpu:8 has 8 devices, and the program is for")
+    plain = sdyscope("lint", *LARGE, "--no-compile", "--json", "--partitioner", partitioner)
+    names = {one["rule"] for one in plain.document("lint")["not_run"] if one["applies"]}
+    assert names == set(reasons)
+
+
+def test_a_directory_of_dumps(sdyscope, tmp_path):
+    module = (
+        'module { sdy.mesh @mesh = <["x"=4, "y"=2]> func.func @main(%a: tensor<8xf32> '
+        "{sdy.sharding = #sdy.sharding<@mesh, [{AXES}]>}) -> tensor<8xf32> "
+        "{ return %a : tensor<8xf32> } }"
+    )
+    (tmp_path / "fine.mlir").write_text(module.replace("AXES", '"x", "y"'))
+    (tmp_path / "odd.mlir").write_text(module.replace("AXES", '"x"'))
+    words = ("lint", tmp_path, "--no-compile", "--select", "unused-mesh-axis,bytes-differ")
+    done = sdyscope(*words, columns=80)
+    said = " ".join(done.out.split())
+    assert done.status == 1
+    assert f"{tmp_path}: 2 programs, 1 warning" in said
+    assert "odd: 2 rules under shardy, 1 warning" in said
+    assert "nothing found in fine" in said
+    assert said.count("not run bytes-differ: It needs the compiled program") == 1
+    document = sdyscope(*words, "--json").document("lint")
+    assert not document["passed"]
+    found = {one["name"]: len(one["findings"]) for one in document["programs"]}
+    assert found == {"fine": 0, "odd": 1}
+    counts = {one["name"]: one["findings"] for one in document["rules"]}
+    assert counts == {"unused-mesh-axis": 1, "bytes-differ": 0}
+    (tmp_path / "odd.mlir").write_text("module {")
+    done = sdyscope(*words)
+    assert done.status == 1  # what could not be read is not well
+    assert "odd.mlir: left out: MLIR can't read it" in " ".join(done.out.split())

@@ -24,7 +24,8 @@ def test_it_keeps_to_the_width(sdyscope, columns):
     assert max(map(len, done.out.splitlines())) <= columns
 
 
-def test_what_is_left_out_is_counted_and_all_lists_it(sdyscope):
+def test_what_is_left_out_is_counted_and_all_lists_it(sdyscope, monkeypatch):
+    monkeypatch.setattr("sdyscope.views.propagate.LISTED", 10)
     done = sdyscope("propagate", "mlp")
     assert "values more that came to be sharded: --all lists them" in done.out
     assert "values inside are left out" in done.out

@@ -103,7 +103,8 @@ def test_an_overview(sdyscope, recorded):
     assert "shardy, gspmd" in lines[5]
     assert "in 3 processes, by JAX" in done.out
     said = " ".join(done.out.split())
-    assert "was lowered 2 times, with 2 different shapes: batch f32[8,8], f32[16,8]; from" in said
+    assert re.search(r"train_step at train\.py:\d+ was compiled again once in [\d.]+ s", said)
+    assert "train_step.2: argument batch was f32[8,8], then f32[16,8]" in said
     assert "of JAX not listed: --all lists them" in said
     assert "functions of JAX (" in sdyscope("show", "before", "--all").out
     assert max(map(len, sdyscope("show", "before", columns=80).out.splitlines())) <= 80
@@ -137,6 +138,117 @@ def test_one_program_of_a_run_is_a_target(sdyscope, recorded):
     sdyscope("show", "before:spawned", "--module", "x").said("Leave --module out")
     sdyscope("show", "after:spawned", "--partitioner", "gspmd").said("--partitioner both")
     sdyscope("check", "before:spawned", "--mesh", "data=2").said("--mesh can't change")
+
+
+AGAIN = """
+import os
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+from functools import partial
+import jax
+import jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+
+mesh = jax.make_mesh((8, 1), ("data", "one"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+def put(x, *spec):
+    return jax.device_put(x, NamedSharding(mesh, P(*spec)))
+
+def loss(w, batch):
+    return jnp.sum(jnp.tanh(batch @ w))
+
+@jax.jit
+def step(w, batch):
+    return w - jax.grad(loss)(w, batch)
+
+w, batch = put(jnp.ones((8, 8))), put(jnp.ones((16, 8)), "data", None)
+w = step(w, batch); w.sharding
+jax.jit(loss)(w, batch)
+jax.jit(jax.grad(loss))(w, batch)
+
+@partial(jax.jit, out_shardings=NamedSharding(mesh, P(None, "data")))
+def turned(w):
+    return w * 2
+v = put(jnp.ones((8, 8)))
+for _ in range(3):
+    v = turned(v)
+
+@jax.jit
+def same(x, y):
+    return x + y
+same(put(w, "data"), put(w))
+same(put(w, ("data", "one")), put(w, None, "data"))
+
+@partial(jax.jit, static_argnums=1)
+def scaled(x, n):
+    return x * n
+@partial(jax.jit, static_argnums=1)
+def unrolled(x, n):
+    for _ in range(n):
+        x = jnp.sin(x)
+    return x
+for n in (1, 2, 3):
+    scaled(w, float(n))
+    unrolled(w, n)
+    jax.jit(lambda x: jnp.cos(x))(w)
+"""
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory):
+    root = tmp_path_factory.mktemp("again")
+    (root / "again.py").write_text(AGAIN)
+    words = [sys.executable, "-m", "sdyscope", "record", "-o", str(root / "run"), "--"]
+    subprocess.run([*words, str(root / "again.py")], check=True, capture_output=True)
+    return root
+
+
+def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
+    monkeypatch.chdir(again)
+    found = sdyscope("show", "run", "--json").document("show")["recompiles"]
+    changes = {one["program"]: one for one in found}
+    # A loss and its gradient are two programs, neither of them compiled again.
+    assert {one["name"] for one in found} == {"turned", "same", "scaled", "unrolled", "_lambda"}
+    assert all(one["compile_seconds"] > 0 for one in found)
+    (moved,) = [one for one in changes["turned.2"]["arguments"] if one["kind"] == "argument"]
+    assert (moved["name"], moved["moved"], moved["returned_as"]) == ("w", True, "result")
+    x, y = changes["same.2"]["arguments"][:2]
+    assert (x["name"], x["moved"]) == ("x", False)  # an axis of size 1 moves nothing
+    assert (y["name"], y["moved"]) == ("y", True)
+    assert changes["scaled.2"]["op"]["attribute"] == "value"
+    assert changes["unrolled.2"]["op"]["now"] == "stablehlo.sine"
+    assert changes["_lambda"]["before"] == "_lambda"
+    assert changes["_lambda"]["times"] == 2
+
+    said = " ".join(sdyscope("show", "run").out.split())
+    lines = AGAIN.splitlines()
+    line = lines.index("    v = turned(v)") + 1
+    seconds = changes["turned.2"]["compile_seconds"]
+    assert f"was compiled again once in {seconds:.2f} s, called from again.py:{line}" in said
+    assert "argument w was replicated, then P(None, 'data'), as turned.1 returns result" in said
+    assert "Place w as P(None, 'data') before the first call, or keep result as replicated" in said
+    assert "then P(('data', 'one'), None), which is the same placement written" in said
+    assert "scaled.2, scaled.3: value of stablehlo.constant" in said
+    assert "pass what changes from call to call as an array" in said
+    assert "stablehlo.sine where unrolled.1 has func.return" in said
+    assert "make the function and its jax.jit once, outside of loops and calls" in said
+    assert "loss" not in said.partition("functions of JAX not listed")[2]
+
+
+def test_the_whole_run_is_looked_at(sdyscope, recorded):
+    words = ("lint", "before", "--no-compile", "--select", "under-sharded,batch-*")
+    document = sdyscope(*words, "--json").document("lint")
+    names = [one["name"] for one in document["programs"]]
+    assert names == ["forked", "spawned", "train_step.1", "train_step.2"]
+    assert document["partitioners"] == ["shardy", "gspmd"]
+    assert "before: 4 programs, nothing found" in sdyscope(*words).out
+    everything = sdyscope(*words, "--all", "--json").document("lint")["programs"]
+    assert len(everything) > 4
+    # On hardware that one of them is not for, the rules that need it are listed for that one.
+    on = sdyscope("lint", "before", "--on", "cpu:8", "--select", "bytes-differ", "--json")
+    missing = {one["name"]: one["not_run"] for one in on.document("lint")["programs"]}
+    assert {one["reason"] for one in missing["forked"]} == {
+        "cpu:8 has 8 devices, and the program is for 1 device."
+    }
+    assert missing["train_step.1"] == []
 
 
 def test_two_runs_are_compared(sdyscope, recorded):

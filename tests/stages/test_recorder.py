@@ -110,3 +110,19 @@ def test_the_program_s_own_sitecustomize_runs(tmp_path):
     )
     assert (done.stdout, done.stderr) == ("mine\nFalse []\n", "")
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_calling_line_is_the_users(tmp_path):
+    """A wrapper of an installed package, such as Equinox's, is no line of the program."""
+    from sdyscope.stages.recorder import hearing
+
+    wrapper = compile(
+        "\n\ndef wrapped(function):\n    return function()",
+        str(tmp_path / "lib" / "site-packages" / "package" / "jit.py"),
+        "exec",
+    )
+    there = {}
+    exec(wrapper, there)
+    file, line = there["wrapped"](hearing.calling_line)
+    assert file == __file__
+    assert "hearing.calling_line" in Path(file).read_text().splitlines()[line - 1]

@@ -24,7 +24,7 @@ export function collectiveRow(row, { most, open, context }) {
       el(
         "span.collective-sent",
         {},
-        el("span.collective-size", {}, size(row.sent)),
+        el("span.collective-size", {}, `${row.atMost ? "≤ " : ""}${size(row.sent)}`),
         el(
           "span.pair-track",
           { "aria-hidden": "true", data: { side: String(row.program) } },

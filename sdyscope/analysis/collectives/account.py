@@ -27,3 +27,5 @@ def collectives_unknowns(found: Collectives) -> Iterator[Unknown]:
         yield unknown("approximate", Why.UNKNOWN_TRIPS, count=loops)
     if branches := sum(one.conditional for one in found.collectives):
         yield unknown("approximate", Why.IN_BRANCHES, count=branches)
+    if ragged := sum(one.at_most for one in found.collectives):
+        yield unknown("approximate", Why.RAGGED, count=ragged)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from sdyscope.analysis.collectives.axes import axes_of_groups, axes_of_pairs
@@ -18,6 +18,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph import OpGraph
+from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
 from sdyscope.hlo import NotUnderstood, Shape
 from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
@@ -49,6 +50,7 @@ _KINDS: dict[str, CollectiveKind] = {
     "stablehlo.recv": "recv",
     "stablehlo.reduce_scatter": "reduce-scatter",
     "stablehlo.send": "send",
+    RAGGED_ALL_TO_ALL: "ragged-all-to-all",
 }
 
 _NAMES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
@@ -126,6 +128,7 @@ class Predictor:
             notes=(
                 *self._resharder.doubts,
                 *_without_rule(found.without_rule),
+                *_unknown_calls(found.unknown_calls),
                 *reader.notes(),
             ),
         )
@@ -155,6 +158,13 @@ def _without_rule(counts: Mapping[str, int]) -> tuple[str, ...]:
         return ()
     listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))
     return (f"Shardy does not know what these need, and no collective is predicted: {listed}.",)
+
+
+def _unknown_calls(counts: Mapping[str, int]) -> tuple[str, ...]:
+    if not counts:
+        return ()
+    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))
+    return (f"What these custom calls send is not known, and not counted: {listed}.",)
 
 
 class _Reader:
@@ -221,6 +231,8 @@ class _Reader:
                 mesh = self.mesh_of(one.results[0].sharding)
                 each = [_in_order(axes, mesh) for axes in one.dimensions]
                 return tuple(self._made(name, kind, one, axes, mesh) for axes in each)
+            if one.taken is not None and (scattered := self._scattered(number, one, one.taken)):
+                return scattered
             if one.groups is None:
                 mesh = self.mesh_of(one.results[0].sharding)
                 return (self._made(name, kind, one, _axes(one, mesh), mesh),)
@@ -229,6 +241,27 @@ class _Reader:
         except SdyscopeError as error:
             self.not_understood.append(f"{one.op} in {one.location.scope}: {error.message}.")
             return ()
+
+    def _scattered(
+        self, number: int, one: ExplicitCollective, taken: ExplicitCollective
+    ) -> tuple[Collective, ...]:
+        """An all-reduce of which a device takes a slice over some of its axes, as XLA makes it.
+
+        That is a reduce-scatter over these axes, and an all-reduce of the slice over the others: so
+        are gradients of weights that are sharded over some of the axes that the batch is on.
+        Nothing where the slice is not over some of the axes alone.
+        """
+        mesh = self.mesh_of(one.results[0].sharding)
+        every, own = _axes(one, mesh), _axes(taken, mesh)
+        rest = tuple(axis for axis in every if axis not in own)
+        if not rest or not own or len(rest) + len(own) != len(every):
+            return ()
+        kind: CollectiveKind = "all-reduce" if self.on_cpu else "reduce-scatter"
+        of_slice = replace(one, results=taken.results)
+        return (
+            self._made(f"reduce_scatter.{number}", kind, one, own, mesh),
+            self._made(f"all_reduce.{number}", "all-reduce", of_slice, rest, mesh),
+        )
 
     def _made(
         self,
@@ -252,6 +285,8 @@ class _Reader:
         values = one.results
         if kind in ("send", "recv"):
             values = (*one.operands, *one.results)
+        elif kind == "ragged-all-to-all":
+            values = one.operands[:1]  # behind it the room for the result, offsets and sizes
         parts = [
             self.part(kind, value, one, size) for value in values if value.type.shape is not None
         ]

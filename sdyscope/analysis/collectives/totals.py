@@ -104,6 +104,7 @@ class Collective:
         count: how often a step runs it, loops included.
         unknown_trips: whether a loop around it has an unknown trip count, and counts once.
         conditional: whether it is in a branch, which counts as if it were always taken.
+        at_most: whether its bytes are an upper bound: those of a ragged all-to-all are data.
         asynchronous: whether other work goes on meanwhile.
         channel_id: the channel; None without one.
         groups: its replica groups, or source-target pairs, as they are written.
@@ -134,6 +135,7 @@ class Collective:
         "count",
         "unknown_trips",
         "conditional",
+        "at_most",
         "asynchronous",
         "channel_id",
         "groups",
@@ -157,6 +159,11 @@ class Collective:
     def received(self) -> int:
         """Bytes that a device receives in a step."""
         return self.count * sum(part.received for part in self.parts)
+
+    @property
+    def at_most(self) -> bool:
+        """Whether its bytes are an upper bound."""
+        return self.kind == "ragged-all-to-all"
 
     @property
     def largest(self) -> Part:

@@ -9,17 +9,15 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.annotations import Annotation
-from sdyscope.errors import ConversionError, SyntaxTextError
+from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.tensors import Tensor
-from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout, StoredArray
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
-from sdyscope.values.tiling import TupleSharding
 
 __all__ = ["Held", "HeldKind", "Option", "Origin", "group_of", "held", "held_block"]
 
@@ -155,7 +153,7 @@ def held(
     assert compiled.partitioner is not None
     annotation = row.lowered[compiled.partitioner]
     shape = row.shape if row.shape is not None else stored.shape
-    by_compiler = _compiled(kind, number, len(shape), compiled, mesh)
+    by_compiler = compiled.placement(kind, number, len(shape), mesh)
     origin, place, sharding = _placed(row, annotation, by_compiler, mesh)
     whole = _bytes(shape, row.dtype)
     local = stored.shape if place is None else place.local_shape(shape)
@@ -189,7 +187,7 @@ def held_block(
         stored: how the module stores the block.
         compiled: the compiled program.
     """
-    place = _compiled(kind, number, len(stored.shape), compiled, compiled.mesh)
+    place = compiled.placement(kind, number, len(stored.shape), compiled.mesh)
     rank = len(stored.shape)
     return Held(
         name=name or f"{kind} {number}",
@@ -231,24 +229,6 @@ def _placed(
     if by_compiler is None:
         return "unknown", None, None
     return "compiled", by_compiler, _named(by_compiler, rank, mesh)
-
-
-def _compiled(
-    kind: HeldKind, number: int, rank: int, compiled: Compiled, mesh: Mesh | None
-) -> Placement | None:
-    """Where the compiler says that an argument or result is; None where it does not say."""
-    texts = compiled.parameter_shardings if kind == "argument" else compiled.result_shardings
-    if compiled.devices == 1:
-        return Placement(1, ((),) * rank)
-    if number >= len(texts):
-        return None
-    try:
-        parsed = parse_hlo_sharding(texts[number])
-        if isinstance(parsed, TupleSharding):
-            return None
-        return to_placement(parsed, rank, mesh, compiled.devices)
-    except (SyntaxTextError, ConversionError):  # such as {unknown}: the compiler does not say
-        return None
 
 
 def _named(place: Placement, rank: int, mesh: Mesh | None) -> NamedSharding | None:

@@ -33,13 +33,18 @@ from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["compile_module", "compiling", "default_hardware", "partitions"]
+__all__ = ["check_hardware", "compile_module", "compiling", "default_hardware", "partitions"]
 
 #: Seconds that a compile may take before it is given up.
 LONGEST = 3600.0
 
 _CALLED_BACK = "CustomSPMDPartitioning"
 _FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
+#: What else there is where CPUs can't run a program.
+_OTHERWISE = (
+    "If it is for other hardware, name that: --on tpu:v5e:2x4 or cuda:h100:1x1x8, say. "
+    "`sdyscope comms --predicted` needs no compiler."
+)
 #: Status, context and place in XLA's source.
 _PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
 #: What the partitioner says of a resharding that it does by replicating, then and now.
@@ -107,7 +112,7 @@ def compiling(
     graph = build(lowered.module) if graph is None else graph
     chosen = partitioner or lowered.partitioner or _found(lowered)
     count = partitions(lowered, graph)
-    on = _checked(lowered, graph, on, count)
+    on = check_hardware(lowered, graph, on)
     tagged, names = tag_names(lowered.module, graph)
     with tempfile.TemporaryDirectory(prefix="sdyscope-") as name:
         folder = Path(name)
@@ -198,8 +203,19 @@ def _found(lowered: LoweredModule) -> Partitioner:
     return "gspmd" if lowered.found == "gspmd" else "shardy"
 
 
-def _checked(lowered: LoweredModule, graph: OpGraph, on: Hardware | None, count: int) -> Hardware:
-    """The hardware, once nothing is known to stand in the way of compiling for it."""
+def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None = None) -> Hardware:
+    """The hardware, once nothing is known to stand in the way of compiling for it.
+
+    Args:
+        lowered: the module, lowered for the hardware's platform.
+        graph: its op graph.
+        on: as ``compile_module`` takes it.
+
+    Raises:
+        CompilerError: Python would have to partition an op.
+        TargetError: as of ``compile_module``.
+    """
+    count = partitions(lowered, graph)
     on = on or Hardware("cpu")
     if on.platform == "cpu" and on.count is None:
         on = Hardware("cpu", count)
@@ -281,6 +297,8 @@ def _raise_if_wrong(found: dict[str, Any], on: Hardware, log: str) -> None:
                 f"The compile for {on} failed: {said}. {mismatch}.",
                 hint=f"Before you look for the cause in the program: {mismatch.advice}",
             )
+        if on.platform == "cpu":
+            hint = _OTHERWISE
         raise CompilerError(f"The compiler refuses the program for {on}: {said}.", hint=hint)
 
 

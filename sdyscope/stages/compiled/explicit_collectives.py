@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from sdyscope.graph.locations import Location
@@ -47,6 +47,8 @@ class ExplicitCollective:
         conditional: whether it is in a branch.
         dimensions: of an all-reduce over several dimensions the axes of each.
         summed: whether it is an all-reduce whose result is only added to that of another one.
+        around: the calls and ``shard_map``s that it is in, from the outermost.
+        taken: of an all-reduce of which a device takes a slice and nothing else, that slice.
     """
 
     op: str
@@ -62,6 +64,8 @@ class ExplicitCollective:
     conditional: bool = False
     dimensions: tuple[tuple[AxisRef, ...], ...] = ()
     summed: bool = False
+    around: tuple[Location, ...] = ()
+    taken: ExplicitCollective | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +79,7 @@ class ExplicitCollectives:
         results: the results of its main function.
         meshes: its meshes by name.
         without_rule: how many ops of a name take sharded values and have no sharding rule.
+        unknown_calls: how many custom calls there are of a target that may send something.
         not_understood: what could not be read, one sentence each.
         flops: floating-point operations of a device in the matmuls of one run.
     """
@@ -86,3 +91,4 @@ class ExplicitCollectives:
     without_rule: dict[str, int]
     not_understood: tuple[str, ...]
     flops: int = 0
+    unknown_calls: dict[str, int] = field(default_factory=dict)

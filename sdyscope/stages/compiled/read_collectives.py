@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.graph.locations import LocationReader
+from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, sends_nothing
+from sdyscope.graph.locations import Location, LocationReader
 from sdyscope.stages import compat
 from sdyscope.stages.compiled.explicit_collectives import (
     Axes,
@@ -56,7 +57,8 @@ _WRITTEN = frozenset(
         "reduce_scatter",
         "send",
     )
-)
+) | {RAGGED_ALL_TO_ALL}
+_CUSTOM_CALL = "stablehlo.custom_call"
 
 #: Ops whose regions run as often as they do, if at all.
 _BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
@@ -88,7 +90,7 @@ class _Function:
     """What one function holds, and what it calls how often."""
 
     collectives: list[ExplicitCollective] = field(default_factory=list)
-    calls: list[tuple[str, _Times]] = field(default_factory=list)
+    calls: list[tuple[str, _Times, Location]] = field(default_factory=list)
     flops: int = 0
 
 
@@ -133,6 +135,7 @@ def read_collectives(module: Any) -> ExplicitCollectives:
             reader.without_rule,
             tuple(reader.not_understood),
             reader.flops(name),
+            reader.unknown_calls,
         )
 
 
@@ -141,8 +144,11 @@ class _Reader:
         self.meshes: dict[str, Mesh] = {}
         self.functions: dict[str, _Function] = {}
         self.without_rule: dict[str, int] = {}
+        self.unknown_calls: dict[str, int] = {}
         self.not_understood: dict[str, None] = {}
         self.location = LocationReader()
+        #: The shard_maps of a function that are being read.
+        self.around: list[Location] = []
         #: What a collective that was found before makes, by what it is and of what.
         self.same: dict[Any, Sequence[Any]] = {}
         self.stands_for: dict[int, int] = {}
@@ -174,15 +180,27 @@ class _Reader:
     def block(self, block: Any, function: _Function, times: _Times) -> None:
         same: dict[Any, list[int]] = {}
         sums = Sums()
+        #: By an all-reduced value that is used once, the number of the all-reduce.
+        reduced: dict[int, int] = {}
         for view in block.operations:
             operation = view.operation
             name = operation.name
+            target = _target(operation) if name == _CUSTOM_CALL else ""
+            if target == RAGGED_ALL_TO_ALL:
+                name = target
             if name in _SHARDY or name in _WRITTEN:
                 if name not in _SHARDY or not self.seen(operation, same):
                     made = self.collective(operation, name, times)
                     if made is not None:
                         if name == "sdy.all_reduce":
                             sums.all_reduce(operation, len(function.collectives))
+                            if sum(1 for _ in operation.results[0].uses) == 1:
+                                reduced[hash(operation.results[0])] = len(function.collectives)
+                        elif name == "sdy.all_slice":
+                            number = reduced.get(hash(operation.operands[0]))
+                            if number is not None:
+                                whole = function.collectives[number]
+                                function.collectives[number] = replace(whole, taken=made)
                         function.collectives.append(made)
             elif name == "stablehlo.add":
                 spared = sums.add(operation)
@@ -195,13 +213,19 @@ class _Reader:
                 self.regions(operation, function, _Times(conditional=True).within(times))
             elif name == "func.call":
                 callee = str(compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
-                function.calls.append((callee, times))
+                function.calls.append((callee, times, self.location(operation.location)))
             else:
                 if name in MATMULS:
                     function.flops += times.count * self.matmul(operation)
                 if name not in _WITHOUT_RULE and "sdy.sharding_rule" not in operation.attributes:
-                    self.ruleless(operation, name)
-                if len(operation.regions) and not name.startswith("stablehlo."):
+                    found = self.ruleless(operation, f"custom_call {target}" if target else name)
+                    if target and not found and not sends_nothing(target):
+                        self.unknown_calls[target] = self.unknown_calls.get(target, 0) + 1
+                if name == "sdy.manual_computation":
+                    self.around.append(self.location(operation.location))
+                    self.regions(operation, function, times)
+                    self.around.pop()
+                elif len(operation.regions) and not name.startswith("stablehlo."):
                     self.regions(operation, function, times)
 
     def seen(self, operation: Any, same: dict[Any, list[int]]) -> bool:
@@ -232,7 +256,8 @@ class _Reader:
                     written = str(attributes[attribute])
                     axes = _axes(name, written)
             else:
-                said = written_groups(attributes)
+                ragged = name == RAGGED_ALL_TO_ALL
+                said = written_groups(attributes["backend_config"] if ragged else attributes)
                 axes, groups, pairs, written = said.axes, said.groups, said.pairs, said.text
                 if name in _GLOBAL and "use_global_device_ids" not in attributes:
                     raise SdyscopeError("its groups are not of partitions")
@@ -249,6 +274,7 @@ class _Reader:
                 times.unknown,
                 times.conditional,
                 _dimensions(operation) if name == "sdy.all_reduce" else (),
+                around=tuple(self.around),
             )
         except (SdyscopeError, KeyError, ValueError) as error:
             why = error.message if isinstance(error, SdyscopeError) else str(error)
@@ -283,19 +309,17 @@ class _Reader:
         """What a device computes in the matmuls of a function and of those that it calls."""
         function = self.functions.get(name, _Function())
         return function.flops + sum(
-            times.count * self.flops(callee) for callee, times in function.calls
+            times.count * self.flops(callee) for callee, times, _ in function.calls
         )
 
-    def ruleless(self, operation: Any, name: str) -> None:
+    def ruleless(self, operation: Any, name: str) -> bool:
         """Counts an op of which Shardy does not know how its values have to be sharded."""
-        if name == "stablehlo.custom_call":
-            target = compat.text(operation.attributes["call_target_name"])
-            name = f"custom_call {target}"
         for operand in operation.operands:
             sharding = sharding_of(operand)
             if sharding is not None and any(sharding.axes()):
                 self.without_rule[name] = self.without_rule.get(name, 0) + 1
-                return
+                return True
+        return False
 
     def signature(self, function: Any) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
         """Arguments and results of a function, with what is written on it."""
@@ -318,12 +342,17 @@ class _Reader:
             yield replace(
                 one, times=own.count, unknown_trips=own.unknown, conditional=own.conditional
             )
-        for callee, inner in function.calls:
-            yield from self.executed(callee, inner.within(times))
+        for callee, inner, call in function.calls:
+            for one in self.executed(callee, inner.within(times)):
+                yield replace(one, around=(call, *one.around))
 
 
 #: Kinds whose groups are of replicas where they do not say otherwise.
 _GLOBAL = frozenset({"stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter"})
+
+
+def _target(operation: Any) -> str:
+    return compat.text(operation.attributes["call_target_name"])
 
 
 def _written_value(type_: Any, attributes: dict[str, Any]) -> Value:

@@ -86,7 +86,8 @@ class Resharder:
         """
         found = read_collectives(self.module(changes))
         located = tuple(
-            replace(one, location=self._location(one.location)) for one in found.collectives
+            replace(one, location=self._location(one.location, one.around))
+            for one in found.collectives
         )
         return replace(found, collectives=located)
 
@@ -120,19 +121,22 @@ class Resharder:
             run(module, *self._passes, *_EXPLICIT)
         return module
 
-    def _location(self, location: Location) -> Location:
+    def _location(self, location: Location, around: Sequence[Location]) -> Location:
         """Scope and source lines of the op that a collective stands at, by its tag.
 
         Of an op in a function that was called, HLO keeps the calls and the op, and no lines.
         """
+        outside = [node for each in around for node in sids(each.names)]
         for name in location.names:
-            path = [self.graph.ops[node] for node in sids(name)]
-            if not path:
+            own = sids(name)
+            if not own:
                 continue
-            scope = path[-1].scope
+            path = [self.graph.ops[node] for node in dict.fromkeys((*outside, *own))]
+            scope = self.graph.scope(path[-1])
             for call in reversed(path[:-1]):
-                if not scope.startswith(call.scope):
-                    scope = f"{call.scope}/{scope}"
+                outer = self.graph.scope(call)
+                if not scope.startswith(outer):
+                    scope = f"{outer}/{scope}"
             lines = (op.location for op in reversed(path) if op.location.frames)
             return replace(next(lines, UNKNOWN), scope=scope, names=())
         return location

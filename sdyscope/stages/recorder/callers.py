@@ -17,6 +17,7 @@ import itertools
 import os
 import re
 import sys
+import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import FrameType
@@ -110,11 +111,29 @@ def _frames() -> Iterator[FrameType]:
 
 
 def calling_line() -> Place | None:
-    """The innermost line on the stack that is neither JAX's nor a wrapper's."""
+    """The innermost line on the stack that is the user's own, of no installed package.
+
+    Where there is none, as in a package's own tests, the innermost that is neither JAX's nor a
+    wrapper's.
+    """
+    innermost: Place | None = None
     for frame in _frames():
-        if not is_of(frame, ("jax", *WRAPPERS)):
-            return frame.f_code.co_filename, frame.f_lineno
-    return None
+        if is_of(frame, ("jax", *WRAPPERS)):
+            continue
+        place = frame.f_code.co_filename, frame.f_lineno
+        innermost = innermost or place
+        if not _is_installed(place[0]):
+            return place
+    return innermost
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_installed(file: str) -> bool:
+    """Whether a file belongs to an installed package or to Python."""
+    paths = sysconfig.get_paths()
+    folders = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    parts = {"site-packages", "dist-packages"} & set(file.split(os.sep))
+    return bool(parts) or any(file.startswith(folder + os.sep) for folder in folders)
 
 
 def is_of(frame: FrameType, packages: tuple[str, ...]) -> bool:

@@ -10,14 +10,18 @@ from hypothesis import strategies as st
 from jax.sharding import AbstractMesh, AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+from sdyscope.analysis.collectives.comms import predicted_document
 from sdyscope.analysis.collectives.predicted import Predictor
 from sdyscope.analysis.collectives.read import collectives
+from sdyscope.analysis.search.traffic import reduce_scatters
 from sdyscope.errors import CompilerError
+from sdyscope.facts.account import Why
 from sdyscope.facts.program import Program
 from sdyscope.graph import build
 from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
+from sdyscope.stages.compiled.spmd import spmd
 from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.stages.propagated.annotate import Change, annotate
 from sdyscope.targets import resolve
@@ -114,6 +118,90 @@ def test_a_shard_map_is_predicted_as_it_is_written(kind, axes):
     assert one.group_size == size_of(axes)
     assert (one.sent, one.received) == (bytes_sent(size_of(axes)),) * 2
     assert one.parts[0].source.file.endswith("test_read.py")
+
+
+def sublayer(x, w1, w2):
+    with jax.named_scope("mlp"):
+        y = jax.lax.psum(jnp.tanh(x @ w1) @ w2, "model")
+    with jax.named_scope("norm"):
+        return y * jax.lax.pmean(jnp.mean(y), "data")
+
+
+def layers(mesh, *, looped):
+    """The gradients of a `shard_map`, alone, or in a loop with rematerialization."""
+    specs = (P("data", None), P(None, "model"), P("model", None))
+    layer = jax.shard_map(sublayer, mesh=mesh, in_specs=specs, out_specs=P("data", None))
+
+    def loss(w1, w2, x):
+        with jax.named_scope("block"):
+            if not looped:
+                return jnp.sum(layer(x, w1, w2))
+            step = jax.checkpoint(lambda x, w: layer(x, *w))
+            return jnp.sum(jax.lax.scan(lambda x, w: (step(x, w), None), x, (w1, w2))[0])
+
+    more, size = ((None,), (3,)) if looped else ((), ())
+    return Program(
+        "layers",
+        jax.jit(jax.grad(loss, (0, 1))),
+        (
+            array(mesh, (*size, 16, 32), *more, None, "model"),
+            array(mesh, (*size, 32, 16), *more, "model", None),
+            array(mesh, (8, 16), "data", None),
+        ),
+    )
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("looped", [False, True])
+def test_in_a_shard_map_scopes_and_passes_are_those_of_the_compiled_program(looped):
+    inspection = Inspection(layers(GRID, looped=looped), ("shardy",))
+    found = inspection.predicted_collectives().collectives
+    compiled = inspection.collectives(origins=False)
+
+    def scopes(collectives):
+        parts = ((one, part) for one in collectives.collectives for part in one.parts)
+        return sorted((one.kind, part.scope, part.phase, part.sent) for one, part in parts)
+
+    assert scopes(found) == scopes(compiled)
+    assert {part.phase for one in found.collectives for part in one.parts} == {
+        "forward",
+        "backward",
+    }
+    assert all("block" in part.scope for one in found.collectives for part in one.parts)
+
+
+def ragged(x):
+    four = jnp.full((4,), 16, jnp.int32)
+    offsets = jnp.arange(4, dtype=jnp.int32) * 16
+    return jax.lax.ragged_all_to_all(
+        x, jnp.zeros_like(x), offsets, four, offsets, four, axis_name="data"
+    )
+
+
+def ragged_program(mesh):
+    mapped = jax.shard_map(
+        ragged, mesh=mesh, in_specs=P("data"), out_specs=P("data"), check_vma=False
+    )
+    return Program("ragged", jax.jit(mapped), (array(mesh, (256, 128), "data"),))
+
+
+def test_a_ragged_all_to_all_sends_at_most_its_operand():
+    inspection = Inspection(ragged_program(GRID), ("shardy",))
+    (one,) = inspection.predicted_collectives().collectives.collectives
+    assert (one.kind, names(one.axes), one.group_size) == ("ragged-all-to-all", ('"data"',), 4)
+    assert (one.sent, one.received) == (64 * 128 * 4,) * 2
+    assert one.at_most
+    document = predicted_document(inspection)
+    assert [unknown.reason for unknown in document.account.unknowns] == [Why.RAGGED]
+
+
+@pytest.mark.compiles
+def test_where_cpus_refuse_a_program_other_ways_are_named():
+    inspection = Inspection(ragged_program(GRID), ("shardy",))
+    with pytest.raises(CompilerError, match="refuses the program for cpu:8") as caught:
+        inspection.compiled()
+    assert "--on tpu:" in caught.value.hint
+    assert "--predicted" in caught.value.hint
 
 
 def test_loops_are_multiplied_out():
@@ -275,6 +363,72 @@ def test_fsdp_gathers_weights_and_scatters_gradients(devices, scale):
 
 # --- against the compiler -------------------------------------------------------------------------
 
+#: Meshes with the specs of two weights and of the batch: FSDP, with tensor parallelism, hybrid.
+FSDP = {
+    "fsdp": (abstract(fsdp=8), ("fsdp",), (None, "fsdp"), ("fsdp",)),
+    "tensor": (abstract(fsdp=4, model=2), ("fsdp", "model"), ("model", "fsdp"), ("fsdp",)),
+    "hybrid": (abstract(data=2, fsdp=4), ("fsdp",), (None, "fsdp"), (("data", "fsdp"),)),
+}
+
+
+def fsdp_step(layout, *, looped):
+    """One step of SGD on weights that are sharded over axes that the batch is on."""
+    mesh, first, second, batch = FSDP[layout]
+    more, size = ((None,), (LAYERS,)) if looped else ((), ())
+
+    def layer(x, weights):
+        return constrain(jnp.tanh(x @ weights[0]) @ weights[1], mesh, *batch), None
+
+    def loss(weights, x):
+        x = jax.lax.scan(layer, x, weights)[0] if looped else layer(x, weights)[0]
+        return (x**2).sum()
+
+    def step(weights, x):
+        gradients = jax.grad(loss)(weights, x)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, gradients)
+
+    weights = (
+        array(mesh, (*size, WIDTH, HIDDEN), *more, *first),
+        array(mesh, (*size, HIDDEN, WIDTH), *more, *second),
+    )
+    inputs = weights, array(mesh, (8 * HIDDEN, WIDTH), *batch)
+    shardings = [one.sharding for one in weights]
+    jitted = jax.jit(step, out_shardings=tuple(shardings))
+    return Inspection(Program("step", jitted, inputs), ("shardy",))
+
+
+def reductions(found):
+    """What is summed over devices, without scalars: kind, axes, shape, times."""
+    return sorted(
+        (one.kind, names(one.axes), str(part.shape), one.count)
+        for one in found.collectives
+        for part in one.parts
+        if one.kind in ("all-reduce", "reduce-scatter") and part.shape.dimensions
+    )
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("looped", [False, True])
+@pytest.mark.parametrize("layout", FSDP)
+def test_gradients_are_scattered_or_summed_whole_as_xla_partitions_them(layout, looped):
+    inspection = fsdp_step(layout, looped=looped)
+    module = read_hlo(spmd(inspection.lowered["shardy"], inspection.graph("shardy")))
+    partitioned = reduce_scatters(collectives(module, inspection.meshes.values()), module)
+    found = reductions(inspection.predicted_collectives().collectives)
+    assert found == reductions(partitioned)
+    scattered = {axes for kind, axes, _, _ in found if kind == "reduce-scatter"}
+    assert scattered == {('"fsdp"',)}
+    # Over the axes of the batch that no weight is on, each device's slice is summed.
+    assert (("all-reduce", ('"data"',)) in {one[:2] for one in found}) == (layout == "hybrid")
+
+
+@pytest.mark.compiles
+def test_hybrid_gradients_on_cpus_are_two_all_reduces():
+    inspection = fsdp_step("hybrid", looped=False)
+    found = inspection.predicted_collectives(on_cpu=True).collectives
+    assert sent(found) == sent(inspection.collectives(origins=False))
+    assert "reduce-scatter" not in found.by_kind
+
 
 @pytest.mark.compiles
 def test_mlp_is_predicted_as_it_is_compiled():
@@ -363,6 +517,18 @@ def test_what_no_rule_is_known_for_is_listed():
     assert not found.collectives.collectives
     (note,) = (note for note in found.collectives.notes if "unknown" in note)
     assert "custom_call unknown (1)" in note
+
+
+def test_custom_calls_in_a_shard_map_that_may_send_are_named():
+    def body(x):
+        x = jax.ffi.ffi_call("lapack_sgeqrf_ffi", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+        return jax.ffi.ffi_call("put_signal", jax.ShapeDtypeStruct(x.shape, x.dtype))(x)
+
+    found = shard_mapped(body).collectives
+    assert not found.collectives
+    assert found.notes == (
+        "What these custom calls send is not known, and not counted: put_signal (1).",
+    )
 
 
 def test_gspmd_s_shardings_predict_nothing():

@@ -1,0 +1,336 @@
+"""Why functions of a recorded run were compiled more than once.
+
+A function is known by its name and line, and so are its gradient and whatever else JAX makes of it,
+which are other programs. Two programs are one function compiled again where they are made of the
+same ops, or are called from one line and return the same tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from sdyscope.analysis.search.paths import Leaf, mirrored
+from sdyscope.annotations import Annotation
+from sdyscope.facts.recorded import Line, Record, RecordedProgram
+from sdyscope.facts.sharded import Sharded
+from sdyscope.graph import Op
+from sdyscope.staged import Staged
+from sdyscope.values.mesh import only_mesh
+from sdyscope.values.source import SourceLocation
+
+__all__ = ["ArgumentChange", "OpChange", "Recompile", "recompiles"]
+
+#: Ops that say where values are, or that JAX writes for other shapes or for constants.
+_PASSED_OVER = frozenset(
+    {
+        "sdy.sharding_constraint",
+        "sdy.reshard",
+        "stablehlo.constant",
+        "stablehlo.broadcast_in_dim",
+        "stablehlo.reshape",
+    }
+)
+_CONSTRAINT = "Sharding"
+#: What JAX calls functions, and numbers as they come.
+_NAMES = ("sym_name", "callee", "arg_attrs", "res_attrs")
+#: Attributes that only say where values are, or which buffers they may take.
+_PLACING = ("sdy.", "mhlo.sharding", "tf.aliasing_output", "jax.buffer_donor")
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentChange:
+    """An argument, or a result, that is not what it was before.
+
+    Attributes:
+      kind: `argument` or `result`.
+      name: its pytree path; its number where JAX has no name for it.
+      was_type: element type and shape before; empty where it was not there.
+      type: the same in the program that was compiled again; empty where it is not there any more.
+      was: its sharding before; null where its type changed, or it has none.
+      now: its sharding afterwards; null likewise.
+      moved: whether its blocks lie on other devices; null where its type changed or a placement is
+        not known.
+      returned_as: the result of the program before that is its next value and lies where it lies
+        now; empty where there is none.
+    """
+
+    kind: str
+    name: str
+    was_type: str
+    type: str
+    was: Sharded | None = None
+    now: Sharded | None = None
+    moved: bool | None = None
+    returned_as: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OpChange:
+    """The first op that is not what it was before.
+
+    Attributes:
+      was: its kind before; empty where there were fewer ops.
+      now: its kind now; empty where there are fewer ops.
+      attribute: which of its attributes differs, `type` for what it results in; empty where it is
+        another op.
+      was_text: that attribute before.
+      now_text: that attribute now.
+      source: the line of user code.
+    """
+
+    was: str
+    now: str
+    attribute: str
+    was_text: str
+    now_text: str
+    source: SourceLocation | None
+
+
+@dataclass(frozen=True, slots=True)
+class Recompile:
+    """A function that was compiled again.
+
+    Attributes:
+      name: its name.
+      defined: where it stands; null when not known.
+      program: label of the program that it was compiled to.
+      before: label of the earlier program that it is most like; the same label where JAX lowered
+        the very same module again.
+      times: how often it was lowered for that; more than once in several processes, too.
+      lowering_seconds: how long that took; of the very same module by its share of all.
+      compile_seconds: how long compiling it took, likewise.
+      called: the lines of the program that led to it.
+      arguments: the arguments that changed, and the results, whose shardings were asked for.
+      meshes: whether they are on other meshes.
+      op: the first op that differs; null where the ops are the same, and where types differ.
+    """
+
+    name: str
+    defined: Line | None
+    program: str
+    before: str
+    times: int
+    lowering_seconds: float
+    compile_seconds: float
+    called: tuple[Line, ...]
+    arguments: tuple[ArgumentChange, ...] = ()
+    meshes: bool = False
+    op: OpChange | None = None
+
+
+def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, ...]:
+    """What was compiled again, in the order in which that happened; functions of JAX left out.
+
+    Args:
+      record: what was recorded.
+      programs: its programs, called by their labels; what can't be read is not told of.
+    """
+    staged = {program.name: program for program in programs}
+    functions: dict[tuple[str, Line | None], list[_Program]] = {}
+    found: list[Recompile] = []
+    for known in record.own:
+        if known.label not in staged:
+            continue
+        program = _Program(known, staged[known.label])
+        earlier = functions.setdefault((known.name, known.defined), [])
+        alike = [other for other in earlier if program.is_again(other)]
+        if alike:
+            found.append(_recompile(program, max(reversed(alike), key=program.likeness)))
+        again = known.lowerings - len(known.processes)
+        if again > 0:
+            found.append(_again(known, again))
+        earlier.append(program)
+    return tuple(found)
+
+
+class _Program:
+    """A recorded program, and what of its module tells it apart."""
+
+    def __init__(self, recorded: RecordedProgram, staged: Staged) -> None:
+        self.recorded = recorded
+        self.staged = staged
+
+    @cached_property
+    def ops(self) -> tuple[Op, ...]:
+        """Its ops, without those that only place values."""
+        return tuple(
+            op
+            for op in self.staged.graph(self.recorded.partitioner).operations()
+            if op.kind != "sdy.mesh" and op.call_target != _CONSTRAINT
+        )
+
+    @cached_property
+    def body(self) -> tuple[str, ...]:
+        """What its ops are, whatever the shapes."""
+        return tuple(op.kind for op in self.ops if op.kind not in _PASSED_OVER)
+
+    @cached_property
+    def boundary(self) -> Mapping[str, tuple[Annotation, ...]]:
+        """Its arguments and results, as they are in the module."""
+        found: dict[str, tuple[Annotation, ...]] = {"argument": (), "result": ()}
+        for one in self.staged.annotations(self.recorded.partitioner):
+            if one.kind in found:
+                found[one.kind] += (one,)
+        return found
+
+    @property
+    def tree(self) -> tuple[str, ...]:
+        """What its results are called."""
+        return tuple(one.path for one in self.boundary["result"])
+
+    def is_again(self, earlier: _Program) -> bool:
+        """Whether it is the function that another program is, compiled again."""
+        if self.recorded.partitioner != earlier.recorded.partitioner:
+            return False
+        if self.body == earlier.body:
+            return True
+        # An argument that is static, or Python that branches, makes other ops of one function.
+        lines = set(self.recorded.called) & set(earlier.recorded.called)
+        return bool(lines) and self.tree == earlier.tree
+
+    def likeness(self, earlier: _Program) -> int:
+        """How like another program it is: by its arguments' types, then by its ops."""
+        ours, theirs = self.recorded.arguments or (), earlier.recorded.arguments or ()
+        alike = sum(one == two for one, two in zip(ours, theirs, strict=False))
+        return 2 * (alike - abs(len(ours) - len(theirs))) + (self.body == earlier.body)
+
+
+def _again(known: RecordedProgram, times: int) -> Recompile:
+    # Only the sum of all is known, the first one's in each process among them.
+    lowering = known.lowering_seconds * times / known.lowerings
+    compiled = max(known.compiles - len(known.processes), 0) / max(known.compiles, 1)
+    return Recompile(
+        known.name,
+        known.defined,
+        known.label,
+        known.label,
+        times,
+        round(lowering, 6),
+        round(known.compile_seconds * compiled, 6),
+        known.called,
+    )
+
+
+def _recompile(program: _Program, before: _Program) -> Recompile:
+    known = program.recorded
+    types = tuple(_types(program, before))
+    shardings = tuple(_shardings(program, before, {one.name for one in types}))
+    meshes = set(program.staged.meshes.values()) != set(before.staged.meshes.values())
+    return Recompile(
+        known.name,
+        known.defined,
+        known.label,
+        before.recorded.label,
+        len(known.processes),
+        known.lowering_seconds,
+        known.compile_seconds,
+        known.called,
+        (*types, *shardings),
+        meshes,
+        None if types else _first_change(program.ops, before.ops),
+    )
+
+
+def _types(program: _Program, before: _Program) -> Iterator[ArgumentChange]:
+    """The arguments whose element type or shape changed, and those that came or went."""
+    ours, theirs = _named_types(program.recorded), _named_types(before.recorded)
+    for name in dict.fromkeys((*theirs, *ours)):
+        was, now = theirs.get(name, ""), ours.get(name, "")
+        if was != now:
+            yield ArgumentChange("argument", name, was, now)
+
+
+def _named_types(known: RecordedProgram) -> dict[str, str]:
+    types = known.arguments or ()
+    paths = known.paths or ("",) * len(types)
+    return {
+        path or f"argument {number}": type_
+        for number, (path, type_) in enumerate(zip(paths, types, strict=False))
+    }
+
+
+def _shardings(program: _Program, before: _Program, changed: set[str]) -> Iterator[ArgumentChange]:
+    """The arguments and results that are sharded otherwise, or whose sharding is written so."""
+    returned = _returned(before)
+    for kind, ours in program.boundary.items():
+        theirs = before.boundary[kind]
+        if len(ours) != len(theirs):
+            continue
+        for number, (now, was) in enumerate(zip(ours, theirs, strict=True)):
+            name = now.path or f"{kind} {number}"
+            if name in changed or (now.shape, now.dtype) != (was.shape, was.dtype):
+                continue
+            new, old = _sharded(program, now), _sharded(before, was)
+            if (new.text, new.mesh) == (old.text, old.mesh):
+                continue
+            moved = None
+            if new.placement is not None and old.placement is not None:
+                moved = new.placement != old.placement
+            result = returned.get(number) if kind == "argument" else None
+            lies = result is not None and result[1] == new.placement and new.placement is not None
+            yield ArgumentChange(
+                kind,
+                name,
+                _type_text(was),
+                _type_text(now),
+                old,
+                new,
+                moved,
+                result[0] if lies and result is not None else "",
+            )
+
+
+def _type_text(one: Annotation) -> str:
+    shape = "?" if one.shape is None else ",".join(map(str, one.shape))
+    return f"{one.dtype}[{shape}]"
+
+
+def _sharded(program: _Program, one: Annotation) -> Sharded:
+    graph = program.staged.graph(program.recorded.partitioner)
+    return one.sharded(graph.meshes, only_mesh(program.staged.meshes.values()))
+
+
+def _returned(before: _Program) -> dict[int, tuple[str, object]]:
+    """By an argument's number, the result that is its next value, and where that was put."""
+    compiled = before.staged.recorded.get(before.recorded.partitioner)
+    if compiled is None:
+        return {}
+    leaves = {
+        kind: [Leaf(one.path, one.shape or (), one.dtype) for one in ours]
+        for kind, ours in before.boundary.items()
+    }
+    mesh = only_mesh(before.staged.meshes.values())
+    found: dict[int, tuple[str, object]] = {}
+    for result, argument in mirrored(leaves["result"], leaves["argument"]).items():
+        leaf = leaves["result"][result]
+        place = compiled.placement("result", result, len(leaf.shape), mesh)
+        if place is not None:
+            found[argument] = leaf.path, place
+    return found
+
+
+def _first_change(ours: Sequence[Op], theirs: Sequence[Op]) -> OpChange | None:
+    """The first op that differs in more than where values are; None where none does."""
+    placing = ("sdy.sharding_constraint", "sdy.reshard")
+    ours = [op for op in ours if op.kind not in placing]
+    theirs = [op for op in theirs if op.kind not in placing]
+    for now, was in zip(ours, theirs, strict=False):
+        if now.kind != was.kind:
+            return OpChange(was.kind, now.kind, "", "", "", now.source)
+        if now.types != was.types:
+            old_types, new_types = (", ".join(map(str, one.types)) for one in (was, now))
+            return OpChange(was.kind, now.kind, "type", old_types, new_types, now.source)
+        for name in (*was.attributes, *now.attributes):
+            old, new = was.attributes.get(name), now.attributes.get(name)
+            if name.startswith(_PLACING) or name in _NAMES:
+                continue
+            if str(old) != str(new):
+                return OpChange(was.kind, now.kind, name, str(old), str(new), now.source)
+    if len(ours) == len(theirs):
+        return None
+    longer = ours if len(ours) > len(theirs) else theirs
+    first = longer[min(len(ours), len(theirs))]
+    was_kind, kind = (first.kind, "") if longer is theirs else ("", first.kind)
+    return OpChange(was_kind, kind, "", "", "", first.source)

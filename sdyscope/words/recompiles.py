@@ -1,0 +1,214 @@
+"""Why a function was compiled again, and what to do about it, in sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Protocol
+
+from sdyscope.facts.sharded import Sharded
+from sdyscope.values.source import SourceLocation
+from sdyscope.words.counts import listed
+from sdyscope.words.places import source_text
+from sdyscope.words.sharding import short
+
+__all__ = ["advice", "cause", "cause_key"]
+
+#: How many types or shardings of one argument are listed, and how many arguments.
+_LISTED = 6
+_DENSE = re.compile(r"^dense<(.*)> : tensor<.*>$", re.DOTALL)
+#: How much of an attribute is shown.
+_LONGEST = 60
+
+
+class _Argument(Protocol):
+    """What words need of an ``ArgumentChange``."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def was_type(self) -> str: ...
+    @property
+    def type(self) -> str: ...
+    @property
+    def was(self) -> Sharded | None: ...
+    @property
+    def now(self) -> Sharded | None: ...
+    @property
+    def moved(self) -> bool | None: ...
+    @property
+    def returned_as(self) -> str: ...
+
+
+class _Op(Protocol):
+    """What words need of an ``OpChange``."""
+
+    @property
+    def was(self) -> str: ...
+    @property
+    def now(self) -> str: ...
+    @property
+    def attribute(self) -> str: ...
+    @property
+    def was_text(self) -> str: ...
+    @property
+    def now_text(self) -> str: ...
+    @property
+    def source(self) -> SourceLocation | None: ...
+
+
+class _Recompile(Protocol):
+    """What words need of a ``Recompile``."""
+
+    @property
+    def program(self) -> str: ...
+    @property
+    def before(self) -> str: ...
+    @property
+    def arguments(self) -> Sequence[_Argument]: ...
+    @property
+    def meshes(self) -> bool: ...
+    @property
+    def op(self) -> _Op | None: ...
+
+
+def cause_key(one: _Recompile) -> object:
+    """What is alike for recompiles that are told of together."""
+    arguments = tuple((a.name, _change(a), a.moved, a.returned_as) for a in one.arguments)
+    op = None if one.op is None else (one.op.attribute, one.op.source, not one.op.attribute)
+    return one.program == one.before, arguments, one.meshes and not arguments, op
+
+
+def _change(argument: _Argument) -> str:
+    """What of an argument changed: `type`, `tree` where it came or went, or `sharding`."""
+    if not (argument.was_type and argument.type):
+        return "tree"
+    return "type" if argument.was_type != argument.type else "sharding"
+
+
+def cause(alike: Sequence[_Recompile]) -> str:
+    """Why a function was compiled again.
+
+    Args:
+        alike: the recompiles that are told of together, one at least.
+    """
+    first = alike[0]
+    if first.program == first.before:
+        return "the very same module"
+    parts = []
+    for number in range(min(len(first.arguments), _LISTED)):
+        parts.append(_argument([one.arguments[number] for one in alike], first.before))
+    if len(first.arguments) > _LISTED:
+        parts.append(f"and {len(first.arguments) - _LISTED:,} more")
+    if not first.arguments and first.meshes:
+        parts.append("another mesh")
+    if first.op is not None:
+        ops = [one.op for one in alike if one.op is not None]
+        parts.append(_op(ops, first.before))
+    return "; ".join(parts) or "only source lines differ"
+
+
+def _argument(alike: Sequence[_Argument], before: str) -> str:
+    first = alike[0]
+    change = _change(first)
+    name = first.name if first.kind in first.name else f"{first.kind} {first.name}"
+    if change == "tree":
+        return f"{name} {f'({first.type}) is new' if first.type else f'({first.was_type}) is gone'}"
+    if change == "type":
+        return f"{name} was {first.was_type}, then {_few([one.type for one in alike])}"
+    was, now = _sharding(first.was), _few([_sharding(one.now) for one in alike])
+    text = f"{name} was {was}, then {now}"
+    if first.moved is False:
+        return f"{text}, which is the same placement written otherwise"
+    if first.returned_as:
+        return f"{text}, as {before} returns {first.returned_as}, its next value"
+    return text
+
+
+def _few(words: Sequence[str]) -> str:
+    known = list(dict.fromkeys(words))
+    more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
+    return ", ".join(known[:_LISTED]) + more
+
+
+def _sharding(sharded: Sharded | None) -> str:
+    if sharded is None or sharded.sharding is None:
+        return "without a sharding"
+    return short(sharded)
+
+
+def _op(alike: Sequence[_Op], before: str) -> str:
+    op = alike[0]
+    line = source_text(op.source)
+    where = f" at {line}" if line else ""
+    if not op.attribute:
+        return f"other ops{where}: {op.now or 'no more'} where {before} has {op.was or 'no more'}"
+    now = _few([_value(one.now_text) for one in alike])
+    return f"{op.attribute} of {op.now}{where} was {_value(op.was_text)}, then {now}"
+
+
+def _value(text: str) -> str:
+    match = _DENSE.match(text)
+    shown = match[1] if match else text
+    return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
+
+
+def advice(one: _Recompile) -> str:
+    """What to do so that a function is compiled once, in sentences."""
+    if one.program == one.before or not (one.arguments or one.meshes or one.op):
+        return (
+            "JAX knows a function by its object: make the function and its jax.jit once, outside "
+            "of loops and calls."
+        )
+    arguments = [argument for argument in one.arguments if argument.kind == "argument"]
+    changes = {_change(argument) for argument in arguments}
+    said = []
+    if "tree" in changes:
+        said.append("Pass the same tree of arguments each time.")
+    if "type" in changes:
+        dtypes = any(
+            argument.was_type.partition("[")[0] != argument.type.partition("[")[0]
+            for argument in arguments
+            if _change(argument) == "type"
+        )
+        said.append(
+            "Convert to one element type before the call."
+            if dtypes
+            else "Each new shape is another program: pad to one of a few sizes, or drop what is "
+            "left over."
+        )
+    said += _sharding_advice([a for a in arguments if _change(a) == "sharding"])
+    if not arguments and one.arguments:
+        said.append("Ask for the same out_shardings each time.")
+    if not one.arguments and one.meshes:
+        said.append("Make the mesh once, and use it everywhere.")
+    if one.op is not None and not said:
+        said.append(
+            "A static argument or a Python number is part of the program: pass what changes from "
+            "call to call as an array."
+            if one.op.attribute
+            else "A static argument, or Python that branches or loops on it, makes other ops: keep "
+            "it to a few values, or use lax.cond and lax.fori_loop."
+        )
+    return " ".join(said)
+
+
+def _sharding_advice(arguments: Sequence[_Argument]) -> list[str]:
+    said = []
+    returned = [one for one in arguments if one.returned_as and one.moved]
+    moved = [one for one in arguments if one.moved is not False and one not in returned]
+    if returned:
+        first = returned[0]
+        more = f" (so {len(returned) - 1:,} more)" if len(returned) > 1 else ""
+        said.append(
+            f"Place {first.name} as {_sharding(first.now)} before the first call, or keep "
+            f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
+        )
+    if moved:
+        names = listed([one.name for one in moved[:_LISTED]])
+        said.append(f"Place {names} alike before each call, with jax.device_put or in_shardings.")
+    if not said and arguments:
+        said.append("Nothing lies elsewhere: write the sharding one way everywhere.")
+    return said
