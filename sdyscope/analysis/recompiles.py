@@ -131,7 +131,7 @@ def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, .
     functions: dict[tuple[str, Line | None], list[_Program]] = {}
     found: list[Recompile] = []
     for known in record.own:
-        if known.label not in staged:
+        if known.label not in staged or known.is_eager:
             continue
         program = _Program(known, staged[known.label])
         earlier = functions.setdefault((known.name, known.defined), [])

@@ -182,6 +182,11 @@ class RecordedProgram:
     compiled: RecordedCompile | None
 
     @property
+    def is_eager(self) -> bool:
+        """Whether it is one op of a `shard_map` outside of jit: each is a function without name."""
+        return self.defined is None and self.name.strip("_<>") == "unnamed_function"
+
+    @property
     def words(self) -> str:
         """Its label with the types of its arguments, of a few: `train_step.1 (f32[8,64], ...)`."""
         known = self.arguments or ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.recompiles import Recompile
 from sdyscope.analysis.show import Show, ShownProgram
@@ -101,11 +101,16 @@ def _overview(show: Show, record: Record, everything: bool, *, brief: bool) -> T
     for title, group in groups:
         if title and group and record.own:
             rows.append(Heading(f"{title} ({len(group):,})"))
+        listed = [program for program in group if program.label in shown]
+        eager = [program for program in listed if program.is_eager and not everything]
+        folded = eager if len(eager) > 1 else []
         rows += [
             _row(program, shown[program.label], brief=brief)
-            for program in group
-            if program.label in shown
+            for program in listed
+            if program not in folded
         ]
+        if folded:
+            rows.append(_eager_row(folded, shown, brief=brief))
     return Table(
         title=f"{show.target}: {totals(record)}",
         columns=(
@@ -139,6 +144,28 @@ def _row(program: RecordedProgram, shown: ShownProgram, *, brief: bool) -> tuple
         f"{shown.ops.get(first, 0):,}",
         f"{annotated:,}",
         size(shown.arguments.bytes_per_device),
+    )
+
+
+def _eager_row(
+    programs: Sequence[RecordedProgram], shown: Mapping[str, ShownProgram], *, brief: bool
+) -> tuple[Cell | str, ...]:
+    """One row for the ops of shard_maps outside of jit, each of which JAX compiles alone."""
+    rows = [shown[program.label] for program in programs]
+    pairs = zip(programs, rows, strict=True)
+    ops = sum(row.ops.get(next(iter(program.modules)), 0) for program, row in pairs)
+    meshes = dict.fromkeys(text for row in rows for text in mesh_texts(row.meshes, brief=brief))
+    lines = dict.fromkeys(source_text(line) for program in programs for line in program.called)
+    return (
+        f"{programs[0].name} ({len(programs):,} ops of shard_maps outside of jit)",
+        ", ".join(lines) if len(lines) <= _LISTED else f"{len(lines):,} lines",
+        ", ".join(dict.fromkeys(name for program in programs for name in program.modules)),
+        "; ".join(meshes) or Cell(NONE, "muted"),
+        f"{sum(program.compiles for program in programs):,}",
+        f"{sum(program.compile_seconds for program in programs):,.2f}",
+        f"{ops:,}",
+        "",
+        "",
     )
 
 

@@ -354,3 +354,27 @@ def test_overwriting_adding_and_what_a_script_does_to_the_directory(sdyscope, tm
     assert (done.document("record")["runs"][0]["status"], commands()) == (0, 1)
     remove = "import shutil; shutil.rmtree(folder)"
     run(remove, "--overwrite").said("removed while the script ran")
+
+
+EAGER = """
+import jax, jax.numpy as jnp
+from jax.sharding import PartitionSpec as P
+
+mesh = jax.make_mesh((8,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
+double = jax.shard_map(lambda a: jnp.sin(a) * a, mesh=mesh, in_specs=P("x"), out_specs=P("x"))
+double(jnp.ones((16, 4)))
+"""
+
+
+def test_ops_of_shard_maps_outside_of_jit_are_one_row(tmp_path, monkeypatch, sdyscope):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "eager.py").write_text(EAGER)
+    words = [sys.executable, "-m", "sdyscope", "record", "-o", "run", "--", "eager.py"]
+    subprocess.run(words, check=True, capture_output=True)
+    shown = sdyscope("show", "run").out
+    assert re.search(
+        r"^_unnamed_function \(\d+ ops of shard_maps outside of jit\) +eager.py:7 ", shown, re.M
+    )
+    # Different ops are not one function that was compiled again; each can be looked at.
+    assert "compiled again" not in shown
+    assert "_unnamed_function.1 " in sdyscope("show", "run", "--all").out
