@@ -9,6 +9,7 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
+from sdyscope.process.output import say
 
 _Stage: TypeAlias = Literal["lowered", "propagated"]
 _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
@@ -90,8 +91,8 @@ def command(
     else:
         output.write_atomically(path, content)
         # With --json the document is in the file, and standard output has nothing to say.
-        click.echo(f"{path}: {len(content):,} bytes", err=True)
-    click.echo(graph.statistics(made, inspection.name, chosen), err=True)
+        say(f"{path}: {len(content):,} bytes")
+    say(graph.statistics(made, inspection.name, chosen))
     for line in (account_title(account), *account_lines(account)) if account else ():
-        click.echo(line, err=True)
+        say(line)
     return 1 if strict and account else 0

@@ -8,6 +8,7 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
+from sdyscope.process.output import say
 
 
 @options.command()
@@ -71,5 +72,5 @@ def command(
             answer.write(lower.header(found, one))
             answer.write(one.text)
     for failure in found.failures:
-        click.echo(f"nothing under {failure.partitioner}: {failure.reason}", err=True)
+        say(f"nothing under {failure.partitioner}: {failure.reason}")
     return 0

@@ -12,6 +12,7 @@ import click
 
 from sdyscope.commands import options
 from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.process.output import say
 
 if TYPE_CHECKING:
     from sdyscope.facts.compiled import Compiled
@@ -414,10 +415,9 @@ def _named(word: str, record: Record, name: str) -> tuple[RecordedProgram, ...]:
         if found and len({(one.name, one.defined) for one in found}) == 1:
             # One function, compiled anew: what ran last is what is there now.
             others = ", ".join(one.label for one in found[:-1][-_LISTED:])
-            click.echo(
+            say(
                 f"note: {word} is {found[-1].label}, the last of {len(found)} that were compiled "
-                f"from it; {others}: before it.",
-                err=True,
+                f"from it; {others}: before it."
             )
             return (found[-1],)
         if found:

@@ -9,6 +9,7 @@ import click
 
 from sdyscope.commands import options
 from sdyscope.errors import SdyscopeError
+from sdyscope.process.output import say
 
 _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
 
@@ -73,7 +74,7 @@ def command(
     except SdyscopeError as error:
         if status == 0:
             raise
-        click.echo(f"error: {error}", err=True)
+        say(f"error: {error}")
         return _exit_status(status)
     messages = output.messages()
     shown = list(record.summary(found, str(folder), run))

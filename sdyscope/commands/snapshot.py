@@ -9,6 +9,7 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
+from sdyscope.process.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -138,7 +139,7 @@ def command(
     for name, account in accounts.items():
         # Standard output may be the snapshot itself.
         for line in () if as_json else (account_title(account, name), *account_lines(account)):
-            click.echo(line, err=True)
+            say(line)
     return 1 if (action == "check" and not found.same) or (strict and accounts) else 0
 
 

@@ -8,8 +8,9 @@ still write.
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -432,6 +433,13 @@ def _programs(
     found = []
     for (_, name), lines in seen.items():
         program = _program(name, lines, versions)
+        outside = [file for file in _files(program) if not _is_inside(folder, file)]
+        if outside:
+            problems.append(
+                f"{program.name} is left out: {outside[0][:_NAMED]} is no file of this "
+                "directory's own."
+            )
+            continue
         there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
         for one, file in program.modules.items():
             if one not in there:
@@ -443,6 +451,24 @@ def _programs(
         if program.partitioner in there:
             found.append(replace(program, modules=there, compiled=made))
     return found
+
+
+#: What the recorder calls a file: a folder, and the digest of what is in it.
+_FILE = re.compile(r"\w+/[\w.-]{1,80}")
+#: How much of a file's name is told.
+_NAMED = 80
+
+
+def _files(program: RecordedProgram) -> Iterator[str]:
+    yield from program.modules.values()
+    if program.compiled is not None:
+        yield program.compiled.file
+
+
+def _is_inside(folder: Path, file: str) -> bool:
+    """Whether a name that a recording says is one of its own files, not one that it leads to."""
+    there = folder.resolve()
+    return _FILE.fullmatch(file) is not None and (there / file).resolve() == there / file
 
 
 def _program(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sdyscope.errors import TargetError
+from sdyscope.process.printable import printable
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +35,14 @@ class Output:
 
     def write(self, text: str) -> None:
         """Writes text, adding the newline at the end if it has none."""
+        text = printable(text)
         self.stream.write(text if text.endswith("\n") else text + "\n")
 
     def write_bytes(self, data: bytes) -> None:
-        """Writes bytes as they are."""
+        """Writes a document: to a pipe or a file as it is, to a terminal as text."""
         self.stream.flush()
+        if self.terminal:
+            data = printable(data.decode("utf-8", "backslashreplace")).encode()
         self.stream.buffer.write(data)
 
 
@@ -56,6 +60,12 @@ def answers() -> Output:
         return _kept_apart[0]
     terminal = sys.stdout.isatty()
     return Output(sys.stdout, terminal, columns(terminal))
+
+
+def say(text: str) -> None:
+    """Writes a line that is no answer to standard error."""
+    if sys.stderr is not None:
+        print(printable(text), file=sys.stderr)
 
 
 def messages() -> Output:

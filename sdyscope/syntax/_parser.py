@@ -8,24 +8,69 @@ text is read a second time into a tree that knows its positions, and the error g
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import lark
+import msgspec
 from lark import Lark, Token, Transformer, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, VisitError
+from lark.grammar import Rule
 from lark.lexer import PatternStr, TerminalDef
 
 from sdyscope.errors import ConversionError, SyntaxTextError
 
 #: The package that the grammar files are data of.
 GRAMMARS = "sdyscope.grammars"
+
+
+class _Tables(msgspec.Struct):
+    """What Lark needs to parse, without reading a grammar; rules and terminals by number."""
+
+    data: dict[str, Any]
+    memo: dict[int, Any]
+
+
+#: Lark says of a pattern without a longest match that it is this long, which no format has.
+_LONGEST = 2**63 - 1
+
+
+def _plain(value: Any) -> Any:
+    """A value of Lark's in what MessagePack has."""
+    if isinstance(value, dict):
+        return {key: _plain(one) for key, one in value.items()}
+    if isinstance(value, (list, tuple, set, frozenset)):
+        return [_plain(one) for one in value]
+    if isinstance(value, str):
+        return str(value)  # a Token too
+    if isinstance(value, int) and not isinstance(value, bool):
+        return min(value, _LONGEST)
+    return value
+
+
+def _cache_folder() -> Path | None:
+    """Where tables are kept; None where there is no such folder that nobody else can write to."""
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if not os.path.isabs(folder):  # as when there is no home: "~" stays
+        return None
+    here = Path(folder) / "sdyscope"
+    try:
+        here.mkdir(mode=0o700, parents=True, exist_ok=True)
+        found = here.lstat()
+    except OSError:
+        return None
+    own = not hasattr(os, "getuid") or found.st_uid == os.getuid()
+    shared = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return here if own and stat.S_ISDIR(found.st_mode) and not shared else None
 
 
 class Language:
@@ -76,34 +121,47 @@ class Language:
         return self._load(propagate_positions=True)
 
     def _load(self, **options: Any) -> Lark:
-        return Lark.open_from_package(
-            GRAMMARS,
-            self.grammar,
-            [""],
-            parser="lalr",
-            lexer="contextual",
-            start=list(self.starts),
-            cache=self._tables(*options),
-            **options,
-        )
+        # Lark's own parsers that stand alone begin so.
+        load: Any = Lark._load_from_dict
+        made: Lark = load(*self._tables, **options)
+        return made
 
-    def _tables(self, *options: str) -> str | bool:
-        """The file with the parser's tables, which take longer to make than most texts to read.
+    @cached_property
+    def _tables(self) -> tuple[dict[str, Any], dict[int, Any]]:
+        """The parser's tables, which take longer to make than most texts to read.
 
-        It is in the user's own cache folder; False where there can be none. Lark makes it where it
-        is not there, or of another grammar.
+        They are kept in the user's own cache folder as MessagePack, which holds values and can't
+        run anything.
         """
-        folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        if not os.path.isabs(folder):  # as when there is no home: "~" stays
-            return False
-        here = Path(folder) / "sdyscope"
-        made_by = (lark.__version__, sys.version_info[:2], self.starts, sorted(options))
-        digest = hashlib.sha256(repr(made_by).encode()).hexdigest()[:12]
-        try:
-            here.mkdir(mode=0o700, parents=True, exist_ok=True)
-        except OSError:
-            return False
-        return str(here / f"{self.grammar}-{digest}")
+        kept = _cache_folder()
+        file = None if kept is None else kept / f"{self.grammar}-{self._digest}.msgpack"
+        if file is not None:
+            with contextlib.suppress(OSError, msgspec.DecodeError, msgspec.ValidationError):
+                known = msgspec.msgpack.decode(file.read_bytes(), type=_Tables, strict=False)
+                return known.data, known.memo
+        made = Lark.open_from_package(
+            GRAMMARS, self.grammar, [""], parser="lalr", lexer="contextual", start=[*self.starts]
+        )
+        data, memo = made.memo_serialize([TerminalDef, Rule])
+        data["options"]["import_paths"] = []  # where its files were, which are read by now
+        tables = _Tables(_plain(data), _plain(memo))
+        if file is not None:
+            with contextlib.suppress(OSError):
+                beside = file.with_suffix(f".{os.getpid()}")
+                beside.write_bytes(msgspec.msgpack.encode(tables))
+                beside.replace(file)
+        return tables.data, tables.memo
+
+    @property
+    def _digest(self) -> str:
+        """What the tables are made of: Lark, Python, the grammars and the start rules."""
+        made_by = [lark.__version__, str(sys.version_info[:2]), *self.starts]
+        grammars = sorted(
+            (file.name, file.read_bytes())
+            for file in resources.files(GRAMMARS).iterdir()
+            if file.name.endswith(".lark")
+        )
+        return hashlib.sha256(repr((made_by, grammars)).encode()).hexdigest()[:16]
 
     @cached_property
     def _terminals(self) -> dict[str, TerminalDef]:

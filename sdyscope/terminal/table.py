@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from sdyscope.process.output import Output, answers
+from sdyscope.process.printable import printable
 
 Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
@@ -52,6 +53,10 @@ class Cell:
 
     text: str
     tone: Tone = "plain"
+
+    def __post_init__(self) -> None:
+        # All that tables and paragraphs print is a cell, and all that is measured.
+        object.__setattr__(self, "text", printable(self.text))
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,9 @@ import sys
 
 import pytest
 
+from sdyscope.commands import record_run
+from sdyscope.errors import TargetError
+
 TRAIN = """
 import multiprocessing, os, sys
 
@@ -373,8 +376,28 @@ def test_ops_of_shard_maps_outside_of_jit_are_one_row(tmp_path, monkeypatch, sdy
     subprocess.run(words, check=True, capture_output=True)
     shown = sdyscope("show", "run").out
     assert re.search(
-        r"^_unnamed_function \(\d+ ops of shard_maps outside of jit\) +eager.py:7 ", shown, re.M
+        r"^_unnamed_function \(\d+ ops of shard_maps outside of jit\) +eager.py:", shown, re.M
     )
     # Different ops are not one function that was compiled again; each can be looked at.
     assert "compiled again" not in shown
     assert "_unnamed_function.1 " in sdyscope("show", "run", "--all").out
+
+
+def test_nothing_is_written_through_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run" / "processes").mkdir(parents=True)
+    (tmp_path / "run" / "modules").symlink_to(tmp_path / "elsewhere")
+    for option in ({"overwrite": True, "add": False}, {"overwrite": False, "add": True}):
+        with pytest.raises(TargetError, match="modules in it is a link"):
+            record_run.prepare(tmp_path / "run", **option)
+
+
+def test_recorded_command_lines_hide_secrets(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.py").write_text("import jax\njax.jit(lambda x: x + 1)(1.0)\n")
+    words = [sys.executable, "-m", "sdyscope", "record", "-o", "run", "--"]
+    subprocess.run([*words, "a.py", "--hf-token", "s3cret"], check=True, capture_output=True)
+    written = [path.read_text() for path in (tmp_path / "run").rglob("*.json*")]
+    assert written
+    assert not any("s3cret" in text for text in written)
+    assert any("***" in text for text in written)

@@ -130,3 +130,27 @@ def test_a_newer_form_and_a_broken_index(tmp_path):
         with pytest.raises(TargetError, match=words):
             read_record(tmp_path)
     assert read_record(tmp_path, trust_index=False).programs == ()
+
+
+@pytest.mark.parametrize("name", ["../../secret", "/etc/secret", "x" * 5000, "a\0b"])
+def test_files_outside_of_the_directory_are_not_read(tmp_path, name):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write(folder, "p1", lowered("aa", 1.0))
+    evil = json.dumps(lowered(name, 2.0, name="jit_evil")) + "\n"
+    with (folder / "processes" / "p1.jsonl").open("a") as file:
+        file.write(evil)
+    (tmp_path / "secret.mlir").write_text("module {}")
+    found = read_record(folder)
+    assert [one.name for one in found.programs] == ["step"]
+    assert any("evil is left out" in problem for problem in found.problems)
+
+
+def test_a_link_out_of_the_directory_is_not_followed(tmp_path):
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write(folder, "p1", lowered("aa", 1.0), lowered("bb", 2.0, name="jit_evil"))
+    (tmp_path / "secret.mlir").write_text("module {}")
+    (folder / "modules" / "bb.mlir").unlink()
+    (folder / "modules" / "bb.mlir").symlink_to(tmp_path / "secret.mlir")
+    assert [one.name for one in read_record(folder).programs] == ["step"]

@@ -1,5 +1,7 @@
 """What every language's parser shares: places, carets and words in errors, and lazy loading."""
 
+import os
+import pickle
 import subprocess
 import sys
 
@@ -66,6 +68,29 @@ def test_tables_are_not_kept_where_the_user_happens_to_be(tmp_path, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", "~/.cache")  # what is found of a user without a home
     assert made().parse("mesh_text", '<["a"=2]>')
     assert not list(tmp_path.iterdir())
+
+
+def test_tables_that_somebody_planted_run_nothing(tmp_path, monkeypatch):
+    """Lark's own cache is a pickle; what is kept here is data, of whoever it is."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    made().parse("mesh_text", '<["a"=2]>')
+    (kept,) = (tmp_path / "sdyscope").iterdir()
+    code = b"cos\nmkdir\n(V" + str(tmp_path / "ran").encode() + b"\ntR."
+    kept.write_bytes(code)
+    pickle.loads(code)  # so it is a pickle that runs something
+    (tmp_path / "ran").rmdir()
+    assert made().parse("mesh_text", '<["a"=2]>')
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes and owners are POSIX's")
+def test_tables_are_not_kept_where_others_can_write(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = tmp_path / "sdyscope"
+    folder.mkdir()
+    folder.chmod(0o777)
+    assert made().parse("mesh_text", '<["a"=2]>')
+    assert not list(folder.iterdir())
 
 
 def error_of(language: Language, text: str) -> SyntaxTextError:
