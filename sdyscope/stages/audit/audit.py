@@ -1,0 +1,62 @@
+"""Has a module compiled and read once more, by means of its own.
+
+What the other commands show comes from passes that run here, from dumps that ``sdyscope.graph``
+reads and from a compile that ``sdyscope.hlo`` reads. This asks a process that has XLA compile the
+module plainly and write its dumps, and reads those with XLA's parser.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import LARGEST_CPU
+from sdyscope.process.worker import Worker, WorkerDiedError
+from sdyscope.stages import compat
+from sdyscope.stages.audit.facts import Audited, Request
+from sdyscope.stages.lowered.lower import LoweredModule
+
+__all__ = ["AuditCrash", "audit"]
+
+#: Seconds that one compile may take.
+LONGEST = 1800.0
+
+_worker = Worker(f"from {__package__} import audit_child; audit_child.serve()")
+
+
+class AuditCrash(CompilerError):  # noqa: N818 - named for what it says
+    """The compiler aborts on a module, where it should compile or refuse it."""
+
+
+def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int) -> Audited:
+    """What XLA's dumps say of a module.
+
+    Args:
+        lowered: the module.
+        partitioner: under which to compile it.
+        num_partitions: for how many devices.
+
+    Raises:
+        AuditCrash: the compiler aborts on it.
+        CompilerError: it takes too long, or this version of JAX can't name ops, or there are more
+            devices than XLA's CPU client takes.
+    """
+    if not compat.locations_are_writable():
+        raise CompilerError(
+            "The ops of a module can't be named in this version of JAX.",
+            hint="JAX 0.9 and later can.",
+        )
+    if num_partitions > LARGEST_CPU:
+        raise CompilerError(
+            f"XLA compiles for at most {LARGEST_CPU:,} CPU devices, and the program has "
+            f"{num_partitions:,} partitions."
+        )
+    request = Request(lowered.bytecode(), partitioner == "shardy", num_partitions)
+    try:
+        answer = _worker.ask(msgspec.msgpack.encode(request), LONGEST)
+    except WorkerDiedError as died:
+        if died.how == "SIGKILL":
+            raise CompilerError("The compile for the audit took too long, or was killed.") from died
+        raise AuditCrash(f"The compile for the audit ended ({died.how}).") from died
+    return msgspec.msgpack.decode(answer, type=Audited)
