@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import cache
 
 from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.analysis.collectives.totals import Collectives
 from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.verify.audited import (
     AuditedStage,
+    Disagreement,
     NotVerified,
     ProgramAudit,
+    VerifiedStage,
     VerifyDocument,
 )
 from sdyscope.analysis.verify.causes import causes_stage
@@ -22,7 +26,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.staged import Staged, compiled_already
 from sdyscope.stages import compat
-from sdyscope.stages.audit.audit import AuditCrash, audit
+from sdyscope.stages.audit.audit import audit
 from sdyscope.stages.audit.facts import Audited
 from sdyscope.stages.compiled.compiler import partitions
 from sdyscope.stages.propagated.what_if import Wish
@@ -60,8 +64,6 @@ def verify(program: Staged, causes: int = CAUSES) -> VerifyDocument:
     for partitioner in program.lowered:
         try:
             audits.append(_audited(program, partitioner, causes))
-        except AuditCrash as error:
-            not_verified.append(NotVerified(program.name, partitioner, error.message, True))
         except SdyscopeError as error:
             not_verified.append(NotVerified(program.name, partitioner, error.message))
     return verify_document(program.file or program.name, audits, not_verified)
@@ -76,18 +78,31 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
     stages = [lowered_stage(graph, read)]
     # Where the ops are not the same, nothing is known to be the value of the same name.
     if stages[0].compared == len(read.ops):
-        stages.append(propagated_stage(graph, program.propagated(partitioner), read))
-    collectives = collectives_under(program, partitioner, origins=causes > 0)
-    stages.append(collectives_stage(collectives, read))
-    stages.append(memory_stage(memory_of(program, partitioner), read))
+        stages.append(
+            _answered(
+                "propagated",
+                lambda: propagated_stage(graph, program.propagated(partitioner), read),
+            )
+        )
+
+    @cache
+    def collectives() -> Collectives:
+        return collectives_under(program, partitioner, origins=causes > 0)
+
+    stages.append(_answered("collectives", lambda: collectives_stage(collectives(), read)))
+    stages.append(_answered("memory", lambda: memory_stage(memory_of(program, partitioner), read)))
+
+    def without(names: frozenset[str]) -> Audited:
+        changed = program.with_wishes([Wish(name, unspecified=True) for name in sorted(names)])
+        return audit(changed.lowered[partitioner], partitioner, devices)
+
     if causes:
-
-        def without(names: frozenset[str]) -> Audited:
-            wishes = [Wish(name, unspecified=True) for name in sorted(names)]
-            changed = program.with_wishes(wishes)
-            return audit(changed.lowered[partitioner], partitioner, devices)
-
-        stages.append(causes_stage(collectives, read, program.tensors, without, causes))
+        stages.append(
+            _answered(
+                "causes",
+                lambda: causes_stage(collectives(), read, program.tensors, without, causes),
+            )
+        )
     again: list[Audited] = []
 
     def read_again() -> Audited:
@@ -97,6 +112,14 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
 
     checked = tuple(_stable(one, read, read_again) if one.disagreements else one for one in stages)
     return ProgramAudit(program.name, partitioner, devices, checked)
+
+
+def _answered(stage: VerifiedStage, make: Callable[[], AuditedStage]) -> AuditedStage:
+    """A stage, compared; that there is no answer to what XLA compiles is a disagreement."""
+    try:
+        return make()
+    except SdyscopeError as error:
+        return AuditedStage(stage, 1, (Disagreement(stage, error.message, "XLA compiles it"),))
 
 
 def _stable(stage: AuditedStage, read: Audited, read_again: Callable[[], Audited]) -> AuditedStage:

@@ -17,16 +17,12 @@ from sdyscope.stages import compat
 from sdyscope.stages.audit.facts import Audited, Request
 from sdyscope.stages.lowered.lower import LoweredModule
 
-__all__ = ["AuditCrash", "audit"]
+__all__ = ["audit"]
 
 #: Seconds that one compile may take.
 LONGEST = 1800.0
 
 _worker = Worker(f"from {__package__} import audit_child; audit_child.serve()")
-
-
-class AuditCrash(CompilerError):  # noqa: N818 - named for what it says
-    """The compiler aborts on a module, where it should compile or refuse it."""
 
 
 def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int) -> Audited:
@@ -38,9 +34,8 @@ def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int)
         num_partitions: for how many devices.
 
     Raises:
-        AuditCrash: the compiler aborts on it.
-        CompilerError: it takes too long, or this version of JAX can't name ops, or there are more
-            devices than XLA's CPU client takes.
+        CompilerError: the compiler aborts on it or takes too long, or this version of JAX can't
+            name ops, or there are more devices than XLA's CPU client takes.
     """
     if not compat.locations_are_writable():
         raise CompilerError(
@@ -57,6 +52,6 @@ def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int)
         answer = _worker.ask(msgspec.msgpack.encode(request), LONGEST)
     except WorkerDiedError as died:
         if died.how == "SIGKILL":
-            raise CompilerError("The compile for the audit took too long, or was killed.") from died
-        raise AuditCrash(f"The compile for the audit ended ({died.how}).") from died
+            raise CompilerError("XLA's compiler took too long, or was killed.") from died
+        raise CompilerError(f"XLA's compiler aborted ({died.how}).") from died
     return msgspec.msgpack.decode(answer, type=Audited)

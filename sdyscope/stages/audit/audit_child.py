@@ -208,13 +208,14 @@ def _read(
         for one in module.instructions.values():
             for number in _numbers(one.op_name):
                 if number < len(ops) and _is(one, ops[number]):
-                    values[number].append(layouts.each(one))
+                    count = len(ops[number].types)
+                    values[number].append(layouts.each(one)[:count])
                     if one.opcode == "while":
                         body = re.findall(r"body=%([^\s,]+)", one.line)[0]
                         (given,) = (
                             each for each in module.computations[body] if each.opcode == "parameter"
                         )
-                        carried[number].append(layouts.each(given)[: len(ops[number].types)])
+                        carried[number].append(layouts.each(given)[:count])
         arguments = [number for one in module.parameters for number in layouts.each(one)]
         results = layouts.each(module.root(module.entry))
     communicated: list[AuditedCollective] = []
@@ -251,7 +252,10 @@ def _is(one: Instruction, op: AuditedOp) -> bool:
     """Whether an instruction is an op, and nothing that was made on the way for it."""
     kind = op.kind.rpartition(".")[2]
     opcodes = _OPCODES.get(kind, (kind.replace("_", "-"),))
-    return one.opcode in opcodes and shapes(one.type) == list(_types(op.types))
+    mine, theirs = list(_types(op.types)), shapes(one.type)
+    # What a loop's body captures comes behind what it carries.
+    there = theirs[: len(mine)] if one.opcode == "while" else theirs
+    return one.opcode in opcodes and there == mine
 
 
 def _types(types: Iterable[str]) -> Iterator[tuple[str, tuple[int, ...]]]:

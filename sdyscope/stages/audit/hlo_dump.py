@@ -30,7 +30,8 @@ _BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
 _OP_NAME = re.compile(r'metadata=\{[^{}]*?op_name="((?:[^"\\]|\\.)*)"')
 _IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
 _PAIRS = re.compile(r"\{([\d,]+)\}")
-_OF_MESH = re.compile(r"mesh\[([^\]]*)\](?:, device_ids=\(([^)]*)\))?\s*\{([^}]*)\}")
+_ORDER = r"(?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))"
+_OF_MESH = re.compile(rf"mesh\[([^\]]*)\](?:, device_ids=\({_ORDER}\))?\s*\{{([^}}]*)\}}")
 
 _TIMES_THE_REST = {"all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "all-reduce": 2}
 _KINDS = (
@@ -116,11 +117,15 @@ class DumpedHlo:
             Exception: XLA's error, where it can't.
         """
         module = hlo.hlo_module_from_text(text)
+        printed = module.to_string()
+        roots = set(re.findall(r"^\s+ROOT %?([^\s]+) = ", printed, re.MULTILINE))
         found: dict[str, list[Instruction]] = {}
         for computation in module.computations():
             inside = list(computation.instructions())
-            found[computation.name] = [_instruction(one, computation.name) for one in inside]
-        (entry,) = re.findall(r"^ENTRY %?([^\s(]+)", module.to_string(), re.MULTILINE)
+            found[computation.name] = [
+                _instruction(one, computation.name, one.name in roots) for one in inside
+            ]
+        (entry,) = re.findall(r"^ENTRY %?([^\s(]+)", printed, re.MULTILINE)
         every = {one.name: one for inside in found.values() for one in inside}
         return cls(every, entry, found)
 
@@ -132,8 +137,7 @@ class DumpedHlo:
 
     def root(self, computation: str) -> Instruction:
         """What a computation returns."""
-        inside = self.computations[computation]
-        return next((one for one in inside if one.is_root), inside[-1])
+        return next(one for one in self.computations[computation] if one.is_root)
 
     def called(self, caller: Instruction) -> Iterator[tuple[str, int]]:
         """The computations that an instruction runs, and how often, by XLA's own trip counts."""
@@ -163,7 +167,7 @@ class DumpedHlo:
         return {name: count(name) for name in self.computations}
 
 
-def _instruction(one: Any, computation: str) -> Instruction:
+def _instruction(one: Any, computation: str, is_root: bool) -> Instruction:
     line = one.to_string()
     return Instruction(
         one.name,
@@ -171,7 +175,7 @@ def _instruction(one: Any, computation: str) -> Instruction:
         line,
         tuple(operand.name for operand in one.operands()),
         computation,
-        line.startswith("ROOT "),
+        is_root,
     )
 
 
@@ -246,31 +250,30 @@ def of_sharding(sharding: Any, rank: int) -> Layout:
 def groups_of(text: str, num_devices: int) -> list[list[int]]:
     """Replica groups, or (source, target), as HLO writes them; nothing written is all devices."""
     if found := _IOTA.fullmatch(text.strip()):
-        dims, reshaped, order = (
-            [int(part) for part in (each or "").split(",") if part] for each in found.groups()
-        )
+        dims, reshaped, order = map(_integers, found.groups())
         devices = np.arange(math.prod(reshaped)).reshape(reshaped)
         if order:
             devices = devices.transpose(order)
         return [list(map(int, row)) for row in devices.reshape(dims[0], -1)]
     if found := _OF_MESH.search(text):
         return _of_mesh(*found.groups())
-    pairs = [[int(device) for device in one.split(",")] for one in _PAIRS.findall(text)]
+    pairs = [_integers(one) for one in _PAIRS.findall(text)]
     return pairs or [list(range(num_devices))]
 
 
-def _of_mesh(axes: str, ids: str | None, over: str) -> list[list[int]]:
+def _integers(text: str | None) -> list[int]:
+    return [int(part) for part in (text or "").split(",") if part]
+
+
+def _of_mesh(
+    axes: str, shape: str | None, order: str | None, ids: str | None, over: str
+) -> list[list[int]]:
     sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
     devices = np.arange(math.prod(sizes.values()))
-    if ids is not None:
-        found = _IOTA.fullmatch(f"[1]<={ids}" if "[" in ids else "")
-        listed = [int(one) for one in ids.split(",")] if found is None else None
-        if listed is not None:
-            devices = np.array(listed)
-        elif found is not None:
-            shape = [int(one) for one in found[2].split(",")]
-            order = [int(one) for one in (found[3] or "").split(",") if one]
-            devices = np.arange(math.prod(shape)).reshape(shape).transpose(order or None).ravel()
+    if shape is not None:
+        devices = devices.reshape(_integers(shape)).transpose(_integers(order) or None).ravel()
+    elif ids is not None:
+        devices = np.array(_integers(ids))
     return over_axes(
         [
             (name, int(pre or 1), int(size or sizes[name]))
