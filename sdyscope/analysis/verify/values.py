@@ -107,7 +107,7 @@ def _results(
 ) -> Iterator[_Value]:
     for result, type_ in enumerate(op.types):
         name = _name(op) + (f"#{result}" if len(op.types) > 1 else "")
-        found = [layouts[result] for layouts in instances]
+        found = [layouts[result] for layouts in instances if layouts[result] >= 0]
         shown = propagated.values.get((op.id, result))
         yield _Value(op, name, len(type_.shape or ()), shown, found)
 
@@ -117,7 +117,7 @@ def _carried(
 ) -> Iterator[_Value]:
     body = [op for op in graph.children(loop.id) if op.is_argument and op.region == 1]
     for place, op in enumerate(body):
-        found = [layouts[place] for layouts in instances]
+        found = [layouts[place] for layouts in instances if layouts[place] >= 0]
         name = f"{_name(loop)}: carry {place}"
         shown = propagated.values.get((op.id, 0))
         yield _Value(op, name, len(op.types[0].shape or ()), shown, found)

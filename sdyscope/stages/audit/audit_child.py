@@ -207,15 +207,15 @@ def _read(
         module = DumpedHlo.parse(before[-1].read_text(), compat.hlo)
         for one in module.instructions.values():
             for number in _numbers(one.op_name):
-                if number < len(ops) and _is(one, ops[number]):
-                    count = len(ops[number].types)
-                    values[number].append(layouts.each(one)[:count])
-                    if one.opcode == "while":
-                        body = re.findall(r"body=%([^\s,]+)", one.line)[0]
-                        (given,) = (
-                            each for each in module.computations[body] if each.opcode == "parameter"
-                        )
-                        carried[number].append(layouts.each(given)[:count])
+                places = _places(one, ops[number]) if number < len(ops) else []
+                if not places:
+                    continue
+                values[number].append(_at(places, layouts.each(one)))
+                if one.opcode == "while":
+                    body = re.findall(r"body=%([^\s,]+)", one.line)[0]
+                    inside = module.computations[body]
+                    (given,) = (each for each in inside if each.opcode == "parameter")
+                    carried[number].append(_at(places, layouts.each(given)))
         arguments = [number for one in module.parameters for number in layouts.each(one)]
         results = layouts.each(module.root(module.entry))
     communicated: list[AuditedCollective] = []
@@ -248,14 +248,24 @@ def _numbers(name: str) -> list[int]:
     return list(dict.fromkeys(int(numbers[-1]) for numbers in found if numbers))
 
 
-def _is(one: Instruction, op: AuditedOp) -> bool:
-    """Whether an instruction is an op, and nothing that was made on the way for it."""
+def _places(one: Instruction, op: AuditedOp) -> list[int]:
+    """Where an instruction that is an op has its results; -1 for what is not known.
+
+    Nothing where it is another op, one that was made on the way.
+    """
     kind = op.kind.rpartition(".")[2]
-    opcodes = _OPCODES.get(kind, (kind.replace("_", "-"),))
     mine, theirs = list(_types(op.types)), shapes(one.type)
-    # What a loop's body captures comes behind what it carries.
-    there = theirs[: len(mine)] if one.opcode == "while" else theirs
-    return one.opcode in opcodes and there == mine
+    if one.opcode not in _OPCODES.get(kind, (kind.replace("_", "-"),)):
+        return []
+    if one.opcode == "while":
+        # What never changes is put behind the rest: only a type that there is once is told apart.
+        alone = [type_ for type_ in mine if mine.count(type_) == theirs.count(type_) == 1]
+        return [theirs.index(type_) if type_ in alone else -1 for type_ in mine]
+    return list(range(len(mine))) if mine == theirs else []
+
+
+def _at(places: list[int], layouts: list[int]) -> list[int]:
+    return [place if place < 0 else layouts[place] for place in places]
 
 
 def _types(types: Iterable[str]) -> Iterator[tuple[str, tuple[int, ...]]]:

@@ -84,8 +84,9 @@ class Audited(msgspec.Struct, frozen=True):
         refused: why XLA did not compile it; the rest is then as far as it came.
         ops: the ops of the lowered module in the order in which they begin.
         layouts: every layout that is named by its number below.
-        values: by op, every time that XLA has it, the layouts of its results.
-        carried: by loop, every time that XLA has it, the layouts of what its body gets.
+        values: by op, every time that XLA has it, the layouts of its results; -1 where it is not
+            known which result is which.
+        carried: by loop, every time that XLA has it, the layouts of what its body gets, likewise.
         arguments: layouts of main's arguments.
         results: of its results.
         propagated: the dump that these are from; empty where XLA wrote none.
