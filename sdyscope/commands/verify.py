@@ -77,5 +77,6 @@ def command(
         if found.programs:
             output.answers().write("")
             table.print_table(verify.stages(found))
+        paragraphs.print_paragraphs(verify.left_out(found))
         paragraphs.print_paragraphs(verify.exceptions(found, top))
     return 0 if found.agrees else 1

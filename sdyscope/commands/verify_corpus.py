@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["audit", "check", "serve"]
 
 
+_SERVE = "from sdyscope.commands import verify_corpus; verify_corpus.serve()"
+
+
 class _Request(msgspec.Struct, frozen=True):
     """A module to audit.
 
@@ -75,7 +78,7 @@ def audit(
     from sdyscope.stages.lowered.dumps import dumped_files
     from sdyscope.terminal.document import read
 
-    asking = worker.Worker("from sdyscope.commands import verify_corpus; verify_corpus.serve()")
+    asking = worker.Worker(_SERVE)
     files = dumped_files(target)
     found: list[VerifyDocument] = []
     crashed: list[NotVerified] = []

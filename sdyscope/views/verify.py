@@ -9,7 +9,6 @@ from sdyscope.analysis.verify.audited import (
     STAGES,
     AuditedStage,
     LeftOut,
-    ProgramAudit,
     VerifiedStage,
     VerifyDocument,
 )
@@ -22,9 +21,9 @@ from sdyscope.words.places import source_text
 _THINGS: Mapping[VerifiedStage, str] = {
     "lowered": "ops",
     "propagated": "shardings of values",
-    "collectives": "collectives and their axes",
+    "collectives": "collectives, axes",
     "memory": "figures",
-    "causes": "causes removed",
+    "causes": "causes, by removal",
 }
 
 _LEFT_OUT: Mapping[LeftOut, str] = {
@@ -70,42 +69,54 @@ def stages(found: VerifyDocument) -> Table:
         for stage in STAGES:
             parts = [part for one in programs for part in one.stages if part.stage == stage]
             if parts:
-                rows.append(_row(partitioner, stage, programs, parts))
+                rows.append(_row(partitioner, stage, parts))
     return Table(
         (
             Column("under", fold=False),
             Column("stage", fold=False),
-            Column("compared"),
+            Column("what"),
             number("programs"),
+            number("compared"),
             number("agree"),
             number("disagree"),
-            Column("not compared"),
         ),
         tuple(rows),
     )
 
 
 def _row(
-    partitioner: str,
-    stage: VerifiedStage,
-    programs: Sequence[ProgramAudit],
-    parts: Sequence[AuditedStage],
+    partitioner: str, stage: VerifiedStage, parts: Sequence[AuditedStage]
 ) -> tuple[Cell | str, ...]:
     compared = sum(part.compared for part in parts)
     wrong = sum(len(part.disagreements) for part in parts)
-    left_out: Counter[LeftOut] = Counter()
-    for part in parts:
-        left_out.update(part.left_out)
-    told = ", ".join(f"{count:,} {_LEFT_OUT[why]}" for why, count in left_out.most_common())
     return (
         Cell(partitioner, "muted"),
         stage,
-        f"{compared:,} {_THINGS[stage]}",
+        _THINGS[stage],
         f"{len(parts):,}",
+        f"{compared:,}",
         f"{compared - wrong:,}",
         Cell(f"{wrong:,}", "bad" if wrong else "muted"),
-        Cell(told, "muted"),
     )
+
+
+def left_out(found: VerifyDocument) -> Iterator[Paragraph]:
+    """What was not compared, by stage and reason."""
+    counts: dict[tuple[str, VerifiedStage], Counter[LeftOut]] = {}
+    for program in found.programs:
+        for stage in program.stages:
+            counter = counts.setdefault((program.partitioner, stage.stage), Counter())
+            counter.update(stage.left_out)
+    told = {
+        key: ", ".join(f"{count:,} {_LEFT_OUT[why]}" for why, count in counter.most_common())
+        for key, counter in sorted(counts.items(), key=lambda one: STAGES.index(one[0][1]))
+        if counter
+    }
+    if told:
+        yield Paragraph("")
+        yield Paragraph("not compared", "muted")
+    for (partitioner, stage_name), text in told.items():
+        yield Paragraph(f"{stage_name}, {partitioner}: {text}", "muted", 2, 2)
 
 
 def exceptions(found: VerifyDocument, top: int) -> Iterator[Paragraph]:
