@@ -37,7 +37,8 @@ def collectives_stage(shown: Collectives, audited: Audited) -> AuditedStage:
         mine[key] += one.count
         names.setdefault(key, _text(one.name, key))
         lines.setdefault(key, one.largest.source)
-        if (other := _axes_groups(one, shown.mesh)) is not None and other != key[1]:
+        other = _axes_groups(one, shown.mesh)
+        if other is not None and other != frozenset(map(frozenset, key[1])):
             wrong.append(
                 Disagreement(
                     f"axes of {one.name}",
@@ -77,8 +78,11 @@ def shown_key(one: Collective, devices: int) -> CollectiveKey:
     return one.kind, frozenset(map(tuple, groups)), one.bytes, sent
 
 
-def _axes_groups(one: Collective, mesh: Mesh | None) -> frozenset[tuple[int, ...]] | None:
-    """The groups that the axes shown stand for; None where there are none to be compared."""
+def _axes_groups(one: Collective, mesh: Mesh | None) -> frozenset[frozenset[int]] | None:
+    """The groups that the axes shown stand for; None where there are none to be compared.
+
+    Axes are shown in the order of the mesh, whatever the order of a group's members.
+    """
     if mesh is None or one.axes is None or one.kind in _PAIRS:
         return None
     axes = [
@@ -87,7 +91,7 @@ def _axes_groups(one: Collective, mesh: Mesh | None) -> frozenset[tuple[int, ...
         else (axis.name, axis.sub_axis_info.pre_size, axis.sub_axis_info.size)
         for axis in one.axes
     ]
-    return frozenset(map(tuple, over_axes(axes, dict(mesh.shape), list(mesh.devices()))))
+    return frozenset(map(frozenset, over_axes(axes, dict(mesh.shape), list(mesh.devices()))))
 
 
 def _text(name: str, key: CollectiveKey) -> str:
