@@ -33,8 +33,6 @@ _OPCODES = {
     "case": ("conditional",),
     "if": ("conditional",),
     "sharding_constraint": ("copy",),
-    # GSPMD's constraints become copies.
-    "custom_call": ("custom-call", "copy"),
 }
 _ELEMENTS = {"i1": "pred", "index": "s64"}
 #: Flags of XLA: only what is needed, or every fusion's machine code is written too.
@@ -71,9 +69,7 @@ def audit(asked: Request) -> Audited:
             operation.location = compat.ir.Location.name(
                 f"audit{number}.", childLoc=operation.location
             )
-            if operation.name == "stablehlo.custom_call" and (
-                compat.text(operation.attributes["call_target_name"]) == inspections.TARGET
-            ):
+            if _target(operation) == inspections.TARGET:
                 operation.attributes["backend_config"] = compat.ir.StringAttr.get(inspections.MARK)
     file = io.BytesIO()
     module.operation.write_bytecode(file)
@@ -108,9 +104,16 @@ def _read_ops(operations: list[Any]) -> list[AuditedOp]:
             operation.name,
             [str(result.type) for result in operation.results],
             [made[operand] for operand in operation.operands],
+            _target(operation),
         )
         for operation in operations
     ]
+
+
+def _target(operation: Any) -> str:
+    if "call_target_name" not in operation.attributes:
+        return ""
+    return str(compat.text(operation.attributes["call_target_name"]))
 
 
 def _name(operation: Any) -> str:
@@ -253,7 +256,8 @@ def _places(one: Instruction, op: AuditedOp) -> list[int]:
 
     Nothing where it is another op, one that was made on the way.
     """
-    kind = op.kind.rpartition(".")[2]
+    # GSPMD's constraints become copies.
+    kind = "sharding_constraint" if op.target == "Sharding" else op.kind.rpartition(".")[2]
     mine, theirs = list(_types(op.types)), shapes(one.type)
     if one.opcode not in _OPCODES.get(kind, (kind.replace("_", "-"),)):
         return []

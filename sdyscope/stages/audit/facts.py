@@ -44,11 +44,13 @@ class AuditedOp(msgspec.Struct, frozen=True):
         kind: its name in MLIR.
         types: the types of its results, in MLIR's words.
         operands: where its operands come from.
+        target: what a custom call calls; empty for any other op.
     """
 
     kind: str
     types: list[str]
     operands: list[Operand]
+    target: str = ""
 
 
 class AuditedCollective(msgspec.Struct, frozen=True):

@@ -56,7 +56,16 @@ def several(mesh):
     return Program("several", jax.jit(step), (array((16, 8), "data"), array((8, 8), None, "model")))
 
 
-@pytest.mark.parametrize("make", [several, user_programs.gradients, user_programs.mapped])
+@pytest.mark.parametrize(
+    "make",
+    [
+        several,
+        user_programs.gradients,
+        user_programs.mapped,
+        # JAX tells XLA which of LAPACK's calls can be partitioned.
+        user_programs.decomposed,
+    ],
+)
 def test_everything_agrees_under_both_partitioners(make):
     found = Inspection(make(MESH)).verify(causes=1)
     assert not found.not_verified
