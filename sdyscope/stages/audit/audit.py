@@ -35,12 +35,11 @@ def audit(lowered: LoweredModule, partitioner: Partitioner, num_partitions: int)
 
     Raises:
         CompilerError: the compiler aborts on it or takes too long, or this version of JAX can't
-            name ops, or there are more devices than XLA's CPU client takes.
+            read dumps, or there are more devices than XLA's CPU client takes.
     """
-    if not compat.locations_are_writable():
+    if compat.version_tuple() < (0, 10):
         raise CompilerError(
-            "The ops of a module can't be named in this version of JAX.",
-            hint="JAX 0.9 and later can.",
+            "The bindings of this JAX do not show a dump's instructions; 0.10 does."
         )
     if num_partitions > LARGEST_CPU:
         raise CompilerError(
