@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.cost import Rates
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
     from sdyscope.stages.executed.processes import Group
@@ -301,6 +302,23 @@ class Inspection(Staged, Displayed):
         from sdyscope.snapshots import take
 
         return take(self, stages, on=on)
+
+    def verify(self, causes: int = 4) -> VerifyDocument:
+        """Audits what is shown of the program against what XLA's dumps say, read by other means.
+
+        The program is compiled once more under each partitioner, plainly, for CPU devices.
+
+        Args:
+            causes: of how many sets of annotations to try whether the collectives that they
+                explain go without them, of the largest collectives first; 0 for none.
+
+        Raises:
+            CompilerError: the program can't be lowered under any partitioner.
+            TargetError: it is a compiled program.
+        """
+        from sdyscope.analysis.verify.verify import verify
+
+        return verify(self, causes)
 
     def what_if(
         self,

@@ -30,6 +30,7 @@ COMMANDS = (
     "snapshot",
     "ci",
     "record",
+    "verify",
     "doctor",
 )
 

@@ -52,8 +52,13 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self._parent = 0
 
-    def ask(self, request: bytes) -> bytes:
+    def ask(self, request: bytes, seconds: float | None = None) -> bytes:
         """The answer to a request.
+
+        Args:
+          request: what is asked.
+          seconds: after how long the worker is killed, which raises ``WorkerDiedError``; by default
+            never.
 
         Raises:
           WorkerDiedError: the process ended before it had answered.
@@ -64,6 +69,10 @@ class Worker:
             sent, received = process.stdin, process.stdout
             assert sent is not None
             assert received is not None
+            timer = threading.Timer(seconds or 0.0, process.kill)
+            timer.daemon = True
+            if seconds is not None:
+                timer.start()
             try:
                 sent.write(_LENGTH.pack(len(request)) + request)
                 sent.flush()
@@ -74,6 +83,8 @@ class Worker:
                 # Interrupted: what it answers now belongs to no request.
                 self._end()
                 raise
+            finally:
+                timer.cancel()
             if answer is None:
                 raise WorkerDiedError(self._end())
             return answer

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
 from sdyscope.analysis.collectives.propagated_axes import AxesByDim, PropagatedAxes, spec_of
-from sdyscope.analysis.propagation.axis_parts import AxisPart
+from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
 from sdyscope.analysis.propagation.components import AxisComponents, HeldAxis, joined_by_shardy
 from sdyscope.analysis.propagation.flow import Ref
 from sdyscope.analysis.propagation.openness import Openness
@@ -22,6 +22,7 @@ from sdyscope.annotations import Annotation, AnnotationKind
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op
+from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 
 __all__ = ["AnnotatedAxes", "AnnotatedAxis", "Written"]
@@ -134,6 +135,13 @@ class AnnotatedAxes:
         """The annotation of a result of the program."""
         return self._on_results.get(index)
 
+    def unreduced(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
+        """The annotations of a value that say that it is still to be reduced over an axis."""
+        for written, own in self._unreduced.get(value, ()):
+            shared = own.shared(part)
+            if shared is not None:
+                yield _annotated(written, shared, recorded=True)
+
     def of_op(self, op: int) -> Written | None:
         """The annotation of a constraint, or that is written on any other op."""
         return self._on_ops.get(op)
@@ -156,6 +164,17 @@ class AnnotatedAxes:
                     yield _annotated(written, piece, recorded=True)
                 else:
                     yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)
+
+    @cached_property
+    def _unreduced(self) -> dict[ValueId, list[tuple[Written, AxisPart]]]:
+        found: dict[ValueId, list[tuple[Written, AxisPart]]] = {}
+        for one in self._written:
+            sharding = one.annotation.sharding
+            if isinstance(sharding, TensorSharding) and sharding.unreduced_axes:
+                parts = [part_of(axis, self.decided.mesh) for axis in sharding.unreduced_axes]
+                for value in self._annotated_values(one.annotation):
+                    found.setdefault(value, []).extend((one, part) for part in parts)
+        return found
 
     # What holds an axis together.
 

@@ -163,6 +163,10 @@ class _Search:
                 scope, primitive = _scope(op)
                 return _origin("program", op, scope, primitive or part.primitive)
         if axes:
+            if collective.kind in _REDUCTIONS:
+                made = self.unreduced(part, axes)
+                if made is not None:
+                    return made
             if part.result is not None and (made := self.returned(part, axes)) is not None:
                 return made
             argument = self.around.argument(part.argument)
@@ -179,6 +183,26 @@ class _Search:
         return tuple(part_of(axis, self.decided.mesh) for axis in collective.axes or ())
 
     # Reductions.
+
+    def unreduced(self, part: Part, axes: tuple[AxisPart, ...]) -> CollectiveOrigin | None:
+        """The end of a value that the program says is still to be reduced."""
+        ops = self.ops(part.tags)
+        argument = self.around.argument(part.argument)
+        given = [value for op in ops for value in self.around.operands(op)]
+        made = [(op.id, at) for op in self.ops(part.makers) for at in range(len(op.types))]
+        for value in [*([] if argument is None else [argument]), *given, *made]:
+            found = [one for axis in axes for one in self.annotated.unreduced(value, axis)]
+            if found:
+                op = next((op for op in ops if value in self.around.operands(op)), None)
+                return _origin(
+                    "reduction",
+                    op,
+                    *(("", "return") if op is None else _scope(op)),
+                    value=self.names.name(value),
+                    before=self.decided.spec(value),
+                    annotations=tuple(self.grouped(found, "has")),
+                )
+        return None
 
     def reduction(
         self,
@@ -232,6 +256,9 @@ class _Search:
     ) -> CollectiveOrigin | None:
         for ring in self.around.rings(ops):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
+            if collective.kind == "all-gather":
+                # What is not in pieces along the axes is not gathered over them.
+                needs = [need for need in needs if self.around.carried(need.value, axes)]
             if needs:
                 fits = [
                     (self.around.misfit(need, collective, part, axes), need.value not in values)

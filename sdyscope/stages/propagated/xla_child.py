@@ -3,7 +3,8 @@
 ``serve`` reads ``module.mlirbc`` and ``options.json`` in a folder, compiles for as many virtual CPU
 devices as the module has partitions, and ends as soon as the dump is written there: what comes
 after takes most of the time. It imports jaxlib and not JAX, which saves a second, and has the same
-names in all versions.
+names in all versions; but for a module with custom calls, of which JAX tells XLA which ones can be
+partitioned.
 """
 
 from __future__ import annotations
@@ -107,6 +108,8 @@ def _options(
 def main(folder: Path) -> int:
     """Compiles; the process's exit status."""
     given = json.loads((folder / OPTIONS).read_text())
+    if given.pop("registers_calls"):
+        import jax  # noqa: F401 - for what it registers
     client: Any = xla_client.make_cpu_client(num_devices=given["num_partitions"])
     options = _options(folder, **given)
     threading.Thread(target=_watch, args=(folder, given["partitioned"]), daemon=True).start()

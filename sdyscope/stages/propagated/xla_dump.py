@@ -25,7 +25,7 @@ from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.process.python import python
-from sdyscope.stages import compat
+from sdyscope.stages import compat, inspections
 from sdyscope.stages.align.align import Alignment, align
 from sdyscope.stages.align.tags import tag
 from sdyscope.stages.align.values import aligned_values
@@ -44,6 +44,10 @@ _FELL_BACK = "Module has GSPMD attrs or ops, but Shardy is enabled"
 _PREFIX = re.compile(r"^(?:[A-Z_]+: |during context \[[^]]*\]: |RET_CHECK failure \([^)]*\) )+")
 _OP_NAME = re.compile(r'op_name="([^"]*)"')
 _CALLED_BACK = "CustomSPMDPartitioning"
+#: Custom calls that XLA knows without JAX.
+_KNOWN_CALLS = frozenset(
+    {"Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", inspections.TARGET}
+)
 
 
 class Dump(NamedTuple):
@@ -167,6 +171,10 @@ def xla_dump(
         "shardy": partitioner == "shardy",
         "explained": explained,
         "partitioned": partitioned,
+        "registers_calls": any(
+            op.kind == "stablehlo.custom_call" and op.call_target not in _KNOWN_CALLS
+            for op in graph.operations()
+        ),
         "parameters": [_is_free(argument) for argument in main.arguments] if main else [],
         "results": [_is_free(result) for result in main.results] if main else [],
     }

@@ -19,6 +19,7 @@ from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
+from sdyscope.stages.lowered.read import read_bytes
 from sdyscope.targets import resolve
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.origins import origin_text, spec_text
@@ -251,3 +252,54 @@ def test_what_xla_refuses_is_one_sentence_on_every_jax() -> None:
     program = USER_PROGRAMS["branches"](compat.abstract_mesh(MESH))
     with pytest.raises(CompilerError, match="The compiler refuses the program for cpu:8"):
         Inspection(program, ["shardy"]).compiled("shardy")
+
+
+UNREDUCED = """
+module @reshard attributes {mhlo.num_partitions = 2 : i32} {
+  sdy.mesh @mesh = <["x"=1, "y"=2]>
+  func.func public @main(%arg0: tensor<4x2xf32>
+      {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}], unreduced={"y"}>})
+      -> (tensor<4x2xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {}]>}) {
+    %0 = sdy.sharding_constraint %arg0 <@mesh, [{"x"}, {}]> : tensor<4x2xf32>
+    return %0 : tensor<4x2xf32>
+  }
+}
+"""
+
+
+@pytest.mark.skipif(compat.version_tuple() < (0, 9), reason="does not reduce what is unreduced")
+def test_the_end_of_an_unreduced_value_is_for_what_says_so() -> None:
+    lowered = read_bytes(UNREDUCED.encode())
+    ((one, _, origin),) = parts_of(Inspection(lowered).collectives("shardy"))
+    assert (one.kind, origin.kind) == ("all-reduce", "reduction")
+    ((annotation,)) = origin.annotations
+    assert annotation.kind == "argument"
+    assert "it sums over y, from" in origin_text(origin)
+    assert "unreduced={'y'}" in origin_text(origin)
+
+
+GATHERED = """
+module @gathered attributes {mhlo.num_partitions = 8 : i32} {
+  sdy.mesh @mesh = <["x"=2, "y"=2, "z"=2]>
+  func.func public @main(%arg0: tensor<2x2x8xf32>
+      {sdy.sharding = #sdy.sharding<@mesh, [{"x"}, {"y"}, {}]>})
+      -> (tensor<4x8xf32> {sdy.sharding = #sdy.sharding<@mesh, [{"x", "y"}, {}]>}) {
+    %0 = sdy.manual_computation(%arg0) in_shardings=[<@mesh, [{"x"}, {}, {}]>]
+        out_shardings=[<@mesh, [{"x"}, {}]>] manual_axes={"x"} (%arg1: tensor<1x2x8xf32>) {
+      %1 = stablehlo.reshape %arg1 : (tensor<1x2x8xf32>) -> tensor<2x8xf32>
+      %2 = sdy.sharding_constraint %1 <@mesh, [{"y"}, {}]> : tensor<2x8xf32>
+      sdy.return %2 : tensor<2x8xf32>
+    } : (tensor<2x2x8xf32>) -> tensor<4x8xf32>
+    return %0 : tensor<4x8xf32>
+  }
+}
+"""
+
+
+def test_what_is_gathered_is_in_pieces_along_the_axes() -> None:
+    """The `shard_map` gathers its argument; that its result is cut again gathers nothing."""
+    found = Inspection(read_bytes(GATHERED.encode())).collectives("shardy")
+    gathers = [origin for one, _, origin in parts_of(found) if one.kind == "all-gather"]
+    assert gathers
+    for origin in gathers:
+        assert [one.kind for one in origin.annotations] == ["argument"], origin_text(origin)

@@ -1,0 +1,1 @@
+"""The tool's answers about a program, against what an independent reader finds in XLA's dumps."""

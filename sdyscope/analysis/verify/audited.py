@@ -1,0 +1,162 @@
+"""What an audit comes to, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, TypeAlias
+
+from sdyscope.facts.program import Partitioner
+from sdyscope.values.source import SourceLocation
+
+__all__ = [
+    "STAGES",
+    "AuditedStage",
+    "Disagreement",
+    "LeftOut",
+    "NotVerified",
+    "ProgramAudit",
+    "VerifiedStage",
+    "VerifyDocument",
+]
+
+VerifiedStage: TypeAlias = Literal["lowered", "propagated", "collectives", "memory", "causes"]
+"""``lowered``: ops, their types and operands; ``propagated``: the sharding of every value;
+``collectives``: kind, replica groups, bytes and count; ``memory``: the compiler's figures;
+``causes``: whether a collective goes with the annotations that it is explained by."""
+
+STAGES: tuple[VerifiedStage, ...] = ("lowered", "propagated", "collectives", "memory", "causes")
+
+LeftOut: TypeAlias = Literal[
+    "folded",
+    "not partitioned",
+    "not in the dump",
+    "several in the dump",
+    "no layout",
+    "no cause",
+    "not removable",
+    "not tried",
+    "not compiled",
+]
+"""Why something was not compared. ``folded``, ``not partitioned``: the answer says that XLA has no
+such value; ``not in the dump``: XLA has no op of this kind and type that is named after it;
+``several in the dump``: it has several that are laid out differently, the answer's among them;
+``no layout``: the answer is no layout; ``no cause``: no annotation is named, or the program itself
+says the collective; ``not removable``: an annotation that nobody can take away, such as that of a
+``shard_map``; ``not tried``: only so many are; ``not compiled``: XLA refuses the program without
+the annotation."""
+
+
+@dataclass(frozen=True, slots=True)
+class Disagreement:
+    """One thing that is shown and that XLA's dumps say otherwise.
+
+    Attributes:
+        name: what it is about.
+        shown: what the other commands show.
+        found: what the audit found.
+        source: its line, where one is known.
+        unstable: whether XLA's own two compiles of the same module differ in it.
+    """
+
+    name: str
+    shown: str
+    found: str
+    source: SourceLocation | None = None
+    unstable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AuditedStage:
+    """One stage of a program, compared.
+
+    Attributes:
+        stage: which.
+        compared: how many things were compared.
+        agreed: how many of them agree.
+        disagreements: the others.
+        left_out: how many were not compared, and why.
+    """
+
+    stage: VerifiedStage
+    compared: int
+    disagreements: tuple[Disagreement, ...] = ()
+    left_out: Mapping[LeftOut, int] = field(default_factory=dict, hash=False)
+
+    __document__ = ("stage", "compared", "agreed", "disagreements", "left_out")
+
+    @property
+    def agreed(self) -> int:
+        """How many of them agree."""
+        return self.compared - len(self.disagreements)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramAudit:
+    """One program under one partitioner.
+
+    Attributes:
+        name: the program's name, or the file's.
+        partitioner: under which.
+        devices: how many devices it is for.
+        stages: what was compared.
+    """
+
+    name: str
+    partitioner: Partitioner
+    devices: int
+    stages: tuple[AuditedStage, ...]
+
+    __document__ = ("name", "partitioner", "devices", "agrees", "stages")
+
+    @property
+    def agrees(self) -> bool:
+        """Whether there is no disagreement but of XLA with itself."""
+        return all(one.unstable for stage in self.stages for one in stage.disagreements)
+
+
+@dataclass(frozen=True, slots=True)
+class NotVerified:
+    """A program, or a stage of one, that could not be audited.
+
+    Attributes:
+        name: the program's name, or the file's.
+        partitioner: under which; None where it was not even lowered.
+        reason: why, a sentence.
+        crashed: whether the tool or the compiler ended on it, and did not refuse it.
+    """
+
+    name: str
+    partitioner: Partitioner | None
+    reason: str
+    crashed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VerifyDocument:
+    """The document of `sdyscope verify --json`.
+
+    Attributes:
+        schema: name and version of this form.
+        target: what was audited, as it was typed.
+        jax: the version of JAX.
+        jaxlib: the version of jaxlib, which has XLA.
+        agrees: whether everything that was compared agrees, something was, and nothing crashed.
+        programs: what was audited.
+        not_verified: what could not be.
+    """
+
+    schema: Literal["sdyscope.verify/1"] = "sdyscope.verify/1"
+    target: str
+    jax: str
+    jaxlib: str
+    programs: tuple[ProgramAudit, ...]
+    not_verified: tuple[NotVerified, ...]
+
+    __document__ = ("schema", "target", "jax", "jaxlib", "agrees", "programs", "not_verified")
+
+    @property
+    def agrees(self) -> bool:
+        """Whether everything that was compared agrees, something was, and nothing crashed."""
+        crashed = any(one.crashed for one in self.not_verified)
+        return bool(self.programs) and not crashed and all(one.agrees for one in self.programs)

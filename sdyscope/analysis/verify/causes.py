@@ -1,0 +1,145 @@
+"""Explanations of collectives: without the annotations that are named, XLA makes no such thing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from sdyscope.analysis.collectives.totals import Collective, Collectives
+from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
+from sdyscope.analysis.verify.compiled import CollectiveKey, key_of, shown_key
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.facts.origins import OriginAnnotation
+from sdyscope.facts.tensors import TensorTable
+from sdyscope.stages.audit.facts import Audited, AuditedCollective
+from sdyscope.stages.propagated.what_if import find
+
+__all__ = ["causes_stage"]
+
+_REMOVABLE = ("argument", "result", "constraint")
+
+_Named: TypeAlias = tuple[CollectiveKey, tuple[str, ...]]
+"""A collective, and the ops that XLA names it after, by their names in the program."""
+
+
+class _Asked(NamedTuple):
+    """One collective whose annotations can all be removed."""
+
+    collective: Collective
+    names: frozenset[str]
+    there: _Named
+
+
+def causes_stage(
+    shown: Collectives,
+    audited: Audited,
+    tensors: TensorTable,
+    without: Callable[[frozenset[str]], Audited],
+    most: int,
+) -> AuditedStage:
+    """Takes away what the largest collectives are explained by, and looks whether they go.
+
+    Args:
+        shown: the collectives, explained.
+        audited: what was read of the program as it is.
+        tensors: the program's tensors, by whose names annotations are removed.
+        without: compiles and reads the program without some annotations.
+        most: how many sets of annotations to remove, of the largest collectives first.
+
+    Raises:
+        CompilerError: the compiler aborts.
+    """
+    left_out: Counter[LeftOut] = Counter()
+    asked = list(_removable(shown, audited, tensors, left_out))
+    before = _counted(audited)
+    tried: dict[frozenset[str], Counter[_Named] | None] = {}
+    compared = 0
+    wrong: list[Disagreement] = []
+    for one in sorted(asked, key=lambda one: -one.collective.sent):
+        if one.names not in tried:
+            if len(tried) >= most:
+                left_out["not tried"] += 1
+                continue
+            tried[one.names] = _without(one.names, without)
+        after = tried[one.names]
+        if after is None:
+            left_out["not compiled"] += 1
+            continue
+        compared += 1
+        if after[one.there] >= before[one.there]:
+            part = one.collective.largest
+            wrong.append(
+                Disagreement(
+                    f"{one.collective.name}, {one.collective.kind} for {part.scope or 'no scope'}",
+                    ", ".join(sorted(one.names)),
+                    f"{after[one.there]:,} of {before[one.there]:,} are still there without that",
+                    part.source,
+                )
+            )
+    return AuditedStage("causes", compared, tuple(wrong), dict(left_out))
+
+
+def _removable(
+    shown: Collectives, audited: Audited, tensors: TensorTable, left_out: Counter[LeftOut]
+) -> Sequence[_Asked]:
+    by_key: dict[CollectiveKey, list[AuditedCollective]] = {}
+    for each in audited.collectives:
+        by_key.setdefault(key_of(each), []).append(each)
+    made = []
+    for one in shown.collectives:
+        origin = one.largest.origin
+        named = () if origin is None else (*origin.annotations, *origin.otherwise)
+        if not named:
+            left_out["no cause"] += 1
+            continue
+        names = [_removable_name(each, tensors) for each in named]
+        same = by_key.get(shown_key(one, shown.devices))
+        if not same or None in names:
+            left_out["not removable"] += 1
+            continue
+        # Of several that are alike it is any: they are told apart by what they are named after.
+        chosen = next((each for each in same if each.name == one.name), same[0])
+        removed = frozenset(name for name in names if name is not None)
+        made.append(_Asked(one, removed, _named(chosen)))
+    return made
+
+
+def _removable_name(one: OriginAnnotation, tensors: TensorTable) -> str | None:
+    """What the program calls an annotation that its author wrote; None for any other."""
+    if one.kind not in _REMOVABLE:
+        return None
+    if one.kind in ("argument", "result"):
+        name = one.name
+    elif one.source is not None:
+        name = f"{one.source.file}:{one.source.line}"
+    else:
+        return None
+    try:
+        find(tensors, name)
+    except TargetError:
+        return None
+    return name
+
+
+def _without(
+    names: frozenset[str], without: Callable[[frozenset[str]], Audited]
+) -> Counter[_Named] | None:
+    try:
+        audited = without(names)
+    except CompilerError:
+        raise
+    except SdyscopeError:
+        return None
+    return None if audited.refused else _counted(audited)
+
+
+def _counted(audited: Audited) -> Counter[_Named]:
+    counted: Counter[_Named] = Counter()
+    for one in audited.collectives:
+        counted[_named(one)] += one.count
+    return counted
+
+
+def _named(one: AuditedCollective) -> _Named:
+    return key_of(one), tuple(one.scopes)

@@ -1,0 +1,171 @@
+"""Ops and shardings: what is shown of every value, against the dump before partitioning."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache
+from typing import NamedTuple, TypeAlias
+
+from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
+from sdyscope.facts.propagated import Propagated, PropagatedValue
+from sdyscope.graph import Op, OpGraph
+from sdyscope.stages.audit.facts import Audited, Layout
+from sdyscope.values.placement import Placement
+
+__all__ = ["lowered_stage", "numbers", "propagated_stage"]
+
+_Blocks: TypeAlias = tuple[tuple[int, ...], ...]
+
+
+def numbers(graph: OpGraph) -> dict[int, int]:
+    """By node the number that the audit has for an op: both count in the order of the text."""
+    inside = (op for op in graph.operations() if op.parent is not None)
+    return {op.id: number for number, op in enumerate(inside)}
+
+
+def lowered_stage(graph: OpGraph, audited: Audited) -> AuditedStage:
+    """Every op's kind, types and operands."""
+    known = numbers(graph)
+    ops = [graph.ops[node] for node in known]
+    if len(ops) != len(audited.ops):
+        found = Disagreement("ops", f"{len(ops):,}", f"{len(audited.ops):,}")
+        return AuditedStage("lowered", 1, (found,))
+    wrong = []
+    for op, theirs in zip(ops, audited.ops, strict=True):
+        operands = [_producer(*value, graph, known) for value in graph.operand_values[op.id]]
+        mine = (op.kind, [str(type_) for type_ in op.types], operands)
+        if mine != (theirs.kind, theirs.types, theirs.operands):
+            other = (theirs.kind, theirs.types, theirs.operands)
+            wrong.append(Disagreement(_name(op), str(mine), str(other), op.source))
+    return AuditedStage("lowered", len(ops), tuple(wrong))
+
+
+def _producer(
+    node: int, result: int, graph: OpGraph, known: Mapping[int, int]
+) -> tuple[int, int, int]:
+    op = graph.ops[node]
+    if op.is_argument:
+        return known[op.parent] if op.parent is not None else -1, op.region, op.argument
+    return known[node], -1, result
+
+
+class _Value(NamedTuple):
+    """A value that is shown, with all that XLA has under its name."""
+
+    op: Op
+    name: str
+    rank: int
+    shown: PropagatedValue | None
+    found: Sequence[int]
+
+
+def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -> AuditedStage:
+    """The sharding of every value, block arguments of loops and main's results included.
+
+    Args:
+        graph: op graph of the lowered module.
+        propagated: what is shown.
+        audited: what was read; its ops are the graph's.
+    """
+    left_out: Counter[LeftOut] = Counter()
+    wrong: list[Disagreement] = []
+    compared = 0
+    for value in _values(graph, propagated, audited):
+        layouts = [audited.layouts[number] for number in dict.fromkeys(value.found)]
+        missing = _not_compared(value, layouts)
+        if missing:
+            left_out[missing] += 1
+            continue
+        compared += 1
+        shown = value.shown
+        assert shown is not None
+        mine, theirs = set(_shown_blocks(shown, value.rank)), set(map(_blocks, layouts))
+        if mine != theirs:
+            texts = " and ".join(one.text or "{replicated}" for one in layouts)
+            said = str(shown.sharding) if shown.sharding is not None else "replicated"
+            wrong.append(Disagreement(value.name, said, texts, value.op.source))
+    return AuditedStage("propagated", compared, tuple(wrong), dict(left_out))
+
+
+def _values(graph: OpGraph, propagated: Propagated, audited: Audited) -> Iterator[_Value]:
+    for node, number in numbers(graph).items():
+        op = graph.ops[node]
+        yield from _results(op, propagated, audited.values.get(number, ()))
+        if op.kind == "stablehlo.while" and number in audited.carried:
+            yield from _carried(op, graph, propagated, audited.carried[number])
+    main = graph.main
+    if main is None or not audited.propagated:
+        return
+    nodes = [argument.node for argument in main.arguments]
+    yield from _boundary(graph, nodes, propagated, audited.arguments)
+    yield from _boundary(graph, [op.id for op in graph.results()], propagated, audited.results)
+
+
+def _results(
+    op: Op, propagated: Propagated, instances: Sequence[Sequence[int]]
+) -> Iterator[_Value]:
+    for result, type_ in enumerate(op.types):
+        name = _name(op) + (f"#{result}" if len(op.types) > 1 else "")
+        found = [layouts[result] for layouts in instances if layouts[result] >= 0]
+        shown = propagated.values.get((op.id, result))
+        yield _Value(op, name, len(type_.shape or ()), shown, found)
+
+
+def _carried(
+    loop: Op, graph: OpGraph, propagated: Propagated, instances: Sequence[Sequence[int]]
+) -> Iterator[_Value]:
+    body = [op for op in graph.children(loop.id) if op.is_argument and op.region == 1]
+    for place, op in enumerate(body):
+        found = [layouts[place] for layouts in instances if layouts[place] >= 0]
+        name = f"{_name(loop)}: carry {place}"
+        shown = propagated.values.get((op.id, 0))
+        yield _Value(op, name, len(op.types[0].shape or ()), shown, found)
+
+
+def _boundary(
+    graph: OpGraph, nodes: Sequence[int], propagated: Propagated, layouts: Sequence[int]
+) -> Iterator[_Value]:
+    if len(nodes) != len(layouts):
+        return
+    for node, layout in zip(nodes, layouts, strict=True):
+        op = graph.ops[node]
+        rank = len(op.types[0].shape or ())
+        yield _Value(op, _name(op), rank, propagated.values.get((node, 0)), [layout])
+
+
+def _not_compared(value: _Value, layouts: Sequence[Layout]) -> LeftOut | None:
+    shown = value.shown
+    if not layouts:
+        return "not in the dump"
+    if shown is None or shown.node is None:
+        return "not partitioned" if shown is None or shown.fate != "folded" else "folded"
+    if shown.placed(value.rank) is None:
+        return "no layout"
+    mine = set(_shown_blocks(shown, value.rank))
+    if (
+        len(set(map(_blocks, layouts))) > 1
+        and not shown.calls
+        and mine <= set(map(_blocks, layouts))
+    ):
+        return "several in the dump"
+    return None
+
+
+def _shown_blocks(shown: PropagatedValue, rank: int) -> Iterable[_Blocks]:
+    places = shown.placed_at_calls(rank) or (shown.placed(rank),)
+    return (_placement_blocks(place) for place in places if place is not None)
+
+
+@cache
+def _placement_blocks(place: Placement) -> _Blocks:
+    rows = tuple(place.block(device) for device in range(place.num_devices))
+    return rows if any(map(any, rows)) else rows[:1]
+
+
+def _blocks(layout: Layout) -> _Blocks:
+    return tuple(map(tuple, layout.blocks))
+
+
+def _name(op: Op) -> str:
+    return op.scope or op.name or op.kind

@@ -1,0 +1,141 @@
+"""Audits a program: compiles it once more, reads XLA's dumps by other means, and compares."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import cache
+
+from sdyscope.analysis.collectives.comms import collectives_under
+from sdyscope.analysis.collectives.totals import Collectives
+from sdyscope.analysis.memory.memory import memory_of
+from sdyscope.analysis.verify.audited import (
+    AuditedStage,
+    Disagreement,
+    NotVerified,
+    ProgramAudit,
+    VerifiedStage,
+    VerifyDocument,
+)
+from sdyscope.analysis.verify.causes import causes_stage
+from sdyscope.analysis.verify.compiled import collectives_stage, key_of, memory_stage
+from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
+from sdyscope.errors import CompilerError, SdyscopeError
+from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.program import Partitioner
+from sdyscope.staged import Staged, compiled_already
+from sdyscope.stages import compat
+from sdyscope.stages.audit.audit import audit
+from sdyscope.stages.audit.facts import Audited
+from sdyscope.stages.compiled.compiler import partitions
+from sdyscope.stages.propagated.what_if import Wish
+
+__all__ = ["CAUSES", "verify", "verify_document"]
+
+#: Of how many sets of annotations it is tried whether collectives go without them.
+CAUSES = 4
+
+
+def verify_document(
+    target: str, programs: Iterable[ProgramAudit], not_verified: Iterable[NotVerified]
+) -> VerifyDocument:
+    """The document of audits."""
+    versions = compat.versions()
+    return VerifyDocument(
+        target=target,
+        jax=versions.jax,
+        jaxlib=versions.jaxlib,
+        programs=tuple(programs),
+        not_verified=tuple(not_verified),
+    )
+
+
+def verify(program: Staged, causes: int = CAUSES) -> VerifyDocument:
+    """Audits a program under each of its partitioners; see ``Inspection.verify``."""
+    if program.is_compiled:
+        assert isinstance(program.source, Compiled)
+        raise compiled_already(program.source)
+    audits = []
+    not_verified = [
+        NotVerified(program.name, partitioner, error.message)
+        for partitioner, error in program.failures.items()
+    ]
+    for partitioner in program.lowered:
+        try:
+            audits.append(_audited(program, partitioner, causes))
+        except SdyscopeError as error:
+            not_verified.append(NotVerified(program.name, partitioner, error.message))
+    return verify_document(program.file or program.name, audits, not_verified)
+
+
+def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramAudit:
+    lowered, graph = program.lowered[partitioner], program.graph(partitioner)
+    devices = partitions(lowered, graph)
+    read = audit(lowered, partitioner, devices)
+    if read.refused:
+        raise CompilerError(f"XLA refuses it: {read.refused}")
+    stages = [lowered_stage(graph, read)]
+    # Where the ops are not the same, nothing is known to be the value of the same name.
+    if stages[0].compared == len(read.ops):
+        stages.append(
+            _answered(
+                "propagated",
+                lambda: propagated_stage(graph, program.propagated(partitioner), read),
+            )
+        )
+
+    @cache
+    def collectives() -> Collectives:
+        return collectives_under(program, partitioner, origins=causes > 0)
+
+    stages.append(_answered("collectives", lambda: collectives_stage(collectives(), read)))
+    stages.append(_answered("memory", lambda: memory_stage(memory_of(program, partitioner), read)))
+
+    def without(names: frozenset[str]) -> Audited:
+        changed = program.with_wishes([Wish(name, unspecified=True) for name in sorted(names)])
+        return audit(changed.lowered[partitioner], partitioner, devices)
+
+    if causes:
+        stages.append(
+            _answered(
+                "causes",
+                lambda: causes_stage(collectives(), read, program.tensors, without, causes),
+            )
+        )
+    again: list[Audited] = []
+
+    def read_again() -> Audited:
+        if not again:
+            again.append(audit(lowered, partitioner, devices))
+        return again[0]
+
+    checked = tuple(_stable(one, read, read_again) if one.disagreements else one for one in stages)
+    return ProgramAudit(program.name, partitioner, devices, checked)
+
+
+def _answered(stage: VerifiedStage, make: Callable[[], AuditedStage]) -> AuditedStage:
+    """A stage, compared; that there is no answer to what XLA compiles is a disagreement."""
+    try:
+        return make()
+    except SdyscopeError as error:
+        return AuditedStage(stage, 1, (Disagreement(stage, error.message, "XLA compiles it"),))
+
+
+def _stable(stage: AuditedStage, read: Audited, read_again: Callable[[], Audited]) -> AuditedStage:
+    """Marks disagreements of a stage in which XLA's two compiles of one module differ too."""
+    again = read_again()
+    if stage.stage == "propagated":
+        differ = _placed(read) != _placed(again)
+    elif stage.stage == "collectives":
+        differ = Counter(map(key_of, read.collectives)) != Counter(map(key_of, again.collectives))
+    else:
+        differ = stage.stage == "memory" and read.memory != again.memory
+    if not differ:
+        return stage
+    marked = tuple(replace(one, unstable=True) for one in stage.disagreements)
+    return replace(stage, disagreements=marked)
+
+
+def _placed(read: Audited) -> tuple[object, ...]:
+    return read.layouts, read.values, read.carried, read.arguments, read.results

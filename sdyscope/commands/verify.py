@@ -1,0 +1,82 @@
+"""`sdyscope verify`."""
+
+from __future__ import annotations
+
+import click
+
+from sdyscope.commands import opening, options
+from sdyscope.facts.program import Partitioner
+
+
+@options.command()
+@options.target
+@click.option(
+    "--corpus",
+    is_flag=True,
+    help="TARGET is a directory: audit every module in it, and print a table of all.",
+)
+@click.option(
+    "--causes",
+    type=click.IntRange(min=0),
+    default=4,
+    show_default=True,
+    metavar="N",
+    help="How many sets of annotations to remove, those of the largest collectives first; each "
+    "takes a compile.",
+)
+@click.option(
+    "--seconds",
+    type=click.FloatRange(min=1),
+    default=600,
+    show_default=True,
+    metavar="S",
+    help="With --corpus, after how long a module is given up.",
+)
+@options.mesh
+@options.partitioner()
+@options.settings
+@opening.module
+@options.top(20, "disagreements to list")
+@options.json("analysis.verify.audited:VerifyDocument")
+def command(
+    target: str,
+    corpus: bool,
+    causes: int,
+    seconds: float,
+    mesh: dict[str, int] | None,
+    partitioners: tuple[Partitioner, ...],
+    settings: dict[str, str],
+    module: str | None,
+    top: int,
+    as_json: bool,
+) -> int:
+    """Audit what sdyscope shows of a program against XLA's own dumps.
+
+    The program is compiled once more, plainly, and every value, collective and byte is read from
+    what XLA writes down, by a reader of its own. Exit status 1 if anything that the other commands
+    show is otherwise there.
+    """
+    from sdyscope.commands import verify_corpus
+    from sdyscope.process import output
+    from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.views import verify
+
+    if corpus:
+        verify_corpus.check(target, mesh=mesh, settings=settings, module=module)
+        with progress.progress_bar(not as_json) as notify:
+            found = verify_corpus.audit(target, partitioners, causes, seconds, notify)
+    else:
+        inspection = opening.open_one(
+            target, mesh=mesh, settings=settings, partitioners=partitioners, module=module
+        )
+        found = inspection.verify(causes)
+    if as_json:
+        output.answers().write_bytes(document.encode(found))
+    else:
+        paragraphs.print_paragraphs(verify.heading(found))
+        if found.programs:
+            output.answers().write("")
+            table.print_table(verify.stages(found))
+        paragraphs.print_paragraphs(verify.left_out(found))
+        paragraphs.print_paragraphs(verify.exceptions(found, top))
+    return 0 if found.agrees else 1

@@ -1,0 +1,134 @@
+"""The modules of a directory, audited one after the other in a process that may crash."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.facts.program import Partitioner
+from sdyscope.process import worker
+
+if TYPE_CHECKING:
+    from sdyscope.analysis.verify.audited import VerifyDocument
+
+__all__ = ["audit", "check", "serve"]
+
+
+_SERVE = "from sdyscope.commands import verify_corpus; verify_corpus.serve()"
+
+
+class _Request(msgspec.Struct, frozen=True):
+    """A module to audit.
+
+    Attributes:
+        path: its file.
+        partitioners: under which, where it is written for one of them.
+        causes: how many sets of annotations to remove.
+    """
+
+    path: str
+    partitioners: Sequence[Partitioner]
+    causes: int
+
+
+def check(
+    target: str,
+    *,
+    mesh: Mapping[str, int] | None,
+    settings: Mapping[str, str],
+    module: str | None,
+) -> None:
+    """Checks that nothing is asked of a corpus that only a program has.
+
+    Raises:
+        TargetError: something is, or TARGET is no directory.
+    """
+    for option, given in (("--mesh", mesh), ("--set", settings), ("--module", module)):
+        if given:
+            raise TargetError(f"{option} can't be used with --corpus.", hint=f"Leave {option} out.")
+    if not Path(target).is_dir():
+        raise TargetError("--corpus takes a directory of modules.", file=target)
+
+
+def audit(
+    target: str,
+    partitioners: Sequence[Partitioner],
+    causes: int,
+    seconds: float,
+    notify: Callable[[str, int, int], None],
+) -> VerifyDocument:
+    """Audits every module of a directory of dumps.
+
+    Args:
+        target: the directory.
+        partitioners: for which of them a module may be written; any other is left out.
+        causes: how many sets of annotations to remove of each.
+        seconds: after how long a module is given up.
+        notify: told what is being done, how many modules are done, and of how many.
+
+    Raises:
+        TargetError: there are no modules in it.
+    """
+    from sdyscope.analysis.verify.audited import NotVerified, VerifyDocument
+    from sdyscope.analysis.verify.verify import verify_document
+    from sdyscope.stages.lowered.dumps import dumped_files
+    from sdyscope.terminal.document import read
+
+    asking = worker.Worker(_SERVE)
+    files = dumped_files(target)
+    found: list[VerifyDocument] = []
+    crashed: list[NotVerified] = []
+    for number, path in enumerate(files):
+        notify(path.name, number, len(files))
+        request = _Request(str(path), partitioners, causes)
+        try:
+            answer = asking.ask(msgspec.json.encode(request), seconds)
+            found.append(read(VerifyDocument, msgspec.json.decode(answer)))
+        except worker.WorkerDiedError as died:
+            if died.how == "SIGKILL":
+                reason = f"It was given up after {seconds:g} seconds, or killed."
+            else:
+                reason = f"The process that audits it ended ({died.how})."
+            crashed.append(NotVerified(path.name, None, reason, died.how != "SIGKILL"))
+    return verify_document(
+        target,
+        (one for document in found for one in document.programs),
+        [*(one for document in found for one in document.not_verified), *crashed],
+    )
+
+
+def serve() -> None:
+    """Audits the files that the parent names."""
+    worker.serve(_answer)
+
+
+def _answer(request: bytes) -> bytes:
+    from dataclasses import replace
+
+    from sdyscope.analysis.verify.audited import NotVerified
+    from sdyscope.analysis.verify.verify import verify_document
+    from sdyscope.inspection import read
+    from sdyscope.terminal.document import encode
+
+    asked = msgspec.json.decode(request, type=_Request)
+    path = Path(asked.path)
+    try:
+        program = read(path, trusted=True)
+        if not program.is_compiled and program.partitioners[0] not in asked.partitioners:
+            return encode(verify_document(str(path), (), ()))
+        made = program.verify(asked.causes)
+        made = replace(
+            made,
+            programs=tuple(replace(one, name=path.name) for one in made.programs),
+            not_verified=tuple(replace(one, name=path.name) for one in made.not_verified),
+        )
+    except SdyscopeError as error:
+        made = verify_document(str(path), (), [NotVerified(path.name, None, error.message)])
+    except Exception as error:  # whatever it is, it costs this module alone
+        reason = f"Internal error: {type(error).__name__}: {error}"
+        made = verify_document(str(path), (), [NotVerified(path.name, None, reason, True)])
+    return encode(made)

@@ -1,0 +1,292 @@
+"""The process that audits: it compiles plainly, has XLA write down what it does, and reads that.
+
+Every op of the module is called by its number in the order in which ops begin, which is this
+reader's own count. The numbers come back in HLO's metadata.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from jaxlib import _jax, xla_client
+
+from sdyscope.process import worker
+from sdyscope.stages import compat, inspections
+from sdyscope.stages.audit.facts import Audited, AuditedCollective, AuditedOp, Layout, Request
+from sdyscope.stages.audit.hlo_dump import DumpedHlo, Instruction, collectives, layout, shapes
+
+__all__ = ["serve"]
+
+_NUMBER = re.compile(r"audit(\d+)\.")
+#: HLO's names of ops, where they are not StableHLO's with other dashes.
+_OPCODES = {
+    "broadcast_in_dim": ("broadcast",),
+    "dot_general": ("dot",),
+    "case": ("conditional",),
+    "if": ("conditional",),
+    "sharding_constraint": ("copy",),
+}
+_ELEMENTS = {"i1": "pred", "index": "s64"}
+#: Flags of XLA: only what is needed, or every fusion's machine code is written too.
+_DUMPS = (
+    ("xla_dump_hlo_as_text", True),
+    ("xla_dump_hlo_pass_re", "shardy-xla|sharding-propagation"),
+)
+_BEFORE_PARTITIONING = {
+    True: "*after_shardy-xla.before_*.txt",
+    False: "*after_sharding-propagation.before_*.txt",
+}
+_FINAL = "*after_optimizations.txt"
+
+
+def serve() -> None:
+    """Answers requests until the parent closes the pipe."""
+    worker.serve(_answer)
+
+
+def _answer(request: bytes) -> bytes:
+    asked = msgspec.msgpack.decode(request, type=Request)
+    return msgspec.msgpack.encode(audit(asked))
+
+
+def audit(asked: Request) -> Audited:
+    """Compiles a module and reads XLA's dumps of it."""
+    context = compat.new_context()
+    module = compat.ir.Module.parse(asked.bytecode, context)
+    numbered = list(_operations(module.operation))
+    ops, names = _read_ops(numbered), [_name(op) for op in numbered]
+    free = _free(_main(module))
+    with context:
+        for number, operation in enumerate(numbered):
+            operation.location = compat.ir.Location.name(
+                f"audit{number}.", childLoc=operation.location
+            )
+            if _target(operation) == inspections.TARGET:
+                operation.attributes["backend_config"] = compat.ir.StringAttr.get(inspections.MARK)
+    file = io.BytesIO()
+    module.operation.write_bytecode(file)
+    with tempfile.TemporaryDirectory(prefix="sdyscope-audit-") as folder:
+        try:
+            memory = _compile(inspections.answered(file.getvalue()), asked, free, folder)
+            refused = ""
+        except Exception as error:  # XlaRuntimeError, by several names
+            memory, refused = {}, str(error).strip().partition("\n")[0]
+        return _read(Path(folder), asked, ops, names, memory, refused)
+
+
+def _operations(operation: Any) -> Iterator[Any]:
+    for region in operation.regions:
+        for block in region.blocks:
+            for view in block.operations:
+                yield view.operation
+                yield from _operations(view.operation)
+
+
+def _read_ops(operations: list[Any]) -> list[AuditedOp]:
+    made: dict[Any, tuple[int, int, int]] = {}
+    for number, operation in enumerate(operations):
+        for place, result in enumerate(operation.results):
+            made[result] = number, -1, place
+        for region, inside in enumerate(operation.regions):
+            for block in inside.blocks:
+                for place, argument in enumerate(block.arguments):
+                    made[argument] = number, region, place
+    return [
+        AuditedOp(
+            operation.name,
+            [str(result.type) for result in operation.results],
+            [made[operand] for operand in operation.operands],
+            _target(operation),
+        )
+        for operation in operations
+    ]
+
+
+def _target(operation: Any) -> str:
+    if "call_target_name" not in operation.attributes:
+        return ""
+    return str(compat.text(operation.attributes["call_target_name"]))
+
+
+def _name(operation: Any) -> str:
+    found = re.match(r'loc\("((?:[^"\\]|\\.)*)"', str(operation.location))
+    return found[1] if found else ""
+
+
+def _main(module: Any) -> Any:
+    functions = [op.operation for op in module.body.operations if op.operation.name == "func.func"]
+    named = [op for op in functions if compat.text(op.attributes["sym_name"]) == "main"]
+    return (named or functions)[0]
+
+
+def _free(main: Any) -> tuple[list[bool], list[bool]]:
+    """Which arguments and results XLA may shard as it likes: where nothing is written, or open."""
+    written = [
+        [str(each) for each in main.attributes[name]] if name in main.attributes else []
+        for name in ("arg_attrs", "res_attrs")
+    ]
+    type_ = compat.ir.FunctionType(compat.ir.TypeAttr(main.attributes["function_type"]).value)
+    texts = [
+        each or [""] * len(types)
+        for each, types in zip(written, (type_.inputs, type_.results), strict=True)
+    ]
+    has = re.compile(r"(?:sdy|mhlo)\.sharding = ")
+    arguments = [not has.search(text) for text in texts[0]]
+    results = [not has.search(text) or "?" in text for text in texts[1]]
+    return arguments, results
+
+
+def _compile(
+    bytecode: bytes, asked: Request, free: tuple[list[bool], list[bool]], folder: str
+) -> dict[str, int]:
+    count = asked.num_partitions
+    client: Any = xla_client.make_cpu_client(num_devices=count)
+    options = _jax.CompileOptions()
+    options.num_replicas = 1
+    options.num_partitions = count
+    options.device_assignment = _jax.DeviceAssignment.create(np.arange(count).reshape(1, count))
+    build = options.executable_build_options
+    build.use_spmd_partitioning = True
+    build.use_shardy_partitioner = asked.shardy
+    build.allow_spmd_sharding_propagation_to_parameters = free[0]
+    build.allow_spmd_sharding_propagation_to_output = free[1]
+    options.env_option_overrides = [("xla_dump_to", folder), *_DUMPS]
+    devices = _jax.DeviceList(tuple(client.devices()))
+    executable = client.compile_and_load(bytecode, devices, options)
+    stats = executable.get_compiled_memory_stats()
+    names = (name for name in dir(stats) if name.endswith("_in_bytes"))
+    return {name.removesuffix("_in_bytes"): getattr(stats, name) for name in names}
+
+
+class _Layouts:
+    """Numbers layouts, each text and rank once."""
+
+    def __init__(self) -> None:
+        self.found: list[Layout] = []
+        self._known: dict[tuple[str, int], int] = {}
+
+    def of(self, text: str, rank: int) -> int:
+        key = text, rank
+        if key not in self._known:
+            self._known[key] = len(self.found)
+            self.found.append(layout(text, rank, compat.hlo))
+        return self._known[key]
+
+    def each(self, one: Instruction) -> list[int]:
+        """Of each array of an instruction's type."""
+        arrays = shapes(one.type)
+        texts = [one.sharding] * len(arrays)
+        if one.sharding.startswith("{{"):
+            parts = compat.hlo.HloSharding.from_string(one.sharding).tuple_elements()
+            texts = [str(part) for part in parts]
+        return [self.of(text, len(dims)) for text, (_, dims) in zip(texts, arrays, strict=True)]
+
+
+def _read(
+    folder: Path,
+    asked: Request,
+    ops: list[AuditedOp],
+    names: list[str],
+    memory: dict[str, int],
+    refused: str,
+) -> Audited:
+    # Of several propagations the last counts: names begin with the number of the pass.
+    before = sorted(folder.glob(_BEFORE_PARTITIONING[asked.shardy]))
+    final = sorted(folder.glob(_FINAL))
+    layouts = _Layouts()
+    values: dict[int, list[list[int]]] = defaultdict(list)
+    carried: dict[int, list[list[int]]] = defaultdict(list)
+    arguments: list[int] = []
+    results: list[int] = []
+    if before:
+        module = DumpedHlo.parse(before[-1].read_text(), compat.hlo)
+        for one in module.instructions.values():
+            for number in _numbers(one.op_name):
+                places = _places(one, ops[number]) if number < len(ops) else []
+                if not places:
+                    continue
+                values[number].append(_at(places, layouts.each(one)))
+                if one.opcode == "while":
+                    body = re.findall(r"body=%([^\s,]+)", one.line)[0]
+                    inside = module.computations[body]
+                    (given,) = (each for each in inside if each.opcode == "parameter")
+                    carried[number].append(_at(places, layouts.each(given)))
+        arguments = [number for one in module.parameters for number in layouts.each(one)]
+        results = layouts.each(module.root(module.entry))
+    communicated: list[AuditedCollective] = []
+    argument_bytes = 0
+    if final and not refused:
+        compiled = DumpedHlo.parse(final[-1].read_text(), compat.hlo)
+        for found in collectives(compiled, asked.num_partitions):
+            numbers = [number for number in _numbers(found.scopes[0]) if number < len(ops)]
+            scopes = [names[number] for number in numbers]
+            communicated.append(msgspec.structs.replace(found, ops=numbers, scopes=scopes))
+        argument_bytes = sum(one.bytes for one in compiled.parameters)
+    return Audited(
+        refused,
+        ops,
+        layouts.found,
+        dict(values),
+        dict(carried),
+        arguments,
+        results,
+        before[-1].name if before else "",
+        communicated,
+        memory,
+        argument_bytes,
+    )
+
+
+def _numbers(name: str) -> list[int]:
+    """The ops that an ``op_name`` names: of each of its parts the last, behind the calls."""
+    found = (_NUMBER.findall(part) for part in name.split(";"))
+    return list(dict.fromkeys(int(numbers[-1]) for numbers in found if numbers))
+
+
+def _places(one: Instruction, op: AuditedOp) -> list[int]:
+    """Where an instruction that is an op has its results; -1 for what is not known.
+
+    Nothing where it is another op, one that was made on the way.
+    """
+    # GSPMD's constraints become copies.
+    kind = "sharding_constraint" if op.target == "Sharding" else op.kind.rpartition(".")[2]
+    mine, theirs = list(_types(op.types)), shapes(one.type)
+    if one.opcode not in _OPCODES.get(kind, (kind.replace("_", "-"),)):
+        return []
+    if one.opcode == "while":
+        # What never changes is put behind the rest: only a type that there is once is told apart.
+        alone = [type_ for type_ in mine if mine.count(type_) == theirs.count(type_) == 1]
+        return [theirs.index(type_) if type_ in alone else -1 for type_ in mine]
+    return list(range(len(mine))) if mine == theirs else []
+
+
+def _at(places: list[int], layouts: list[int]) -> list[int]:
+    return [place if place < 0 else layouts[place] for place in places]
+
+
+def _types(types: Iterable[str]) -> Iterator[tuple[str, tuple[int, ...]]]:
+    for text in types:
+        inner = re.match(r"tensor<((?:[\d?]+x)*)((?:complex<)?[a-zA-Z]\w*)>?[,>]", text)
+        if inner is None:
+            yield text, ()
+            continue
+        dims = tuple(int(size) for size in inner[1].split("x") if size.isdigit())
+        yield _element(inner[2]), dims
+
+
+def _element(name: str) -> str:
+    if name.startswith("complex<"):
+        return "c64" if name.endswith("f32") else "c128"
+    if name in _ELEMENTS:
+        return _ELEMENTS[name]
+    if re.fullmatch(r"ui?\d+|i\d+", name):
+        return ("u" if name.startswith("u") else "s") + name.lstrip("ui")
+    return name.lower()

@@ -1,0 +1,110 @@
+"""What an audit read of XLA's dumps, as it travels between processes."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["Audited", "AuditedCollective", "AuditedOp", "Layout", "Operand", "Request"]
+
+Operand = tuple[int, int, int]
+"""Where an operand comes from: (op, -1, result), or (op, region, argument) of a block argument."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What to compile and read.
+
+    Attributes:
+        bytecode: the lowered module.
+        shardy: whether Shardy propagates; GSPMD otherwise.
+        num_partitions: how many devices to compile for.
+    """
+
+    bytecode: bytes
+    shardy: bool
+    num_partitions: int
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """How a value is laid out.
+
+    Attributes:
+        text: XLA's own words; empty where nothing is written.
+        blocks: of each device which block it holds of each dimension; a single row where that is
+            alike on all of them.
+    """
+
+    text: str
+    blocks: list[list[int]]
+
+
+class AuditedOp(msgspec.Struct, frozen=True):
+    """One op of the lowered module.
+
+    Attributes:
+        kind: its name in MLIR.
+        types: the types of its results, in MLIR's words.
+        operands: where its operands come from.
+        target: what a custom call calls; empty for any other op.
+    """
+
+    kind: str
+    types: list[str]
+    operands: list[Operand]
+    target: str = ""
+
+
+class AuditedCollective(msgspec.Struct, frozen=True):
+    """One collective of the final HLO.
+
+    Attributes:
+        name: the instruction's.
+        kind: HLO's opcode, that of the whole for one that is started and done.
+        groups: devices that work together; of a permutation (source, target).
+        bytes: on one device: of the result of an all-gather, of the operands of all else.
+        sent: bytes that a device sends in one run, by the ring algorithms.
+        received: bytes that it receives.
+        count: how often a step runs it, by the trip counts that XLA writes on loops.
+        ops: numbers of the ops of the lowered module that XLA names it after.
+        scopes: the names that these had.
+    """
+
+    name: str
+    kind: str
+    groups: list[list[int]]
+    bytes: int
+    sent: int
+    received: int
+    count: int
+    ops: list[int]
+    scopes: list[str]
+
+
+class Audited(msgspec.Struct, frozen=True):
+    """What was read.
+
+    Attributes:
+        refused: why XLA did not compile it; the rest is then as far as it came.
+        ops: the ops of the lowered module in the order in which they begin.
+        layouts: every layout that is named by its number below.
+        values: by op, every time that XLA has it, the layouts of its results; -1 where it is not
+            known which result is which.
+        carried: by loop, every time that XLA has it, the layouts of what its body gets, likewise.
+        arguments: layouts of main's arguments.
+        results: of its results.
+        propagated: the dump that these are from; empty where XLA wrote none.
+        collectives: what the final HLO has.
+        memory: ``memory_analysis()``, without ``_in_bytes``.
+        argument_bytes: the arguments' bytes, added up from the entry of the final HLO.
+    """
+
+    refused: str = ""
+    ops: list[AuditedOp] = []
+    layouts: list[Layout] = []
+    values: dict[int, list[list[int]]] = {}
+    carried: dict[int, list[list[int]]] = {}
+    arguments: list[int] = []
+    results: list[int] = []
+    propagated: str = ""
+    collectives: list[AuditedCollective] = []
+    memory: dict[str, int] = {}
+    argument_bytes: int = 0

@@ -1,0 +1,343 @@
+"""A reader of XLA's dumps of HLO that shares nothing with ``sdyscope.hlo`` and ``sdyscope.graph``.
+
+XLA's own parser reads a dump, and prints each instruction on a line; shardings are laid out by
+``HloSharding``. What is left to regular expressions are the attributes at the end of such a line.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cache, cached_property
+from typing import Any
+
+import numpy as np
+
+from sdyscope.stages.audit.facts import AuditedCollective, Layout
+
+__all__ = ["DumpedHlo", "Instruction", "collectives", "groups_of", "layout", "shapes"]
+
+_ARRAY = re.compile(r"([a-z]\w*)\[([\d,<=]*)\]")
+_BITS = re.compile(r"[a-z]+?(\d+)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_CALLED = re.compile(
+    r"(?:to_apply|calls|body|condition|true_computation|false_computation)=%([^\s,)]+)"
+)
+_BRANCHES = re.compile(r"branch_computations=\{([^}]*)\}")
+_OP_NAME = re.compile(r'metadata=\{[^{}]*?op_name="((?:[^"\\]|\\.)*)"')
+_IOTA = re.compile(r"\[([\d,]+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?")
+_PAIRS = re.compile(r"\{([\d,]+)\}")
+_ORDER = r"(?:\[([\d,]+)\](?:T\(([\d,]+)\))?|([\d,]+))"
+_OF_MESH = re.compile(rf"mesh\[([^\]]*)\](?:, device_ids=\({_ORDER}\))?\s*\{{([^}}]*)\}}")
+
+_TIMES_THE_REST = {"all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "all-reduce": 2}
+_KINDS = (
+    *_TIMES_THE_REST,
+    "ragged-all-to-all",
+    "collective-permute",
+    "collective-broadcast",
+)
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """One instruction.
+
+    Attributes:
+        name: without ``%``.
+        opcode: HLO's.
+        line: as XLA prints it.
+        operands: names of its operands.
+        computation: the name of that which it is in.
+        is_root: whether it is what that returns.
+    """
+
+    name: str
+    opcode: str
+    line: str
+    operands: tuple[str, ...]
+    computation: str
+    is_root: bool
+
+    @cached_property
+    def type(self) -> str:
+        """The text of its type."""
+        rest = self.line.partition(" = ")[2]
+        end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+        return rest[:end]
+
+    @property
+    def bytes(self) -> int:
+        """What its result takes on one device."""
+        return _bytes(self.type)
+
+    @cached_property
+    def op_name(self) -> str:
+        """The ``op_name`` of its metadata; empty without one."""
+        # The sharding can have metadata of its own, and stands before.
+        found = _OP_NAME.findall(self.line)
+        return found[-1] if found else ""
+
+    @cached_property
+    def sharding(self) -> str:
+        """What is written after ``sharding=``; empty where nothing is."""
+        start = self.line.find(", sharding={")
+        if start < 0:
+            return ""
+        start += len(", sharding=")
+        return self.line[start : _closing(self.line, start) + 1]
+
+
+@dataclass(frozen=True)
+class DumpedHlo:
+    """A dumped module.
+
+    Attributes:
+        instructions: all of them, by name.
+        entry: the name of the computation that a device runs.
+        computations: the instructions of each.
+    """
+
+    instructions: dict[str, Instruction]
+    entry: str
+    computations: dict[str, list[Instruction]] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str, hlo: Any) -> DumpedHlo:
+        """Reads a dump with XLA's parser.
+
+        Args:
+            text: the dump.
+            hlo: jaxlib's module of HLO bindings.
+
+        Raises:
+            Exception: XLA's error, where it can't.
+        """
+        module = hlo.hlo_module_from_text(text)
+        printed = module.to_string()
+        roots = set(re.findall(r"^\s+ROOT %?([^\s]+) = ", printed, re.MULTILINE))
+        found: dict[str, list[Instruction]] = {}
+        for computation in module.computations():
+            inside = list(computation.instructions())
+            found[computation.name] = [
+                _instruction(one, computation.name, one.name in roots) for one in inside
+            ]
+        (entry,) = re.findall(r"^ENTRY %?([^\s(]+)", printed, re.MULTILINE)
+        every = {one.name: one for inside in found.values() for one in inside}
+        return cls(every, entry, found)
+
+    @cached_property
+    def parameters(self) -> list[Instruction]:
+        """Those of the entry, in order."""
+        found = [one for one in self.computations[self.entry] if one.opcode == "parameter"]
+        return sorted(found, key=lambda one: int(one.line.partition("parameter(")[2].split(")")[0]))
+
+    def root(self, computation: str) -> Instruction:
+        """What a computation returns."""
+        return next(one for one in self.computations[computation] if one.is_root)
+
+    def called(self, caller: Instruction) -> Iterator[tuple[str, int]]:
+        """The computations that an instruction runs, and how often, by XLA's own trip counts."""
+        trips = _TRIPS.search(caller.line)
+        times = int(trips[1]) if caller.opcode == "while" and trips else 1
+        for name in _CALLED.findall(caller.line):
+            yield name, times
+        for branches in _BRANCHES.findall(caller.line):
+            for name in branches.split(","):
+                yield name.strip().lstrip("%"), 1
+
+    @cached_property
+    def times(self) -> dict[str, int]:
+        """How often a step runs each computation."""
+        callers: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        for inside in self.computations.values():
+            for one in inside:
+                for name, times in self.called(one):
+                    callers[name].append((one.computation, times))
+
+        @cache
+        def count(name: str) -> int:
+            if name == self.entry:
+                return 1
+            return sum(times * count(caller) for caller, times in callers[name])
+
+        return {name: count(name) for name in self.computations}
+
+
+def _instruction(one: Any, computation: str, is_root: bool) -> Instruction:
+    line = one.to_string()
+    return Instruction(
+        one.name,
+        _opcode(line),
+        line,
+        tuple(operand.name for operand in one.operands()),
+        computation,
+        is_root,
+    )
+
+
+def _opcode(line: str) -> str:
+    rest = line.partition(" = ")[2]
+    end = _closing(rest, 0) + 1 if rest.startswith("(") else rest.index(" ")
+    return rest[end:].strip().partition("(")[0]
+
+
+def _closing(text: str, start: int) -> int:
+    """Where the bracket that opens at ``start`` closes; what is quoted is skipped."""
+    depth, quoted = 0, False
+    for at in range(start, len(text)):
+        character = text[at]
+        if character == '"' and text[at - 1] != "\\":
+            quoted = not quoted
+        elif not quoted and character in "({[":
+            depth += 1
+        elif not quoted and character in ")}]":
+            depth -= 1
+            if depth == 0:
+                return at
+    return len(text) - 1
+
+
+def shapes(type_: str) -> list[tuple[str, tuple[int, ...]]]:
+    """The arrays of an HLO type: element type and dimensions."""
+    plain = re.sub(r"/\*.*?\*/|\{[^}]*\}", "", type_)
+    return [
+        (dtype, tuple(int(size.lstrip("<=")) for size in dims.split(",") if size))
+        for dtype, dims in _ARRAY.findall(plain)
+    ]
+
+
+def _bytes(type_: str) -> int:
+    total = 0
+    for dtype, dims in shapes(type_):
+        bits = 8 if dtype == "pred" else int(found[1]) if (found := _BITS.match(dtype)) else 0
+        total += -(-bits * math.prod(dims) // 8)
+    return total
+
+
+def layout(text: str, rank: int, hlo: Any) -> Layout:
+    """How XLA lays out an array of ``rank`` dimensions with a sharding.
+
+    Args:
+        text: what is written in HLO, with its braces; empty for nothing.
+        rank: how many dimensions the array has.
+        hlo: jaxlib's module of HLO bindings.
+    """
+    if not text:
+        return Layout("", [[0] * rank])
+    return of_sharding(hlo.HloSharding.from_string(text), rank)
+
+
+def of_sharding(sharding: Any, rank: int) -> Layout:
+    """The same of an ``HloSharding``."""
+    text = str(sharding)
+    if "mesh[" in text and hasattr(sharding, "v3_to_v2_sharding"):
+        sharding = type(sharding).v3_to_v2_sharding(sharding)
+    if not sharding.is_tiled():
+        return Layout(text, [[0] * rank])
+    tiles = list(sharding.tile_assignment_dimensions())
+    devices = np.array(sharding.tile_assignment_devices()).reshape(tiles)
+    blocks = np.zeros((devices.size, rank), int)
+    for dimension in range(rank):
+        index = np.arange(tiles[dimension]).reshape([-1] + [1] * (len(tiles) - dimension - 1))
+        blocks[devices.reshape(-1), dimension] = np.broadcast_to(index, tiles).reshape(-1)
+    return Layout(text, blocks.tolist() if blocks.any() else [[0] * rank])
+
+
+def groups_of(text: str, num_devices: int) -> list[list[int]]:
+    """Replica groups, or (source, target), as HLO writes them; nothing written is all devices."""
+    if found := _IOTA.fullmatch(text.strip()):
+        dims, reshaped, order = map(_integers, found.groups())
+        devices = np.arange(math.prod(reshaped)).reshape(reshaped)
+        if order:
+            devices = devices.transpose(order)
+        return [list(map(int, row)) for row in devices.reshape(dims[0], -1)]
+    if found := _OF_MESH.search(text):
+        return _of_mesh(*found.groups())
+    pairs = [_integers(one) for one in _PAIRS.findall(text)]
+    return pairs or [list(range(num_devices))]
+
+
+def _integers(text: str | None) -> list[int]:
+    return [int(part) for part in (text or "").split(",") if part]
+
+
+def _of_mesh(
+    axes: str, shape: str | None, order: str | None, ids: str | None, over: str
+) -> list[list[int]]:
+    sizes = {name: int(size) for name, size in re.findall(r"'([^']+)'=(\d+)", axes)}
+    devices = np.arange(math.prod(sizes.values()))
+    if shape is not None:
+        devices = devices.reshape(_integers(shape)).transpose(_integers(order) or None).ravel()
+    elif ids is not None:
+        devices = np.array(_integers(ids))
+    return over_axes(
+        [
+            (name, int(pre or 1), int(size or sizes[name]))
+            for name, pre, size in re.findall(r"'([^']+)'(?::\((\d+)\)(\d+))?", over)
+        ],
+        sizes,
+        devices.tolist(),
+    )
+
+
+def over_axes(
+    axes: Sequence[tuple[str, int, int]], sizes: dict[str, int], devices: Sequence[int]
+) -> list[list[int]]:
+    """The groups of devices that differ along some axes only.
+
+    Args:
+        axes: name, size of the parts before, and own size of each axis or part of one.
+        sizes: the mesh, in order.
+        devices: the device at each place of the mesh.
+    """
+    place = np.indices(tuple(sizes.values())).reshape(len(sizes), -1)
+    along = dict(zip(sizes, place, strict=True))
+    rest = {name: along[name].copy() for name in sizes}
+    for name, pre, size in axes:
+        after = sizes[name] // (pre * size)
+        rest[name] = rest[name] - rest[name] // after % size * after
+    groups: dict[tuple[int, ...], list[int]] = defaultdict(list)
+    for position, key in enumerate(zip(*(rest[name].tolist() for name in sizes), strict=True)):
+        groups[key].append(devices[position])
+    return list(groups.values())
+
+
+def collectives(module: DumpedHlo, num_devices: int) -> Iterator[AuditedCollective]:
+    """The collectives of a final module; ``ops`` is left empty, ``scopes`` has the name."""
+    for one in module.instructions.values():
+        kind = one.opcode.removesuffix("-start")
+        if kind not in _KINDS or one.opcode.endswith("-done"):
+            continue
+        count = module.times[one.computation]
+        if count == 0:
+            continue
+        attribute = "source_target_pairs=" if kind == "collective-permute" else "replica_groups="
+        groups = groups_of(_attribute(one.line, attribute), num_devices)
+        size = sum(module.instructions[name].bytes for name in one.operands)
+        if kind == "all-gather":
+            size = one.bytes - (size if one.opcode.endswith("-start") else 0)
+        sent = _sent(kind, size, len(groups[0]))
+        yield AuditedCollective(one.name, kind, groups, size, sent, sent, count, [], [one.op_name])
+
+
+def _attribute(line: str, name: str) -> str:
+    start = line.find(f" {name}")
+    if start < 0:
+        return ""
+    start += len(name) + 1
+    if line.startswith("mesh[", start):
+        return line[start : _closing(line, line.index("{", start)) + 1]
+    if line[start] == "[":
+        return (re.match(r"[^\s]+?(?=, |$)", line[start:]) or [""])[0]
+    return line[start : _closing(line, start) + 1]
+
+
+def _sent(kind: str, size: int, members: int) -> int:
+    factor = _TIMES_THE_REST.get(kind)
+    if factor is None:
+        return size if members > 1 else 0
+    return math.ceil(factor * (members - 1) * size / members)

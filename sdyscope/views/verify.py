@@ -1,0 +1,158 @@
+"""What `verify` found: a table of stages, and each exception by its name."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+from sdyscope.analysis.verify.audited import (
+    STAGES,
+    AuditedStage,
+    LeftOut,
+    VerifiedStage,
+    VerifyDocument,
+)
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.terminal.table import Cell, Column, Table, number
+from sdyscope.words.counts import counted
+from sdyscope.words.places import source_text
+
+#: What is compared at each stage.
+_THINGS: Mapping[VerifiedStage, str] = {
+    "lowered": "ops",
+    "propagated": "shardings of values",
+    "collectives": "collectives, axes",
+    "memory": "figures",
+    "causes": "causes, by removal",
+}
+
+_LEFT_OUT: Mapping[LeftOut, str] = {
+    "folded": "folded away",
+    "not partitioned": "without a sharding by nature",
+    "not in the dump": "not in XLA's dump under their name",
+    "several in the dump": "several times in XLA's dump, one of them as shown",
+    "no layout": "without a layout",
+    "no cause": "without a cause among the annotations",
+    "not removable": "with a cause that can't be removed",
+    "not tried": "not tried",
+    "not compiled": "refused by XLA without their cause",
+}
+
+
+def heading(found: VerifyDocument) -> Iterator[Paragraph]:
+    """What was audited, and the verdict."""
+    under = " and ".join(dict.fromkeys(one.partitioner for one in found.programs))
+    count = len({one.name for one in found.programs})
+    what = found.target if count == 1 else f"{found.target}: {counted(count, 'module')}"
+    stages = [stage for one in found.programs for stage in one.stages]
+    compared = sum(stage.compared for stage in stages)
+    wrong = [each for stage in stages for each in stage.disagreements]
+    unstable = sum(each.unstable for each in wrong)
+    if not found.programs:
+        yield Paragraph(f"{found.target}: nothing could be audited", "bad", hang=2)
+        return
+    verdict = f"{what} under {under}: {counted(compared, 'comparison')} with XLA's dumps, "
+    differ = len(wrong) - unstable
+    verdict += "all agree" if not wrong else f"{differ:,} disagree"
+    if unstable:
+        verdict += f"; in {unstable:,} XLA's own two compiles differ"
+    yield Paragraph(verdict, "good" if found.agrees else "bad", hang=2)
+    with_jaxlib = "" if found.jaxlib == found.jax else f" with jaxlib {found.jaxlib}"
+    yield Paragraph(f"JAX {found.jax}{with_jaxlib}, compiled for CPU devices", "muted", hang=2)
+
+
+def stages(found: VerifyDocument) -> Table:
+    """A row a stage under each partitioner, all programs together."""
+    rows = []
+    for partitioner in dict.fromkeys(one.partitioner for one in found.programs):
+        programs = [one for one in found.programs if one.partitioner == partitioner]
+        for stage in STAGES:
+            parts = [part for one in programs for part in one.stages if part.stage == stage]
+            if parts:
+                rows.append(_row(partitioner, stage, parts))
+    return Table(
+        (
+            Column("under", fold=False),
+            Column("stage", fold=False),
+            Column("what"),
+            number("programs"),
+            number("compared"),
+            number("agree"),
+            number("disagree"),
+        ),
+        tuple(rows),
+    )
+
+
+def _row(
+    partitioner: str, stage: VerifiedStage, parts: Sequence[AuditedStage]
+) -> tuple[Cell | str, ...]:
+    compared = sum(part.compared for part in parts)
+    wrong = sum(len(part.disagreements) for part in parts)
+    return (
+        Cell(partitioner, "muted"),
+        stage,
+        _THINGS[stage],
+        f"{len(parts):,}",
+        f"{compared:,}",
+        f"{compared - wrong:,}",
+        Cell(f"{wrong:,}", "bad" if wrong else "muted"),
+    )
+
+
+def left_out(found: VerifyDocument) -> Iterator[Paragraph]:
+    """What was not compared, by stage and reason."""
+    counts: dict[tuple[str, VerifiedStage], Counter[LeftOut]] = {}
+    for program in found.programs:
+        for stage in program.stages:
+            counter = counts.setdefault((program.partitioner, stage.stage), Counter())
+            counter.update(stage.left_out)
+    told = {
+        key: ", ".join(f"{count:,} {_LEFT_OUT[why]}" for why, count in counter.most_common())
+        for key, counter in sorted(counts.items(), key=lambda one: STAGES.index(one[0][1]))
+        if counter
+    }
+    if told:
+        yield Paragraph("")
+        yield Paragraph("not compared", "muted")
+    for (partitioner, stage_name), text in told.items():
+        yield Paragraph(f"{stage_name}, {partitioner}: {text}", "muted", 2, 2)
+
+
+def exceptions(found: VerifyDocument, top: int) -> Iterator[Paragraph]:
+    """Every disagreement by its name, and what could not be audited, by its reason."""
+    listed = [
+        (program, stage, one)
+        for program in found.programs
+        for stage in program.stages
+        for one in stage.disagreements
+    ]
+    shown = listed[:top] if top else listed
+    for program, stage, one in shown:
+        yield Paragraph("")
+        line = f" ({source_text(one.source)})" if one.source is not None else ""
+        yield Paragraph(
+            f"{program.name}, {program.partitioner}, {stage.stage}: {one.name}{line}",
+            "muted" if one.unstable else "bad",
+            hang=2,
+        )
+        yield Paragraph(f"shown:  {one.shown}", indent=2, hang=8)
+        yield Paragraph(f"in XLA: {one.found}", indent=2, hang=8)
+        if one.unstable:
+            yield Paragraph("XLA's own two compiles of it differ here.", "muted", 2)
+    if len(listed) > len(shown):
+        yield Paragraph("")
+        yield Paragraph(f"{len(listed) - len(shown):,} more left out by --top", "muted")
+    if not found.not_verified:
+        return
+    yield Paragraph("")
+    yield Paragraph(f"{counted(len(found.not_verified), 'module')} not audited", "warning")
+    reasons = Counter((one.reason, one.crashed) for one in found.not_verified)
+    for (reason, crashed), count in reasons.most_common(top or None):
+        names = [one.name for one in found.not_verified if one.reason == reason]
+        yield Paragraph(
+            f"{count:,}: {reason} ({names[0]}{', ...' if len(set(names)) > 1 else ''})",
+            "bad" if crashed else "plain",
+            2,
+            2,
+        )

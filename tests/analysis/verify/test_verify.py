@@ -1,0 +1,225 @@
+"""The audit agrees with what is right, and names each thing that is made wrong."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+import user_programs
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.verify.causes import causes_stage
+from sdyscope.analysis.verify.compiled import collectives_stage, memory_stage
+from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
+from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Program
+from sdyscope.inspection import Inspection
+from sdyscope.models import mlp
+from sdyscope.stages import compat
+from sdyscope.stages.audit.audit import audit
+from sdyscope.stages.propagated.what_if import Wish
+from sdyscope.values.mesh import AxisRef, Mesh
+
+pytestmark = [
+    pytest.mark.compiles,
+    pytest.mark.skipif(
+        compat.version_tuple() < (0, 10), reason="HLO's bindings do not show a computation's ops"
+    ),
+]
+
+PARTITIONERS = ("shardy", "gspmd")
+MESH = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+
+
+def several(mesh):
+    """Loops, a function called with two shardings, ops with several results, a shard_map."""
+
+    @jax.jit
+    def called(x):
+        return jnp.sin(x) * 2
+
+    def step(x, w):
+        def body(carry, _):
+            return jnp.tanh(carry @ w), carry.sum()
+
+        carried, sums = jax.lax.scan(body, x, None, length=3)
+        keys, others = jax.lax.sort((carried, carried * 2), dimension=1)
+        mapped = jax.shard_map(
+            lambda y: jax.lax.psum(y, "data"), mesh=mesh, in_specs=P("data"), out_specs=P()
+        )(keys)
+        return called(others), called(w), mapped, jnp.argmax(keys, 1), sums
+
+    def array(shape, *spec):
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+    return Program("several", jax.jit(step), (array((16, 8), "data"), array((8, 8), None, "model")))
+
+
+@pytest.mark.parametrize(
+    ("make", "causes"),
+    [
+        (several, 1),
+        (user_programs.gradients, 1),
+        (user_programs.mapped, 1),
+        # JAX tells XLA which of LAPACK's calls can be partitioned.
+        (user_programs.decomposed, 0),
+    ],
+)
+def test_everything_agrees_under_both_partitioners(make, causes):
+    found = Inspection(make(MESH)).verify(causes)
+    assert not found.not_verified
+    for program in found.programs:
+        stages = {stage.stage: stage for stage in program.stages}
+        assert [stage.disagreements for stage in program.stages] == [()] * (4 + bool(causes))
+        assert stages["lowered"].compared > 5
+        assert stages["propagated"].compared > 4
+        assert stages["collectives"].compared or make is user_programs.mapped
+        assert stages["memory"].compared >= 6
+    assert found.agrees
+    assert [program.partitioner for program in found.programs] == ["shardy", "gspmd"]
+
+
+@pytest.fixture(scope="module", params=PARTITIONERS)
+def looked_at(request):
+    program = Inspection(several(MESH), [request.param])
+    return program, request.param, audit(program.lowered[request.param], request.param, 8)
+
+
+def test_results_of_loops_sorts_and_reductions_are_compared(looked_at):
+    _, _, read = looked_at
+    kinds = {read.ops[number].kind for number in read.values}
+    assert {"stablehlo.while", "stablehlo.sort", "stablehlo.reduce", "stablehlo.sine"} <= kinds
+    assert read.carried
+    assert len(read.arguments) == 2
+    assert len(read.results) == 5
+
+
+def test_a_value_that_is_shown_otherwise_is_named(looked_at):
+    program, partitioner, read = looked_at
+    graph, propagated = program.graph(partitioner), program.propagated(partitioner)
+    right = propagated_stage(graph, propagated, read)
+    assert right.disagreements == ()
+    wrong = 0
+    for key, value in propagated.values.items():
+        if value.placement is None or not any(value.placement.dims):
+            continue
+        dims = tuple(() for _ in value.placement.dims)
+        whole = replace(value, placement=replace(value.placement, dims=dims), calls=())
+        changed = replace(propagated, values={**propagated.values, key: whole})
+        found = propagated_stage(graph, changed, read)
+        left_out = sum(found.left_out.values()) - sum(right.left_out.values())
+        assert len(found.disagreements) + left_out in (0, 1, 2)
+        wrong += bool(found.disagreements)
+    assert wrong > 10
+
+
+def test_an_op_that_is_read_otherwise_is_named(looked_at):
+    program, partitioner, read = looked_at
+    graph = program.graph(partitioner)
+    ops = list(read.ops)
+    number = next(k for k, op in enumerate(ops) if op.kind == "stablehlo.sine")
+    ops[number] = type(ops[number])("stablehlo.cosine", ops[number].types, ops[number].operands)
+    (found,) = lowered_stage(graph, type(read)(ops=ops)).disagreements
+    assert "stablehlo.sine" in found.shown
+    assert "stablehlo.cosine" in found.found
+    (found,) = lowered_stage(graph, type(read)(ops=ops[1:])).disagreements
+    assert found.name == "ops"
+
+
+def test_a_collective_that_is_shown_otherwise_is_named(looked_at):
+    program, partitioner, read = looked_at
+    shown = program.collectives(partitioner)
+    assert collectives_stage(shown, read).disagreements == ()
+    first, *rest = shown.collectives
+    for changed in (
+        replace(first, count=first.count + 1),
+        replace(first, kind="all-to-all"),
+        replace(first, groups="{{0},{1},{2},{3},{4},{5},{6},{7}}"),
+        replace(first, parts=(replace(first.parts[0], sent=3),)),
+        replace(first, parts=(replace(first.parts[0], bytes=3),)),
+        replace(first, axes=(AxisRef("model"),) if first.axes != (AxisRef("model"),) else ()),
+    ):
+        found = collectives_stage(replace(shown, collectives=(changed, *rest)), read)
+        assert found.disagreements, changed
+    assert collectives_stage(replace(shown, collectives=tuple(rest)), read).disagreements
+
+
+def test_a_figure_that_is_shown_otherwise_is_named(looked_at):
+    program, partitioner, read = looked_at
+    shown = program.memory(partitioner)
+    assert memory_stage(shown, read).disagreements == ()
+    memory = replace(shown.compiled.memory, temporaries=1)
+    changed = replace(shown, compiled=replace(shown.compiled, memory=memory))
+    (found,) = memory_stage(changed, read).disagreements
+    assert found.name == "temporaries"
+    (found,) = memory_stage(replace(shown, tensors=shown.tensors[1:]), read).disagreements
+    assert found.name == "arguments by their shardings"
+
+
+def test_a_cause_that_is_none_is_named():
+    program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
+    read = audit(program.lowered["shardy"], "shardy", 8)
+    shown = program.collectives("shardy")
+
+    def without(names):
+        changed = program.with_wishes([Wish(name, unspecified=True) for name in names])
+        return audit(changed.lowered["shardy"], "shardy", 8)
+
+    right = causes_stage(shown, read, program.tensors, without, 4)
+    assert (right.compared, right.disagreements) == (2, ())
+    # A moment of the optimizer has nothing to do with the loss.
+    part = shown.collectives[0].largest
+    another = replace(part.origin.annotations[0], kind="argument", name="opt_state[0].mu['w1']")
+    origin = replace(part.origin, annotations=(another,), together=())
+    one = replace(shown.collectives[0], parts=(replace(part, origin=origin),))
+    found = causes_stage(replace(shown, collectives=(one,)), read, program.tensors, without, 4)
+    (wrong,) = found.disagreements
+    assert wrong.shown == "opt_state[0].mu['w1']"
+    assert "still there" in wrong.found
+
+
+def test_no_answer_to_what_xla_compiles_is_a_disagreement(monkeypatch):
+    program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
+
+    def refuse(*_, **__):
+        raise CompilerError("It was refused.")
+
+    monkeypatch.setattr(Inspection, "propagated", refuse)
+    found = program.verify(causes=0)
+    (audited,) = found.programs
+    (stage,) = (stage for stage in audited.stages if stage.disagreements)
+    assert (stage.stage, stage.disagreements[0].shown) == ("propagated", "It was refused.")
+    assert not found.agrees
+
+
+def test_xla_that_differs_from_itself_is_told_apart(monkeypatch):
+    from sdyscope.analysis.verify import verify
+
+    program = Inspection(mlp.program(MESH, mlp.Settings()), ["shardy"])
+    real, times = audit, []
+
+    def other_bytes(*given):
+        read = real(*given)
+        times.append(1)
+        memory = {**read.memory, "temp_size": len(times)}
+        return type(read)(
+            **{name: getattr(read, name) for name in read.__struct_fields__} | {"memory": memory}
+        )
+
+    monkeypatch.setattr(verify, "audit", other_bytes)
+    found = program.verify(causes=0)
+    (stage,) = (stage for stage in found.programs[0].stages if stage.disagreements)
+    assert stage.stage == "memory"
+    assert all(one.unstable for one in stage.disagreements)
+    assert found.agrees
+
+
+def test_what_xla_refuses_is_told_with_its_reason():
+    program = Inspection(user_programs.USER_PROGRAMS["branches"](MESH), ["gspmd"])
+    found = program.verify()
+    assert found.programs == ()
+    assert not found.agrees
+    (one,) = found.not_verified
+    assert (one.partitioner, one.crashed) == ("gspmd", False)
+    assert "XLA refuses it" in one.reason
