@@ -188,7 +188,7 @@ def test_one_sum_is_what_one_device_computes(programs):
     status, found = found_by(programs, "reduced_once")
     assert (status, found["reference"]["kind"], found["findings"]) == (0, "one-device mesh", [])
     text = " ".join(run(f"{programs}:reduced_once", "--steps", "1").stdout.split())
-    assert "verdict agrees agrees" in text
+    assert "verdict agrees with itself agrees with itself" in text
     assert "On a mesh of one device the program computes the same." in text
 
 
