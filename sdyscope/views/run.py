@@ -214,7 +214,7 @@ def _on_mesh(one: MeshComparison | None, there: MeshRun, reference: Reference) -
     if one.differing:
         return Cell(f"differs: {relative(one.worst.error)} in {one.worst.path}", "bad")
     if there.is_base:
-        return Cell("what the others are compared with", "muted")
+        return Cell("base", "muted")
     same = "agrees" if reference.function else "the same"
     return Cell(f"{same}, {relative(one.worst.error)}" if one.worst.error else same, "good")
 

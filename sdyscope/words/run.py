@@ -92,7 +92,7 @@ def meshes_text(reference: Reference, base: Mesh | None) -> str:
     elif base is None:
         return "No mesh runs the program, so nothing is compared between meshes."
     else:
-        what = f"the program {_on(base)}"
+        what = f"the base, which is the program {_on(base)}"
     return f"On each mesh the same values, and every result against {what}."
 
 

@@ -428,7 +428,13 @@ class Runner:
         if arguments != its or results != more[: len(results)]:
             raise TargetError("Its arguments or results have other shapes there.")
         return Runner(
-            program, traced, devices=self._given_devices, steps=self.steps, values=self.values
+            program,
+            traced,
+            devices=self._given_devices,
+            steps=self.steps,
+            notify=self.notify,
+            group=self.group,
+            values=self.values,
         )
 
     def results(self, partitioner: Partitioner) -> list[Any]:
