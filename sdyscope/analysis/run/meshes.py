@@ -105,11 +105,14 @@ def _every(own: Mesh | None, meshes: Sequence[Mapping[str, int]]) -> list[Mesh]:
 
 
 def _run(runner: Runner, mesh: Mesh, make: Make, partitioners: Sequence[Partitioner]) -> _Side:
-    runner.notify(f"running on {mesh}", 0, 1)
+    from sdyscope.stages.executed.execute import in_words
+
     try:
         there = runner.beside(make(mesh.shape))
     except SdyscopeError as error:
         return _Side(mesh, None, (), error.message)
+    except Exception as error:  # the user's own code: anything can come out
+        return _Side(mesh, None, (), in_words(error))
     executions = tuple(there.run(partitioner) for partitioner in partitioners)
     failures = [one.failure for one in executions if one.failure]
     failure = failures[0] if len(failures) == len(executions) else ""

@@ -39,7 +39,7 @@ from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, tr
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["WARM_UPS", "Notify", "Runner"]
+__all__ = ["WARM_UPS", "Notify", "Runner", "in_words"]
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how many of its steps are done, and how many there are."""
@@ -360,7 +360,7 @@ class Runner:
         try:
             outputs, seconds = self._on_one(self.traced)
         except Exception as error:  # as in run
-            return replace(found, failure=_in_words(error))
+            return replace(found, failure=in_words(error))
         self.notify("running on one device", 1, 1)
         found = replace(found, outputs=tuple(outputs), step_seconds=seconds)
         return self._beside_alone(found) if found.has_shard_maps else found
@@ -378,7 +378,7 @@ class Runner:
         except SdyscopeError as error:
             return replace(found, alone_failure=error.message.rstrip("."))
         except Exception as error:  # as in run
-            return replace(found, alone_failure=_in_words(error))
+            return replace(found, alone_failure=in_words(error))
         return replace(found, alone=tuple(outputs))
 
     def traced_alone(self) -> Any:
@@ -475,10 +475,11 @@ def _tried(
     except SdyscopeError as error:
         return None, Execution(partitioner, failure=error.message, hint=error.hint or "")
     except Exception as error:  # XLA and the user's callbacks raise every kind of error
-        return None, Execution(partitioner, failure=_in_words(error))
+        return None, Execution(partitioner, failure=in_words(error))
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """What an error of the program, of JAX or of XLA says, with the line where it is the user's."""
     line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
     where = f" ({line})" if line else ""
     return f"{type(error).__name__}: {first_line(error)}{where}"
