@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from sdyscope.values.source import SourceLocation
 
-__all__ = ["Frame", "InnerLevel", "InnerValue", "Looked", "OtherOps", "Place"]
+__all__ = ["Frame", "InnerLevel", "InnerValue", "OtherOps", "Place"]
 
 Place: TypeAlias = tuple[tuple[int, ...], int]
 """An equation, by its number in each jaxpr around it, and which of its results."""
@@ -73,19 +73,6 @@ class InnerLevel:
     values: tuple[InnerValue, ...]
     results: tuple[int | None, ...]
     frames: tuple[Frame, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """Values inside, in the program and in its counterpart.
-
-    Attributes:
-        results: the program's results, beside the counterpart's.
-        pairs: the values that were asked for, likewise, by place.
-    """
-
-    results: tuple[tuple[Any, Any], ...] = field(repr=False)
-    pairs: dict[Place, tuple[Any, Any]] = field(repr=False)
 
 
 class OtherOps(Exception):  # noqa: N818 - what is compared is no error

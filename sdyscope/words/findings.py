@@ -400,8 +400,8 @@ _RESULTS = 6
 
 def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
     others = fact.results - 1
-    are = "is" if others == 1 else "are"
-    more = f" (nor {are} {counted(others, 'more result')})" if others else ""
+    differ = "differs" if others == 1 else "differ"
+    more = f", and {counted(others, 'more result')} {differ}" if others else ""
     what = counterpart_text(fact)
     inside = inside_text(fact.inside)
     inside = f" {inside}" if inside else ""

@@ -119,7 +119,9 @@ def _inner(inside: InnerDifference) -> str:
         f"{type_text(inside.shape, inside.dtype)}, {amount}."
     )
     if inside.unseen:
-        return f"{text} {counted(inside.unseen, 'value')} that it may be made of not compared."
+        were = "was" if inside.unseen == 1 else "were"
+        unseen = counted(inside.unseen, "value")
+        return f"{text} {unseen} that it may be made of {were} not compared."
     return text
 
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from sdyscope.analysis.run.numerics import coarsest, relative_error, tolerance, whole_ratio
 from sdyscope.facts.findings import InnerDifference, Inside
-from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, Looked, OtherOps, Place
+from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.values.mesh import Mesh
 
 __all__ = ["Source", "first_difference"]
@@ -40,7 +40,7 @@ class Source(Protocol):
         """The values of a body; raises `OtherOps`."""
         ...
 
-    def look(self, places: Sequence[Place]) -> Looked:
+    def look(self, places: Sequence[Place]) -> Mapping[Place, tuple[Any, Any]]:
         """Values on both sides."""
         ...
 
@@ -67,7 +67,6 @@ def first_difference(
     source: Source,
     index: int,
     result: str,
-    dtype: str,
     computed_in: Sequence[str],
     mesh: Mesh | None = None,
     base: Mesh | None = None,
@@ -78,13 +77,12 @@ def first_difference(
         source: gives values inside.
         index: the flat index of the result, which differs.
         result: its name.
-        dtype: its MLIR element type.
         computed_in: element types that the program computes in.
         mesh: the program's mesh.
         base: that of the counterpart; None where it is the jaxpr without shardings.
     """
     try:
-        found = _Search(source, computed_in).result(index, dtype)
+        found = _Search(source, computed_in).result(index)
     except OtherOps:
         return Inside(result, why="other ops")
     except Exception as error:  # compiling and running raise every kind of error
@@ -128,39 +126,41 @@ class _Search:
         self._source, self._computed_in = source, computed_in
         self._looked = 0
 
-    def result(self, index: int, dtype: str) -> _Found | None:
+    def result(self, index: int) -> _Found | None:
+        """What a result that differs comes from; None where it does not differ here."""
         level = self._source.level()
         root = level.results[index]
         if root is None:
             return None
-        here, there = self._source.look(()).results[index]
-        if compared_arrays(here, there, self._allowed(dtype)).agrees:
-            return None
-        return self._within(level, root, ())
+        compared = self._look(level, [root], ())[root]
+        return None if compared.agrees else self._within(level, root, compared, ())
+
+    def _look(
+        self, level: InnerLevel, numbers: Sequence[int], turns: tuple[int, ...]
+    ) -> Mapping[int, _Compared]:
+        pairs = self._source.look([level.values[number].place for number in numbers])
+        self._looked += len(numbers)
+        return {
+            number: self._compared(level, level.values[number], pairs, turns) for number in numbers
+        }
 
     def _allowed(self, dtype: str) -> float:
         return tolerance(coarsest(dtype, self._computed_in))
 
-    def _within(self, level: InnerLevel, root: int, turns: tuple[int, ...]) -> _Found:
+    def _within(
+        self, level: InnerLevel, root: int, compared: _Compared, turns: tuple[int, ...]
+    ) -> _Found:
         """The first value that differs at a level, or inside of it.
 
         Args:
             level: the level.
             root: number of a value that differs.
+            compared: how it does.
             turns: at which iteration to look, of each loop around.
         """
-        known: dict[int, _Compared] = {}
-
-        def look(numbers: Sequence[int]) -> Mapping[int, _Compared]:
-            places = [level.values[number].place for number in numbers]
-            pairs = self._source.look(places).pairs
-            self._looked += len(places)
-            return {
-                number: self._compared(level, level.values[number], pairs, turns)
-                for number in numbers
-            }
-
-        number, unseen, known = search(level.values, root, look)
+        number, unseen, known = search(
+            level.values, root, compared, lambda numbers: self._look(level, numbers, turns)
+        )
         value = level.values[number]
         inner = self._entered(level, value, turns) if value.body else None
         if inner is not None:
@@ -194,13 +194,13 @@ class _Search:
         if value.body == "shard_map":
             roots = [number for number in level.results[output : output + 1] if number is not None]
         roots = list(dict.fromkeys(roots))
-        pairs = self._source.look([level.values[number].place for number in roots]).pairs
+        pairs = self._source.look([level.values[number].place for number in roots])
         self._looked += len(roots)
         for inner in _turns(level, outside, turns):
             for number in roots:
                 found = self._compared(level, level.values[number], pairs, inner)
                 if found.agrees is False:
-                    return self._within(level, number, inner)
+                    return self._within(level, number, found, inner)
         return None
 
 
@@ -223,6 +223,7 @@ def _turns(
 def search(
     values: Sequence[InnerValue],
     root: int,
+    compared: _Compared,
     look: Callable[[Sequence[int]], Mapping[int, _Compared]],
 ) -> tuple[int, int, dict[int, _Compared]]:
     """The value from which a difference comes.
@@ -230,13 +231,14 @@ def search(
     Args:
         values: in the order of execution.
         root: the number of one that differs.
-        look: compares values.
+        compared: how it does.
+        look: compares others.
 
     Returns:
         The number of one that differs and is made of none that do; how many values it may be made
         of were not looked at; and what is known of each that was.
     """
-    known = dict(look([root]))
+    known = {root: compared}
     first = root
     for _ in range(ROUNDS):
         reach = _reach(values, first, known)

@@ -220,7 +220,6 @@ class _Comparison:
             source,
             worst.index,
             worst.path,
-            worst.dtype,
             self.reference.compute_dtypes,
             side.mesh,
             base.mesh,

@@ -188,13 +188,12 @@ class _Inside:
         if self._runner.group.count > 1:
             return Inside(result, why="processes")
         self._runner.notify("looking inside", 0, 1)
-        index, dtype = self._results[result]
+        index, _ = self._results[result]
         mesh = self._found.mesh
         return first_difference(
             Insides(self._runner, partitioner, None if alone is None else alone()),
             index,
             result,
-            dtype,
             self._found.reference.compute_dtypes,
             mesh,
             None if alone is None or mesh is None else on_one_device([*mesh.shape]),

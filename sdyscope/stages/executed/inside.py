@@ -19,7 +19,7 @@ import jax.numpy as jnp
 from jax.extend import core
 from jax.sharding import PartitionSpec
 
-from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, Looked, OtherOps, Place
+from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.stages import compat
 from sdyscope.stages.executed import one_device
@@ -94,7 +94,7 @@ class Insides:
         """
         return _level(self._traced, self._other, entered)
 
-    def look(self, places: Sequence[Place]) -> Looked:
+    def look(self, places: Sequence[Place]) -> dict[Place, tuple[Any, Any]]:
         """Values inside, on both sides: each is compiled and run once.
 
         What is not the same in all replicas is what the first device holds.
@@ -102,8 +102,8 @@ class Insides:
         count = len(self._traced.jaxpr.out_avals)
         here = self._runner.beside(self._program(places)).results(self._partitioner)
         there, _ = self._runner.on_one_device(_with_values(self._other, places, sharded=False))
-        pairs = list(zip(here, there, strict=True))
-        return Looked(tuple(pairs[:count]), dict(zip(places, pairs[count:], strict=True)))
+        pairs = zip(here[count:], there[count:], strict=True)
+        return dict(zip(places, pairs, strict=True))
 
     def _program(self, places: Sequence[Place]) -> Program:
         """The program with these values as further results."""

@@ -35,7 +35,7 @@ def differing(source, entered=(), turns=()):
     looked = source.look([value.place for value in level.values])
     wrong, count = [], 0
     for value in level.values:
-        here, there = looked.pairs[value.place]
+        here, there = looked[value.place]
         if value.dtype:
             found = compared_inside(here, there, level.frames, turns, 6.1e-5)
             count += 1
