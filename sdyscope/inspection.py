@@ -417,9 +417,11 @@ class Inspection(Staged, Displayed):
         devices: Sequence[Any] | None = None,
         notify: Callable[[str, int, int], None] | None = None,
         group: Group | None = None,
-        alone: Callable[[], Program] | None = None,
+        on_mesh: Callable[[Mapping[str, int]], Program] | None = None,
+        meshes: Sequence[Mapping[str, int]] = (),
+        reference: Callable[..., Any] | None = None,
     ) -> Run:
-        """Runs the program on real devices under each partitioner, and on one device.
+        """Runs the program on real devices under each partitioner, and compares its results.
 
         Where several processes run it together, each calls this and is returned the same: what all
         of them found.
@@ -431,19 +433,35 @@ class Inspection(Staged, Displayed):
             notify: told what is being done, how many of its steps are done, and of how many.
             group: the processes that run it together, from ``stages.executed.processes.join``; by
                 default this one alone.
-            alone: makes the same program on a mesh of one device, with arguments of the same
-                shapes: the reference of a program with a ``shard_map``, whose body would else be
-                compared with itself.
+            on_mesh: makes the same program on a mesh of these axis sizes, with arguments of the
+                same shapes. A program with a ``shard_map`` is compared with itself on a mesh of one
+                device: the maps' bodies would else be compared with themselves.
+            meshes: axis sizes of further meshes to run the program on, with the same values; a mesh
+                of one device is always among them.
+            reference: what computes the results that the program should have: called with its
+                arguments, whole and on one device, and compared with instead of the program's own
+                jaxpr without shardings.
 
         Raises:
             CompilerError: the program can't be lowered under any of the partitioners, or another
                 process is gone.
             TargetError: there are too few devices, or this is a module that was read from a file,
-                or processes do not have the same program and inputs.
+                or processes do not have the same program and inputs; or the reference fails, or its
+                results have another structure, shape or dtype; or there are meshes and no
+                ``on_mesh``.
         """
         from sdyscope.analysis.run.run import ran
 
-        return ran(self, steps=steps, devices=devices, notify=notify, group=group, alone=alone)
+        return ran(
+            self,
+            steps=steps,
+            devices=devices,
+            notify=notify,
+            group=group,
+            on_mesh=on_mesh,
+            meshes=meshes,
+            reference=reference,
+        )
 
 
 def inspect(

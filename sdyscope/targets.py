@@ -29,7 +29,7 @@ from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["ReferenceModel", "in_directory", "reference_models", "resolve"]
+__all__ = ["ReferenceModel", "function_of", "in_directory", "reference_models", "resolve"]
 
 #: Endings of the files that the read stage takes; any other existing file is tried as well.
 MODULE_ENDINGS = (".mlir", ".mlirbc", ".bc", ".hlo", ".txt", ".pb")
@@ -117,6 +117,24 @@ def resolve(
     if model in _model_names():
         return _build(_model_module(model), "program", model, axes, asked, devices)
     raise _unknown(word)
+
+
+def function_of(word: str) -> Callable[..., Any]:
+    """The function that `path/file.py:name` or `package.module:name` names.
+
+    Raises:
+      TargetError: there is no such thing, or it can't be called.
+    """
+    place, colon, name = word.rpartition(":")
+    if not (colon and place and name):
+        raise TargetError(
+            f"{word!r} names no function.", hint="Write path/file.py:name or package.module:name."
+        )
+    found = _named(_load(place, word), name, "Name a function.")
+    if not callable(found):
+        raise TargetError(f"{word} is a {type(found).__name__}, not a function.")
+    function: Callable[..., Any] = found
+    return function
 
 
 def in_directory(word: str) -> tuple[Path, str] | None:
@@ -221,14 +239,12 @@ def _own_folders() -> list[Path]:
     return [*folders, Path(jax.__file__).parent] if jax and jax.__file__ else folders
 
 
-def _python_object(
-    module: ModuleType,
-    name: str,
-    word: str,
-    axes: Mesh | None,
-    settings: dict[str, object],
-    devices: Sequence[Any] | None,
-) -> Program:
+def _named(module: ModuleType, name: str, hint: str) -> Any:
+    """What a dotted name stands for in a module.
+
+    Raises:
+      TargetError: nothing; it says what is alike, or the hint.
+    """
     found: Any = module
     for part in name.split("."):
         if not hasattr(found, part):
@@ -237,9 +253,21 @@ def _python_object(
             raise TargetError(
                 f"{module.__name__} has no {name!r}.",
                 file=getattr(module, "__file__", None),
-                hint=f"Did you mean {close[0]}?" if close else _WRITE_A_PROGRAM,
+                hint=f"Did you mean {close[0]}?" if close else hint,
             )
         found = getattr(found, part)
+    return found
+
+
+def _python_object(
+    module: ModuleType,
+    name: str,
+    word: str,
+    axes: Mesh | None,
+    settings: dict[str, object],
+    devices: Sequence[Any] | None,
+) -> Program:
+    found = _named(module, name, _WRITE_A_PROGRAM)
     if inspect.isfunction(found) or inspect.ismethod(found):
         return _build(module, name, word, axes, settings, devices, found)
     program = _as_program(found, word, name)

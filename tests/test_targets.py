@@ -12,7 +12,7 @@ from jax.sharding import Mesh as JaxMesh
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.facts.program import Program
 from sdyscope.stages.lowered.lower import lower
-from sdyscope.targets import reference_models, resolve
+from sdyscope.targets import function_of, reference_models, resolve
 from sdyscope.values.mesh import Mesh
 
 USER_FILE = """
@@ -275,3 +275,11 @@ def test_files_need_no_jax(tmp_path):
     assert "jax" not in sys.modules
     """
     subprocess.run([sys.executable, "-c", textwrap.dedent(code)], check=True)
+
+
+def test_functions(user):
+    function = function_of(f"{user}:program")
+    assert (callable(function), function.__name__) == (True, "program")
+    for name, said in ((f"{user}:nothing", "has no 'nothing'"), ("function", "names no function")):
+        with pytest.raises(TargetError, match=said):
+            function_of(name)

@@ -27,6 +27,7 @@ PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
 def command(
     environment: Mapping[str, str] | Callable[..., Mapping[str, str]] = child.LOWERING,
     launcher: Callable[..., Callable[..., int]] | None = None,
+    cls: type[click.Command] = click.Command,
 ) -> Callable[[Callable[..., int]], click.Command]:
     """Makes a subcommand of a function that returns the exit status; it runs in a child process.
 
@@ -36,10 +37,11 @@ def command(
       environment: variables that the child gets unless the user has set them, or a function of the
         command's parameters that makes them. By default no accelerator is started.
       launcher: what starts the child, of the command's parameters; by default `child.run`.
+      cls: reads its command line.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
-        return click.command()(verbose(child.in_child(environment, launcher)(function)))
+        return click.command(cls=cls)(verbose(child.in_child(environment, launcher)(function)))
 
     return decorate
 
@@ -64,15 +66,7 @@ def mesh(function: _Function) -> _Function:
     """
 
     def read(_: click.Context, __: click.Parameter, value: str | None) -> dict[str, int] | None:
-        if value is None:
-            return None
-        from sdyscope.mesh_config import parse_mesh_shape
-
-        try:
-            shape = parse_mesh_shape(value)
-        except TargetError as error:
-            raise click.BadParameter(error.message[:1].lower() + error.message[1:]) from error
-        return dict(zip(shape.axis_names, shape.ici, strict=True))
+        return None if value is None else mesh_sizes(value)
 
     has_devices = any(
         parameter.name == "devices" for parameter in getattr(function, "__click_params__", ())
@@ -108,6 +102,21 @@ def mesh(function: _Function) -> _Function:
         made = option(made)
     chosen: _Function = made
     return chosen
+
+
+def mesh_sizes(text: str) -> dict[str, int]:
+    """The axis sizes of `data=4,model=2`, in order; -1 for one that is to be inferred.
+
+    Raises:
+      click.BadParameter: it is no mesh.
+    """
+    from sdyscope.mesh_config import parse_mesh_shape
+
+    try:
+        shape = parse_mesh_shape(text)
+    except TargetError as error:
+        raise click.BadParameter(error.message[:1].lower() + error.message[1:]) from error
+    return dict(zip(shape.axis_names, shape.ici, strict=True))
 
 
 def choice(literal: Any) -> click.Choice[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import os
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +25,8 @@ if TYPE_CHECKING:
 #: How many virtual CPU devices there are unless the mesh needs more.
 VIRTUAL = 8
 
+#: How a word begins that is a mesh: `data=4`.
+_MESH = re.compile(r"[^=\s-][^=\s]*=-?[0-9]")
 
 #: Seconds that processes may take for one thing, unless --timeout says otherwise.
 TIMEOUT = 300.0
@@ -44,6 +48,34 @@ class _Processes(click.ParamType[int | str]):
         return int(text)
 
 
+class _WithMeshes(click.Command):
+    """A command line on which several meshes can follow one `--meshes`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, list(_each_mesh(args)))
+
+
+def _each_mesh(words: Sequence[str]) -> Iterator[str]:
+    """The same words, with `--meshes` before each mesh that follows one."""
+    follows = False
+    for before, word in itertools.pairwise(("", *words)):
+        if follows and before != "--meshes" and _MESH.match(word):
+            yield "--meshes"
+        elif before != "--meshes":
+            follows = word == "--meshes"
+        yield word
+
+
+def _read_meshes(
+    _: click.Context, __: click.Parameter, words: Sequence[str]
+) -> tuple[dict[str, int], ...]:
+    found = tuple(options.mesh_sizes(one) for word in words for one in word.split())
+    for shape in found:
+        if any(size < 1 for size in shape.values()):
+            raise click.BadParameter("the sizes of several meshes are written out, without -1.")
+    return found
+
+
 def environment(
     mesh: Mapping[str, int] | None,
     devices: int | mesh_choice.Devices | None = None,
@@ -51,6 +83,7 @@ def environment(
     mesh_config: str | None = None,
     mesh_selector: str | None = None,
     processes: int | str | None = None,
+    meshes: Sequence[Mapping[str, int]] = (),
     **_: Any,
 ) -> dict[str, str]:
     """What JAX reads once, when it is imported: how many CPU devices, and whether only those."""
@@ -59,7 +92,11 @@ def environment(
     if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "") and (
         given or processes != "auto"
     ):
-        asked = mesh_choice.known_devices(mesh, mesh_config, mesh_selector)
+        asked = max(
+            mesh_choice.known_devices(mesh, mesh_config, mesh_selector),
+            *(math.prod(shape.values()) for shape in meshes),
+            0,
+        )
         several = processes if isinstance(processes, int) else 1
         count = given or math.ceil(max(VIRTUAL, asked) / several)
         wanted["JAX_NUM_CPU_DEVICES"] = str(min(count, LARGEST_CPU))
@@ -138,10 +175,25 @@ def _nobody(what: str, done: int, total: int) -> None:
     pass
 
 
-@options.command(environment=environment, launcher=launcher)
+@options.command(environment=environment, launcher=launcher, cls=_WithMeshes)
 @_together
 @options.target
 @options.mesh
+@click.option(
+    "--meshes",
+    multiple=True,
+    metavar="MESH...",
+    callback=_read_meshes,
+    help="Run it on each of these meshes as well, such as data=4,model=2 data=8, on the same "
+    "values, and compare the results. One device is always among them. Without --mesh the first "
+    "that can hold the program takes its place.",
+)
+@click.option(
+    "--reference",
+    metavar="FILE:FUNCTION",
+    help="Compare the results with those of this function, which is called with the program's "
+    "arguments, whole and on one device. By default with its own jaxpr without shardings.",
+)
 @options.partitioner()
 @options.settings
 @click.option(
@@ -183,6 +235,8 @@ def _nobody(what: str, done: int, total: int) -> None:
 def command(
     target: str,
     mesh: dict[str, int] | None,
+    meshes: tuple[dict[str, int], ...],
+    reference: str | None,
     partitioners: tuple[Partitioner, ...],
     settings: dict[str, str],
     devices: int | None,
@@ -199,8 +253,12 @@ def command(
     lowered, every result with the same step on one device, within a tolerance for its dtype. Steps
     are timed and memory is counted. Exit status 1 if there is anything worse than a note.
 
+    With --meshes the same values go through the program on several meshes, and with --reference
+    through a function of yours. Where results differ, the first value inside that does is named.
+
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
+    from sdyscope import targets
     from sdyscope.process import output
     from sdyscope.stages.executed import devices as finding
     from sdyscope.terminal import document, paragraphs, progress, table
@@ -208,11 +266,14 @@ def command(
     from sdyscope.views import run
 
     def opened() -> Inspection:
-        inspection = opening.open_one(
-            target, mesh=mesh, settings=settings, partitioners=partitioners
+        inspection = _first_that_holds(
+            target,
+            _in_order(meshes) if meshes and mesh is None else [mesh],
+            functools.partial(opening.open_one, settings=settings, partitioners=partitioners),
         )
         if inspection.program is not None and devices is None:
-            needed = max(VIRTUAL, finding.devices_needed(inspection.program))
+            most = max((math.prod(shape.values()) for shape in meshes), default=1)
+            needed = max(VIRTUAL, finding.devices_needed(inspection.program), most)
             finding.more_cpu_devices(math.ceil(needed / group.count))
         moved_on("lowering the program", 0, 1)
         return inspection
@@ -233,10 +294,13 @@ def command(
             devices=run_on,
             notify=notify,
             group=group,
-            alone=_alone(target, inspection, settings),
+            on_mesh=_on_mesh(target, inspection, settings),
+            meshes=meshes,
+            reference=None if reference is None else targets.function_of(reference),
         )
     moved_on("ending", 0, 1)
-    status = 0 if found.passed and not (strict and found.account) else 1
+    unknown = bool(found.account) or any(one.failure for one in found.meshes)
+    status = 0 if found.passed and not (strict and unknown) else 1
     if group.number:
         return status
     here = output.answers()
@@ -247,6 +311,9 @@ def command(
     here.write("")
     table.print_table(run.summary(found))
     here.write("")
+    if found.meshes:
+        table.print_table(run.meshes(found))
+        here.write("")
     if found.processes:
         table.print_table(run.processes(found))
         here.write("")
@@ -261,19 +328,41 @@ def command(
     return status
 
 
-def _alone(
+def _in_order(meshes: Sequence[dict[str, int]]) -> list[dict[str, int]]:
+    """Meshes with all the axes that one of them has; those of one device last."""
+    axes = list(dict.fromkeys(axis for shape in meshes for axis in shape))
+    filled = [{axis: shape.get(axis, 1) for axis in axes} for shape in meshes]
+    return sorted(filled, key=lambda shape: math.prod(shape.values()) == 1)
+
+
+def _first_that_holds(
+    target: str, meshes: Sequence[dict[str, int] | None], make: Callable[..., Inspection]
+) -> Inspection:
+    """The program on the first mesh that it can be built and lowered on.
+
+    Raises:
+      SdyscopeError: why not on the first, where there is none.
+    """
+    failures = []
+    for mesh in meshes:
+        try:
+            inspection = make(target, mesh=mesh)
+            if len(meshes) == 1 or inspection.lowered:
+                return inspection
+        except SdyscopeError as error:
+            failures.append(error)
+    raise failures[0]
+
+
+def _on_mesh(
     target: str, inspection: Inspection, settings: dict[str, str]
-) -> Callable[[], Program] | None:
-    """Makes the target's program on a mesh of one device; None where there is no mesh to name."""
-    from sdyscope.values.mesh import only_mesh
-
-    mesh = only_mesh(inspection.meshes.values())
-    if mesh is None or inspection.program is None:
+) -> Callable[[Mapping[str, int]], Program] | None:
+    """Makes the target's program on another mesh; None where it is no program."""
+    if inspection.program is None:
         return None
-    sizes = {axis.name: 1 for axis in mesh.axes}
 
-    def make() -> Program:
-        made = opening.open_one(target, mesh=sizes, settings=settings).program
+    def make(mesh: Mapping[str, int]) -> Program:
+        made = opening.open_one(target, mesh=mesh, settings=settings).program
         assert made is not None
         return made
 

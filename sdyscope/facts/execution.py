@@ -215,11 +215,11 @@ class OtherOnOneDevice:
     ratio: float | None
 
 
-ReferenceKind: TypeAlias = Literal["unsharded", "one-device mesh", "mapped"]
-"""What results are compared with. ``unsharded``: the jaxpr without shardings, which says nothing of
-a mesh; ``mapped``: it has shard_maps, whose bodies are mapped over as many blocks as there are
-devices, so that what they do wrong is done there, too; ``one-device mesh``: likewise, and on a mesh
-of one device the program computes the same."""
+ReferenceKind: TypeAlias = Literal["function", "unsharded", "one-device mesh", "mapped"]
+"""What results are compared with. ``function``: a function of the user's; ``unsharded``: the jaxpr
+without shardings, which says nothing of a mesh; ``mapped``: it has shard_maps, whose bodies are
+mapped over as many blocks as there are devices, so that what they do wrong is done there, too;
+``one-device mesh``: likewise, and on a mesh of one device the program computes the same."""
 
 
 @dataclass(frozen=True)
@@ -235,6 +235,8 @@ class Reference:
       threefry_partitionable: JAX's setting `jax_threefry_partitionable`, as it was.
       step_seconds: How long one step took after a warm-up; None when it was not run.
       has_shard_maps: Whether there are bodies of shard_maps in the program.
+      function: The name of the user's function that computes the results, `ref.py:dense`; empty
+        where they are the program's own.
       alone: What the program's results are on a mesh of one device, flat, as ``outputs``.
       alone_failure: Why a program with shard_maps was not compared with itself on a mesh of one
         device; empty where it was.
@@ -248,6 +250,7 @@ class Reference:
     threefry_partitionable: bool = True
     step_seconds: float | None = None
     has_shard_maps: bool = False
+    function: str = ""
     alone: tuple[Any, ...] = field(default=(), repr=False, compare=False)
     alone_failure: str = ""
     others: tuple[OtherOnOneDevice, ...] = ()
@@ -255,12 +258,21 @@ class Reference:
     @property
     def kind(self) -> ReferenceKind:
         """What results are compared with."""
+        if self.function:
+            return "function"
         if not self.has_shard_maps:
             return "unsharded"
         return "mapped" if self.alone_failure or self.others else "one-device mesh"
 
+    @property
+    def is_independent(self) -> bool:
+        """Whether it would not do what the program does wrong on a mesh."""
+        return self.kind in ("function", "unsharded")
+
     __document__ = (
         "kind",
+        "function",
+        "is_independent",
         "alone_failure",
         "others",
         "failure",

@@ -365,6 +365,63 @@ class NotExecuted:
 
 
 @dataclass(frozen=True, slots=True)
+class InnerDifference:
+    """The first value inside of a program that is not what its counterpart has.
+
+    What it is made of is the same in both, as far as it was looked at.
+
+    Attributes:
+        op: the primitive that makes it, as JAX calls it.
+        scope: where in the program, as JAX's names say; empty for the function itself.
+        source: the line that it comes from; None where none is the user's.
+        dtype: its element type.
+        shape: its shape; in a shard_map's body that of a block.
+        error: norm of the difference over the norm of what it is in the counterpart.
+        ratio: how many times as large all of it is; None where that is not one whole number.
+        axes: mesh axes whose size that is.
+        base: the mesh of the program that it was compared with; None for the same jaxpr without
+            shardings.
+        iteration: the iteration of the loop that it is in, counted from 0 in the order of
+            execution; None outside of loops.
+        compared: how many values were compared.
+        unseen: how many values that it may be made of were not compared.
+    """
+
+    op: str
+    scope: str
+    source: SourceLocation | None
+    dtype: str
+    shape: tuple[int, ...]
+    error: float
+    ratio: float | None
+    axes: tuple[str, ...]
+    base: Mesh | None
+    iteration: int | None
+    compared: int
+    unseen: int
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """What is known of where in a program values begin to differ.
+
+    Attributes:
+        result: the result that it was looked for from.
+        first: the first value that differs; None where none is named.
+        why: why not; empty where one is. `other structure`: what is compared with is another
+            function, whose ops are others, and the program agrees with its own jaxpr on one device;
+            `other ops`: the program has other ops on the other mesh; `gone`: with values inside as
+            results the result does not differ; `processes`: there are several; `failed`.
+        reason: how it failed; empty else.
+    """
+
+    result: str
+    first: InnerDifference | None = None
+    why: Literal["", "other structure", "other ops", "gone", "processes", "failed"] = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class NoReference:
     """Results were not compared with the same step on one device.
 
@@ -372,6 +429,19 @@ class NoReference:
         reason: why not.
     """
 
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class NotOnMesh:
+    """The program was not run on one of the meshes on which it was to be compared.
+
+    Attributes:
+        mesh: the mesh.
+        reason: why not.
+    """
+
+    mesh: Mesh
     reason: str
 
 
@@ -385,6 +455,11 @@ class DependsOnMesh:
         error: norm of its difference over the norm of what it is there.
         ratio: how many times as large all of it is; None where that is not one whole number.
         axes: mesh axes whose size that is.
+        mesh: the mesh it was run on, where it is one of several; None for the program's own.
+        base: what is compared with: the program on this mesh; None for a mesh of one device.
+        function: the user's function that is compared with instead; empty where there is none.
+        inside: the first value inside that differs, or why it is not known; None where it was not
+            looked for.
     """
 
     result: str
@@ -392,6 +467,10 @@ class DependsOnMesh:
     error: float
     ratio: float | None
     axes: tuple[str, ...]
+    mesh: Mesh | None = None
+    base: Mesh | None = None
+    function: str = ""
+    inside: Inside | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,6 +550,9 @@ class OtherNumbers:
         holder: a device that holds it; None where that is not known.
         only: the one process whose blocks are wrong, and no other's; None where it is not so.
         is_random: whether the step draws random numbers.
+        function: the user's function that computes it otherwise; empty for one device.
+        inside: the first value inside that differs, or why it is not known; None where it was not
+            looked for.
     """
 
     results: int
@@ -484,6 +566,8 @@ class OtherNumbers:
     holder: Holder | None
     only: Process | None
     is_random: bool
+    function: str = ""
+    inside: Inside | None = None
 
 
 # --- Budgets --------------------------------------------------------------------------------------
@@ -656,6 +740,7 @@ Fact: TypeAlias = (
     | DonationDropped
     | NotExecuted
     | NoReference
+    | NotOnMesh
     | DependsOnMesh
     | OtherBlocks
     | UnequalReplicas

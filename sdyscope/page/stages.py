@@ -235,7 +235,10 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
             + (f", {counted(wrong, 'tensor')} elsewhere." if wrong else ", all in their places.")
         )
         if results:
-            parts.append(f"{close:,} of {counted(len(results), 'result')} as on one device.")
+            what = (
+                f"{ran.reference.function} computes" if ran.reference.function else "on one device"
+            )
+            parts.append(f"{close:,} of {counted(len(results), 'result')} as {what}.")
     state: State = "good" if ran.passed else "bad"
     return Stage("executed", state, "as placed" if ran.passed else "with findings", " ".join(parts))
 

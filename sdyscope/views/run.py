@@ -9,6 +9,8 @@ from sdyscope.analysis.run.values import (
     Checked,
     Executed,
     ExecutedTensor,
+    MeshComparison,
+    MeshRun,
     PartitionerRun,
     Run,
     Verdict,
@@ -19,8 +21,15 @@ from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, num
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
+from sdyscope.words.mesh import mesh_text
 from sdyscope.words.rates import time_text
-from sdyscope.words.run import ERROR, random_numbers_text, reference_text
+from sdyscope.words.run import (
+    ERROR,
+    compared_with,
+    meshes_text,
+    random_numbers_text,
+    reference_text,
+)
 from sdyscope.words.sharding import NONE, short
 
 #: What stands in a cell that is as requested.
@@ -60,6 +69,7 @@ def summary(run: Run) -> Table:
     steps = next((one.step.steps for one in run.partitioners if one.step is not None), 0)
     facts: list[tuple[str, Callable[[PartitionerRun], Cell | str]]] = [
         ("verdict", lambda one: _verdict(one, run.reference)),
+        ("  compared with", lambda one: compared_with(run.reference) if one.ran else NONE),
         ("arrays as placed", _arrays),
         ("largest error", lambda one: _largest_error(run, one)),
         ("  in", _largest_error_in),
@@ -91,7 +101,9 @@ def _verdict(one: PartitionerRun, reference: Reference) -> Cell:
         return Cell("does not run", "bad")
     if not one.passed:
         return Cell("differs", "bad")
-    if reference.kind == "mapped":
+    if reference.failure:
+        return Cell("not compared", "warning")
+    if not reference.is_independent:
         return Cell("agrees with itself", "plain")
     return Cell("agrees", "good")
 
@@ -162,6 +174,49 @@ def _peak(one: PartitionerRun) -> Cell | str:
     if one.memory.peak is None:
         return Cell("not told by this backend", "muted")
     return ("at most " if one.memory.peak_is_bound else "") + size(one.memory.peak)
+
+
+# --- several meshes -------------------------------------------------------------------------------
+
+
+def meshes(run: Run) -> Table:
+    """A row a mesh, a column a partitioner."""
+    return Table(
+        columns=(
+            Column("mesh", fold=False),
+            number("devices"),
+            *(Column(one.partitioner) for one in run.partitioners),
+            *(number(f"step, {one.partitioner}") for one in run.partitioners),
+        ),
+        rows=tuple(_mesh_row(one, run) for one in run.meshes),
+    )
+
+
+def _mesh_row(there: MeshRun, run: Run) -> tuple[Cell | str, ...]:
+    every = [there.compared.get(one.partitioner) for one in run.partitioners]
+    cells = [_on_mesh(one, there, run.reference) for one in every]
+    if there.failure:
+        # Said once: it is the same under each where nothing was compiled.
+        cells = [Cell("does not run", "bad")] * len(every)
+    return (
+        mesh_text(there.mesh.shape),
+        f"{there.devices:,}",
+        *cells,
+        *(NONE if one is None or one.step is None else time_text(one.step.median) for one in every),
+    )
+
+
+def _on_mesh(one: MeshComparison | None, there: MeshRun, reference: Reference) -> Cell:
+    if one is None or one.failure:
+        return Cell("does not run", "bad")
+    if one.worst is None:
+        return Cell("not compared", "warning")
+    if one.differing:
+        return Cell(f"differs: {relative(one.worst.error)} in {one.worst.path}", "bad")
+    if there.is_base:
+        return Cell("base", "muted")
+    same = "agrees" if reference.function else "the same"
+    return Cell(f"{same}, {relative(one.worst.error)}" if one.worst.error else same, "good")
 
 
 # --- the processes --------------------------------------------------------------------------------
@@ -305,6 +360,9 @@ def footer(run: Run) -> Iterator[Paragraph]:
     if any(one.errors for one in run.partitioners):
         seconds = f" ({time_text(run.reference.step_seconds)} a step)"
         yield Paragraph(f"{ERROR}, {reference_text(run.reference, seconds)}", "muted")
+    if run.meshes:
+        base = next((one.mesh for one in run.meshes if one.is_base), None)
+        yield Paragraph(meshes_text(run.reference, base), "muted")
     yield Paragraph(f"Values: {run.inputs}.", "muted")
     for note in filter(None, (*run.notes, random_numbers_text(run.reference))):
         yield Paragraph(note, "muted")

@@ -29,6 +29,7 @@ from sdyscope.facts.findings import (
     NotDivisible,
     NotExecuted,
     NothingLowered,
+    NotOnMesh,
     NotRequested,
     Observation,
     OtherBlocks,
@@ -61,9 +62,10 @@ from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
-from sdyscope.words.mesh import axis_text
+from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.run import counterpart_text, inside_text
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
 
@@ -206,6 +208,7 @@ def _words(fact: Fact) -> _Words:
         case (
             NotExecuted()
             | NoReference()
+            | NotOnMesh()
             | DependsOnMesh()
             | OtherBlocks()
             | UnequalReplicas()
@@ -396,27 +399,42 @@ _RESULTS = 6
 
 
 def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
-    more = f" (and {fact.results - 1:,} more results are not)" if fact.results > 1 else ""
+    others = fact.results - 1
+    differ = "differs" if others == 1 else "differ"
+    more = f", and {counted(others, 'more result')} {differ}" if others else ""
+    what = counterpart_text(fact)
+    inside = inside_text(fact.inside)
+    inside = f" {inside}" if inside else ""
+    where = "" if fact.mesh is None else f"On {mesh_text(fact.mesh.shape)}, "
     if fact.ratio is not None:
         axes = " and ".join(fact.axes)
         return _Words(
-            f"{fact.result} is {fact.ratio:g} times what the program computes on a mesh of one "
-            f"device{more}" + (f": the size of {axes}." if axes else "."),
+            f"{where}{fact.result} is {fact.ratio:g} times {what}{more}"
+            + (f": the size of {axes}." if axes else ".")
+            + inside,
             hint="Look for a sum over an axis along which the value is summed already: the "
             "gradient of what is replicated is, where shard_map checks it (check_vma)."
             if axes
             else "",
         )
     return _Words(
-        f"{fact.result} is not what the program computes on a mesh of one device{more}: the error "
-        f"is {fact.error:.2g} of its norm.",
+        f"{where}{fact.result} is not {what}{more}: the error is {fact.error:.2g} of its norm."
+        + inside,
         hint="What a shard_map makes depends on how its blocks are cut. If it should not, compare "
-        "with a function without it.",
+        "with a function without it: run --reference FILE:function."
+        if not fact.function
+        else "",
     )
 
 
 def _executed(
-    fact: NotExecuted | NoReference | DependsOnMesh | OtherBlocks | UnequalReplicas | OtherNumbers,
+    fact: NotExecuted
+    | NoReference
+    | NotOnMesh
+    | DependsOnMesh
+    | OtherBlocks
+    | UnequalReplicas
+    | OtherNumbers,
 ) -> _Words:
     match fact:
         case NotExecuted(partitioner, is_refused, reason, hint):
@@ -426,6 +444,8 @@ def _executed(
             return _Words(
                 f"The results are not compared with the same step on one device: {reason}"
             )
+        case NotOnMesh(mesh, reason):
+            return _Words(f"It is not compared on {mesh_text(mesh.shape)}: {reason}.")
         case DependsOnMesh():
             return _depends_on_mesh(fact)
         case OtherBlocks():
@@ -476,18 +496,19 @@ def _process(process: Process) -> str:
 
 def _numbers(fact: OtherNumbers) -> _Words:
     place = ""
+    whose = fact.function or "one device"
     if fact.where is not None:
         here, there = fact.pair or ("another value", "its own")
-        place = f": {here} where one device has {there}, at {list(fact.where)}"
+        place = f": {here} where {whose} has {there}, at {list(fact.where)}"
     if fact.holder is not None:
         place += f" on {holder_text(fact.holder)}"
-    message = "It is not what one device computes."
+    message = f"It is not what {whose} computes."
     if fact.others:
         wrong = 1 + len(fact.others)
         names = ", ".join(fact.others[: _RESULTS - 1])
         more = f" and {wrong - _RESULTS} more" if wrong > _RESULTS else ""
         message = (
-            f"{wrong} of {fact.results} results are not what one device computes, this one most of "
+            f"{wrong} of {fact.results} results are not what {whose} computes, this one most of "
             f"all, then {names}{more}."
         )
     hint = "Look for an axis that is never reduced, or a shard_map that counts on its size."
@@ -496,6 +517,9 @@ def _numbers(fact: OtherNumbers) -> _Words:
         hint = "Look for what is other there: a device, a driver, a package, what a callback reads."
     if fact.is_random:
         hint = "Random numbers may depend on the sharding: see the note above."
+    if inside := inside_text(fact.inside):
+        message += f" {inside}"
+        hint = "" if fact.function else hint
     allowed = f"an error of at most {fact.tolerance:.2g} ({fact.coarsest})"
     return _Words(
         message,

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from sdyscope.facts.execution import Reference
+from sdyscope.facts.findings import DependsOnMesh, InnerDifference, Inside
+from sdyscope.values.mesh import Mesh
+from sdyscope.words.counts import counted
+from sdyscope.words.mesh import mesh_text
+from sdyscope.words.places import source_text
+from sdyscope.words.types import type_text
 
-__all__ = ["ERROR", "random_numbers_text", "reference_text"]
+__all__ = [
+    "ERROR",
+    "compared_with",
+    "counterpart_text",
+    "inside_text",
+    "meshes_text",
+    "random_numbers_text",
+    "reference_text",
+]
 
 #: What an error is.
 ERROR = "An error is the norm of the difference over the norm of the result"
@@ -19,6 +33,8 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
     """
     text = f"against the same jaxpr without shardings on one device{seconds}"
     match reference.kind:
+        case "function":
+            return f"against {reference.function} on one device{seconds}."
         case "unsharded":
             return f"{text}."
         case "one-device mesh":
@@ -34,6 +50,98 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
             if reference.alone_failure:
                 return f"{text}Not compared on a mesh of one device: {reference.alone_failure}."
             return f"{text}On a mesh of one device the program computes something else."
+
+
+def compared_with(reference: Reference) -> str:
+    """What results are compared with, in a cell; empty where they are not compared."""
+    if reference.failure:
+        return ""
+    match reference.kind:
+        case "function":
+            return reference.function
+        case "unsharded":
+            return "its jaxpr without shardings"
+        case "one-device mesh":
+            return "itself on a mesh of one device"
+        case "mapped":
+            return "itself, mapped on one device"
+
+
+def counterpart_text(fact: DependsOnMesh) -> str:
+    """What a result was to be: `what the program computes on a mesh of one device`."""
+    if fact.function:
+        return f"what {fact.function} computes"
+    return f"what the program computes {_on(fact.base)}"
+
+
+def _on(mesh: Mesh | None) -> str:
+    if mesh is None or mesh.size == 1:
+        return "on a mesh of one device"
+    return f"on {mesh_text(mesh.shape)}"
+
+
+def meshes_text(reference: Reference, base: Mesh | None) -> str:
+    """What results on several meshes are compared with.
+
+    Args:
+        reference: the reference of the run.
+        base: the mesh that the others are compared with; None for none.
+    """
+    if reference.function:
+        what = reference.function
+    elif base is None:
+        return "No mesh runs the program, so nothing is compared between meshes."
+    else:
+        what = f"the base, which is the program {_on(base)}"
+    return f"On each mesh the same values, and every result against {what}."
+
+
+def inside_text(inside: Inside | None) -> str:
+    """Where in the program values begin to differ, a sentence or two; empty for nothing known."""
+    if inside is None:
+        return ""
+    return _not_looked(inside) if inside.first is None else _inner(inside.first)
+
+
+def _inner(inside: InnerDifference) -> str:
+    line = source_text(inside.source)
+    place = f"{inside.op} in {inside.scope}" + (f" at {line}" if line else "")
+    turn = "" if inside.iteration is None else f", in iteration {inside.iteration} of its loop"
+    whose = "without shardings" if inside.base is None else _on(inside.base)
+    if inside.ratio is not None:
+        axes = " and ".join(inside.axes)
+        amount = f"{inside.ratio:g} times what it is {whose}"
+        amount += f" (the size of {axes})" if axes else ""
+    else:
+        amount = f"{inside.error:.2g} of its norm from what it is {whose}"
+    text = (
+        f"The first value inside that differs is made by {place}{turn}: "
+        f"{type_text(inside.shape, inside.dtype)}, {amount}."
+    )
+    if inside.unseen:
+        were = "was" if inside.unseen == 1 else "were"
+        unseen = counted(inside.unseen, "value")
+        return f"{text} {unseen} that it may be made of {were} not compared."
+    return text
+
+
+def _not_looked(inside: Inside) -> str:
+    match inside.why:
+        case "other structure":
+            return (
+                "Its own jaxpr on one device gives the same as on the mesh, and values inside "
+                "can't be compared with another function's: look for what the two do differently."
+            )
+        case "other ops":
+            return "Values inside are not compared: the program has other ops there."
+        case "gone":
+            return "With values inside as further results it does not differ: none is named."
+        case "processes":
+            return "Values inside are compared by one process alone, without --processes."
+        case "failed":
+            return f"Values inside could not be compared: {inside.reason}."
+        case "":
+            return ""
 
 
 def random_numbers_text(reference: Reference) -> str:

@@ -3,6 +3,8 @@
 import dataclasses
 
 from sdyscope.analysis.run.judge import judge
+from sdyscope.analysis.run.numerics import Numeric
+from sdyscope.analysis.run.values import MeshComparison, MeshRun, StepTime
 from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
@@ -14,6 +16,7 @@ from sdyscope.facts.execution import (
     Shard,
 )
 from sdyscope.facts.tensors import TensorTable
+from sdyscope.values.mesh import Mesh
 from sdyscope.views import run
 
 CPU = Machine("cpu", "cpu", ("cpu:0", "cpu:1"), 8, True)
@@ -47,6 +50,53 @@ def test_summary_of_what_ran():
     assert found["results a device"] == "2.0 KiB, 1.0 KiB of it in place"
 
 
+def test_only_an_independent_reference_agrees_without_a_qualifier():
+    maps = Reference(has_shard_maps=True)
+    for reference, verdict, what in (
+        (Reference(), "agrees", "its jaxpr without shardings"),
+        (dataclasses.replace(maps, function="dense.py:step"), "agrees", "dense.py:step"),
+        (maps, "agrees with itself", "itself on a mesh of one device"),
+        (
+            dataclasses.replace(maps, alone_failure="no"),
+            "agrees with itself",
+            "itself, mapped on one device",
+        ),
+    ):
+        found = facts(made(RAN, reference=reference))
+        assert (found["verdict"], found["  compared with"]) == (verdict, what)
+
+
+def on_mesh(error, tolerance=6e-5, **more):
+    worst = Numeric("result", 0, "f32", "f32", error, tolerance, error, None)
+    compared = MeshComparison("", 1, int(error > tolerance), worst, StepTime(1, 1e-3, 1e-3, 1e-3))
+    return dataclasses.replace(compared, **more)
+
+
+def test_a_row_a_mesh():
+    rows = (
+        (1, True, "", {"shardy": on_mesh(0.0)}),
+        (2, False, "", {"shardy": on_mesh(1e-7)}),
+        (4, False, "", {"shardy": on_mesh(3.0)}),
+        (8, False, "", {"shardy": on_mesh(0.0, failure="no", worst=None, step=None)}),
+        (16, False, "too few devices", {}),
+        (32, False, "", {"shardy": on_mesh(0.0, worst=None, results=0)}),
+    )
+    there = tuple(MeshRun(Mesh.of({"d": count}), count, *more) for count, *more in rows)
+    document = dataclasses.replace(made(RAN), meshes=there)
+    cells = [[cell.text for cell in row] for row in run.meshes(document).cells]
+    assert cells == [
+        ["d=1", "1", "base", "1.00 ms"],
+        ["d=2", "2", "the same, 1.0e-07", "1.00 ms"],
+        ["d=4", "4", "differs: 3.0e+00 in result", "1.00 ms"],
+        ["d=8", "8", "does not run", "-"],
+        ["d=16", "16", "does not run", "-"],
+        ["d=32", "32", "not compared", "1.00 ms"],
+    ]
+    given = dataclasses.replace(document, reference=Reference(function="dense"))
+    cells = [[cell.text for cell in row] for row in run.meshes(given).cells]
+    assert cells[1][2] == "agrees, 1.0e-07"
+
+
 def test_a_row_a_process():
     members = (Process(0, "vm", 7, (0,)), Process(1, "vm", 8, (1,)))
     parts = (Part(1.0, (0.001,), None), Part(2.0, (0.003, 0.002), 4096))
@@ -72,4 +122,5 @@ def test_what_did_not_run_has_no_figures():
 
 def test_no_reference_is_no_silent_agreement():
     found = facts(made(RAN, reference=Reference(failure="out of memory")))
+    assert found["verdict"] == "not compared"
     assert found["largest error"] == "not compared"

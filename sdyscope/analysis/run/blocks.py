@@ -70,6 +70,7 @@ def wrong_numbers(
         holder=None if worst.device is None else owners.holder(worst.device),
         only=owners.only(worst),
         is_random=reference.draws_random_numbers,
+        function=reference.function,
     )
     yield Observation(
         "numerics-differ", "error", fact, worst.path, "result", partitioner=partitioner

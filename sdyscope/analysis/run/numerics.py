@@ -151,19 +151,42 @@ def other_on_one_device(
       computed_in: element types that the step computes in.
     """
     allowed = tolerance(coarsest(dtype, computed_in))
-    wide = np.complex128 if np.iscomplexobj(here) else np.float64
-    one, two = (np.asarray(each).astype(wide) for each in (here, alone))
-    norm, own = float(np.linalg.norm(two)), float(np.linalg.norm(one))
-    distance = float(np.linalg.norm(one - two))
-    if distance <= allowed * norm:
+    error = relative_error(here, alone)
+    if error <= allowed:
         return None
-    ratio = None
-    if norm and own and math.isfinite(own / norm):
+    return OtherOnOneDevice(index, error, whole_ratio(here, alone, allowed))
+
+
+def relative_error(here: Any, there: Any) -> float:
+    """Norm of the difference of two arrays over the norm of the second; NaNs agree with NaNs.
+
+    Infinite where just one of two elements is not finite, and where all of the second is zero and
+    the first is not.
+    """
+    found = difference(HostBlock.whole(here), there)
+    if not found.distance:
+        return 0.0
+    return found.distance / found.norm if found.norm else math.inf
+
+
+def whole_ratio(here: Any, there: Any, allowed: float) -> float | None:
+    """How many times as large all of an array is as another; None where it is no whole number.
+
+    Args:
+      here: an array.
+      there: one of the same shape.
+      allowed: the relative error that rounding explains.
+    """
+    wide = np.complex128 if np.iscomplexobj(here) else np.float64
+    one, two = (np.asarray(each).astype(wide) for each in (here, there))
+    with np.errstate(all="ignore"):
+        own, norm = float(np.linalg.norm(one)), float(np.linalg.norm(two))
+        if not (norm and own and math.isfinite(own / norm)):
+            return None
         times = own / norm
-        same = float(np.linalg.norm(one - times * two)) <= allowed * own
-        whole = same and times > 1.5 and abs(times - round(times)) < _WHOLE
-        ratio = float(round(times)) if whole else None
-    return OtherOnOneDevice(index, distance / norm if norm else math.inf, ratio)
+        is_same = float(np.linalg.norm(one - times * two)) <= allowed * own
+    is_whole = is_same and times > 1.5 and abs(times - round(times)) < _WHOLE
+    return float(round(times)) if is_whole else None
 
 
 def numeric(

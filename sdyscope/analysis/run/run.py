@@ -2,22 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.run.blocks import compared
+from sdyscope.analysis.run.inside import first_difference
 from sdyscope.analysis.run.judge import judge
-from sdyscope.analysis.run.numerics import other_on_one_device
+from sdyscope.analysis.run.meshes import Make, across_meshes, on_one_device
+from sdyscope.analysis.run.numerics import (
+    coarsest,
+    other_on_one_device,
+    relative_error,
+    tolerance,
+)
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
-from sdyscope.facts.execution import Reference
-from sdyscope.facts.program import Program
+from sdyscope.facts.execution import Execution, Reference
+from sdyscope.facts.findings import (
+    DependsOnMesh,
+    Inside,
+    Observation,
+    OtherNumbers,
+)
+from sdyscope.facts.program import Partitioner, Program
 from sdyscope.staged import Staged
+from sdyscope.values.mesh import Mesh, only_mesh
 
 if TYPE_CHECKING:
+    from sdyscope.stages.executed.execute import Runner
     from sdyscope.stages.executed.processes import Group
 
 __all__ = ["ran"]
@@ -30,7 +45,9 @@ def ran(
     devices: Sequence[Any] | None = None,
     notify: Callable[[str, int, int], None] | None = None,
     group: Group | None = None,
-    alone: Callable[[], Program] | None = None,
+    on_mesh: Make | None = None,
+    meshes: Sequence[Mapping[str, int]] = (),
+    reference: Callable[..., Any] | None = None,
 ) -> Run:
     """See ``Inspection.run``."""
     from sdyscope.stages.executed.execute import Runner
@@ -43,17 +60,35 @@ def ran(
             hint="Name the program that it was lowered from.",
         )
     group, program = group or ALONE, lowered.program
+    if meshes and on_mesh is None:
+        raise TargetError("It is not known how to make the program on another mesh.")
+    if meshes and group.count > 1:
+        raise TargetError(
+            "Several meshes are compared in one process.", hint="Leave --processes or --meshes out."
+        )
+    mesh = only_mesh(lowered.meshes.values())
     runner = group.together(
         lambda: Runner(
-            program, lowered.traced, lowered.lowered, devices, steps, notify, group, alone
+            program,
+            lowered.traced,
+            lowered.lowered,
+            devices,
+            steps,
+            notify,
+            group,
+            _on_one_device(on_mesh, mesh),
+            reference,
         ),
         "made its inputs",
     )
     runner.check_same()
+    # What is wrong with the user's function is said before anything is compiled.
+    given = runner.reference() if reference is not None else None
     executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
-    reference = _beside_alone(runner.reference(), lowered)
-    mine = [compared(execution, reference) for execution in executions]
-    told = group.all_of((mine, replace(reference, outputs=(), alone=())), "compared its results")
+    compared_with = given or _beside_alone(runner.reference(), lowered)
+    mine = [compared(execution, compared_with) for execution in executions]
+    bare = replace(compared_with, outputs=(), alone=())
+    told = group.all_of((mine, bare), "compared its results")
     found = judge(
         lowered.name,
         runner.machine,
@@ -62,7 +97,107 @@ def ran(
         [execution_of_all(parts) for parts in zip(*(one for one, _ in told), strict=True)],
         reference_of_all([one for _, one in told]),
     )
-    return replace(found, account=account_of(lowered))
+    findings = _located(found, lowered, runner, executions)
+    if meshes:
+        assert on_mesh is not None
+        rows, more = across_meshes(
+            runner, executions, mesh, on_mesh, meshes, compared_with, lowered.tensors
+        )
+        # The mesh of one device is one of them.
+        findings = [one for one in findings if one.rule != "depends-on-mesh"]
+        found = replace(found, meshes=rows)
+        findings = [*more, *findings]
+    order = ("error", "warning", "note")
+    findings.sort(key=lambda one: order.index(one.severity))
+    return replace(found, findings=tuple(findings), account=account_of(lowered))
+
+
+def _on_one_device(on_mesh: Make | None, mesh: Mesh | None) -> Callable[[], Program] | None:
+    """Makes the program on a mesh of one device; None where there is no mesh to name."""
+    if on_mesh is None or mesh is None:
+        return None
+    return lambda: on_mesh(on_one_device([*mesh.shape]).shape)
+
+
+def _located(
+    found: Run, lowered: Staged, runner: Runner, executions: Sequence[Execution]
+) -> list[Observation]:
+    """What was found, with the first value inside that differs, where results do."""
+    search = _Inside(found, runner, executions, lowered)
+    findings = []
+    for one in found.findings:
+        if isinstance(one.fact, OtherNumbers):
+            fact = replace(one.fact, inside=search.of_numbers(one.fact, one.partitioner))
+            one = replace(one, fact=fact)
+        elif isinstance(one.fact, DependsOnMesh):
+            one = replace(one, fact=replace(one.fact, inside=search.of_one_device(one.fact)))
+        findings.append(one)
+    return findings
+
+
+class _Inside:
+    """Looks for the first value that differs, with what a result is compared with."""
+
+    def __init__(
+        self, found: Run, runner: Runner, executions: Sequence[Execution], lowered: Staged
+    ) -> None:
+        self._found, self._runner, self._executions = found, runner, executions
+        self._lowered = lowered
+        self._results = {
+            row.path: (row.index or 0, row.dtype)
+            for row in lowered.tensors.tensors
+            if row.kind == "result"
+        }
+
+    def of_numbers(self, fact: OtherNumbers, partitioner: Partitioner | None) -> Inside | None:
+        """Of a result that is not what one device, or the user's function, computes."""
+        if partitioner is None:
+            return None
+        if not self._found.reference.function:
+            return self._search(fact.worst, partitioner, None)
+        if self._runner.group.count > 1:
+            return Inside(fact.worst, why="processes")
+        # The function has other ops. The program's own on one device may differ as well.
+        own = _beside_alone(self._runner.own_reference(), self._lowered)
+        index, dtype = self._results[fact.worst]
+        execution = next(one for one in self._executions if one.partitioner == partitioner)
+        blocks = execution.outputs[index] if execution.outputs else None
+        if own.outputs and blocks is not None and own.outputs[index] is not None:
+            error = relative_error(blocks[0].values, own.outputs[index])
+            if error > tolerance(coarsest(dtype, own.compute_dtypes)):
+                return self._search(fact.worst, partitioner, None)
+        if any(one.index == index for one in own.others):
+            return self._search(fact.worst, partitioner, self._runner.traced_alone)
+        return Inside(fact.worst, why="other structure")
+
+    def of_one_device(self, fact: DependsOnMesh) -> Inside | None:
+        """Of a result that the program computes otherwise on a mesh of one device."""
+        ran = (one.partitioner for one in self._executions if not one.failure)
+        partitioner = next(ran, None)
+        if partitioner is None:
+            return None
+        return self._search(fact.result, partitioner, self._runner.traced_alone)
+
+    def _search(
+        self, result: str, partitioner: Partitioner, alone: Callable[[], Any] | None
+    ) -> Inside | None:
+        from sdyscope.stages.executed.inside import Insides
+
+        if result not in self._results:
+            return None
+        if self._runner.group.count > 1:
+            return Inside(result, why="processes")
+        self._runner.notify("looking inside", 0, 1)
+        index, _ = self._results[result]
+        mesh = self._found.mesh
+        return first_difference(
+            Insides(self._runner, partitioner, None if alone is None else alone()),
+            index,
+            result,
+            self._found.reference.compute_dtypes,
+            mesh,
+            None if alone is None or mesh is None else on_one_device([*mesh.shape]),
+        )
 
 
 def _beside_alone(reference: Reference, lowered: Staged) -> Reference:

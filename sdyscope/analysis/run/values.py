@@ -21,7 +21,7 @@ from sdyscope.facts.execution import (
     Process,
     Reference,
 )
-from sdyscope.facts.findings import Observation
+from sdyscope.facts.findings import DependsOnMesh, Inside, Observation, OtherNumbers
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor
@@ -33,6 +33,8 @@ __all__ = [
     "Checked",
     "Executed",
     "ExecutedTensor",
+    "MeshComparison",
+    "MeshRun",
     "PartitionerRun",
     "ProcessRun",
     "Run",
@@ -143,6 +145,45 @@ class PartitionerRun:
     shards: int
     differing: int
     errors: tuple[Numeric, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MeshComparison:
+    """The program on one of several meshes, under one partitioner.
+
+    Attributes:
+        failure: why it did not run; empty when it did.
+        results: how many results were compared.
+        differing: how many of them are further off than rounding explains.
+        worst: the result that comes nearest to its tolerance, or exceeds it most; None where none
+            was compared.
+        step: how long a step takes; None when it did not run.
+    """
+
+    failure: str
+    results: int
+    differing: int
+    worst: Numeric | None
+    step: StepTime | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeshRun:
+    """The program on one of several meshes, on the same values.
+
+    Attributes:
+        mesh: the mesh.
+        devices: how many devices it has.
+        is_base: whether the others are compared with it.
+        failure: why it was not run at all; empty when it was.
+        compared: what came of it, by partitioner.
+    """
+
+    mesh: Mesh
+    devices: int
+    is_base: bool
+    failure: str
+    compared: dict[Partitioner, MeshComparison]
 
 
 @dataclass(frozen=True, slots=True)
@@ -299,6 +340,8 @@ class Run:
         reference: the same step on one device.
         tensors: arguments and results.
         numerics: by partitioner, every result that both have.
+        meshes: the program on several meshes; empty where it was run on its own alone.
+        inside: for a result that differs, the first value inside that does, or why it is not known.
         findings: what was found, errors first.
         notes: what else the runs say, one sentence each.
         account: what is not known of the program.
@@ -314,6 +357,7 @@ class Run:
     numerics: Mapping[Partitioner, tuple[Numeric, ...]]
     findings: tuple[Observation, ...]
     account: Account = field(default_factory=Account)
+    meshes: tuple[MeshRun, ...] = ()
     schema: Literal["sdyscope.run/2"] = "sdyscope.run/2"
 
     __document__ = (
@@ -327,10 +371,22 @@ class Run:
         "partitioners",
         "reference",
         "tensors",
+        "meshes",
+        "inside",
         "findings",
         "notes",
         "account",
     )
+
+    @property
+    def inside(self) -> tuple[Inside, ...]:
+        """For a result that differs, the first value inside that does, or why it is not known."""
+        facts = (found.fact for found in self.findings)
+        return tuple(
+            fact.inside
+            for fact in facts
+            if isinstance(fact, DependsOnMesh | OtherNumbers) and fact.inside is not None
+        )
 
     @property
     def passed(self) -> bool:

@@ -77,6 +77,7 @@ from sdyscope.stages.compat.running import lowering_platform as lowering_platfor
 from sdyscope.stages.compat.running import random_keys as random_keys
 from sdyscope.stages.compat.running import setting as setting
 from sdyscope.stages.compat.running import unspecified as unspecified
+from sdyscope.stages.compat.running import with_static_arguments as with_static_arguments
 from sdyscope.stages.compat.versions import TESTED as TESTED
 from sdyscope.stages.compat.versions import tested_version as tested_version
 from sdyscope.stages.compat.versions import version as version

@@ -43,6 +43,30 @@ def call_arguments(
     )
 
 
+def with_static_arguments(
+    fun: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    values: Sequence[Any],
+    named: Mapping[str, Any],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, with other values in place of all that `fun` does not hold static.
+
+    Args:
+      fun: a jitted function.
+      args: what it is called with.
+      kwargs: likewise, by name.
+      values: the other values, as `call_arguments` gives them.
+      named: likewise, by name.
+    """
+    info = getattr(fun, "_jit_info", None)
+    numbers = getattr(info, "static_argnums", ())
+    static = {n % len(args) for n in numbers if -len(args) <= n < len(args)}
+    left = iter(values)
+    full = tuple(value if number in static else next(left) for number, value in enumerate(args))
+    return full, {**kwargs, **named}
+
+
 def lowering_devices(lowered: Any) -> tuple[Any, ...] | None:
     """The devices that a `jax.stages.Lowered` names; None when its meshes are abstract."""
     devices = lowered._lowering._device_list

@@ -23,6 +23,7 @@ from sdyscope.stages.executed import one_device
 from sdyscope.stages.executed.call import Call
 from sdyscope.stages.executed.copies import firsts_results, unequal_copies
 from sdyscope.stages.executed.devices import find_devices, too_few
+from sdyscope.stages.executed.given import called, function_name
 from sdyscope.stages.executed.held import (
     array_held,
     device_memory,
@@ -38,7 +39,7 @@ from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, tr
 from sdyscope.stages.stderr import captured_stderr
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["WARM_UPS", "Notify", "Runner"]
+__all__ = ["WARM_UPS", "Notify", "Runner", "in_words"]
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 """Called with what is being done, how many of its steps are done, and how many there are."""
@@ -73,6 +74,9 @@ class Runner:
       notify: told what is going on.
       group: the processes that run it, each with a `Runner` of its own; by default this one alone.
       alone: makes the same program on a mesh of one device; None where there is none.
+      function: what computes the results that the program should have, to compare with; None to
+        compare with the program's own jaxpr.
+      values: flat values for the arguments; None to ask the program, or to make some.
 
     Raises:
       CompilerError: the program can't be traced.
@@ -90,9 +94,13 @@ class Runner:
         notify: Notify | None = None,
         group: Group = ALONE,
         alone: Callable[[], Program] | None = None,
+        function: Callable[..., Any] | None = None,
+        values: Sequence[Any] | None = None,
     ) -> None:
         self.program, self.group = program, group
-        self._alone = alone
+        self._alone, self._function = alone, function
+        self._traced_alone: Any = None
+        self._given_devices = devices
         self.traced = trace(program) if traced is None else traced
         self.steps = steps
         self.notify = notify or _silent
@@ -114,7 +122,10 @@ class Runner:
                 hint="Let it run on more devices, or in fewer --processes.",
             )
         self.notify("making the inputs", 0, 1)
-        self.values, self.inputs = inputs.concrete_arguments(program, self.traced)
+        if values is None:
+            self.values, self.inputs = inputs.concrete_arguments(program, self.traced)
+        else:
+            self.values, self.inputs = list(values), ""
 
     def _members(self) -> list[Process]:
         """The processes, with their devices."""
@@ -311,52 +322,136 @@ class Runner:
 
         Raises:
           CompilerError: another process is gone.
+          TargetError: the function to compare with fails, or returns something of another form.
         """
-        return firsts_results(self._reference(), self.group)
+        if self._function is None:
+            return firsts_results(self.own_reference(), self.group)
+        return firsts_results(
+            self.group.together(self._given_reference, "run the reference"), self.group
+        )
 
-    def _reference(self) -> Reference:
-        self.notify("running on one device", 0, 1)
-        device = self.local[0]
-        found = Reference(
-            compute_dtypes=one_device.compute_dtypes(self.traced, device.platform),
+    def _given_reference(self) -> Reference:
+        assert self._function is not None
+        self.notify("running the reference", 0, 1)
+        outputs, seconds = called(
+            self._function, self.program, self.traced, self.values, self.local[0]
+        )
+        self.notify("running the reference", 1, 1)
+        return replace(
+            self._about_the_step(),
+            function=function_name(self._function),
+            outputs=tuple(outputs),
+            step_seconds=seconds,
+        )
+
+    def _about_the_step(self) -> Reference:
+        """What counts when results are compared, whatever they are compared with."""
+        return Reference(
+            compute_dtypes=one_device.compute_dtypes(self.traced, self.local[0].platform),
             draws_random_numbers=one_device.draws_random_numbers(self.traced),
             threefry_partitionable=bool(compat.setting("jax_threefry_partitionable")),
             has_shard_maps=one_device.has_shard_maps(self.traced),
         )
+
+    def own_reference(self) -> Reference:
+        """Runs the program's own jaxpr in this process, without shardings, on one device."""
+        self.notify("running on one device", 0, 1)
+        found = self._about_the_step()
         try:
-            outputs, seconds = self._on_one(device, self.traced)
+            outputs, seconds = self._on_one(self.traced)
         except Exception as error:  # as in run
-            return replace(found, failure=_in_words(error))
+            return replace(found, failure=in_words(error))
         self.notify("running on one device", 1, 1)
         found = replace(found, outputs=tuple(outputs), step_seconds=seconds)
-        return self._beside_alone(found, device) if found.has_shard_maps else found
+        return self._beside_alone(found) if found.has_shard_maps else found
 
-    def _beside_alone(self, found: Reference, device: Any) -> Reference:
+    def _beside_alone(self, found: Reference) -> Reference:
         """The same, compared with what the program computes on a mesh of one device."""
         if self._alone is None:
             return replace(found, alone_failure="it is not known how to make the program for one")
         try:
-            traced = trace(self._alone())
+            traced = self.traced_alone()
             if _types(traced) != _types(self.traced):
                 why = "its arguments or results have other shapes there"
                 return replace(found, alone_failure=why)
-            outputs, _ = self._on_one(device, traced)
+            outputs, _ = self._on_one(traced)
         except SdyscopeError as error:
             return replace(found, alone_failure=error.message.rstrip("."))
         except Exception as error:  # as in run
-            return replace(found, alone_failure=_in_words(error))
+            return replace(found, alone_failure=in_words(error))
         return replace(found, alone=tuple(outputs))
 
-    def _on_one(self, device: Any, traced: Any) -> tuple[list[Any], float]:
-        names = [result.name for result in compat.results(traced)]
+    def traced_alone(self) -> Any:
+        """The `jax.stages.Traced` of the same program on a mesh of one device.
+
+        Raises:
+          SdyscopeError: it can't be made there.
+        """
+        assert self._alone is not None
+        if self._traced_alone is None:
+            self._traced_alone = trace(self._alone())
+        return self._traced_alone
+
+    def _on_one(self, traced: Any) -> tuple[list[Any], float]:
+        return self.on_one_device(one_device.unsharded(traced))
+
+    def on_one_device(self, function: Callable[..., Sequence[Any]]) -> tuple[list[Any], float]:
+        """What a function makes of the program's arguments on the first of its devices.
+
+        Args:
+          function: takes and returns flat arrays.
+
+        Returns:
+          Its results on the host, None for those that can't be fetched, and the seconds of a call.
+        """
+        device = self.local[0]
         with jax.default_device(device):
-            function = jax.jit(one_device.unsharded(traced))
+            jitted = jax.jit(function)
             values = [jax.device_put(on_host(value), device) for value in self.values]
-            fetch, _ = fetched(jax.block_until_ready(function(*values)), names, [device])
-            outputs = [None if blocks is None else blocks[0].values for blocks in fetch]
+            results = jax.block_until_ready(jitted(*values))
+            outputs = _whole(results, [device])
             start = time.perf_counter()
-            jax.block_until_ready(function(*values))
+            jax.block_until_ready(jitted(*values))
             return outputs, time.perf_counter() - start
+
+    # --- others beside it -------------------------------------------------------------------------
+
+    def beside(self, program: Program, traced: Any = None) -> Runner:
+        """Runs another program on the same values; it may have further results.
+
+        Raises:
+          CompilerError: it can't be traced.
+          TargetError: there are too few devices, or its arguments or results have other shapes.
+        """
+        traced = trace(program) if traced is None else traced
+        (arguments, results), (its, more) = _types(self.traced), _types(traced)
+        if arguments != its or results != more[: len(results)]:
+            raise TargetError("Its arguments or results have other shapes there.")
+        return Runner(
+            program,
+            traced,
+            devices=self._given_devices,
+            steps=self.steps,
+            notify=self.notify,
+            group=self.group,
+            values=self.values,
+        )
+
+    def results(self, partitioner: Partitioner) -> list[Any]:
+        """The results of a step on the host, None for those that can't be fetched.
+
+        Raises:
+          Exception: whatever compiling or running it raises.
+        """
+        compiled, _ = self._compiled(partitioner)
+        results = Call(compiled, self.traced, self.values, self.devices, self.local[0])()
+        return _whole(results, self.devices)
+
+
+def _whole(results: Sequence[Any], devices: Sequence[Any]) -> list[Any]:
+    """Results on the host, of which this process holds all; None for what can't be fetched."""
+    blocks, _ = fetched(results, [""] * len(results), devices)
+    return [None if one is None else one[0].values for one in blocks]
 
 
 def _types(traced: Any) -> tuple[list[tuple[Any, ...]], ...]:
@@ -380,10 +475,11 @@ def _tried(
     except SdyscopeError as error:
         return None, Execution(partitioner, failure=error.message, hint=error.hint or "")
     except Exception as error:  # XLA and the user's callbacks raise every kind of error
-        return None, Execution(partitioner, failure=_in_words(error))
+        return None, Execution(partitioner, failure=in_words(error))
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
+    """What an error of the program, of JAX or of XLA says, with the line where it is the user's."""
     line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
     where = f" ({line})" if line else ""
     return f"{type(error).__name__}: {first_line(error)}{where}"

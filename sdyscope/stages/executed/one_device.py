@@ -20,7 +20,17 @@ from jax.extend import core
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.signature import ShardMap
 
-__all__ = ["compute_dtypes", "draws_random_numbers", "has_shard_maps", "unsharded"]
+__all__ = [
+    "Around",
+    "around",
+    "compute_dtypes",
+    "draws_random_numbers",
+    "has_shard_maps",
+    "mapped",
+    "on_one",
+    "stripped",
+    "unsharded",
+]
 
 #: Ops that say where a value is to be, or along which axes it may differ, and nothing about what it
 #: is.
@@ -38,7 +48,7 @@ _INVARIANT: Mapping[str, Callable[..., Any]] = {
 _RANDOM = ("random_bits", "threefry2x32", "rng_bit_generator", "rng_uniform")
 
 
-class _Around(NamedTuple):
+class Around(NamedTuple):
     """What is around an equation.
 
     Attributes:
@@ -49,6 +59,10 @@ class _Around(NamedTuple):
     axes: Mapping[str, int]
     typed: bool
 
+    def inside(self, shard_map: ShardMap) -> Around:
+        """What is around an equation in the body of a shard_map."""
+        return self._replace(axes={**self.axes, **_sizes(shard_map)})
+
     @property
     def in_types(self) -> bool:
         """Whether the types of nested functions say something of a mesh."""
@@ -58,11 +72,15 @@ class _Around(NamedTuple):
 def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
     """The traced function on flat arguments that lie on one device, results flat."""
     closed = traced.jaxpr
-    consts = [*map(_on_one, closed.consts)]
-    around = _Around({}, _has_explicit_axes(closed))
-    stripped = closed.replace(jaxpr=_stripped(closed.jaxpr, around), consts=consts)
-    made: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(stripped)
+    consts = [*map(on_one, closed.consts)]
+    plain = closed.replace(jaxpr=stripped(closed.jaxpr, around(traced)), consts=consts)
+    made: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(plain)
     return made
+
+
+def around(traced: Any) -> Around:
+    """What is around the equations of a program itself."""
+    return Around({}, _has_explicit_axes(traced.jaxpr))
 
 
 def _has_explicit_axes(closed: Any) -> bool:
@@ -76,7 +94,7 @@ def _has_explicit_axes(closed: Any) -> bool:
     return any(jax.sharding.AxisType.Explicit in (mesh.axis_types or ()) for mesh in meshes)
 
 
-def _on_one(value: Any) -> Any:
+def on_one(value: Any) -> Any:
     """A constant that may lie on the devices of a mesh, brought to one of them."""
     if isinstance(value, jax.Array) and len(value.sharding.device_set) > 1:
         devices: Any = value.sharding.device_set
@@ -84,7 +102,8 @@ def _on_one(value: Any) -> Any:
     return value
 
 
-def _stripped(jaxpr: Any, around: _Around) -> Any:
+def stripped(jaxpr: Any, around: Around) -> Any:
+    """A jaxpr without shardings; what is around it says what its types are about."""
     renamed: dict[Any, Any] = {}
 
     def now(atom: Any) -> Any:
@@ -111,16 +130,16 @@ def _stripped(jaxpr: Any, around: _Around) -> Any:
     return jaxpr.replace(eqns=equations, outvars=[now(atom) for atom in jaxpr.outvars])
 
 
-def _stripped_value(key: str, value: Any, around: _Around) -> Any:
+def _stripped_value(key: str, value: Any, around: Around) -> Any:
     """One parameter of an equation, without shardings, in nested jaxprs too."""
     if isinstance(value, core.ClosedJaxpr):
-        consts = [*map(_on_one, value.consts)]
-        return _retyped(value.replace(jaxpr=_stripped(value.jaxpr, around), consts=consts), around)
+        consts = [*map(on_one, value.consts)]
+        return _retyped(value.replace(jaxpr=stripped(value.jaxpr, around), consts=consts), around)
     if isinstance(value, core.Jaxpr):
-        stripped = _stripped(value, around)
+        plain = stripped(value, around)
         if value.constvars:
-            return stripped
-        return _retyped(core.ClosedJaxpr(stripped, []), around).jaxpr
+            return plain
+        return _retyped(core.ClosedJaxpr(plain, []), around).jaxpr
     if type(value) is tuple:
         return tuple(_stripped_value(key, item, around) for item in value)
     if isinstance(value, jax.sharding.Sharding):
@@ -128,7 +147,7 @@ def _stripped_value(key: str, value: Any, around: _Around) -> Any:
     return value
 
 
-def _retyped(closed: Any, around: _Around) -> Any:
+def _retyped(closed: Any, around: Around) -> Any:
     """The jaxpr of a nested function in the body of a shard_map or on Explicit axes, traced again.
 
     Its types say along which of the mesh's axes a value varies, or is sharded. Mapped over them, or
@@ -144,7 +163,7 @@ def _retyped(closed: Any, around: _Around) -> Any:
 
 
 def _instead(
-    equation: Any, invars: Sequence[Any], function: Callable[..., Any], around: _Around
+    equation: Any, invars: Sequence[Any], function: Callable[..., Any], around: Around
 ) -> Any:
     """An equation that calls a function in place of another one."""
     avals = [jax.ShapeDtypeStruct(atom.aval.shape, atom.aval.dtype) for atom in invars]
@@ -156,13 +175,23 @@ def _instead(
 # --- shard_map ------------------------------------------------------------------------------------
 
 
-def _mapped(shard_map: ShardMap, around: _Around) -> Callable[..., list[Any]]:
+def _mapped(shard_map: ShardMap, around: Around) -> Callable[..., list[Any]]:
     """A shard_map as maps over the blocks of its arguments, one for each manual axis."""
-    sizes = {axis: int(shard_map.mesh.shape[axis]) for axis in shard_map.manual_axes}
     jaxpr = getattr(shard_map.jaxpr, "jaxpr", shard_map.jaxpr)
     consts = getattr(shard_map.jaxpr, "consts", [])
-    inside = around._replace(axes={**around.axes, **sizes})
-    body = core.jaxpr_as_fun(core.ClosedJaxpr(_stripped(jaxpr, inside), consts))
+    plain = stripped(jaxpr, around.inside(shard_map))
+    return mapped(shard_map, core.jaxpr_as_fun(core.ClosedJaxpr(plain, consts)))
+
+
+def mapped(shard_map: ShardMap, body: Callable[..., Sequence[Any]]) -> Callable[..., list[Any]]:
+    """A function of blocks, mapped over those of a shard_map's arguments.
+
+    Args:
+      shard_map: says how arguments are cut into blocks, and results put together.
+      body: the function. What it returns behind the results of the shard_map is not put together:
+        it has a dimension in front for each manual axis.
+    """
+    sizes = _sizes(shard_map)
     ins = [_dims(spec, sizes) for spec in shard_map.in_specs]
     outs = [_dims(spec, sizes) for spec in shard_map.out_specs]
 
@@ -180,10 +209,16 @@ def _mapped(shard_map: ShardMap, around: _Around) -> Callable[..., list[Any]]:
                 axis_size=sizes[axis],
             )
         blocks = [_split(value, dims, sizes) for value, dims in zip(values, ins, strict=True)]
-        results = function(*blocks)
-        return [_joined(result, dims, sizes) for result, dims in zip(results, outs, strict=True)]
+        results = list(function(*blocks))
+        whole = [_joined(result, dims, sizes) for result, dims in zip(results, outs, strict=False)]
+        return whole + results[len(outs) :]
 
     return call
+
+
+def _sizes(shard_map: ShardMap) -> dict[str, int]:
+    """The sizes of its manual axes, in the order of the mesh."""
+    return {axis: int(shard_map.mesh.shape[axis]) for axis in shard_map.manual_axes}
 
 
 def _dims(spec: Any, sizes: Mapping[str, int]) -> dict[str, int]:

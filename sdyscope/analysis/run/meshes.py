@@ -1,0 +1,232 @@
+"""The same program on several meshes: the same parameters and batch, and the results compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from sdyscope.analysis.run.inside import first_difference
+from sdyscope.analysis.run.numerics import Numeric, difference, numeric, tolerance, whole_ratio
+from sdyscope.analysis.run.values import MeshComparison, MeshRun, StepTime
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.execution import Execution, HostBlock, Reference
+from sdyscope.facts.findings import DependsOnMesh, Inside, NotOnMesh, Observation
+from sdyscope.facts.program import Partitioner, Program
+from sdyscope.facts.tensors import TensorTable
+from sdyscope.values.mesh import Mesh
+
+if TYPE_CHECKING:
+    from sdyscope.stages.executed.execute import Runner
+
+__all__ = ["Make", "across_meshes", "on_one_device"]
+
+Make: TypeAlias = Callable[[Mapping[str, int]], Program]
+"""Makes the same program on a mesh of these axes."""
+
+
+def on_one_device(axes: Sequence[str]) -> Mesh:
+    """The mesh of one device with these axes."""
+    return Mesh.of(dict.fromkeys(axes, 1))
+
+
+@dataclass
+class _Side:
+    """The program on one mesh."""
+
+    mesh: Mesh
+    runner: Runner | None
+    executions: tuple[Execution, ...]
+    failure: str = ""
+
+    def outputs(self) -> tuple[tuple[HostBlock, ...] | None, ...]:
+        """Its results under the first partitioner that runs it; empty where none does."""
+        return next((one.outputs for one in self.executions if not one.failure), ())
+
+
+def across_meshes(
+    runner: Runner,
+    executions: Sequence[Execution],
+    own: Mesh | None,
+    make: Make,
+    meshes: Sequence[Mapping[str, int]],
+    reference: Reference,
+    table: TensorTable,
+) -> tuple[tuple[MeshRun, ...], tuple[Observation, ...]]:
+    """Runs a program on other meshes, and compares its results.
+
+    A mesh of one device is always among them. What is compared with is a function of the user's
+    where there is one, else the program on one device, else on the first mesh that runs it.
+
+    Args:
+        runner: runs the program on its own mesh.
+        executions: what came of that, with its results.
+        own: that mesh.
+        make: makes the program on another one.
+        meshes: axis sizes of each; an axis that only another mesh has is of size 1.
+        reference: the user's function's results, or the program's own without shardings.
+        table: what the results are called.
+    """
+    every = _every(own, meshes)
+    sides = []
+    for mesh in every:
+        if mesh == own:
+            sides.append(_Side(mesh, runner, tuple(executions)))
+        else:
+            sides.append(_run(runner, mesh, make, [one.partitioner for one in executions]))
+    base = next((side for side in sides if side.mesh.size == 1 and side.outputs()), None)
+    base = base or next((side for side in sides if side.outputs()), None)
+    outputs: Sequence[Any] = reference.outputs if reference.function else ()
+    if base is not None and not reference.function:
+        outputs = [None if one is None else one[0].values for one in base.outputs()]
+    comparison = _Comparison(base, outputs, reference, table)
+    found = tuple(map(comparison.of, sides))
+    observations = [
+        observation
+        for side, row in zip(sides, found, strict=True)
+        for observation in comparison.observed(side, row)
+    ]
+    return found, tuple(observations)
+
+
+def _every(own: Mesh | None, meshes: Sequence[Mapping[str, int]]) -> list[Mesh]:
+    """One device, the program's own mesh, and the others, each once and with all axes."""
+    shapes = [*([own.shape] if own is not None else []), *meshes]
+    axes = list(dict.fromkeys(axis for shape in shapes for axis in shape))
+    filled = [Mesh.of({axis: shape.get(axis, 1) for axis in axes}) for shape in shapes]
+    if own is not None and own.shape == filled[0].shape:
+        filled[0] = own  # With the order of its devices.
+    found: dict[tuple[tuple[str, int], ...], Mesh] = {}
+    for mesh in (on_one_device(axes), *filled):
+        found.setdefault(tuple(mesh.shape.items()), mesh)
+    if own is not None and own.size == 1:
+        found[tuple(own.shape.items())] = own
+    return list(found.values())
+
+
+def _run(runner: Runner, mesh: Mesh, make: Make, partitioners: Sequence[Partitioner]) -> _Side:
+    from sdyscope.stages.executed.execute import in_words
+
+    try:
+        there = runner.beside(make(mesh.shape))
+    except SdyscopeError as error:
+        return _Side(mesh, None, (), error.message)
+    except Exception as error:  # the user's own code: anything can come out
+        return _Side(mesh, None, (), in_words(error))
+    executions = tuple(there.run(partitioner) for partitioner in partitioners)
+    failures = [one.failure for one in executions if one.failure]
+    failure = failures[0] if len(failures) == len(executions) else ""
+    return _Side(mesh, there, executions, failure)
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """What the program on each mesh is compared with.
+
+    Attributes:
+        base: the program on the mesh that the others are compared with; None where none ran.
+        outputs: the results that all are to have.
+        reference: says what the program computes in, and which function the results are of.
+        table: what they are called.
+    """
+
+    base: _Side | None
+    outputs: Sequence[Any]
+    reference: Reference
+    table: TensorTable
+
+    @property
+    def names(self) -> dict[int, tuple[str, str]]:
+        """Path and dtype of each result."""
+        rows = (row for row in self.table.tensors if row.kind == "result")
+        return {row.index or 0: (row.path, row.dtype) for row in rows}
+
+    def of(self, side: _Side) -> MeshRun:
+        """What came of the program on a mesh."""
+        is_base = side is self.base and not self.reference.function
+        return MeshRun(
+            side.mesh,
+            side.mesh.size,
+            is_base,
+            side.failure,
+            {one.partitioner: self._compared(one) for one in side.executions},
+        )
+
+    def _compared(self, execution: Execution) -> MeshComparison:
+        errors = [
+            numeric(
+                *(self.names[index][0], index, self.names[index][1]),
+                self.reference.compute_dtypes,
+                [difference(block, expected) for block in blocks],
+            )
+            for index, (blocks, expected) in enumerate(
+                zip(execution.outputs, self.outputs, strict=False)
+            )
+            if blocks is not None and expected is not None and index in self.names
+        ]
+        wrong = sum(not one.within for one in errors)
+        worst = max(errors, key=_excess, default=None)
+        return MeshComparison(
+            execution.failure, len(errors), wrong, worst, StepTime.of(execution.step_seconds)
+        )
+
+    def observed(self, side: _Side, row: MeshRun) -> Iterator[Observation]:
+        """What is wrong on a mesh, or why nothing is known of it."""
+        if row.failure:
+            fact = NotOnMesh(row.mesh, row.failure.rstrip(".:"))
+            yield Observation("not-compared", "note", fact)
+        before: set[tuple[str, float]] = set()
+        for execution in side.executions:
+            one = row.compared[execution.partitioner]
+            worst = one.worst
+            if not one.differing or worst is None:
+                continue
+            # Both partitioners make the same of what is wrong in the program itself.
+            said = worst.path, float(f"{worst.error:.2g}")
+            if said not in before:
+                before.add(said)
+                yield self._difference(side, execution, worst, one.differing)
+
+    def _difference(
+        self, side: _Side, execution: Execution, worst: Numeric, differing: int
+    ) -> Observation:
+        blocks, expected = execution.outputs[worst.index], self.outputs[worst.index]
+        assert blocks is not None
+        ratio = whole_ratio(blocks[0].values, expected, tolerance(worst.coarsest))
+        shape = side.mesh.shape.items()
+        base = None if self.base is None or self.base.mesh.size == 1 else self.base.mesh
+        fact = DependsOnMesh(
+            worst.path,
+            differing,
+            worst.error,
+            ratio,
+            tuple(name for name, size in shape if size > 1 and ratio == size),
+            mesh=side.mesh,
+            base=base,
+            function=self.reference.function,
+            inside=self._inside(side, execution.partitioner, worst),
+        )
+        return Observation("depends-on-mesh", "error", fact, worst.path, "result")
+
+    def _inside(self, side: _Side, partitioner: Partitioner, worst: Numeric) -> Inside | None:
+        from sdyscope.stages.executed.inside import Insides
+
+        base = self.base
+        if side.runner is None or base is None or base.runner is None or base is side:
+            return None
+        side.runner.notify("looking inside", 0, 1)
+        source = Insides(side.runner, partitioner, base.runner.traced)
+        return first_difference(
+            source,
+            worst.index,
+            worst.path,
+            self.reference.compute_dtypes,
+            side.mesh,
+            base.mesh,
+        )
+
+
+def _excess(found: Numeric) -> float:
+    if not found.tolerance:
+        return float("inf") if found.error else 0.0
+    return found.error / found.tolerance

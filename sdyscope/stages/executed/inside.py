@@ -1,0 +1,441 @@
+"""Values inside of a program, fetched from two runs of it: on its mesh, and of a counterpart.
+
+A program is evaluated equation by equation, and chosen values are made results beside its own. What
+is around them is entered: functions that are called are evaluated in place, a `scan` stacks what
+its body makes along a dimension in front, a `shard_map` along one for each of its manual axes. All
+other equations are bound as they are, so that little else is compiled than without.
+
+The counterpart is the same jaxpr without shardings on one device, or another one with the same ops:
+the program traced on another mesh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import core
+from jax.sharding import PartitionSpec
+
+from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
+from sdyscope.facts.program import Partitioner, Program
+from sdyscope.stages import compat
+from sdyscope.stages.executed import one_device
+from sdyscope.stages.executed.execute import Runner
+from sdyscope.stages.executed.one_device import Around
+from sdyscope.stages.lowered.signature import Argument, ShardMap
+
+__all__ = ["Insides"]
+
+#: Ops that call a function once: values inside of it are values of the caller.
+_CALLS = frozenset(
+    {
+        *("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "remat2"),
+        *("custom_jvp_call", "custom_vjp_call", "custom_vjp_call_jaxpr"),
+    }
+)
+
+#: What ops with a body call the scope of what is in it, as in the IR.
+_SCOPES: Mapping[str, str] = {
+    "checkpoint": "checkpoint",
+    "remat": "checkpoint",
+    "remat2": "checkpoint",
+    "closed_call": "closed_call",
+    "core_call": "core_call",
+    "scan": "while/body",
+}
+
+
+def _called(equation: Any) -> Any:
+    """The jaxpr of the function that an equation calls; None where it calls none, or several."""
+    if equation.primitive.name not in _CALLS:
+        return None
+    found = list(compat.sub_jaxprs(equation.params))
+    if len(found) != 1 or len(_open(found[0]).invars) != len(equation.invars):
+        return None
+    return found[0]
+
+
+def _open(jaxpr: Any) -> Any:
+    return getattr(jaxpr, "jaxpr", jaxpr)
+
+
+def _body(equation: Any) -> Any:
+    """The jaxpr in an equation that can be entered."""
+    called = _called(equation)
+    return equation.params["jaxpr"] if called is None else called
+
+
+class Insides:
+    """The values inside of a program as it runs under a partitioner, and those of its counterpart.
+
+    Args:
+      runner: runs the program.
+      partitioner: under which.
+      other: the counterpart's `jax.stages.Traced`, with arguments of the same shapes; None for the
+        program's own jaxpr without shardings.
+    """
+
+    def __init__(self, runner: Runner, partitioner: Partitioner, other: Any = None) -> None:
+        self._runner, self._partitioner = runner, partitioner
+        self._traced = runner.traced
+        self._other = self._traced if other is None else other
+
+    def level(self, entered: tuple[int, ...] = ()) -> InnerLevel:
+        """The values of a body.
+
+        Args:
+          entered: the equation whose body it is; empty for the program itself.
+
+        Raises:
+          OtherOps: the counterpart has other ops there.
+        """
+        return _level(self._traced, self._other, entered)
+
+    def look(self, places: Sequence[Place]) -> dict[Place, tuple[Any, Any]]:
+        """Values inside, on both sides: each is compiled and run once.
+
+        What is not the same in all replicas is what the first device holds.
+        """
+        count = len(self._traced.jaxpr.out_avals)
+        here = self._runner.beside(self._program(places)).results(self._partitioner)
+        there, _ = self._runner.on_one_device(_with_values(self._other, places, sharded=False))
+        pairs = zip(here[count:], there[count:], strict=True)
+        return dict(zip(places, pairs, strict=True))
+
+    def _program(self, places: Sequence[Place]) -> Program:
+        """The program with these values as further results."""
+        results = [
+            compat.unspecified() if one.asked is None else one.asked
+            for one in compat.results(self._traced)
+        ]
+        function = jax.jit(
+            _with_values(self._traced, places, sharded=True),
+            out_shardings=[*results, *[compat.unspecified()] * len(places)],
+        )
+        return Program(
+            self._runner.program.name,
+            function,
+            tuple(map(_abstract, compat.arguments(self._traced))),
+            mesh=self._runner.program.mesh,
+        )
+
+
+def _abstract(argument: Argument) -> Any:
+    asked = argument.given if argument.asked is None else argument.asked
+    return jax.ShapeDtypeStruct(
+        argument.aval.shape,
+        argument.aval.dtype,
+        sharding=getattr(asked, "sharding", asked),  # of a Format, with a layout
+        weak_type=argument.aval.weak_type,
+    )
+
+
+# --- what is in it --------------------------------------------------------------------------------
+
+
+def _level(traced: Any, other: Any, entered: tuple[int, ...]) -> InnerLevel:
+    """The values of a body in a program.
+
+    Args:
+      traced: the program's `jax.stages.Traced`.
+      other: that of its counterpart; the same one where that is the jaxpr without shardings.
+      entered: the equation whose body it is; empty for the program itself.
+
+    Raises:
+      OtherOps: the counterpart has other ops there.
+    """
+    values, results = _values(traced, entered)
+    if other is not traced:
+        others, _ = _values(other, entered)
+        if [one.op for one in values] != [one.op for one in others]:
+            raise OtherOps
+    return InnerLevel(tuple(values), results, _frames(traced, other, entered))
+
+
+def _values(
+    traced: Any, entered: tuple[int, ...]
+) -> tuple[list[InnerValue], tuple[int | None, ...]]:
+    jaxpr, scope = traced.jaxpr, f"jit({traced.fun_name})"
+    for number in entered:
+        equation = _open(jaxpr).eqns[number]
+        scope = _inner_scope(equation, _scope(equation, scope))
+        jaxpr = _body(equation)
+    walk = _Walk()
+    results = walk.values_of(jaxpr, entered, scope, {})
+    return walk.found, tuple(results)
+
+
+def _scope(equation: Any, outside: str) -> str:
+    stack = str(equation.source_info.name_stack)
+    return f"{outside}/{stack}" if stack else outside
+
+
+def _inner_scope(equation: Any, scope: str) -> str:
+    name = equation.primitive.name
+    if name in ("jit", "pjit"):
+        return f"{scope}/jit({equation.params['name']})"
+    return f"{scope}/{_SCOPES[name]}" if name in _SCOPES else scope
+
+
+class _Walk:
+    """Lists the values of a jaxpr and of the functions that it calls."""
+
+    def __init__(self) -> None:
+        self.found: list[InnerValue] = []
+
+    def values_of(
+        self, jaxpr: Any, path: tuple[int, ...], scope: str, numbers: dict[Any, int | None]
+    ) -> list[int | None]:
+        def number(atom: Any) -> int | None:
+            return None if isinstance(atom, core.Literal) else numbers.get(atom)
+
+        for at, equation in enumerate(_open(jaxpr).eqns):
+            here, inputs = (*path, at), [number(atom) for atom in equation.invars]
+            name, called = _scope(equation, scope), _called(equation)
+            if called is None:
+                made = self.made(equation, here, name, inputs)
+            else:
+                inner = dict(zip(_open(called).invars, inputs, strict=True))
+                made = self.values_of(called, here, _inner_scope(equation, name), inner)
+            numbers.update(zip(equation.outvars, made, strict=True))
+        return [number(atom) for atom in _open(jaxpr).outvars]
+
+    def made(
+        self, equation: Any, path: tuple[int, ...], scope: str, inputs: Sequence[int | None]
+    ) -> list[int | None]:
+        made: list[int | None] = []
+        op = equation.primitive.name
+        known = tuple(dict.fromkeys(one for one in inputs if one is not None))
+        for output, variable in enumerate(equation.outvars):
+            made.append(len(self.found))
+            shape, dtype = _type(variable.aval)
+            self.found.append(
+                InnerValue(
+                    (path, output),
+                    op,
+                    scope,
+                    compat.user_frame(equation),
+                    # Where a device is differs by device, rightly.
+                    "" if dtype is None or op == "axis_index" else compat.dtype_name(dtype),
+                    shape,
+                    0 if dtype is None else variable.aval.size * dtype.itemsize,
+                    known,
+                    op if op in ("scan", "shard_map") else "",
+                )
+            )
+        return made
+
+
+def _type(aval: Any) -> tuple[tuple[int, ...], Any]:
+    """Shape and dtype; no dtype for what is no array of numbers."""
+    dtype = getattr(aval, "dtype", None)
+    if dtype is None or type(aval).__name__ == "AbstractRef":
+        return (), None
+    if jnp.issubdtype(dtype, jax.dtypes.extended) or dtype == jax.dtypes.float0:
+        return tuple(aval.shape), None
+    return tuple(aval.shape), dtype
+
+
+def _frames(traced: Any, counterpart: Any, entered: tuple[int, ...]) -> tuple[Frame, ...]:
+    """The loops and shard_maps around what is in an equation, itself included."""
+    found = []
+    jaxpr, its = traced.jaxpr, counterpart.jaxpr
+    for number in entered:
+        equation, its_equation = _open(jaxpr).eqns[number], _open(its).eqns[number]
+        match equation.primitive.name:
+            case "scan":
+                length, other = equation.params["length"], its_equation.params["length"]
+                is_reverse = bool(equation.params["reverse"])
+                found.append(Frame("scan", (length,), (other,), reverse=is_reverse))
+            case "shard_map":
+                one, two = (
+                    compat.shard_map_parameters(each.params) for each in (equation, its_equation)
+                )
+                found.append(Frame("shard_map", _sizes(one), _sizes(two), one.manual_axes))
+        jaxpr, its = _body(equation), _body(its_equation)
+    return tuple(found)
+
+
+def _sizes(shard_map: ShardMap) -> tuple[int, ...]:
+    return tuple(int(shard_map.mesh.shape[axis]) for axis in shard_map.manual_axes)
+
+
+# --- with its values as results -------------------------------------------------------------------
+
+
+def _with_values(
+    traced: Any, places: Iterable[Place], *, sharded: bool
+) -> Callable[..., list[Any]]:
+    """The program's function on flat arguments, with values inside behind its own results.
+
+    Args:
+      traced: its `jax.stages.Traced`.
+      places: the values, in order.
+      sharded: whether it is run on its mesh; else its shardings are taken out, as in `unsharded`.
+    """
+    wanted = tuple(places)
+    evaluation = _Evaluation(wanted, sharded=sharded)
+    consts = traced.jaxpr.consts
+    if not sharded:
+        consts = [*map(one_device.on_one, consts)]
+    around = one_device.around(traced)
+
+    def function(*values: Any) -> list[Any]:
+        results, found = evaluation.run(traced.jaxpr.jaxpr, consts, values, (), around)
+        return [*results, *(found[place] for place in wanted)]
+
+    return function
+
+
+class _Evaluation:
+    """Evaluates jaxprs, and keeps some of the values."""
+
+    def __init__(self, wanted: Sequence[Place], *, sharded: bool) -> None:
+        self._wanted = frozenset(wanted)
+        self._outputs: dict[tuple[int, ...], list[int]] = {}
+        for path, output in wanted:
+            self._outputs.setdefault(path, []).append(output)
+        self._entered = {path[:k] for path, _ in wanted for k in range(1, len(path))}
+        self._sharded = sharded
+
+    def _below(self, path: tuple[int, ...]) -> list[Place]:
+        """The values that are wanted inside of an equation, in order."""
+        return sorted(one for one in self._wanted if one[0][: len(path)] == path != one[0])
+
+    def run(
+        self,
+        jaxpr: Any,
+        consts: Sequence[Any],
+        values: Sequence[Any],
+        path: tuple[int, ...],
+        around: Around,
+    ) -> tuple[list[Any], dict[Place, Any]]:
+        there = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *values), strict=True))
+
+        def read(atom: Any) -> Any:
+            return atom.val if isinstance(atom, core.Literal) else there[atom]
+
+        found: dict[Place, Any] = {}
+        for at, equation in enumerate(jaxpr.eqns):
+            here, inputs = (*path, at), [read(atom) for atom in equation.invars]
+            if here in self._entered:
+                outputs, inner = self._enter(equation, inputs, here, around)
+                found |= inner
+            else:
+                outputs = self._bound(jaxpr, equation, inputs, around)
+            there.update(zip(equation.outvars, outputs, strict=True))
+            for output in self._outputs.get(here, ()):
+                found[here, output] = outputs[output]
+        return [read(atom) for atom in jaxpr.outvars], found
+
+    def _enter(
+        self, equation: Any, inputs: Sequence[Any], path: tuple[int, ...], around: Around
+    ) -> tuple[Sequence[Any], dict[Place, Any]]:
+        match equation.primitive.name:
+            case "scan":
+                return self._scan(equation, inputs, path, around)
+            case "shard_map":
+                return self._shard_map(equation, inputs, path, around)
+        called = _called(equation)
+        shardings = [equation.params.get(key, ()) for key in ("in_shardings", "out_shardings")]
+        inputs = self._constrained(inputs, shardings[0])
+        outputs, found = self.run(
+            _open(called), getattr(called, "consts", ()), inputs, path, around
+        )
+        return self._constrained(outputs, shardings[1]), found
+
+    def _constrained(self, values: Sequence[Any], shardings: Sequence[Any]) -> Sequence[Any]:
+        """Values as a nested jit's shardings want them."""
+        if not self._sharded or all(compat.specified(one) is None for one in shardings):
+            return values
+        return [
+            value
+            if compat.specified(sharding) is None
+            else jax.lax.with_sharding_constraint(value, sharding)
+            for value, sharding in zip(values, shardings, strict=True)
+        ]
+
+    def _scan(
+        self, equation: Any, inputs: Sequence[Any], path: tuple[int, ...], around: Around
+    ) -> tuple[Sequence[Any], dict[Place, Any]]:
+        params, wanted = equation.params, self._below(path)
+        closed, carried = params["jaxpr"], params["num_carry"]
+        first, last = params["num_consts"], params["num_consts"] + carried
+
+        def body(carry: Any, row: Any) -> Any:
+            values = [*inputs[:first], *carry, *row]
+            results, found = self.run(closed.jaxpr, closed.consts, values, path, around)
+            rows = tuple(results[carried:]), tuple(found[place] for place in wanted)
+            return tuple(results[:carried]), rows
+
+        carry, (rows, found) = jax.lax.scan(
+            body,
+            tuple(inputs[first:last]),
+            tuple(inputs[last:]),
+            length=params["length"],
+            reverse=params["reverse"],
+        )
+        return [*carry, *rows], dict(zip(wanted, found, strict=True))
+
+    def _shard_map(
+        self, equation: Any, inputs: Sequence[Any], path: tuple[int, ...], around: Around
+    ) -> tuple[Sequence[Any], dict[Place, Any]]:
+        found = compat.shard_map_parameters(equation.params)
+        wanted, inside = self._below(path), around.inside(found)
+
+        def body(*blocks: Any) -> tuple[Any, ...]:
+            jaxpr = found.jaxpr
+            consts = getattr(jaxpr, "consts", ())
+            results, values = self.run(_open(jaxpr), consts, blocks, path, inside)
+            return *results, *(values[place] for place in wanted)
+
+        map_over = (
+            _shard_mapped(equation, found, body, len(wanted))
+            if self._sharded
+            else (one_device.mapped(found, body))
+        )
+        results, count = map_over(*inputs), len(found.out_specs)
+        return results[:count], dict(zip(wanted, results[count:], strict=True))
+
+    def _bound(
+        self, jaxpr: Any, equation: Any, inputs: Sequence[Any], around: Around
+    ) -> Sequence[Any]:
+        """What an equation of a jaxpr makes of these values."""
+        given = {
+            atom: value
+            for atom, value in zip(equation.invars, inputs, strict=True)
+            if not isinstance(atom, core.Literal)
+        }
+        single = jaxpr.replace(
+            constvars=[], invars=[*given], outvars=equation.outvars, eqns=[equation]
+        )
+        if not self._sharded:
+            single = one_device.stripped(single, around)
+        made: Sequence[Any] = core.jaxpr_as_fun(core.ClosedJaxpr(single, []))(*given.values())
+        return made
+
+
+def _shard_mapped(
+    equation: Any, found: ShardMap, body: Callable[..., Sequence[Any]], more: int
+) -> Callable[..., Sequence[Any]]:
+    """A shard_map with another body, whose last results get dimensions in front for the axes."""
+    params, manual, count = equation.params, found.manual_axes, len(found.out_specs)
+
+    def stacking(*blocks: Any) -> tuple[Any, ...]:
+        results = body(*blocks)
+        return *results[:count], *(
+            value.reshape((1,) * len(manual) + value.shape) for value in results[count:]
+        )
+
+    made: Callable[..., Sequence[Any]] = jax.shard_map(
+        stacking,
+        mesh=found.mesh,
+        in_specs=found.in_specs,
+        out_specs=(*found.out_specs, *(PartitionSpec(*manual),) * more),
+        axis_names=frozenset(manual),
+        check_vma=params.get("check_vma", params.get("check_rep", True)),
+    )
+    return made

@@ -1,0 +1,221 @@
+"""The search for the first value that differs, and what is the same in blocks. No jax in here."""
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from sdyscope.analysis.run import inside
+from sdyscope.analysis.run.inside import compared_inside, first_difference, search
+from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps
+from sdyscope.values.mesh import Mesh
+
+ALLOWED = 1e-5
+DIFFERS = inside._Compared(False, 1.0)
+
+
+def value(number, inputs=(), scope="", body="", path=None):
+    place = ((number,) if path is None else path, 0)
+    return InnerValue(place, "op", scope, None, "f32", (2,), 8, tuple(inputs), body)
+
+
+@st.composite
+def programs(draw):
+    """Values made of earlier ones, and which of them are wrong by their own op."""
+    count = draw(st.integers(1, 100))
+    random = draw(st.randoms(use_true_random=False))
+    made_of = [
+        sorted({random.randrange(k) for _ in range(random.randrange(4))}) if k else []
+        for k in range(count)
+    ]
+    wrong = {random.randrange(count) for _ in range(random.randrange(1, 4))}
+    return made_of, wrong
+
+
+@given(programs())
+def test_the_named_value_differs_and_nothing_that_it_is_made_of_does(program):
+    made_of, wrong = program
+    differs = []
+    for number, inputs in enumerate(made_of):
+        differs.append(number in wrong or any(differs[one] for one in inputs))
+    root = len(made_of) - 1
+    assume(differs[root])
+    values = [value(number, inputs) for number, inputs in enumerate(made_of)]
+    rounds = []
+
+    def look(numbers):
+        rounds.append(numbers)
+        return {k: inside._Compared(not differs[k], 1.0) for k in numbers}
+
+    found, unseen, known = search(values, root, DIFFERS, look)
+    assert differs[found]
+    assert len(rounds) <= inside.ROUNDS
+    if not unseen:
+        assert not any(differs[one] for one in made_of[found])
+        assert found in wrong
+    assert known[found].agrees is False
+
+
+def test_a_long_program_takes_a_few_rounds():
+    values = [value(k, [k - 1] if k else [], scope=f"layer{k // 10}") for k in range(20_000)]
+    rounds = []
+
+    def look(numbers):
+        rounds.append(len(numbers))
+        return {k: inside._Compared(k < 12_345, 1.0) for k in numbers}
+
+    assert search(values, 19_999, DIFFERS, look)[:2] == (12_345, 0)
+    assert len(rounds) <= 5
+    assert max(rounds) <= inside.VALUES
+
+
+def test_what_comes_right_again_is_not_blamed():
+    # A device's own maximum differs, and is taken out of the result again.
+    values = [value(0), value(1, [0]), value(2, [1]), value(3, [2])]
+    wrong = {0: False, 1: True, 2: False, 3: True}
+
+    def look(numbers):
+        return {k: inside._Compared(not wrong[k], 1.0) for k in numbers}
+
+    assert search(values, 3, DIFFERS, look)[0] == 3
+
+
+def test_what_can_not_be_compared_is_passed_through():
+    values = [value(0), value(1, [0]), value(2, [1])]
+
+    def look(numbers):
+        return {k: inside._Compared(None if k == 1 else False, 1.0) for k in numbers}
+
+    assert search(values, 2, DIFFERS, look)[0] == 0
+
+
+# --- blocks ---------------------------------------------------------------------------------------
+
+PLACED = ("dim 0", "dim 1", "replica", "sum", "mean", "max", "min")
+
+
+def in_blocks(whole, sizes, kinds, random):
+    """Blocks, with a dimension in front for each axis, that are put together to `whole`."""
+    blocks = whole
+    for at, (size, kind) in enumerate(zip(sizes, kinds, strict=True)):
+        match kind:
+            case "dim 0" | "dim 1":
+                parts = np.split(blocks, size, axis=at + int(kind[-1]))
+            case "replica":
+                parts = [blocks] * size
+            case "sum" | "mean":
+                parts = [random.normal(size=blocks.shape) for _ in range(size - 1)]
+                total = blocks * (size if kind == "mean" else 1)
+                parts.append(total - sum(parts))
+            case _:
+                less = -1 if kind == "max" else 1
+                away = [np.abs(random.normal(size=blocks.shape)) for _ in range(size - 1)]
+                parts = [blocks, *(blocks + less * one for one in away)]
+        blocks = np.stack(parts, axis=at)
+    return blocks
+
+
+@given(
+    sizes=st.lists(st.sampled_from([1, 2, 3]), min_size=1, max_size=2),
+    kinds=st.lists(st.sampled_from(PLACED), min_size=2, max_size=2),
+    seed=st.integers(0, 1000),
+)
+def test_blocks_are_put_together_as_they_were_cut(sizes, kinds, seed):
+    kinds = kinds[: len(sizes)]
+    # A maximum of what is added up, or the other way round, is what a program may have as well.
+    assume(len([one for one in kinds if one in ("sum", "mean", "max", "min")]) <= 1)
+    random = np.random.default_rng(seed)
+    whole = random.normal(size=(36, 36))
+    here = in_blocks(whole, sizes, kinds, random)
+    there = whole.reshape((1,) * len(sizes) + whole.shape)
+    frame = Frame("shard_map", tuple(sizes), (1,) * len(sizes), ("a", "b")[: len(sizes)])
+    assert compared_inside(here, there, [frame], (), ALLOWED).agrees
+    assert compared_inside(here * 1.5, there, [frame], (), ALLOWED).agrees is False
+
+
+def test_a_sum_over_what_is_summed_already_is_so_many_times_as_large():
+    whole = np.arange(6.0).reshape(2, 3)
+    frame = Frame("shard_map", (4,), (1,), ("data",))
+    found = compared_inside(np.stack([4 * whole] * 4), whole[None], [frame], (), ALLOWED)
+    assert (found.agrees, found.ratio) == (False, 4.0)
+
+
+def test_the_same_blocks_are_compared_with_each_other():
+    blocks = np.arange(8.0).reshape(4, 2)
+    frame = Frame("shard_map", (4,), (4,), ("data",))
+    assert compared_inside(blocks, blocks, [frame], (), ALLOWED).agrees
+    assert compared_inside(blocks[::-1], blocks, [frame], (), ALLOWED).agrees is False
+
+
+def test_a_loop_is_looked_at_in_one_iteration():
+    here, there = np.ones((3, 2)), np.ones((3, 2))
+    here[2] = 7
+    frame = Frame("scan", (3,), (3,))
+    assert compared_inside(here, there, [frame], (1,), ALLOWED).agrees
+    assert compared_inside(here, there, [frame], (2,), ALLOWED).agrees is False
+
+
+@pytest.mark.parametrize("shape", [(4, 5), (4, 2, 3)])
+def test_of_other_shapes_nothing_is_said(shape):
+    frame = Frame("shard_map", (4,), (1,), ("data",))
+    found = compared_inside(np.ones(shape), np.ones((1, 8)), [frame], (), ALLOWED)
+    assert found.agrees is None
+
+
+# --- all of it ------------------------------------------------------------------------------------
+
+
+class Made:
+    """A loop of three iterations in a program, whose second value is wrong from some iteration."""
+
+    def __init__(self, reverse=False, since=1):
+        self.reverse, self.since = reverse, since
+
+    def level(self, entered=()):
+        if not entered:
+            return InnerLevel((value(0, body="scan"),), (0,))
+        values = (value(0, path=(0, 0)), value(1, [0], path=(0, 1)), value(2, [1], path=(0, 2)))
+        return InnerLevel(values, (2,), (Frame("scan", (3,), (3,), reverse=self.reverse),))
+
+    def look(self, places):
+        pairs = {place: (np.ones(2), np.full(2, 9.0)) for place in places}
+        for path, _ in places:
+            if len(path) == 2:
+                rows = np.ones((3, 2))
+                if path[1] >= 1:
+                    rows[np.arange(3)[:: -1 if self.reverse else 1][self.since :]] = 2
+                pairs[path, 0] = rows, np.ones((3, 2))
+        return pairs
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+def test_a_loop_is_entered_at_its_first_iteration_that_differs(reverse):
+    mesh = Mesh.of({"data": 2})
+    found = first_difference(Made(reverse), 0, "result", ("f32",), mesh)
+    first = found.first
+    assert (first.iteration, first.ratio, first.axes, first.unseen) == (1, 2.0, ("data",), 0)
+    assert found.why == ""
+
+
+def test_what_is_not_found_has_a_reason():
+    class Gone(Made):
+        def look(self, places):
+            return {place: (np.ones(2), np.ones(2)) for place in places}
+
+    class Other(Made):
+        def level(self, entered=()):
+            raise OtherOps
+
+    class Fails(Made):
+        def look(self, places):
+            raise RuntimeError("out of memory:\nand more")
+
+    reasons = [
+        (found.why, found.reason)
+        for found in (first_difference(made(), 0, "result", ()) for made in (Gone, Other, Fails))
+    ]
+    assert reasons == [
+        ("gone", ""),
+        ("other ops", ""),
+        ("failed", "RuntimeError: out of memory"),
+    ]

@@ -1,0 +1,188 @@
+"""Values inside of programs on eight virtual CPU devices, beside those of their counterparts."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import user_programs
+from jax.experimental.custom_partitioning import custom_partitioning
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.analysis.run.inside import compared_inside
+from sdyscope.facts.inside import OtherOps
+from sdyscope.facts.program import Program
+from sdyscope.inspection import inspect
+from sdyscope.stages import compat
+from sdyscope.stages.executed.execute import Runner
+from sdyscope.stages.executed.inside import Insides
+from sdyscope.stages.lowered.lower import trace
+from sdyscope.values.mesh import Mesh
+
+pytestmark = pytest.mark.compiles
+
+SIZES = {"data": 4, "model": 2}
+ABSTRACT = compat.abstract_mesh(Mesh.of(SIZES))
+
+
+def abstract(shape, *spec, mesh=ABSTRACT):
+    return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def differing(source, entered=(), turns=()):
+    """What is not the same on both sides, by op, in all bodies; how many values were compared."""
+    level = source.level(entered)
+    looked = source.look([value.place for value in level.values])
+    wrong, count = [], 0
+    for value in level.values:
+        here, there = looked[value.place]
+        if value.dtype:
+            found = compared_inside(here, there, level.frames, turns, 6.1e-5)
+            count += 1
+            if found.agrees is not True:
+                wrong.append((value.op, found))
+    for value in level.values:
+        if value.body and not value.place[1]:
+            more = (0,) if value.body == "scan" else ()
+            inner, its = differing(source, value.place[0], (*turns, *more))
+            wrong, count = wrong + inner, count + its
+    return wrong, count
+
+
+@pytest.mark.parametrize(
+    ("name", "most"),
+    [
+        ("nested_jit", 20),
+        ("jit_shardings", 20),
+        ("scanned", 20),
+        ("shard_map_partial", 20),
+        ("shard_map_gradient", 60),
+        ("shard_map_loop", 20),
+        ("random_keys", 60),
+    ],
+)
+def test_what_agrees_agrees_inside_in_every_body(name, most):
+    runner = Runner(user_programs.USER_PROGRAMS[name](ABSTRACT), steps=1)
+    wrong, count = differing(Insides(runner, "shardy"))
+    assert wrong == []
+    assert 0 < count <= most
+
+
+def wrong_on_a_mesh():
+    """A custom partitioning whose parts are computed otherwise than the whole."""
+    plain = custom_partitioning(lambda x: x * 2)
+    plain.def_partition(
+        partition=lambda mesh, args, result: (
+            mesh,
+            lambda x: x * 3,
+            args[0].sharding,
+            (args[0].sharding,),
+        ),
+        infer_sharding_from_operands=lambda mesh, args, result: args[0].sharding,
+        sharding_rule="i j -> i j",
+    )
+    return plain
+
+
+def test_the_op_that_a_partitioner_makes_wrong_is_named():
+    plain = wrong_on_a_mesh()
+
+    def step(x):
+        with jax.named_scope("before"):
+            y = jnp.sin(x) + 1
+        with jax.named_scope("wrong"):
+            y = jax.jit(lambda y: plain(y))(y)
+        with jax.named_scope("after"):
+            return y - 1, x.sum()
+
+    devices = np.array(jax.devices("cpu")[:8]).reshape(4, 2)
+    mesh = jax.sharding.Mesh(devices, tuple(SIZES))
+    x = abstract((8, 4), "data", mesh=mesh)
+    ran = inspect(jax.jit(step), x, partitioners=("shardy",)).run(steps=1)
+    (found,) = ran.inside
+    first = found.first
+    assert (found.result, first.op, first.base) == ("result[0]", "custom_partitioning", None)
+    assert first.scope.startswith("jit(step)/wrong/jit(")
+    assert first.error == pytest.approx(0.5)
+    assert not ran.passed
+    (finding,) = ran.findings
+    assert finding.fact.inside is found
+
+
+def attention(mesh):
+    """Heads cut from the channels that are here: another number of them on another mesh."""
+
+    def local(x, w):
+        h = x @ w
+        heads = h.reshape(h.shape[0], 4, -1)
+        scores = jax.nn.softmax(jnp.einsum("bhd,bkd->bhk", heads, heads))
+        return jnp.einsum("bhk,bkd->bhd", scores, heads).reshape(h.shape)
+
+    mapped = jax.shard_map(
+        local, mesh=mesh, in_specs=(P("data"), P(None, "model")), out_specs=P("data", "model")
+    )
+
+    def step(x, w):
+        return jnp.sum(jax.jit(mapped)(jnp.tanh(x) * 10, w) ** 2)
+
+    args = abstract((8, 16), "data", mesh=mesh), abstract((16, 32), None, "model", mesh=mesh)
+    return Program("attention", jax.jit(step), args)
+
+
+def test_the_cut_in_a_shard_map_is_named_on_the_meshes_that_depend_on_it():
+    def make(sizes):
+        return attention(compat.abstract_mesh(Mesh.of(sizes)))
+
+    ran = inspect(make(SIZES), partitioners=("shardy",)).run(
+        steps=1, on_mesh=make, meshes=[{"data": 8}, {"data": 3}]
+    )
+    assert [
+        (dict(one.mesh.shape), one.is_base, bool(one.failure), one.compared and one.devices)
+        for one in ran.meshes
+    ] == [
+        ({"data": 1, "model": 1}, True, False, 1),
+        ({"data": 4, "model": 2}, False, False, 8),
+        ({"data": 8, "model": 1}, False, False, 8),
+        ({"data": 3, "model": 1}, False, True, {}),
+    ]
+    assert [one.compared["shardy"].differing for one in ran.meshes[:3]] == [0, 1, 0]
+    wrong, not_run = ran.findings
+    assert (wrong.rule, wrong.severity, wrong.fact.mesh) == (
+        "depends-on-mesh",
+        "error",
+        Mesh.of(SIZES),
+    )
+    assert (not_run.rule, not_run.severity) == ("not-compared", "note")
+    first = wrong.fact.inside.first
+    line = attention.__code__.co_firstlineno + 5
+    assert (first.op, first.source.file, first.source.line) == ("reshape", __file__, line)
+    assert first.shape == (2, 4, 4)
+
+
+def test_the_first_mesh_is_the_base_where_one_device_can_not_hold_the_program():
+    def make(sizes):
+        if sizes["data"] == 1:
+            raise ValueError("too few")
+        mesh = compat.abstract_mesh(Mesh.of(sizes))
+        return Program("twice", jax.jit(lambda x: x * 2), (abstract((8,), "data", mesh=mesh),))
+
+    ran = inspect(make({"data": 4}), partitioners=("shardy",)).run(
+        steps=1, on_mesh=make, meshes=[{"data": 2}]
+    )
+    assert [one.is_base for one in ran.meshes] == [False, True, False]
+    assert ran.meshes[0].failure.startswith("ValueError: too few (")
+    assert ran.passed
+
+
+def test_a_counterpart_with_other_ops_is_not_compared():
+    def make(size):
+        mesh = compat.abstract_mesh(Mesh.of({"data": size}))
+
+        def step(x):
+            return jnp.sin(x) if size == 1 else jnp.cos(x)
+
+        return Program("step", jax.jit(step), (abstract((8,), "data", mesh=mesh),))
+
+    source = Insides(Runner(make(4), steps=1), "shardy", trace(make(1)))
+    with pytest.raises(OtherOps):
+        source.level()
