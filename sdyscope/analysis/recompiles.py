@@ -158,7 +158,7 @@ class _Program:
         return tuple(
             op
             for op in self.staged.graph(self.recorded.partitioner).operations()
-            if op.kind != "sdy.mesh" and op.call_target != _CONSTRAINT
+            if op.kind not in ("sdy.mesh", "builtin.module") and op.call_target != _CONSTRAINT
         )
 
     @cached_property

@@ -97,12 +97,18 @@ def cause(alike: Sequence[_Recompile]) -> str:
     first = alike[0]
     if first.program == first.before:
         return "the very same module"
-    parts = []
-    for number in range(min(len(first.arguments), _LISTED)):
-        parts.append(_argument([one.arguments[number] for one in alike], first.before))
-    if len(first.arguments) > _LISTED:
-        parts.append(f"and {len(first.arguments) - _LISTED:,} more")
-    if not first.arguments and first.meshes:
+    # What is only written otherwise is told where nothing lies elsewhere.
+    everything = range(len(first.arguments))
+    told = [number for number in everything if first.arguments[number].moved is not False]
+    elsewhere = first.meshes and not told
+    told = told or ([] if elsewhere else list(everything))
+    parts = [
+        _argument([one.arguments[number] for one in alike], first.before)
+        for number in told[:_LISTED]
+    ]
+    if len(told) > _LISTED:
+        parts.append(f"and {len(told) - _LISTED:,} more")
+    if elsewhere:
         parts.append("another mesh")
     if first.op is not None:
         ops = [one.op for one in alike if one.op is not None]
@@ -179,11 +185,12 @@ def advice(one: _Recompile) -> str:
             else "Each new shape is another program: pad to one of a few sizes, or drop what is "
             "left over."
         )
-    said += _sharding_advice([a for a in arguments if _change(a) == "sharding"])
-    if not arguments and one.arguments:
-        said.append("Ask for the same out_shardings each time.")
-    if not one.arguments and one.meshes:
+    if one.meshes and all(argument.moved is False for argument in one.arguments):
         said.append("Make the mesh once, and use it everywhere.")
+    else:
+        said += _sharding_advice([a for a in arguments if _change(a) == "sharding"])
+        if not arguments and one.arguments:
+            said.append("Ask for the same out_shardings each time.")
     if one.op is not None and not said:
         said.append(
             "A static argument or a Python number is part of the program: pass what changes from "
