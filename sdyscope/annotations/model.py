@@ -52,7 +52,9 @@ class Annotation:
         manual: digits that the body of a ``shard_map`` is manual on, those around it left out; of
             a constraint, all digits that are manual where it stands.
         problem: why a sharding has no placement, a clause; empty where it has one.
-        source: innermost line of user code.
+        source: the line of user code that tells it apart.
+        innermost: of what an author could ask for the innermost line of user code, whoever shares
+            it.
         index: which argument, result or operand.
         ordinal: position among constraints and ``shard_map``s in lowering order, else -1.
         op: node in the op graph.
@@ -71,6 +73,7 @@ class Annotation:
     manual: Digits = ()
     problem: str = ""
     source: SourceLocation | None = None
+    innermost: SourceLocation | None = None
     index: int | None = None
     ordinal: int = -1
     op: int = -1

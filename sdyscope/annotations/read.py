@@ -21,7 +21,7 @@ from sdyscope.values.convert import to_placement, unspecified_dims
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits, Placement, axes_digits, axes_union, without
 from sdyscope.values.sharding import ManualAxes, TensorSharding, TensorShardingPerValue
-from sdyscope.values.source import SourceLocation
+from sdyscope.values.source import SourceLocation, own_line
 from sdyscope.values.tiling import HloSharding, TupleSharding
 
 
@@ -358,6 +358,8 @@ class _Walk:
         primitive = ""
         if kind in _ON_OPS:
             path, primitive = split_scope(path)
+        # As a jaxpr, which knows one equation at a time, tells it, too.
+        frames = self.graph.ops[op].location.frames if ordinal >= 0 else ()
         return Annotation(
             kind=kind,
             path=path,
@@ -369,6 +371,7 @@ class _Walk:
             open_dims=opened,
             problem=problem,
             source=source,
+            innermost=own_line(frames),
             index=index,
             ordinal=ordinal,
             op=op,

@@ -188,7 +188,8 @@ def _key(
     tensor: RequestedTensor | Annotation,
 ) -> tuple[str, int | None, tuple[str, int] | None]:
     index = tensor.index if tensor.kind.startswith("shard_map") else None
-    return tensor.kind, index, _line(tensor.source)
+    line = tensor.innermost if isinstance(tensor, Annotation) else tensor.source
+    return tensor.kind, index, _line(line)
 
 
 def _line(source: SourceLocation | None) -> tuple[str, int] | None:
