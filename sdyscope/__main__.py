@@ -12,7 +12,7 @@ import click
 
 from sdyscope.commands import cli
 from sdyscope.errors import SdyscopeError
-from sdyscope.process import child
+from sdyscope.process import child, output
 from sdyscope.process.jax_log import tell_briefly
 
 #: Exit status of bad usage, bad input and everything else that left no answer.
@@ -51,7 +51,7 @@ def run_here(arguments: Sequence[str]) -> int:
     except SdyscopeError as error:
         return _fail(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
-        click.echo(error.format_message(), err=True)
+        output.say(error.format_message())
         return FAILED
     except click.UsageError as error:
         about = f"\nTry '{error.ctx.command_path} --help'." if error.ctx else ""
@@ -74,7 +74,7 @@ def run_here(arguments: Sequence[str]) -> int:
 
 
 def _fail(text: str) -> int:
-    click.echo(f"error: {text}", err=True)
+    output.say(f"error: {text}")
     return FAILED
 
 

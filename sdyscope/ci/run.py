@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-import click
 import msgspec
 
 from sdyscope.ci.config import Config, Target
@@ -18,7 +17,7 @@ from sdyscope.ci.judge import unjudged, unused_ignores
 from sdyscope.ci.places import Found, Places
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.process import child, children
-from sdyscope.process.output import write_atomically
+from sdyscope.process.output import say, write_atomically
 
 __all__ = ["run", "summed"]
 
@@ -156,7 +155,7 @@ def _outcomes(
         lines = answer.messages.splitlines() if answer.data or answer.error else []
         lines += [f"compiler: {line}" for line in answer.log] if verbose else []
         for line in lines:
-            click.echo(f"{target.name}: {line}", err=True)
+            say(f"{target.name}: {line}")
     return found
 
 

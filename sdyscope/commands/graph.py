@@ -90,8 +90,8 @@ def command(
     else:
         output.write_atomically(path, content)
         # With --json the document is in the file, and standard output has nothing to say.
-        click.echo(f"{path}: {len(content):,} bytes", err=True)
-    click.echo(graph.statistics(made, inspection.name, chosen), err=True)
+        output.say(f"{path}: {len(content):,} bytes")
+    output.say(graph.statistics(made, inspection.name, chosen))
     for line in (account_title(account), *account_lines(account)) if account else ():
-        click.echo(line, err=True)
+        output.say(line)
     return 1 if strict and account else 0

@@ -71,5 +71,5 @@ def command(
             answer.write(lower.header(found, one))
             answer.write(one.text)
     for failure in found.failures:
-        click.echo(f"nothing under {failure.partitioner}: {failure.reason}", err=True)
+        output.say(f"nothing under {failure.partitioner}: {failure.reason}")
     return 0

@@ -15,6 +15,7 @@ import click
 
 from sdyscope.errors import TargetError
 from sdyscope.hardware.names import Hardware
+from sdyscope.process.output import say
 from sdyscope.words.counts import listed
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ def _note_rules(rules: MeshRules, path: str, selector: str) -> None:
 
 
 def _note(words: str) -> None:
-    click.echo(f"note: {words}", err=True)
+    say(f"note: {words}")
 
 
 def mapped_mesh(config: str) -> MappedMesh | None:

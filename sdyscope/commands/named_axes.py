@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
 from sdyscope.commands import mesh_choice
+from sdyscope.process.output import say
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -46,5 +45,5 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
             "LogicallyPartitioned do."
         )
     if mapped.shared_mapping or mapped.compute_mapping or mapped.param_mapping:
-        click.echo(f"note: the mappings of {config} are not looked at. {why_not}", err=True)
+        say(f"note: the mappings of {config} are not looked at. {why_not}")
     return None, why_not

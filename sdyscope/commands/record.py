@@ -73,7 +73,7 @@ def command(
     except SdyscopeError as error:
         if status == 0:
             raise
-        click.echo(f"error: {error}", err=True)
+        output.say(f"error: {error}")
         return _exit_status(status)
     messages = output.messages()
     shown = list(record.summary(found, str(folder), run))

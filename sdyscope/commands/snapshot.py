@@ -138,7 +138,7 @@ def command(
     for name, account in accounts.items():
         # Standard output may be the snapshot itself.
         for line in () if as_json else (account_title(account, name), *account_lines(account)):
-            click.echo(line, err=True)
+            output.say(line)
     return 1 if (action == "check" and not found.same) or (strict and accounts) else 0
 
 

@@ -166,7 +166,7 @@ def run(
         log = _read(errand.log)
         if verbose:
             for line in compiler_log.noteworthy(log):
-                print(f"compiler: {line}", file=sys.stderr)
+                output.say(f"compiler: {line}")
         status = _read(errand.status)
         if not status:
             raise ended_early(name, code, log)

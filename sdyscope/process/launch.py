@@ -20,7 +20,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -188,7 +187,7 @@ def _try(
             for member in members:
                 which = "" if count == 1 else f", process {member.number}"
                 for line in compiler_log.noteworthy(member.read("log")):
-                    print(f"compiler{which}: {line}", file=sys.stderr)
+                    output.say(f"compiler{which}: {line}")
         if failed is not None:
             return _failure(name, members, failed, timeout)
         first = members[0]

@@ -6,6 +6,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from sdyscope.words.visible import visible
+
 
 @contextmanager
 def progress_bar(wanted: bool = True) -> Iterator[Callable[[str, int, int], None]]:
@@ -22,7 +24,7 @@ def progress_bar(wanted: bool = True) -> Iterator[Callable[[str, int, int], None
 
     with Progress(
         SpinnerColumn(),
-        TextColumn("{task.description}"),
+        TextColumn("{task.description}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
         console=Console(file=sys.stderr),
@@ -32,6 +34,11 @@ def progress_bar(wanted: bool = True) -> Iterator[Callable[[str, int, int], None
 
         def notify(what: str, done: int, total: int) -> None:
             # What is one step long has no progress to show.
-            bar.update(task, description=what, completed=done, total=total if total > 1 else None)
+            bar.update(
+                task,
+                description=visible(what),
+                completed=done,
+                total=total if total > 1 else None,
+            )
 
         yield notify

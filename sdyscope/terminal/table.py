@@ -13,6 +13,7 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from sdyscope.process.output import Output, answers
+from sdyscope.words.visible import visible
 
 Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
@@ -48,10 +49,16 @@ _NARROWEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: its text, which may have several lines, and what its reader should feel."""
+    """One cell: its text, which may have several lines, and what its reader should feel.
+
+    Control characters of the text are escaped: its width and its lines are then those shown.
+    """
 
     text: str
     tone: Tone = "plain"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", visible(self.text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +74,9 @@ class Column:
     header: str
     align: Literal["left", "right"] = "left"
     fold: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "header", visible(self.header))
 
 
 @dataclass(frozen=True, slots=True)
