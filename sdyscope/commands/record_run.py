@@ -28,6 +28,7 @@ from sdyscope.facts.recorded import (
 )
 from sdyscope.facts.recorded import read_record as read
 from sdyscope.process.output import write_atomically
+from sdyscope.stages.recorder.hiding import without_secrets
 from sdyscope.terminal.document import encode
 
 #: Signals that are passed on to the command. SIGINT reaches it by itself, from the terminal.
@@ -115,6 +116,13 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
                 if recorded
                 else "Name a new one.",
             )
+        for name in (INDEX, *_FOLDERS):
+            if (folder / name).is_symlink():
+                raise TargetError(
+                    f"{name} in this directory is a link, which is not followed.",
+                    file=folder,
+                    hint="Remove it, or name another directory.",
+                )
         if recorded and overwrite:
             for name in _FOLDERS:
                 shutil.rmtree(folder / name, ignore_errors=True)
@@ -151,7 +159,7 @@ def run(command: Sequence[str], folder: Path, partitioner: str, *, quiet: bool) 
             "line": "run",
             "at": started,
             "schema": SCHEMA,
-            "command": list(command),
+            "command": without_secrets(command),
             "directory": os.getcwd(),
             "partitioner": partitioner,
         },

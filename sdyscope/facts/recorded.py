@@ -8,11 +8,12 @@ still write.
 
 from __future__ import annotations
 
+import os
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import msgspec
 
@@ -35,6 +36,12 @@ __all__ = [
 ]
 
 SCHEMA: Literal["sdyscope.record/1"] = "sdyscope.record/1"
+
+#: Of a module's or compiled program's name, which is that of a file: a digest of what is in it.
+_FileName = Annotated[str, msgspec.Meta(pattern=r"^[\w-]{1,64}\Z")]
+
+#: Of an optional one.
+_OptionalFileName = Annotated[str, msgspec.Meta(pattern=r"^[\w-]{0,64}\Z")]
 
 #: What a recorded folder consists of; anything else in it is somebody else's.
 INDEX, PROCESSES, MODULES, COMPILED = "record.json", "processes", "modules", "compiled"
@@ -259,7 +266,7 @@ class _Process(_Written, tag="process"):
 
 
 class _Lowered(_Written, tag="lowered"):
-    module: str
+    module: _FileName
     name: str
     defined: tuple[str, int] | None
     by_jax: bool
@@ -269,12 +276,12 @@ class _Lowered(_Written, tag="lowered"):
     paths: tuple[str, ...]
     results: tuple[str, ...]
     seconds: float
-    others: dict[Partitioner, str]
+    others: dict[Partitioner, _FileName]
     failures: dict[Partitioner, str]
 
 
 class _Compiled(_Written, tag="compiled"):
-    module: str
+    module: _FileName
     name: str
     partitioner: Partitioner
     devices: int
@@ -283,7 +290,7 @@ class _Compiled(_Written, tag="compiled"):
     called: tuple[str, int] | None
     failed: str
     platform: str = ""
-    hlo: str = ""
+    hlo: _OptionalFileName = ""
     results: tuple[str, ...] = ()
     memory: dict[str, int] | None = None
 
@@ -322,7 +329,11 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     if trust_index:
         _check_index(folder / INDEX)
     problems: list[str] = []
-    files = sorted((folder / PROCESSES).glob("*.jsonl"))
+    files = [
+        file
+        for file in sorted((folder / PROCESSES).glob("*.jsonl"))
+        if _is_inside(folder, f"{PROCESSES}/{file.name}", problems)
+    ]
     written = [(file.stem, _lines(file, problems)) for file in files]
     runs = [run for _, lines in written for run in _runs(lines)]
     processes = [found for name, lines in written if (found := _process(name, lines))]
@@ -437,17 +448,31 @@ def _programs(
     found = []
     for (_, name), lines in seen.items():
         program = _program(name, lines, versions)
-        there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
+        there = {
+            one: file for one, file in program.modules.items() if _is_there(folder, file, problems)
+        }
         for one, file in program.modules.items():
             if one not in there:
                 problems.append(f"{program.name} has no module for {one} any more: {file} is gone.")
         made = program.compiled
-        if made is not None and not (folder / made.file).is_file():
+        if made is not None and not _is_there(folder, made.file, problems):
             problems.append(f"What {program.name} was compiled to is gone: {made.file}.")
             made = None
         if program.partitioner in there:
             found.append(replace(program, modules=there, compiled=made))
     return found
+
+
+def _is_there(folder: Path, file: str, problems: list[str]) -> bool:
+    return _is_inside(folder, file, problems) and (folder / file).is_file()
+
+
+def _is_inside(folder: Path, file: str, problems: list[str]) -> bool:
+    """Whether a file of a folder, which may be a stranger's, is no link to somewhere else."""
+    if os.path.realpath(folder / file) == os.path.join(os.path.realpath(folder), file):
+        return True
+    problems.append(f"{file} is a link, which is not followed.")
+    return False
 
 
 def _program(

@@ -8,18 +8,24 @@ text is read a second time into a tree that knows its positions, and the error g
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import re
+import stat
 import sys
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import lark
+import msgspec
 from lark import Lark, Token, Transformer, Tree
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, VisitError
+from lark.grammar import Rule
 from lark.lexer import PatternStr, TerminalDef
 
 from sdyscope.errors import ConversionError, SyntaxTextError
@@ -76,34 +82,53 @@ class Language:
         return self._load(propagate_positions=True)
 
     def _load(self, **options: Any) -> Lark:
-        return Lark.open_from_package(
+        kept = self._kept_tables()
+        if kept is not None:
+            with contextlib.suppress(Exception):  # damaged: made anew
+                data, memo = msgspec.msgpack.decode(_read_own(kept), strict=False)
+                load: Callable[..., Lark] = Lark._load_from_dict
+                return load(data, memo, **options)
+        made = Lark.open_from_package(
             GRAMMARS,
             self.grammar,
             [""],
             parser="lalr",
             lexer="contextual",
             start=list(self.starts),
-            cache=self._tables(*options),
             **options,
         )
+        if kept is not None:
+            data, memo = made.memo_serialize([TerminalDef, Rule])
+            data["options"] = {
+                name: value
+                for name, value in data["options"].items()
+                if name not in (*options, "import_paths")
+            }
+            with contextlib.suppress(TypeError):  # of a parser for debugging: it is not kept
+                _keep_own(kept, msgspec.msgpack.encode(_clamped((data, memo))))
+        return made
 
-    def _tables(self, *options: str) -> str | bool:
+    def _kept_tables(self) -> Path | None:
         """The file with the parser's tables, which take longer to make than most texts to read.
 
-        It is in the user's own cache folder; False where there can be none. Lark makes it where it
-        is not there, or of another grammar.
+        It holds numbers and texts alone, and is in a folder that nobody but the user can write;
+        None where there is none.
         """
         folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
         if not os.path.isabs(folder):  # as when there is no home: "~" stays
-            return False
+            return None
         here = Path(folder) / "sdyscope"
-        made_by = (lark.__version__, sys.version_info[:2], self.starts, sorted(options))
-        digest = hashlib.sha256(repr(made_by).encode()).hexdigest()[:12]
         try:
             here.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = here.lstat()
+            grammar = (resources.files(GRAMMARS) / self.grammar).read_bytes()
         except OSError:
-            return False
-        return str(here / f"{self.grammar}-{digest}")
+            return None
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid() or found.st_mode & 0o022:
+            return None
+        made_by = (lark.__version__, sys.version_info[:2], self.starts, grammar)
+        digest = hashlib.sha256(repr(made_by).encode()).hexdigest()[:16]
+        return here / f"{self.grammar}-{digest}.tables"
 
     @cached_property
     def _terminals(self) -> dict[str, TerminalDef]:
@@ -160,6 +185,37 @@ class Language:
                 hint=error.orig_exc.hint,
             )
         raise AssertionError(f"{rule}: refused once, accepted the second time: {text!r}")
+
+
+def _clamped(value: Any) -> Any:
+    """The same with numbers that msgpack can write: Lark counts the width of what has none."""
+    if isinstance(value, dict):
+        return {key: _clamped(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_clamped(each) for each in value]
+    return min(value, sys.maxsize) if isinstance(value, int) else value
+
+
+def _read_own(path: Path) -> bytes:
+    """What a file of this user holds; a link, or another's file, is an OSError."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with open(handle, "rb") as file:
+        found = os.fstat(handle)
+        if found.st_uid != os.getuid() or found.st_mode & 0o022:
+            raise PermissionError(path)
+        return file.read()
+
+
+def _keep_own(path: Path, data: bytes) -> None:
+    """Writes a file as a whole, or not at all: nothing depends on it."""
+    with contextlib.suppress(OSError):
+        handle, beside = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with open(handle, "wb") as file:
+                file.write(data)
+            os.replace(beside, path)
+        except OSError:
+            os.unlink(beside)
 
 
 def position(place: Tree[Token] | Token) -> tuple[int, int]:

@@ -207,6 +207,21 @@ def test_a_directory_that_is_not_fit(sdyscope, recorded, tmp_path):
     assert os.listdir(tmp_path) == ["mine"]
 
 
+@pytest.mark.parametrize("how", ["--overwrite", "--add"])
+def test_nothing_is_written_through_a_link(sdyscope, tmp_path, how):
+    for name in ("processes", "record.json"):
+        folder = tmp_path / f"runs-{name}"
+        (folder / "processes").mkdir(parents=True)
+        (folder / "processes" / "a.jsonl").write_text("")
+        (folder / "record.json").write_text('{"schema": "sdyscope.record/1"}')
+        (folder / name).rename(tmp_path / f"moved-{name}")
+        (folder / name).symlink_to(tmp_path / f"moved-{name}")
+        sdyscope("record", "-o", folder, how, "--", sys.executable, "-c", "pass").said(
+            f"{name} in this directory is a link"
+        )
+    assert os.listdir(tmp_path / "moved-processes") == ["a.jsonl"]
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -130,3 +130,38 @@ def test_a_newer_form_and_a_broken_index(tmp_path):
         with pytest.raises(TargetError, match=words):
             read_record(tmp_path)
     assert read_record(tmp_path, trust_index=False).programs == ()
+
+
+@pytest.mark.parametrize("name", ["../../x", "/etc/passwd", "a/b", "m1\n", "", "m" * 65])
+def test_names_of_files_are_confined_to_the_folder(tmp_path, name):
+    write(tmp_path, "a", HEADER, lowered("m1", 2.0))
+    with (tmp_path / "processes" / "a.jsonl").open("a") as file:
+        for line in (
+            lowered(name, 3.0),
+            compiled(name, 4.0),
+            lowered("m1", 5.0, others={"gspmd": name}),
+        ):
+            file.write(json.dumps(line) + "\n")
+        if name:
+            file.write(json.dumps(compiled("m1", 6.0, hlo=name)) + "\n")
+    found = read_record(tmp_path)
+    (program,) = found.programs
+    assert program.modules == {"shardy": "modules/m1.mlir"}
+    assert program.compiled is None
+    assert "lines of a.jsonl can't be read" in found.problems[0]
+
+
+def test_links_are_not_followed(tmp_path):
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    write(folder, "a", HEADER, lowered("m1", 2.0), lowered("m2", 3.0, "jit_other"))
+    secret = tmp_path / "secret"
+    secret.write_text("module {}")
+    (folder / "modules" / "m1.mlir").unlink()
+    (folder / "modules" / "m1.mlir").symlink_to(secret)
+    found = read_record(folder)
+    assert [program.label for program in found.programs] == ["other"]
+    assert "modules/m1.mlir is a link, which is not followed." in found.problems
+    (folder / "modules").rename(tmp_path / "elsewhere")
+    (folder / "modules").symlink_to(tmp_path / "elsewhere")
+    assert not read_record(folder).programs

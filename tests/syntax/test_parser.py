@@ -1,5 +1,7 @@
 """What every language's parser shares: places, carets and words in errors, and lazy loading."""
 
+import os
+import pickle
 import subprocess
 import sys
 
@@ -52,6 +54,40 @@ def test_tables_are_made_once(tmp_path, monkeypatch):
         assert made().parse("mesh_text", text) == first
     kept.write_bytes(kept.read_bytes()[:-1000])
     assert made().parse("mesh_text", text) == first
+
+
+class Planted:
+    """Runs code when it is unpickled."""
+
+    def __reduce__(self):
+        return os.mkdir, ("ran",)
+
+
+def test_a_planted_file_runs_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    first = made().parse("mesh_text", '<["a"=2]>')
+    (kept,) = (tmp_path / "sdyscope").iterdir()
+    kept.write_bytes(pickle.dumps(Planted()))
+    assert made().parse("mesh_text", '<["a"=2]>') == first
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o770])
+def test_tables_are_not_read_where_others_can_write(tmp_path, monkeypatch, mode):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "sdyscope").mkdir()
+    (tmp_path / "sdyscope").chmod(mode)
+    assert made().parse("mesh_text", '<["a"=2]>')
+    assert not list((tmp_path / "sdyscope").iterdir())
+
+
+def test_tables_are_not_read_through_a_link(tmp_path, monkeypatch):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "sdyscope").symlink_to("elsewhere")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    assert made().parse("mesh_text", '<["a"=2]>')
+    assert not list((tmp_path / "elsewhere").iterdir())
 
 
 def test_tables_need_no_folder(tmp_path, monkeypatch):

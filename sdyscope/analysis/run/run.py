@@ -13,7 +13,7 @@ from sdyscope.analysis.run.numerics import other_on_one_device
 from sdyscope.analysis.run.processes import execution_of_all, reference_of_all
 from sdyscope.analysis.run.values import Run
 from sdyscope.errors import TargetError
-from sdyscope.facts.execution import Reference
+from sdyscope.facts.execution import Execution, Reference
 from sdyscope.facts.program import Program
 from sdyscope.staged import Staged
 
@@ -53,7 +53,11 @@ def ran(
     executions = [runner.run(partitioner) for partitioner in lowered.partitioners]
     reference = _beside_alone(runner.reference(), lowered)
     mine = [compared(execution, reference) for execution in executions]
-    told = group.all_of((mine, replace(reference, outputs=(), alone=())), "compared its results")
+    told = group.all_of(
+        (mine, replace(reference, outputs=(), alone=())),
+        "compared its results",
+        tuple[list[Execution], Reference],
+    )
     found = judge(
         lowered.name,
         runner.machine,

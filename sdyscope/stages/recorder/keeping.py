@@ -15,6 +15,7 @@ from typing import Any
 
 # The package has another name in a program that is recorded, so its modules meet by relative names.
 from . import hearing
+from .hiding import without_secrets
 
 #: Version of the lines that a process writes.
 SCHEMA = "sdyscope.record/1"
@@ -163,7 +164,7 @@ def _this_process() -> dict[str, Any]:
         "pid": os.getpid(),
         "parent": os.getppid(),
         "host": socket.gethostname(),
-        "arguments": list(getattr(sys, "orig_argv", sys.argv)),
+        "arguments": without_secrets(getattr(sys, "orig_argv", sys.argv)),
         "jax": str(getattr(sys.modules.get("jax"), "__version__", "")),
         "jaxlib": str(getattr(sys.modules.get("jaxlib"), "__version__", "")),
         "python": sys.version.partition(" ")[0],
