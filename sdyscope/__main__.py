@@ -62,15 +62,24 @@ def run_here(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT
     except MemoryError:
         return _fail("memory ran out.")
+    except RecursionError as error:
+        return _unforeseen(error, "The input is nested too deep to be read.")
     except child.Stopped:
         raise
     except Exception as error:
-        if os.environ.get(DEBUG) == "1":
-            traceback.print_exc()
-        return _fail(
+        if isinstance(error, ValueError) and "integer string conversion" in str(error):
+            return _unforeseen(error, "A number of the input has too many digits to be read.")
+        return _unforeseen(
+            error,
             f"internal error: {_describe(error)}\n"
-            f"This is a bug in sdyscope: please report it, with what {DEBUG}=1 shows."
+            f"This is a bug in sdyscope: please report it, with what {DEBUG}=1 shows.",
         )
+
+
+def _unforeseen(error: Exception, text: str) -> int:
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(error)
+    return _fail(text)
 
 
 def _fail(text: str) -> int:

@@ -61,6 +61,7 @@ from sdyscope.words.propagation import (
     origin_text as axis_origin_text,
 )
 from sdyscope.words.sharding import ShardingDocument, sharding_document
+from sdyscope.words.visible import without_surrogates
 
 _Document = TypeVar("_Document")
 
@@ -70,7 +71,21 @@ def encode(document: Any) -> bytes:
 
     A float that is not finite becomes null, as JSON has no form for it.
     """
-    return msgspec.json.format(msgspec.json.encode(plain(document)), indent=2) + b"\n"
+    made = plain(document)
+    try:
+        data = msgspec.json.encode(made)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_in_unicode(made))
+    return msgspec.json.format(data, indent=2) + b"\n"
+
+
+def _in_unicode(value: Any) -> Any:
+    r"""The same with bytes of names that are no UTF-8 as ``\xff``: JSON has no form for them."""
+    if isinstance(value, dict):
+        return {_in_unicode(key): _in_unicode(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_unicode(each) for each in value]
+    return without_surrogates(value) if isinstance(value, str) else value
 
 
 def plain(value: Any) -> Any:

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from sdyscope.process.output import Output, answers
-from sdyscope.words.visible import visible
+from sdyscope.words.visible import abridged, visible
 
 Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
@@ -51,14 +51,15 @@ _NARROWEST = 8
 class Cell:
     """One cell: its text, which may have several lines, and what its reader should feel.
 
-    Control characters of the text are escaped: its width and its lines are then those shown.
+    Control characters are escaped and words of thousands of characters cut short, so its width and
+    its lines are those shown; `--json` has the whole.
     """
 
     text: str
     tone: Tone = "plain"
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "text", visible(self.text))
+        object.__setattr__(self, "text", abridged(visible(self.text)))
 
 
 @dataclass(frozen=True, slots=True)
