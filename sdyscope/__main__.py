@@ -12,9 +12,8 @@ import click
 
 from sdyscope.commands import cli
 from sdyscope.errors import SdyscopeError
-from sdyscope.process import child
+from sdyscope.process import child, output
 from sdyscope.process.jax_log import tell_briefly
-from sdyscope.process.output import say
 
 #: Exit status of bad usage, bad input and everything else that left no answer.
 FAILED = 2
@@ -52,7 +51,7 @@ def run_here(arguments: Sequence[str]) -> int:
     except SdyscopeError as error:
         return _fail(str(error))
     except click.exceptions.NoArgsIsHelpError as error:
-        say(error.format_message())
+        output.say(error.format_message())
         return FAILED
     except click.UsageError as error:
         about = f"\nTry '{error.ctx.command_path} --help'." if error.ctx else ""
@@ -63,19 +62,28 @@ def run_here(arguments: Sequence[str]) -> int:
         return 128 + signal.SIGINT
     except MemoryError:
         return _fail("memory ran out.")
+    except RecursionError as error:
+        return _unforeseen(error, "The input is nested too deep to be read.")
     except child.Stopped:
         raise
     except Exception as error:
-        if os.environ.get(DEBUG) == "1":
-            traceback.print_exc()
-        return _fail(
+        if isinstance(error, ValueError) and "integer string conversion" in str(error):
+            return _unforeseen(error, "A number of the input has too many digits to be read.")
+        return _unforeseen(
+            error,
             f"internal error: {_describe(error)}\n"
-            f"This is a bug in sdyscope: please report it, with what {DEBUG}=1 shows."
+            f"This is a bug in sdyscope: please report it, with what {DEBUG}=1 shows.",
         )
 
 
+def _unforeseen(error: Exception, text: str) -> int:
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(error)
+    return _fail(text)
+
+
 def _fail(text: str) -> int:
-    say(f"error: {text}")
+    output.say(f"error: {text}")
     return FAILED
 
 

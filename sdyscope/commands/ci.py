@@ -151,13 +151,15 @@ def _print(found: Ci, form: str, reader: Reader, github: bool) -> None:
         reader, terminal=real.terminal, columns=real.columns, encoding=real.stream.encoding
     )
     answer = FORMS[form](found, reader)
+    if form == "json":
+        answer = output.escaped(answer)
     if github:
         annotations = FORMS["github"](found, reader)
         # The runner reads both streams; a document is alone on its own.
         if form == "json":
-            click.echo(annotations, nl=False, err=True)
+            output.say(annotations.decode().rstrip("\n"))
         else:
-            answer += annotations
+            answer += output.escaped(annotations)
     child.pass_on(io.BytesIO(answer), real)
 
 

@@ -9,7 +9,6 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
-from sdyscope.process.output import say
 
 _Stage: TypeAlias = Literal["lowered", "propagated"]
 _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
@@ -91,8 +90,8 @@ def command(
     else:
         output.write_atomically(path, content)
         # With --json the document is in the file, and standard output has nothing to say.
-        say(f"{path}: {len(content):,} bytes")
-    say(graph.statistics(made, inspection.name, chosen))
+        output.say(f"{path}: {len(content):,} bytes")
+    output.say(graph.statistics(made, inspection.name, chosen))
     for line in (account_title(account), *account_lines(account)) if account else ():
-        say(line)
+        output.say(line)
     return 1 if strict and account else 0

@@ -8,7 +8,6 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
-from sdyscope.process.output import say
 
 
 @options.command()
@@ -72,5 +71,5 @@ def command(
             answer.write(lower.header(found, one))
             answer.write(one.text)
     for failure in found.failures:
-        say(f"nothing under {failure.partitioner}: {failure.reason}")
+        output.say(f"nothing under {failure.partitioner}: {failure.reason}")
     return 0

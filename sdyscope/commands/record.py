@@ -9,7 +9,6 @@ import click
 
 from sdyscope.commands import options
 from sdyscope.errors import SdyscopeError
-from sdyscope.process.output import say
 
 _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
 
@@ -74,7 +73,7 @@ def command(
     except SdyscopeError as error:
         if status == 0:
             raise
-        say(f"error: {error}")
+        output.say(f"error: {error}")
         return _exit_status(status)
     messages = output.messages()
     shown = list(record.summary(found, str(folder), run))

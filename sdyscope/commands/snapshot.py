@@ -9,7 +9,6 @@ import click
 
 from sdyscope.commands import opening, options
 from sdyscope.errors import TargetError
-from sdyscope.process.output import say
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -139,7 +138,7 @@ def command(
     for name, account in accounts.items():
         # Standard output may be the snapshot itself.
         for line in () if as_json else (account_title(account, name), *account_lines(account)):
-            say(line)
+            output.say(line)
     return 1 if (action == "check" and not found.same) or (strict and accounts) else 0
 
 

@@ -16,6 +16,9 @@ from sdyscope.words.counts import counted, listed
 #: The axes that AXLearn's language models know, from the outermost to the innermost.
 AXIS_NAMES = ("pipeline", "data", "expert", "fsdp", "seq", "track", "model")
 
+#: JAX and XLA count devices in 32 bits.
+MOST_DEVICES = 2**31 - 1
+
 _OF_A_SLICE = ("device of a slice", "devices of a slice")
 
 
@@ -222,6 +225,12 @@ def _checked(names: tuple[str, ...], sizes: object, kind: str) -> tuple[int, ...
             hint=f"The axes are {', '.join(names)}.",
         )
     found = tuple(check_size(name, size, kind) for name, size in zip(names, given, strict=True))
+    if math.prod(abs(size) for size in found) > MOST_DEVICES:
+        raise TargetError(
+            f"The {kind}sizes make a mesh of more than {MOST_DEVICES:,} devices, "
+            "and JAX numbers no more.",
+            hint="Make an axis smaller.",
+        )
     unknown = [name for name, size in zip(names, found, strict=True) if size == -1]
     if len(unknown) > 1:
         raise TargetError(

@@ -6,7 +6,7 @@ import difflib
 import importlib
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias, cast
 
@@ -32,6 +32,8 @@ _TELLING = {*_SHAPE_KEYS, *_MAPPED_KEYS} - {"batch_axis_name"}
 _HYBRID = ("ici", "dcn")
 _HYBRID_OF_AXLEARN = ("ici_mesh_shape", "dcn_mesh_shape")
 _YAML = (".yaml", ".yml")
+#: How deep tables and lists of a file may be nested, and how many values it may have.
+_DEEPEST, _MOST = 64, 100_000
 #: So many characters of a value are shown in an error.
 _LONG = 60
 
@@ -214,7 +216,7 @@ def _load(path: Path) -> Mapping[str, Any]:
 def read_toml(text: str, path: Path) -> Mapping[str, Any]:
     """What a TOML text says; a TargetError has the place of what is no TOML."""
     try:
-        return tomllib.loads(text)
+        found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         said = str(error)
         at = re.search(r" \(at line (\d+), column (\d+)\)", said)
@@ -226,6 +228,46 @@ def read_toml(text: str, path: Path) -> Mapping[str, Any]:
         ) from error
     except RecursionError as error:
         raise _too_deep(path) from error
+    except ValueError as error:
+        raise _too_long(path, error) from error
+    _check_size(found, path, _inside)
+    return found
+
+
+def _check_size(whole: Any, path: Path, inside: Callable[[Any], Iterable[Any]]) -> None:
+    """Refuses what is nested too deep for what looks at it, and what aliases make huge."""
+    left, count = [(whole, 0)], 0
+    while left:
+        value, depth = left.pop()
+        count += 1
+        if depth > _DEEPEST:
+            raise _too_deep(path)
+        if count > _MOST:
+            raise TargetError(
+                f"The file has more than {_MOST:,} values, those behind aliases included.",
+                file=path,
+                hint="Keep the mesh configuration in a file of its own.",
+            )
+        left += [(each, depth + 1) for each in inside(value)]
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, Mapping):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _inside_node(node: Any) -> Iterable[Any]:
+    if isinstance(node.value, str):
+        return ()
+    return [each for one in node.value for each in (one if isinstance(one, tuple) else (one,))]
+
+
+def _too_long(path: Path, error: ValueError) -> TargetError:
+    # Python's own sentences are about calls; what else is no value, such as a date, is YAML's.
+    long = "integer string conversion" in str(error)
+    said = "has a number of too many digits" if long else f"has a value that can't be: {error}"
+    return TargetError(f"The file {said}.", file=path)
 
 
 def _too_deep(path: Path) -> TargetError:
@@ -255,7 +297,13 @@ def _yaml(text: str, path: Path) -> Any:
             return super().construct_mapping(node, deep)
 
     try:
-        return yaml.load(text, Loader)
+        loader = Loader(text)
+        node = loader.get_single_node()
+        if node is None:
+            return None
+        # Before values are made of it: of nested aliases there would be billions.
+        _check_size(node, path, _inside_node)
+        return loader.construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         said = getattr(error, "problem", None) or str(error).partition("\n")[0]
@@ -269,6 +317,8 @@ def _yaml(text: str, path: Path) -> Any:
         ) from error
     except RecursionError as error:
         raise _too_deep(path) from error
+    except ValueError as error:
+        raise _too_long(path, error) from error
 
 
 def _section(whole: Mapping[str, Any], section: str) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TextIO
 
 from sdyscope.errors import TargetError
-from sdyscope.process.printable import printable
+from sdyscope.words.visible import visible
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +34,16 @@ class Output:
     columns: int | None
 
     def write(self, text: str) -> None:
-        """Writes text, adding the newline at the end if it has none."""
-        text = printable(text)
-        self.stream.write(text if text.endswith("\n") else text + "\n")
+        """Writes text, adding the newline at the end if it has none.
+
+        Control and bidirectional characters are escaped: they may be a stranger's.
+        """
+        self.stream.write(visible(text if text.endswith("\n") else text + "\n"))
 
     def write_bytes(self, data: bytes) -> None:
-        """Writes a document: to a pipe or a file as it is, to a terminal as text."""
+        """Writes a document in UTF-8, whatever the reader's encoding; to a terminal like text."""
         self.stream.flush()
-        if self.terminal:
-            data = printable(data.decode("utf-8", "backslashreplace")).encode()
-        self.stream.buffer.write(data)
+        self.stream.buffer.write(escaped(data) if self.terminal else data)
 
 
 _kept_apart: list[Output] = []
@@ -62,16 +62,24 @@ def answers() -> Output:
     return Output(sys.stdout, terminal, columns(terminal))
 
 
-def say(text: str) -> None:
-    """Writes a line that is no answer to standard error."""
-    if sys.stderr is not None:
-        print(printable(text), file=sys.stderr)
-
-
 def messages() -> Output:
     """The place for what is no answer: standard error."""
     terminal = sys.stderr.isatty()
     return Output(sys.stderr, terminal, columns(terminal))
+
+
+def escaped(data: bytes) -> bytes:
+    """A document in UTF-8, its control and bidirectional characters escaped."""
+    text = data.decode("utf-8", "surrogateescape")
+    return visible(text).encode("utf-8", "surrogateescape")
+
+
+def say(text: str) -> None:
+    """Writes a line to standard error, escaped like an answer; where it is closed, nowhere."""
+    if sys.stderr is not None:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(visible(text).encode("utf-8", "replace").decode() + "\n")
+            sys.stderr.flush()
 
 
 def columns(terminal: bool) -> int | None:

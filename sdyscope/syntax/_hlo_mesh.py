@@ -29,6 +29,19 @@ _NAMED = dict(zip(b"abfnrtv\\?'\"", b"\a\b\f\n\r\t\v\\?'\"", strict=True))
 _AXIS_NUMBER = re.compile(r"[ \t\r\n\f\v]*[+-]?[0-9]+[ \t\r\n\f\v]*")
 
 
+def whole_number(text: str) -> int:
+    """The number of a text of digits.
+
+    Raises:
+        ConversionError: it does not fit in 64 bits.
+    """
+    # Of thousands of digits Python itself would refuse to make a number.
+    number = int(text) if len(text) < 32 else 1 << 63
+    if not -(1 << 63) <= number < 1 << 63:
+        raise ConversionError(f"{text[:40]} does not fit in 64 bits")
+    return number
+
+
 class HloMeshTransformer(Transformer[Token, Any]):
     """A method a rule, named as it; and the terminals whose text needs work."""
 
@@ -36,10 +49,7 @@ class HloMeshTransformer(Transformer[Token, Any]):
         return c_unescape(token[1:-1])
 
     def INTEGER(self, token: Token) -> int:  # noqa: N802
-        number = int(token)
-        if not -(1 << 63) <= number < 1 << 63:
-            raise ConversionError(f"{token} does not fit in 64 bits")
-        return number
+        return whole_number(token)
 
     def integers(self, children: list[int]) -> tuple[int, ...]:
         return tuple(children)

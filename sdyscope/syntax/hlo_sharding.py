@@ -16,7 +16,13 @@ from typing import Any
 from lark import Token
 
 from sdyscope.errors import ConversionError
-from sdyscope.syntax._hlo_mesh import TERMINAL_NAMES, HloMeshTransformer, items, named_axes
+from sdyscope.syntax._hlo_mesh import (
+    TERMINAL_NAMES,
+    HloMeshTransformer,
+    items,
+    named_axes,
+    whole_number,
+)
 from sdyscope.syntax._parser import Language
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import DimSharding, ReductionKind
@@ -64,6 +70,12 @@ class _Values(HloMeshTransformer):
 
     def tile_assignment(self, children: list[Any]) -> _Field:
         return "tile_assignment", TileAssignment(*children)
+
+    def device_list(self, children: list[tuple[int, ...]]) -> tuple[int, ...]:
+        return tuple(number for numbers in children for number in numbers)
+
+    def DEVICES(self, token: Token) -> tuple[int, ...]:  # noqa: N802
+        return tuple(map(whole_number, token.split(",")))
 
     def subgroup_types(self, children: list[SubgroupType | None]) -> _Field:
         return "subgroup_types", items(children) if children else ("replicated",)
@@ -196,7 +208,7 @@ LANGUAGE = Language(
     "hlo_sharding.lark",
     starts=("sharding", "unspecified_dims"),
     transformer=_Values,
-    names={**TERMINAL_NAMES, "FIELD": "the name of a metadata field"},
+    names={**TERMINAL_NAMES, "FIELD": "the name of a metadata field", "DEVICES": "an integer"},
 )
 
 

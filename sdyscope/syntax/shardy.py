@@ -271,7 +271,9 @@ class _Values(Transformer[Token, Any]):
 
 
 def _integer(digits: str) -> int:
-    number = int("".join(digits.split()), 16 if "x" in digits else 10)
+    written = "".join(digits.split())
+    # Of thousands of digits Python itself would refuse to make a number.
+    number = int(written, 16 if "x" in written else 10) if len(written) < 32 else 1 << 64
     if not -(1 << 63) <= number < 1 << 63:
         raise ConversionError(f"{digits} does not fit in 64 bits")
     return number

@@ -61,16 +61,33 @@ from sdyscope.words.propagation import (
     origin_text as axis_origin_text,
 )
 from sdyscope.words.sharding import ShardingDocument, sharding_document
+from sdyscope.words.visible import visible, without_surrogates
 
 _Document = TypeVar("_Document")
 
 
 def encode(document: Any) -> bytes:
-    """A document as indented UTF-8 JSON with a newline at its end.
+    r"""A document as indented UTF-8 JSON with a newline at its end.
 
-    A float that is not finite becomes null, as JSON has no form for it.
+    A float that is not finite becomes null, as JSON has no form for it. What controls a terminal is
+    written as JSON can write every character: `\u009b`.
     """
-    return msgspec.json.format(msgspec.json.encode(plain(document)), indent=2) + b"\n"
+    made = plain(document)
+    try:
+        data = msgspec.json.encode(made)
+    except UnicodeEncodeError:
+        data = msgspec.json.encode(_in_unicode(made))
+    text = msgspec.json.format(data, indent=2).decode()
+    return visible(text).encode() + b"\n"
+
+
+def _in_unicode(value: Any) -> Any:
+    r"""The same with bytes of names that are no UTF-8 as ``\xff``: JSON has no form for them."""
+    if isinstance(value, dict):
+        return {_in_unicode(key): _in_unicode(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_in_unicode(each) for each in value]
+    return without_surrogates(value) if isinstance(value, str) else value
 
 
 def plain(value: Any) -> Any:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from sdyscope.process.output import Output, answers
 from sdyscope.terminal.table import Tone, fold, print_text
+from sdyscope.words.visible import abridged, visible
 
 #: Text is not folded into a column narrower than this: then its indent gives way.
 _NARROWEST = 20
@@ -27,6 +28,9 @@ class Paragraph:
     tone: Tone = "plain"
     indent: int = 0
     hang: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", abridged(visible(self.text)))
 
 
 def print_paragraphs(paragraphs: Iterable[Paragraph], output: Output | None = None) -> None:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sdyscope.process.printable import printable
+from sdyscope.words.visible import visible
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def progress_bar(wanted: bool = True) -> Iterator[Callable[[str, int, int], None
             # What is one step long has no progress to show.
             bar.update(
                 task,
-                description=printable(what),
+                description=visible(what),
                 completed=done,
                 total=total if total > 1 else None,
             )

@@ -13,7 +13,7 @@ from itertools import zip_longest
 from typing import Literal, TypeAlias
 
 from sdyscope.process.output import Output, answers
-from sdyscope.process.printable import printable
+from sdyscope.words.visible import abridged, visible
 
 Tone: TypeAlias = Literal["plain", "heading", "good", "bad", "warning", "muted"]
 
@@ -49,14 +49,17 @@ _NARROWEST = 8
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One cell: its text, which may have several lines, and what its reader should feel."""
+    """One cell: its text, which may have several lines, and what its reader should feel.
+
+    Control characters are escaped and words of thousands of characters cut short, so its width and
+    its lines are those shown; `--json` has the whole.
+    """
 
     text: str
     tone: Tone = "plain"
 
     def __post_init__(self) -> None:
-        # All that tables and paragraphs print is a cell, and all that is measured.
-        object.__setattr__(self, "text", printable(self.text))
+        object.__setattr__(self, "text", abridged(visible(self.text)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,9 @@ class Column:
     header: str
     align: Literal["left", "right"] = "left"
     fold: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "header", visible(self.header))
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,9 @@ def _array(found: re.Match[str]) -> StoredArray:
     shape = tuple(int(size.lstrip("<=")) for size in found["dims"].split(",") if size)
     order = [int(dim) for dim in (found["order"] or "").split(",") if dim]
     rest = found["rest"] or ""
-    dims = [shape[dim] for dim in reversed(order)] if len(order) == len(shape) else list(shape)
+    if order and sorted(order) != list(range(len(shape))):
+        raise CompilerError(f"{found[0][:60]!r} has a layout of other dimensions than its own.")
+    dims = [shape[dim] for dim in reversed(order)] or list(shape)
     tiles = rest[rest.index("T(") :] if "T(" in rest else ""
     for tile in _TILE.findall(re.sub(r"[A-SU-Z]\(.*", "", tiles)):
         dims = _tiled(dims, [int(size) for size in tile.split(",") if size])

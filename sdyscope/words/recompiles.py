@@ -97,23 +97,27 @@ def cause(alike: Sequence[_Recompile]) -> str:
     first = alike[0]
     if first.program == first.before:
         return "the very same module"
-    # What is only written otherwise is told where nothing lies elsewhere.
-    everything = range(len(first.arguments))
-    told = [number for number in everything if first.arguments[number].moved is not False]
-    elsewhere = first.meshes and not told
-    told = told or ([] if elsewhere else list(everything))
+    told = [
+        number
+        for number, argument in enumerate(first.arguments)
+        if argument.moved is not False or _is_seen(argument)
+    ]
     parts = [
         _argument([one.arguments[number] for one in alike], first.before)
         for number in told[:_LISTED]
     ]
     if len(told) > _LISTED:
         parts.append(f"and {len(told) - _LISTED:,} more")
-    if elsewhere:
+    if first.meshes and not told:
         parts.append("another mesh")
     if first.op is not None:
         ops = [one.op for one in alike if one.op is not None]
         parts.append(_op(ops, first.before))
     return "; ".join(parts) or "only source lines differ"
+
+
+def _is_seen(argument: _Argument) -> bool:
+    return _sharding(argument.was) != _sharding(argument.now)
 
 
 def _argument(alike: Sequence[_Argument], before: str) -> str:
@@ -185,7 +189,8 @@ def advice(one: _Recompile) -> str:
             else "Each new shape is another program: pad to one of a few sizes, or drop what is "
             "left over."
         )
-    if one.meshes and all(argument.moved is False for argument in one.arguments):
+    alike = all(each.moved is False and not _is_seen(each) for each in one.arguments)
+    if one.meshes and alike:
         said.append("Make the mesh once, and use it everywhere.")
     else:
         said += _sharding_advice([a for a in arguments if _change(a) == "sharding"])

@@ -2,6 +2,7 @@
 
 import math
 import re
+import time
 from dataclasses import replace
 
 import hlo_strategies
@@ -446,3 +447,13 @@ def test_rules_make_the_values_of_their_name() -> None:
 def test_a_text_is_parsed_once() -> None:
     text = "{devices=[3]2,0,1}"
     assert parse_hlo_sharding(text) is parse_hlo_sharding(text)
+
+
+def test_a_long_list_of_devices_is_read_in_a_moment():
+    devices = ",".join(map(str, range(100_000)))
+    start = time.perf_counter()
+    found = parse_hlo_sharding.__wrapped__("{devices=[100000]" + devices + "}")
+    assert time.perf_counter() - start < 3
+    assert isinstance(found, HloSharding)
+    with pytest.raises(SyntaxTextError, match="does not fit in 64 bits"):
+        parse_hlo_sharding("{devices=[1]" + "9" * 5_000 + "}")

@@ -90,3 +90,9 @@ def test_the_first_field_is_the_schema(command):
     assert fields_of(found)[0] == "schema"
     (version,) = (one.default for one in dataclasses.fields(found) if one.name == "schema")
     assert version.rpartition("/")[0] == f"sdyscope.{command}"
+
+
+def test_bytes_that_are_no_utf_8_are_shown_as_such():
+    assert encode({"na\udcffme": ["a\udc80"]}) == (
+        b'{\n  "na\\\\xffme": [\n    "a\\\\x80"\n  ]\n}\n'
+    )

@@ -231,3 +231,9 @@ def test_a_table_is_brief_where_its_line_is_too_short(columns, shown):
 
     # "wide" and "12345" take nine characters, the gap two.
     assert fitted(make, columns).cells[0][0].text == shown
+
+
+def test_a_word_of_a_million_characters_is_cut_short():
+    cell = Cell(",".join(map(str, range(200_000))))
+    assert len(cell.text) < 1_100
+    assert cell.text.endswith("more characters)")

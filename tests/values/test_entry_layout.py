@@ -3,7 +3,7 @@
 import pytest
 
 from sdyscope.errors import CompilerError
-from sdyscope.values.entry_layout import read_entry_layout
+from sdyscope.values.entry_layout import read_entry_layout, stored_array
 
 CPU = """\
 HloModule jit_step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias), \
@@ -62,3 +62,9 @@ def test_parameters_in_a_tuple():
 def test_no_layout():
     with pytest.raises(CompilerError, match="does not say how it stores"):
         read_entry_layout("HloModule m\n")
+
+
+@pytest.mark.parametrize("layout", ["{7,0}", "{0,0}", "{0}"])
+def test_a_layout_of_other_dimensions_is_no_layout(layout):
+    with pytest.raises(CompilerError, match="a layout of other dimensions"):
+        stored_array(f"f32[4,4]{layout}")

@@ -88,7 +88,7 @@ def ran(
     compared_with = given or _beside_alone(runner.reference(), lowered)
     mine = [compared(execution, compared_with) for execution in executions]
     bare = replace(compared_with, outputs=(), alone=())
-    told = group.all_of((mine, bare), "compared its results")
+    told = group.all_of((mine, bare), "compared its results", tuple[list[Execution], Reference])
     found = judge(
         lowered.name,
         runner.machine,

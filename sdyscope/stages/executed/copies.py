@@ -42,7 +42,12 @@ def unequal_copies(
     positions = {device: position for position, device in enumerate(devices)}
     held = [_held(result, positions) for result in results]
     mine = [_firsts(one) for one in held]
-    told = group.all_of(mine, "compared its copies")
+    said = group.all_of(
+        [tuple(one.items()) for one in mine],
+        "compared its copies",
+        list[tuple[tuple[_Index, _First], ...]],
+    )
+    told = [[dict(one) for one in firsts] for firsts in said]
     return [
         tuple(_unequal(held[k], mine[k], [firsts[k] for firsts in told], f"copy/{k}", group))
         for k in range(len(results))
@@ -127,7 +132,7 @@ def firsts_results(reference: Reference, group: Group) -> Reference:
     if group.count == 1:
         return reference
     mine = None if reference.failure else [digest(one) for one in reference.outputs]
-    told = group.all_of(mine, "run it on one device")
+    told = group.all_of(mine, "run it on one device", list[str] | None)
     if any(said is None for said in told):
         return reference
     outputs = list(reference.outputs)

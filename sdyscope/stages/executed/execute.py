@@ -153,7 +153,11 @@ class Runner:
             partitioner: digest(_ADDRESS.sub("", module.text(debug_info=False)))
             for partitioner, module in self._modules.items()
         }
-        told = self.group.all_of((programs, [*map(digest, self.values)]), "made its inputs")
+        told = self.group.all_of(
+            (programs, [*map(digest, self.values)]),
+            "made its inputs",
+            tuple[dict[Partitioner, str], list[str]],
+        )
         for number, (lowered, values) in enumerate(told):
             if lowered != told[0][0]:
                 self.group.agreed = True
@@ -236,7 +240,13 @@ class Runner:
         try:
             # Only running is done together: the others may have failed with this one, or wait.
             seconds = FAILING_TOGETHER if failure and what != "compiled it" else None
-            failures: list[Execution | None] = self.group.all_of(failure, what, seconds)
+            said = self.group.all_of(
+                failure and (failure.partitioner, failure.failure, failure.hint, failure.refused),
+                what,
+                tuple[Partitioner, str, str, bool] | None,
+                seconds,
+            )
+            failures = [None if one is None else Execution(*one) for one in said]
         except NotTogether as error:
             if failure is None:
                 raise

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pickle
 import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
 import jax
+import msgspec
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
 from sdyscope.facts.execution import Process
@@ -80,12 +80,13 @@ class Group:
         """This process."""
         return self.members[self.number]
 
-    def all_of(self, value: Any, what: str, seconds: float | None = None) -> list[Any]:
+    def all_of(self, value: Any, what: str, form: Any, seconds: float | None = None) -> list[Any]:
         """What every process says, in order. Each of them must call this.
 
         Args:
-          value: what this one says; anything that can be pickled.
+          value: what this one says.
           what: what the others must have done before, in words: `compiled it`.
+          form: the type of the value; what others say is refused where it is no such thing.
           seconds: how long to wait for each; by default `patience`.
 
         Raises:
@@ -95,10 +96,10 @@ class Group:
             return [value]
         key = f"sdyscope/{self.rounds}"
         self.rounds += 1
-        self._say(f"{key}/{self.number}", pickle.dumps((what, value)))
+        self._say(f"{key}/{self.number}", msgspec.msgpack.encode((what, value)))
         self.waiting()
         return [
-            value if member.number == self.number else self._heard(key, member, what, seconds)
+            value if member.number == self.number else self._heard(key, member, what, form, seconds)
             for member in self.members
         ]
 
@@ -133,7 +134,9 @@ class Group:
                 raise
             error = met
         said = self.all_of(
-            None if error is None else (error.message, error.hint, error.file, error.line), what
+            None if error is None else (error.message, error.hint, error.file, error.line),
+            what,
+            tuple[str, str | None, str | None, int | None] | None,
         )
         failed = [number for number, one in enumerate(said) if one]
         if not failed:
@@ -164,14 +167,18 @@ class Group:
             client.key_value_set_bytes(f"{key}/{number}", data[start : start + _CHUNK])
         client.key_value_set(f"{key}/parts", str(len(parts)))
 
-    def _heard(self, key: str, member: Process, what: str, seconds: float | None) -> Any:
-        # Of a process that runs the same command: nobody else writes to the store.
-        told: tuple[str, Any] = pickle.loads(
-            self._read(f"{key}/{member.number}", member, what, seconds)
-        )
-        if told[0] != what:
-            raise NotTogether(f"{self.words(member.number)} has {told[0]}, but has not {what}.")
-        return told[1]
+    def _heard(self, key: str, member: Process, what: str, form: Any, seconds: float | None) -> Any:
+        data = self._read(f"{key}/{member.number}", member, what, seconds)
+        try:
+            did, value = msgspec.msgpack.decode(data, type=tuple[str, msgspec.Raw])
+            if did != what:
+                raise NotTogether(f"{self.words(member.number)} has {did}, but has not {what}.")
+            return msgspec.msgpack.decode(value, type=form)
+        except msgspec.DecodeError as error:
+            raise NotTogether(
+                f"{self.words(member.number)} says what this version of sdyscope can't read.",
+                hint="Run the same version in all processes.",
+            ) from error
 
     def _read(self, key: str, member: Process, what: str, seconds: float | None) -> bytes:
         client = compat.distributed_client()
@@ -242,7 +249,7 @@ def join(place: tuple[str, int, int] | None, patience: float) -> Group:
         raise _no_cluster(said) from error
     number, count = compat.distributed_place()
     group = Group(tuple(_here(k) for k in range(count)), number, patience)
-    group.members = tuple(group.all_of(_here(number), "joined"))
+    group.members = tuple(group.all_of(_here(number), "joined", Process))
     return group
 
 

@@ -1,17 +1,20 @@
 """What processes tell each other, without any others."""
 
+import pickle
+
 import jax
+import msgspec
 import pytest
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.execution import Process
-from sdyscope.stages.executed.processes import Group, join
+from sdyscope.stages.executed.processes import Group, NotTogether, join
 
 
 def test_an_error_of_one_process_keeps_its_place(monkeypatch):
     group = Group((Process(0, "a", 1), Process(1, "b", 2)))
     said = ("It can't be made.", "Make it.", "train.py", 7)
-    monkeypatch.setattr(group, "all_of", lambda value, what: [value, said])
+    monkeypatch.setattr(group, "all_of", lambda value, what, form: [value, said])
     with pytest.raises(TargetError) as met:
         group.together(lambda: 1, "made it")
     words = "train.py:7: process 1 of 2 (pid 2 on b): It can't be made.\nMake it."
@@ -52,3 +55,15 @@ def test_processes_of_one_machine_look_for_no_cluster_and_listen_to_nobody_else(
     monkeypatch.setattr(jax.distributed, "initialize", initialize)
     with pytest.raises(TargetError, match="The processes can't be joined: no more of it here"):
         join(("127.0.0.1:1234", 2, 0), 10)
+
+
+@pytest.mark.parametrize("value", [(1, ("a", None)), (2, ("b", 3))])
+def test_processes_tell_each_other_values_and_no_code(monkeypatch, value):
+    group = Group((Process(0, "a", 1), Process(1, "b", 2)))
+    monkeypatch.setattr(group, "_say", lambda key, data: None)
+    monkeypatch.setattr(group, "_read", lambda *_: msgspec.msgpack.encode(("done", value)))
+    form = tuple[int, tuple[str, int | None]]
+    assert group.all_of(None, "done", form) == [None, value]
+    monkeypatch.setattr(group, "_read", lambda *_: pickle.dumps(("done", value)))
+    with pytest.raises(NotTogether, match="can't read"):
+        group.all_of(None, "done", form)
