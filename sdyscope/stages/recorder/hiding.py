@@ -16,22 +16,22 @@ HIDDEN = "(hidden)"
 #: Names whose value is a secret.
 _NAME = re.compile(
     r"(?i)(?:^|[-_.])(?:token|secret|passw(?:or)?d|passwd|pwd|passphrase|credentials?|bearer|"
-    r"api[-_]?key|access[-_]?key|private[-_]?key|auth(?:orization)?|\w*key[-_]?secret)(?:$|[-_.])"
-    r"|(?i:^-{0,2}\w*(?:token|secret|password|apikey)$)"
+    r"api[-_]?key|access[-_]?key|private[-_]?key|auth(?:orization)?|\w{0,40}key[-_]?secret)(?:$|[-_.])"
+    r"|(?i:^-{0,2}\w{0,40}(?:token|secret|password|apikey)$)"
 )
 
 #: An assignment within a word, as in `--token=x`, `WANDB_API_KEY=x`, `{"token": "x"}`.
 _ASSIGNED = re.compile(
-    r"(?P<name>-{0,2}[\w.-]+)(?P<quote>['\"]?\s*[=:]\s*['\"]?)(?P<value>[^'\"\s,;&}]+)"
+    r"(?<![\w.-])(?P<name>[\w.-]{1,80})(?P<quote>['\"]?\s{0,9}[=:]\s{0,9}['\"]?)(?P<value>[^'\"\s,;&}]+)"
 )
 
 #: Forms of keys that services give out, and passwords in addresses.
 _KNOWN = re.compile(
     r"\b(?:hf_|gh[opsur]_|github_pat_|glpat-|sk-|xox[abeprs]-|AKIA|ASIA|AIza|ya29\.|pypi-)"
     r"[\w.-]{8,}"
-    r"|\beyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"
+    r"|\beyJ[\w-]{8,2000}\.[\w-]{8,2000}\.[\w-]*"
     r"|(?<![\w])[0-9a-f]{40}(?![\w])"
-    r"|(?<=://)[^/\s:@]*:[^/\s@]+(?=@)"
+    r"|(?<=://)[^/\s:@]{0,200}:[^/\s@]{1,400}(?=@)"
 )
 
 
