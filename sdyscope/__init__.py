@@ -6,9 +6,14 @@ jax; the first stage that needs it does.
 """
 
 from importlib import import_module
+from pathlib import Path as _Path
 from typing import TYPE_CHECKING, Any
 
-from sdyscope.formatters import register as _register
+_ABOVE = _Path(__file__).parent.parent
+# In a clone, installed or not: grammars, models and reports stand beside this folder.
+__path__ += [str(_ABOVE)] if (_ABOVE / "grammars" / "shardy.lark").is_file() else []
+
+from sdyscope.formatters import register as _register  # noqa: E402 - found behind __path__
 
 if TYPE_CHECKING:
     from sdyscope.annotations import Annotation as Annotation

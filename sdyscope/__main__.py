@@ -8,6 +8,10 @@ import sys
 import traceback
 from collections.abc import Sequence
 
+if __name__ == "__main__":
+    # Ctrl-C while modules are imported ends it without a traceback; main sets it back.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 import click
 
 from sdyscope.commands import cli
@@ -18,6 +22,8 @@ from sdyscope.process.jax_log import tell_briefly
 #: Exit status of bad usage, bad input and everything else that left no answer.
 FAILED = 2
 
+_STANDARD_ERROR = 2
+
 #: With this variable set to 1, an error that nobody foresaw shows its traceback.
 DEBUG = "SDYSCOPE_DEBUG"
 
@@ -25,13 +31,31 @@ DEBUG = "SDYSCOPE_DEBUG"
 def main() -> None:
     """Runs the command line that this process was started with, and ends the process."""
     try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        _open_what_is_closed()
         status = run_here(sys.argv[1:])
+    except KeyboardInterrupt:
+        status = _end_by(signal.SIGINT)
     except child.Stopped as stopped:
-        # Ends by the same signal, so that a shell or make knows.
-        signal.signal(stopped.signum, signal.SIG_DFL)
-        os.kill(os.getpid(), stopped.signum)
-        status = 128 + stopped.signum
+        status = _end_by(stopped.signum)
+    if status == 128 + signal.SIGINT:
+        status = _end_by(signal.SIGINT)
     sys.exit(status)
+
+
+def _end_by(signum: int) -> int:
+    """Ends this process by a signal, so that a shell or make knows."""
+    signal.signal(signum, signal.SIG_DFL)
+    os.kill(os.getpid(), signum)
+    return 128 + signum
+
+
+def _open_what_is_closed() -> None:
+    """Ends a process without standard output: the next file that it opened would take its place."""
+    while os.open(os.devnull, os.O_RDWR) < _STANDARD_ERROR:
+        pass
+    if sys.stdout is None:
+        sys.exit(_fail("standard output is closed, and there would be nowhere to write to."))
 
 
 def run_here(arguments: Sequence[str]) -> int:

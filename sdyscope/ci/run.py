@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,7 +18,7 @@ from sdyscope.ci.judge import unjudged, unused_ignores
 from sdyscope.ci.places import Found, Places
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.process import child, children
-from sdyscope.process.output import say, write_atomically
+from sdyscope.process.output import locked, say, write_atomically
 
 __all__ = ["run", "summed"]
 
@@ -60,10 +61,15 @@ def run(
     general: list[Found] = []
     if len(running) == len(config.targets):
         general += _unused_ignores(config, outcomes)
-    files = list(golden_files(config, outcomes, updating=updating, remove_unused=remove_unused))
-    updated = [file for file in files if file.made != file.text]
-    for file in updated:
-        write_atomically(file.path, file.made)
+    with contextlib.ExitStack() as locks:
+        golden = {one.snapshot.path for one in config.targets if one.snapshot is not None}
+        # In one order, so that two runs can't wait for each other; a folder once.
+        for folder in sorted({path.parent for path in golden}) if updating else ():
+            locks.enter_context(locked(folder))
+        files = list(golden_files(config, outcomes, updating=updating, remove_unused=remove_unused))
+        updated = [file for file in files if file.made != file.text]
+        for file in updated:
+            write_atomically(file.path, file.made)
     general += (one for file in files for one in file.unused)
     return summed(
         config,

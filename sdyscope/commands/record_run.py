@@ -27,7 +27,7 @@ from sdyscope.facts.recorded import (
     is_recorded,
 )
 from sdyscope.facts.recorded import read_record as read
-from sdyscope.process.output import write_atomically
+from sdyscope.process.output import locked, write_atomically
 from sdyscope.stages.recorder.secrets import redacted
 from sdyscope.terminal.document import encode
 
@@ -164,7 +164,8 @@ def run(command: Sequence[str], folder: Path, partitioner: str, *, quiet: bool) 
             "partitioner": partitioner,
         },
     )
-    write_index(folder, read(folder))
+    with locked(folder):
+        write_index(folder, read(folder))
     status = _to_its_end(command, _environment(folder, partitioner), quiet=quiet)
     _line(lines, {"line": "ended", "at": time.time(), "status": status})
     return status
@@ -177,14 +178,16 @@ def finish(folder: Path) -> tuple[Record, Run]:
       TargetError: the directory can't be written or read any more, or was removed meanwhile.
     """
     # The index is a copy: whatever the script has made of it, it is written anew.
-    found = read(folder, trust_index=False)
+    with locked(folder):
+        found = read(folder, trust_index=False)
+        if found.runs:
+            write_index(folder, found)
     if not found.runs:
         raise TargetError(
             "What was recorded is gone: the directory was removed while the script ran.",
             file=folder,
             hint="Record into a directory that the script does not clear.",
         )
-    write_index(folder, found)
     return found, max(found.runs, key=lambda run: run.ended or 0)
 
 

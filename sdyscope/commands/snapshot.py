@@ -110,11 +110,16 @@ def command(
         action = "check"
     elif path is not None and update:
         action = "update"
-        made = updated(text, now, remove_unused=remove_unused, file=file) if text else write(now)
+        with output.locked(path):
+            # Another process may have written it while this one looked at the programs.
+            text = read_file(path) if path.exists() else ""
+            made = (
+                updated(text, now, remove_unused=remove_unused, file=file) if text else write(now)
+            )
+            written = made != text
+            if written:
+                output.write_atomically(path, made)
         unused = [] if remove_unused else unused
-        written = made != text
-        if written:
-            output.write_atomically(path, made)
     elif path is not None:
         action, written = "write", True
         output.write_atomically(path, write(now))

@@ -289,6 +289,9 @@ class _Problem(_Written, tag="problem"):
 
 
 _AnyLine: TypeAlias = _Run | _Ended | _Process | _Lowered | _Compiled | _Problem
+
+#: What a line that is none raises: no JSON, another form, no UTF-8, nested too deep.
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _DECODER = msgspec.json.Decoder(_AnyLine)
 
 
@@ -344,7 +347,7 @@ def _check_index(path: Path) -> None:
         schema = msgspec.json.decode(path.read_bytes(), type=_Schema).schema
     except OSError as error:
         raise TargetError(f"It can't be read: {error.strerror}.", file=path) from error
-    except (msgspec.DecodeError, msgspec.ValidationError) as error:
+    except _UNREADABLE as error:
         raise TargetError(
             f"This is no index of a recorded run: {error}.",
             file=path,
@@ -376,7 +379,7 @@ def _lines(path: Path, problems: list[str]) -> list[_AnyLine]:
     for number, text in enumerate(data.split(b"\n")[:-1], 1):
         try:
             found.append(_DECODER.decode(text))
-        except (msgspec.DecodeError, msgspec.ValidationError):
+        except _UNREADABLE:
             bad.append(number)
     for line in found:
         if isinstance(line, _Run | _Process):

@@ -25,7 +25,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -39,6 +38,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.process import compiler_log, output
 from sdyscope.process.python import python
+from sdyscope.process.scratch import scratch_file, scratch_folder, sweep
 
 #: For commands that only lower: no accelerator is started, whatever is installed.
 LOWERING: Mapping[str, str] = {"JAX_PLATFORMS": "cpu"}
@@ -149,9 +149,10 @@ def run(
     Raises:
       CompilerError: when the child ended before it had an answer.
     """
+    sweep()
     with (
-        tempfile.TemporaryDirectory(prefix="sdyscope-") as folder,
-        tempfile.TemporaryFile() as answer,
+        scratch_folder() as folder,
+        scratch_file() as answer,
     ):
         here = output.answers()
         errand = Errand(
@@ -291,7 +292,7 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     task = Errand(**errand)
     _serving.append(task)
     # Told to stop, it unwinds, so that temporary files go away.
-    signal.signal(signal.SIGTERM, lambda signum, _: sys.exit(128 + signum))
+    signal.signal(signal.SIGTERM, _told_to_stop)
     answer_stream = _keep_streams_apart(task)
     # One command makes large graphs that live to its end: Python's collector need not look often.
     gc.set_threshold(200_000, 50, 1_000)
@@ -309,6 +310,11 @@ def serve(run_here: Callable[[Sequence[str]], int], **errand: Any) -> NoReturn:
     if not task.alone:
         _end_now(status)
     sys.exit(status)
+
+
+def _told_to_stop(signum: int, _: FrameType | None) -> NoReturn:
+    output.silence()  # A user's module that is being imported is not to blame.
+    sys.exit(128 + signum)
 
 
 def _end_now(status: int) -> NoReturn:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 
 from sdyscope.errors import CompilerError
 from sdyscope.process import child, compiler_log
+from sdyscope.process.scratch import scratch_file, scratch_folder
 
 __all__ = ["Answer", "Work", "run_all"]
 
@@ -77,9 +77,9 @@ def _collected(answers: Iterator[Answer], notify: Callable[[int], None]) -> Iter
 
 def _run(work: Work, start: Callable[..., subprocess.Popen[bytes]]) -> Answer:
     with (
-        tempfile.TemporaryDirectory(prefix="sdyscope-") as folder,
-        tempfile.TemporaryFile() as answer,
-        tempfile.TemporaryFile() as messages,
+        scratch_folder() as folder,
+        scratch_file() as answer,
+        scratch_file() as messages,
     ):
         errand = child.Errand(
             arguments=work.arguments,

@@ -20,7 +20,6 @@ import selectors
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -30,6 +29,7 @@ from typing import BinaryIO
 from sdyscope.errors import CompilerError, SdyscopeError
 from sdyscope.facts.program import Partitioner
 from sdyscope.process import child, compiler_log, output
+from sdyscope.process.scratch import scratch_file, scratch_folder
 
 __all__ = ["run"]
 
@@ -173,7 +173,7 @@ def _try(
     crashed: Mapping[Partitioner, str],
 ) -> int:
     """As `run`, without the partitioners under which a process has crashed."""
-    with tempfile.TemporaryDirectory(prefix="sdyscope-") as folder, contextlib.ExitStack() as stack:
+    with scratch_folder() as folder, contextlib.ExitStack() as stack:
         with child.supervised() as start:
             members = list(
                 _start(Path(folder), arguments, environment, count, crashed, start, stack)
@@ -215,7 +215,7 @@ def _start(
     for number in range(count or 1):
         own = folder / str(number)
         own.mkdir()
-        answer = stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        answer = stack.enter_context(scratch_file())
         ours, theirs = socket.socketpair()
         stack.enter_context(ours)
         errand = child.Errand(

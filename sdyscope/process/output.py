@@ -7,15 +7,18 @@ In a child process (see `sdyscope.process.child`) the real standard output is ke
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import stat
 import sys
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from sdyscope.errors import TargetError
+from sdyscope.process.lifeline import end_if_orphaned
 from sdyscope.words.visible import visible
 
 
@@ -74,9 +77,17 @@ def escaped(data: bytes) -> bytes:
     return visible(text).encode("utf-8", "surrogateescape")
 
 
+_silent: list[bool] = []
+
+
+def silence() -> None:
+    """Says nothing from now on: this process was told to stop, and what follows is no error."""
+    _silent.append(True)
+
+
 def say(text: str) -> None:
     """Writes a line to standard error, escaped like an answer; where it is closed, nowhere."""
-    if sys.stderr is not None:
+    if sys.stderr is not None and not _silent:
         with contextlib.suppress(OSError):
             sys.stderr.write(visible(text).encode("utf-8", "replace").decode() + "\n")
             sys.stderr.flush()
@@ -118,6 +129,7 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
             os.chmod(beside, _new_file_mode() if mode is None else stat.S_IMODE(mode))
+            end_if_orphaned()
             os.replace(beside, target)
         except BaseException:
             with contextlib.suppress(FileNotFoundError):
@@ -129,6 +141,30 @@ def write_atomically(path: str | Path, data: bytes | str) -> None:
             file=str(path),
             hint="Nothing was written.",
         ) from error
+
+
+@contextlib.contextmanager
+def locked(path: str | Path) -> Iterator[None]:
+    """Keeps other processes from what is read, changed and written anew inside the block.
+
+    The folder of the file is what is locked, so that nothing is left beside it; a folder that is
+    not there yet, and a file system without locks, locks nobody out.
+
+    Args:
+      path: a file, there or not; or a folder whose files are written.
+    """
+    folder = Path(os.path.realpath(path))
+    try:
+        handle = os.open(folder if folder.is_dir() else folder.parent, os.O_RDONLY)
+    except OSError:
+        yield
+        return
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _new_file_mode() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 __all__ = ["add_folder", "python"]
@@ -20,8 +21,14 @@ def add_folder(folder: str) -> None:
 def python(code: str) -> list[str]:
     """The command line of a Python that runs some code, and finds modules where this process does.
 
-    Not in the working directory; and folders that were added come last: a ``types.py`` beside a
-    TARGET is no module of the standard library.
+    It ends with this process. Not in the working directory; and folders that were added come last:
+    a ``types.py`` beside a TARGET is no module of the standard library.
     """
     own = [entry for entry in sys.path if entry not in _added]
-    return [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {[*own, *_added]!r}; {code}"]
+    return [
+        sys.executable,
+        "-P",
+        "-c",
+        f"import sys; sys.path[:] = {[*own, *_added]!r}; "
+        f"from sdyscope.process import lifeline; lifeline.end_with({os.getpid()}); {code}",
+    ]

@@ -108,20 +108,20 @@ class Golden:
         return found
 
     def _write(self, taken: Snapshot) -> bool:
-        from sdyscope.process.output import write_atomically
+        from sdyscope.process.output import locked, write_atomically
 
-        text = read_file(self.path) if self.path.exists() else ""
-        made = update(text, [taken], file=self.shown) if text else write([taken])
-        if made == text:
-            return False
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise TargetError(
                 f"cannot make the folder of this file: {error.strerror or error}", file=self.shown
             ) from error
-        write_atomically(self.path, made)
-        return True
+        with locked(self.path):
+            text = read_file(self.path) if self.path.exists() else ""
+            made = update(text, [taken], file=self.shown) if text else write([taken])
+            if made != text:
+                write_atomically(self.path, made)
+        return made != text
 
 
 def _is_unchanged(comparison: Comparison) -> bool:

@@ -135,13 +135,14 @@ def _is_whole(outcome: TestOutcome) -> bool:
 
 
 def _without(path: Path, names: Sequence[str]) -> None:
-    from sdyscope.process.output import write_atomically
+    from sdyscope.process.output import locked, write_atomically
     from sdyscope.snapshots import read_snapshots, update
     from sdyscope.snapshots.read import read_file
 
-    text = read_file(path)
-    kept = [one for one in read_snapshots(text, path) if one.name not in names]
-    write_atomically(path, update(text, kept, remove_unused=True, file=path))
+    with locked(path):
+        text = read_file(path)
+        kept = [one for one in read_snapshots(text, path) if one.name not in names]
+        write_atomically(path, update(text, kept, remove_unused=True, file=path))
 
 
 def _remove_empty(folder: Path) -> None:

@@ -151,6 +151,13 @@ def stored_array(text: str) -> StoredArray:
 
 
 def _array(found: re.Match[str]) -> StoredArray:
+    try:
+        return _stored(found)
+    except ValueError as error:  # a number that is none, or of thousands of digits
+        raise CompilerError(f"{found[0][:60]!r} is no shape of an array in HLO.") from error
+
+
+def _stored(found: re.Match[str]) -> StoredArray:
     dtype = found["dtype"]
     # `<=8` is a dynamic dimension's bound, which is what is stored.
     shape = tuple(int(size.lstrip("<=")) for size in found["dims"].split(",") if size)

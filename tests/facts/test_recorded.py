@@ -154,3 +154,15 @@ def test_a_link_out_of_the_directory_is_not_followed(tmp_path):
     (folder / "modules" / "bb.mlir").unlink()
     (folder / "modules" / "bb.mlir").symlink_to(tmp_path / "secret.mlir")
     assert [one.name for one in read_record(folder).programs] == ["step"]
+
+
+@pytest.mark.parametrize("line", [b'{"line": "problem", "at": 1, "what": "\xff"}', b"[" * 100_000])
+def test_bytes_that_are_no_text_and_depth_are_bad_lines(tmp_path, line):
+    write(tmp_path, "a", HEADER, lowered("m1", 2.0))
+    with (tmp_path / "processes" / "a.jsonl").open("ab") as file:
+        file.write(line + b"\n")
+    found = read_record(tmp_path)
+    assert found.problems == ("1 of the lines of a.jsonl can't be read, the first of them 3.",)
+    (tmp_path / INDEX).write_bytes(line)
+    with pytest.raises(TargetError, match=INDEX):
+        read_record(tmp_path)

@@ -78,11 +78,11 @@ def test_answer_and_status_are_passed_on(start, status):
     assert end(start(f"status = {status}")) == (status, "half an answer\n", "")
 
 
-def test_bytes_are_passed_on_as_they_are(start):
-    process = start("answer.write_bytes(bytes(range(256)))")
+def test_documents_are_passed_on_in_utf_8(start):
+    process = start("answer.write_bytes('\u00e9\u20ac\\x1b\\n'.encode())")
     out = process.stdout.buffer.read()
     assert process.wait() == 0
-    assert out == b"half an answer\n" + bytes(range(256))
+    assert out == b"half an answer\n" + "é€\\u001b\n".encode()
 
 
 def test_abort_is_one_sentence_and_no_half_answer(start):

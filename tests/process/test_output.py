@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 
 import pytest
 
@@ -87,3 +89,24 @@ def test_a_failure_leaves_the_old_file_and_nothing_beside_it(tmp_path, monkeypat
 def test_columns(monkeypatch, value, terminal, expected):
     monkeypatch.setenv("COLUMNS", value)
     assert columns(terminal) == expected
+
+
+WRITER = """
+import sys
+from sdyscope.process.output import locked, write_atomically
+for number in range(50):
+    with locked(sys.argv[1]):
+        before = open(sys.argv[1]).read()
+        write_atomically(sys.argv[1], f"{before}{sys.argv[2]} {number}\\n")
+"""
+
+
+def test_writers_of_one_file_wait_for_each_other(tmp_path):
+    path = tmp_path / "a"
+    path.write_text("")
+    writers = [
+        subprocess.Popen([sys.executable, "-c", WRITER, path, str(number)]) for number in range(3)
+    ]
+    assert [writer.wait() for writer in writers] == [0, 0, 0]
+    assert len(path.read_text().splitlines()) == 150
+    assert os.listdir(tmp_path) == ["a"]

@@ -23,3 +23,8 @@ from sdyscope.stages.recorder.secrets import redacted
 )
 def test_what_looks_like_a_secret_is_hidden(line, kept):
     assert " ".join(redacted(line.split())) == (kept or line)
+
+
+@pytest.mark.parametrize("word", ["a" * 300_000, "--" + "a-" * 150_000, "eyJ" * 100_000])
+def test_long_words_are_kept(word):
+    assert redacted([word]) == [word]

@@ -9,7 +9,6 @@ import contextlib
 import json
 import re
 import subprocess
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from sdyscope.hardware.names import LARGEST_CPU, Hardware
 from sdyscope.hardware.topology import Digit, Topology
 from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.process.python import python
+from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat
 from sdyscope.stages.align.hlo_tags import read_tags, untagged
 from sdyscope.stages.align.tags import tag_names
@@ -114,7 +114,7 @@ def compiling(
     count = partitions(lowered, graph)
     on = check_hardware(lowered, graph, on)
     tagged, names = tag_names(lowered.module, graph)
-    with tempfile.TemporaryDirectory(prefix="sdyscope-") as name:
+    with scratch_folder() as name:
         folder = Path(name)
         (folder / compiler_child.MODULE).write_bytes(replace(lowered, module=tagged).bytecode())
         (folder / compiler_child.OPTIONS).write_text(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.hardware.gpus import gpus
+from sdyscope.process.scratch import scratch_folder
 
 __all__ = ["GpuConfig", "gpu_config", "target_config_of"]
 
@@ -78,7 +78,7 @@ def _dumped(device: Any) -> str:
     argument = jax.ShapeDtypeStruct(
         (8,), np.float32, sharding=jax.sharding.SingleDeviceSharding(device)
     )
-    with tempfile.TemporaryDirectory(prefix="sdyscope-") as folder:
+    with scratch_folder() as folder:
         jax.jit(lambda x: x + 1).trace(argument).lower().compile(
             compiler_options={"xla_dump_to": folder, "xla_dump_hlo_module_re": ".*"}
         )

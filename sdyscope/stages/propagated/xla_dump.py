@@ -11,7 +11,6 @@ import io
 import json
 import re
 import subprocess
-import tempfile
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +24,7 @@ from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.process.python import python
+from sdyscope.process.scratch import scratch_folder
 from sdyscope.stages import compat, inspections
 from sdyscope.stages.align.align import Alignment, align
 from sdyscope.stages.align.tags import tag
@@ -178,7 +178,7 @@ def xla_dump(
         "parameters": [_is_free(argument) for argument in main.arguments] if main else [],
         "results": [_is_free(result) for result in main.results] if main else [],
     }
-    with tempfile.TemporaryDirectory(prefix="sdyscope-") as name:
+    with scratch_folder() as name:
         folder = Path(name)
         (folder / xla_child.MODULE).write_bytes(bytecode.getvalue())
         (folder / xla_child.OPTIONS).write_text(json.dumps(options))

@@ -11,18 +11,18 @@ __all__ = ["HIDDEN", "redacted"]
 HIDDEN = "***"
 
 _NAMES = (
-    r"(?:[\w-]*(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential)s?)"
+    r"(?:[\w-]{0,60}(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential)s?)"
 )
 #: `--hf-token`, whose value is the next word, and `--hf-token=...` or `HF_TOKEN=...`.
 _OPTION = re.compile(rf"--?{_NAMES}", re.IGNORECASE)
 _ASSIGNED = re.compile(rf"((?:--?)?{_NAMES}=).+", re.IGNORECASE | re.DOTALL)
 #: `https://user:password@host`.
-_IN_URL = re.compile(r"(\w+://[^/\s:@]*:)[^/\s@]+(?=@)")
+_IN_URL = re.compile(r"(\w{1,20}://[^/\s:@]{0,200}:)[^/\s@]{1,400}(?=@)")
 #: Tokens that their makers mark: Hugging Face, GitHub, GitLab, Slack, AWS, Google, OpenAI and
 #: others, Weights & Biases (40 hexadecimal digits alone), JSON web tokens.
 _MARKED = re.compile(
     r"\b(?:hf_\w{16,}|gh[opsu]_\w{16,}|github_pat_\w{16,}|glpat-[\w-]{16,}|xox[abprs]-[\w-]{10,}"
-    r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|sk-[\w-]{16,}|eyJ[\w-]{10,}\.[\w-]+\.[\w-]*)"
+    r"|(?:AKIA|ASIA)[A-Z0-9]{12,}|AIza[\w-]{20,}|sk-[\w-]{16,}|eyJ[\w-]{10,2000}\.[\w-]{1,2000}\.[\w-]{0,2000})"
     r"|^[0-9a-f]{40}$"
 )
 

@@ -1,0 +1,290 @@
+"""Mutated input of every kind, for a number of CPU minutes: is each answer a sentence?
+
+    python benchmarks/fuzz.py --minutes 5 [--seed 0] [--only toml,yaml]
+
+What real files say is mutated as its grammar goes (tokens swapped, repeated, dropped, nested,
+numbers and names made extreme) and byte by byte, and read by the code that commands read it with.
+A reader may give a value or raise a SdyscopeError. Anything else is an internal error, more than
+`SLOW` seconds a hang; both are printed with the seed that makes them again. Exit status 1 where
+there is one. What can abort in C++ is not called here: commands run it in a child.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from sdyscope.errors import SdyscopeError
+from sdyscope.facts.recorded import read_record
+from sdyscope.hlo.shape import parse_shape
+from sdyscope.mesh_config.mesh_text import parse_mesh_shape
+from sdyscope.mesh_config.read import read_mesh_config
+from sdyscope.snapshots import read_snapshots
+from sdyscope.stages.recorder.hiding import without_secrets
+from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
+from sdyscope.syntax.partition_spec import parse_partition_spec
+from sdyscope.syntax.replica_groups import parse_replica_groups
+from sdyscope.syntax.shardy import parse_mesh, parse_tensor_sharding
+from sdyscope.terminal.table import Cell, fold
+from sdyscope.values.entry_layout import read_entry_layout
+from sdyscope.words.visible import visible
+
+ROOT = Path(__file__).parent.parent
+
+#: Seconds after which a reader is taken to hang.
+SLOW = 20
+
+_TOKEN = re.compile(r"\w+|\s+|[^\w\s]")
+
+_EXTREME = (
+    *("0", "-1", "1e999", "nan", "9" * 5_000, "9223372036854775808", "0x" + "f" * 5_000, ""),
+    *('"', "'", "\\", "\x00", "\x1b[31m", "\u202e", "\udcff", "é", "x" * 5_000, "[" * 3_000),
+    *("{" * 3_000, "a." * 3_000, "&a *a", "<<: *a", "../../x", "\r\n", "/*", "=", ",", "?"),
+)
+
+
+def mutated(text: str, draw: random.Random) -> str:
+    """A text with a few changes, most often one."""
+    tokens = _TOKEN.findall(text)
+    for _ in range(draw.choice((1, 1, 1, 2, 3, 8))):
+        at = draw.randrange(len(tokens) + 1)
+        other = draw.choice(tokens) if tokens else ""
+        deed = draw.randrange(7)
+        if deed == 0:
+            tokens.insert(at, draw.choice(_EXTREME))
+        elif deed == 1 and at < len(tokens):
+            tokens[at] = draw.choice(_EXTREME)
+        elif deed == 2:
+            tokens.insert(at, other)
+        elif deed == 3:
+            del tokens[at : at + draw.randint(1, 5)]
+        elif deed == 4:
+            end = at + draw.randint(1, 40)
+            tokens[at:at] = tokens[at:end] * draw.choice((1, 2, 50))
+        elif deed == 5 and at < len(tokens):
+            tokens[at] = other
+        elif at < len(tokens) and tokens[at]:
+            word = list(tokens[at])
+            word[draw.randrange(len(word))] = chr(draw.choice((0, 34, 44, 92, 127, 955, 0x202E)))
+            tokens[at] = "".join(word)
+    return "".join(tokens)
+
+
+@dataclass
+class Kind:
+    """One kind of input: texts to begin with, and what reads one."""
+
+    name: str
+    seeds: list[str]
+    read: Callable[[str], object]
+    inputs: int = 0
+    refused: int = 0
+    seconds: float = 0.0
+    wrong: list[str] = field(default_factory=list)
+
+
+def _in_file(name: str, read: Callable[[Path], object]) -> Callable[[str], object]:
+    folder = Path(tempfile.mkdtemp(prefix="sdyscope-fuzz-"))
+
+    def run(text: str) -> object:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(text.encode("utf-8", "surrogateescape"))
+        return read(path)
+
+    return run
+
+
+def _record(path: Path) -> object:
+    return read_record(path.parent.parent)
+
+
+def _shown(text: str) -> object:
+    return list(fold(Cell(text).text, 80)), visible(text)
+
+
+_YAML = """\
+mesh_axis_names: [data, model]
+mesh_shape: &m {data: -1, model: 2}
+mesh_rules: [[tpu-.*, {data: 4, model: 2}], [gpu, *m]]
+"""
+
+_TOML = """\
+[trainer.mesh]
+axes = { data = -1, model = 2 }
+dcn_axes = { replica = 1 }
+shared_mapping = { batch = ["replica", "data"], mlp = "model" }
+[other]
+mesh_axis_names = ["data", "model"]
+mesh_shape = { ici = [1, 4], dcn = [2, 1] }
+mesh_rules = [["tpu-v5p-.*", { data = -1 }]]
+"""
+
+
+def kinds() -> list[Kind]:
+    """Every kind, with texts that are right to begin with."""
+    process = {
+        "line": "process",
+        "at": 1.0,
+        "schema": "sdyscope.record/1",
+        "pid": 7,
+        "parent": 1,
+        "host": "h",
+        "arguments": ["python"],
+        "jax": "0.10.2",
+        "python": "3.11",
+    }
+    lowered = {
+        "line": "lowered",
+        "at": 2.0,
+        "module": "abc",
+        "name": "jit_f",
+        "defined": ["a.py", 3],
+        "by_jax": False,
+        "called": None,
+        "partitioner": "shardy",
+        "arguments": ["f32[8]"],
+        "paths": ["x"],
+        "results": ["f32[]"],
+        "seconds": 0.5,
+        "others": {},
+        "failures": {},
+    }
+    compiled = {
+        "line": "compiled",
+        "at": 3.0,
+        "module": "abc",
+        "name": "jit_f",
+        "devices": 8,
+        "partitioner": "shardy",
+        "index": 0,
+        "seconds": 2.0,
+        "called": ["a.py", 9],
+        "failed": "",
+        "hlo": "abc",
+        "memory": {"a": 1},
+    }
+    record = "".join(json.dumps(line) + "\n" for line in (process, lowered, compiled))
+    snapshots = [file.read_text() for file in (ROOT / "tests" / "snapshots").glob("*.snap")]
+    layout = (
+        "HloModule jit_step, is_scheduled=true, input_output_alias={ {0}: (0, {}, may-alias) }, "
+        "entry_computation_layout={(f32[128,10]{1,0}, bf16[3,5]{1,0:T(8,128)S(1)})->"
+        "(f32[128,10]{1,0}, s32[])}, num_partitions=8\n"
+    )
+    return [
+        Kind("mesh on the command line", ["data=4,model=-1"], parse_mesh_shape),
+        Kind("mesh configuration, TOML", [_TOML], _in_file("a.toml", read_mesh_config)),
+        Kind("mesh configuration, YAML", [_YAML], _in_file("a.yaml", read_mesh_config)),
+        Kind("recording", [record], _in_file("processes/a.jsonl", _record)),
+        Kind("snapshot", snapshots, read_snapshots),
+        Kind(
+            "Shardy's sharding",
+            ['#sdy.sharding<@mesh, [{"a":(1)2, ?}p1, {"b"}], replicated={"c"}>', "<@m, [{}]>"],
+            parse_tensor_sharding,
+        ),
+        Kind("Shardy's mesh", ['<["a"=2, "b"=1], device_ids=[1, 0]>'], parse_mesh),
+        Kind(
+            "HLO sharding",
+            [
+                "{devices=[2,2,2]<=[4,2]T(1,0) last_tile_dims={manual} metadata={op_name='x'}}",
+                "{devices=[2,1]0,1}",
+                "{mesh['a'=2,'b'=4], [{'a':(1)2, ?}, {}], replicated={'b'}}",
+                "{{replicated}, {maximal device=3}}",
+            ],
+            parse_hlo_sharding,
+        ),
+        Kind("replica groups", ["{{0,1},{2,3}}", "[2,4]<=[4,2]T(1,0)"], parse_replica_groups),
+        Kind("PartitionSpec", ["P('a', ('b', 'c'), None)"], parse_partition_spec),
+        Kind("HLO shape", ["(f32[4,<=8]{1,0:T(8,128)}, (s32[], pred[2]{0}))"], parse_shape),
+        Kind("HLO entry layout", [layout], read_entry_layout),
+        Kind(
+            "recorded command line",
+            ["--token x --a=b -c f(1)"],
+            lambda text: without_secrets(text.split()),
+        ),
+        Kind("text on a terminal", [_TOML, layout], _shown),
+    ]
+
+
+class _Hang(Exception):  # noqa: N818 - it is what is looked for
+    pass
+
+
+def _alarm(signum: int, frame: FrameType | None) -> None:
+    raise _Hang
+
+
+def one(kind: Kind, seed: int) -> None:
+    """Reads one mutated text and notes down what came of it."""
+    draw = random.Random(f"{kind.name} {seed}")
+    text = mutated(draw.choice(kind.seeds), draw)
+    start = time.process_time()
+    signal.alarm(SLOW)
+    try:
+        kind.read(text)
+    except SdyscopeError as error:
+        kind.refused += 1
+        str(error)
+    except _Hang:
+        kind.wrong.append(f"seed {seed}: hangs")
+    except Exception as error:
+        last = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{Path(last.filename).name}:{last.lineno}"
+        kind.wrong.append(f"seed {seed}: {type(error).__name__}: {str(error)[:100]} ({place})")
+    finally:
+        signal.alarm(0)
+    kind.inputs += 1
+    kind.seconds += time.process_time() - start
+
+
+def run(minutes: float, seed: int, only: str = "") -> list[Kind]:
+    """Reads mutated texts of all kinds in turn until so much CPU time is used."""
+    words = [word.lower() for word in only.split(",") if word]
+    chosen = [
+        each for each in kinds() if not words or any(word in each.name.lower() for word in words)
+    ]
+    signal.signal(signal.SIGALRM, _alarm)
+    end = time.process_time() + minutes * 60
+    while time.process_time() < end:
+        # Each kind gets as much time: of those that are quick there are more inputs.
+        one(min(chosen, key=lambda each: each.seconds), seed)
+        seed += 1
+    return chosen
+
+
+def main() -> int:
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--minutes", type=float, default=1.0, help="CPU minutes in all")
+    parser.add_argument("--seed", type=int, default=0, help="of the first input")
+    parser.add_argument("--only", default="", help="words in the names of kinds")
+    given = parser.parse_args()
+    found = run(given.minutes, given.seed, given.only)
+    print("| input | read | refused | CPU s | internal errors and hangs |")
+    print("| --- | --- | --- | --- | --- |")
+    for kind in found:
+        print(
+            f"| {kind.name} | {kind.inputs:,} | {kind.refused:,} | {kind.seconds:.0f} | "
+            f"{len(kind.wrong)} |"
+        )
+    print(f"{sum(kind.inputs for kind in found):,} inputs")
+    for kind in found:
+        for line in dict.fromkeys(re.sub(r"^seed \d+: ", "", each) for each in kind.wrong):
+            first = next(each for each in kind.wrong if each.endswith(line))
+            print(f"{kind.name}: {first}", file=sys.stderr)
+    return int(any(kind.wrong for kind in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

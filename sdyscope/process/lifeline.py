@@ -1,0 +1,37 @@
+"""A child ends with its parent, however that ends: a killed one can't tell it to."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+
+__all__ = ["end_if_orphaned", "end_with"]
+
+#: Seconds between two looks at the parent.
+_PERIOD = 0.5
+
+_parents: list[int] = []
+
+
+def end_with(parent: int) -> None:
+    """From now on this process ends when its parent, of this process id, is gone."""
+    _parents[:] = [parent]
+    end_if_orphaned()
+    threading.Thread(target=_watch, daemon=True).start()
+
+
+def _watch() -> None:
+    while True:
+        time.sleep(_PERIOD)
+        end_if_orphaned()
+
+
+def end_if_orphaned() -> None:
+    """Ends this process where its parent is gone: nobody waits for what it would write."""
+    # A forked process has another parent than the child that it comes from.
+    if _parents and _children_of == os.getpid() and os.getppid() != _parents[0]:
+        os._exit(2)
+
+
+_children_of = os.getpid()

@@ -1,0 +1,94 @@
+"""Children end with a parent that was killed, and what it left is removed."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from sdyscope.process import scratch
+from sdyscope.process.python import python
+
+PARENT = """
+import subprocess, sys, time
+from sdyscope.process.python import python
+child = subprocess.Popen(python("import time; print(1, flush=True); time.sleep(60)"))
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_a_child_ends_with_a_parent_that_is_killed():
+    parent = subprocess.Popen(python(PARENT), stdout=subprocess.PIPE, text=True)
+    words = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
+    (pid,) = (int(word) for word in words if word != "1")
+    assert is_running(pid)
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    end = time.monotonic() + 10
+    while is_running(pid) and time.monotonic() < end:
+        time.sleep(0.1)
+    assert not is_running(pid)
+
+
+def test_an_orphan_writes_no_file(tmp_path):
+    code = (
+        "from sdyscope.process import lifeline, output; lifeline._parents[:] = [-1]; "
+        f"output.write_atomically({str(tmp_path / 'a')!r}, 'x')"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 2
+    assert not (tmp_path / "a").exists()
+
+
+def test_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
+    (tmp_path / "sdyscope-left").mkdir()
+    (tmp_path / "sdyscope-left" / "log").write_text("")
+    (tmp_path / "sdyscope-young").mkdir()
+    (tmp_path / "sdyscope-link").symlink_to(tmp_path)
+    (tmp_path / "other").mkdir()
+    long_ago = time.time() - 3600
+    for name in ("sdyscope-left", "other"):
+        os.utime(tmp_path / name, (long_ago, long_ago))
+    with scratch.scratch_folder() as used:
+        os.utime(used, (long_ago, long_ago))
+        scratch.sweep()
+        assert os.path.isdir(used)
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"sdyscope-young", "sdyscope-link", "other"}
+
+
+def test_a_closed_standard_output_is_said():
+    done = subprocess.run(
+        ["sh", "-c", '"$0" -m sdyscope models >&-', sys.executable],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: standard output is closed")
+
+
+def test_an_interrupt_at_any_moment_has_no_traceback():
+    for delay in (0.05, 0.1, 0.2, 0.4, 0.8):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "sdyscope", "show", "mlp"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        time.sleep(delay)
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+        # Before Python has come to the package it has a traceback of its own.
+        assert process.returncode == -signal.SIGINT or "sdyscope" not in err, (delay, err)
+        assert "sdyscope" not in err, (delay, err)
+        assert not out
