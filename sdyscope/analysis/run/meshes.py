@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from sdyscope.analysis.run.inside import first_difference
@@ -81,10 +81,13 @@ def across_meshes(
         outputs = [None if one is None else one[0].values for one in base.outputs()]
     comparison = _Comparison(base, outputs, reference, table)
     found = tuple(map(comparison.of, sides))
+    # The smallest that differs is cheapest to look into, and the others most often differ alike.
+    wrong = (side for side, row in zip(sides, found, strict=True) if row.differs)
+    smallest = min(wrong, key=lambda side: side.mesh.size, default=None)
     observations = [
         observation
         for side, row in zip(sides, found, strict=True)
-        for observation in comparison.observed(side, row)
+        for observation in comparison.observed(side, row, look_inside=side is smallest)
     ]
     return found, tuple(observations)
 
@@ -170,11 +173,11 @@ class _Comparison:
             execution.failure, len(errors), wrong, worst, StepTime.of(execution.step_seconds)
         )
 
-    def observed(self, side: _Side, row: MeshRun) -> Iterator[Observation]:
+    def observed(self, side: _Side, row: MeshRun, *, look_inside: bool) -> Iterator[Observation]:
         """What is wrong on a mesh, or why nothing is known of it."""
         if row.failure:
-            fact = NotOnMesh(row.mesh, row.failure.rstrip(".:"))
-            yield Observation("not-compared", "note", fact)
+            missing = NotOnMesh(row.mesh, row.failure.rstrip(".:"))
+            yield Observation("not-compared", "note", missing)
         before: set[tuple[str, float]] = set()
         for execution in side.executions:
             one = row.compared[execution.partitioner]
@@ -185,28 +188,28 @@ class _Comparison:
             said = worst.path, float(f"{worst.error:.2g}")
             if said not in before:
                 before.add(said)
-                yield self._difference(side, execution, worst, one.differing)
+                fact = self._difference(side, execution, worst, one.differing)
+                if look_inside:
+                    fact = replace(fact, inside=self._inside(side, execution.partitioner, worst))
+                yield Observation("depends-on-mesh", "error", fact, worst.path, "result")
 
     def _difference(
         self, side: _Side, execution: Execution, worst: Numeric, differing: int
-    ) -> Observation:
+    ) -> DependsOnMesh:
         blocks, expected = execution.outputs[worst.index], self.outputs[worst.index]
         assert blocks is not None
         ratio = whole_ratio(blocks[0].values, expected, tolerance(worst.coarsest))
         shape = side.mesh.shape.items()
-        base = None if self.base is None or self.base.mesh.size == 1 else self.base.mesh
-        fact = DependsOnMesh(
+        return DependsOnMesh(
             worst.path,
             differing,
             worst.error,
             ratio,
             tuple(name for name, size in shape if size > 1 and ratio == size),
             mesh=side.mesh,
-            base=base,
+            base=None if self.base is None or self.base.mesh.size == 1 else self.base.mesh,
             function=self.reference.function,
-            inside=self._inside(side, execution.partitioner, worst),
         )
-        return Observation("depends-on-mesh", "error", fact, worst.path, "result")
 
     def _inside(self, side: _Side, partitioner: Partitioner, worst: Numeric) -> Inside | None:
         from sdyscope.stages.executed.inside import Insides

@@ -129,7 +129,8 @@ def _located(
         if isinstance(one.fact, OtherNumbers):
             fact = replace(one.fact, inside=search.of_numbers(one.fact, one.partitioner))
             one = replace(one, fact=fact)
-        elif isinstance(one.fact, DependsOnMesh):
+        elif isinstance(one.fact, DependsOnMesh) and one.severity == "error":
+            # A note is of what may well depend on how blocks are cut: that is not worth a search.
             one = replace(one, fact=replace(one.fact, inside=search.of_one_device(one.fact)))
         findings.append(one)
     return findings
@@ -143,6 +144,7 @@ class _Inside:
     ) -> None:
         self._found, self._runner, self._executions = found, runner, executions
         self._lowered = lowered
+        self._searched: dict[tuple[str, str], Inside | None] = {}
         self._results = {
             row.path: (row.index or 0, row.dtype)
             for row in lowered.tensors.tensors
@@ -153,6 +155,13 @@ class _Inside:
         """Of a result that is not what one device, or the user's function, computes."""
         if partitioner is None:
             return None
+        # What both partitioners compute alike is looked for once.
+        key = fact.worst, f"{fact.error:.2g}"
+        if key not in self._searched:
+            self._searched[key] = self._of_numbers(fact, partitioner)
+        return self._searched[key]
+
+    def _of_numbers(self, fact: OtherNumbers, partitioner: Partitioner) -> Inside | None:
         if not self._found.reference.function:
             return self._search(fact.worst, partitioner, None)
         if self._runner.group.count > 1:

@@ -185,6 +185,11 @@ class MeshRun:
     failure: str
     compared: dict[Partitioner, MeshComparison]
 
+    @property
+    def differs(self) -> bool:
+        """Whether some result differs by more than rounding."""
+        return any(one.differing for one in self.compared.values())
+
 
 @dataclass(frozen=True, slots=True)
 class Block:

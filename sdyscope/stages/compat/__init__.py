@@ -40,6 +40,7 @@ from sdyscope.stages.compat.jaxprs import abstract_mesh_inside as abstract_mesh_
 from sdyscope.stages.compat.jaxprs import equations as equations
 from sdyscope.stages.compat.jaxprs import is_traced_for as is_traced_for
 from sdyscope.stages.compat.jaxprs import scan_body_is_inlined as scan_body_is_inlined
+from sdyscope.stages.compat.jaxprs import scan_operands as scan_operands
 from sdyscope.stages.compat.jaxprs import shard_map_parameters as shard_map_parameters
 from sdyscope.stages.compat.jaxprs import sub_jaxprs as sub_jaxprs
 from sdyscope.stages.compat.jaxprs import user_frame as user_frame

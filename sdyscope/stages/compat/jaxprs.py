@@ -78,6 +78,14 @@ def shard_map_parameters(params: Mapping[str, Any]) -> ShardMap:
     )
 
 
+def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:
+    """How many constants a scan takes, and how many values it carries, which come next."""
+    if "num_carry" in params:
+        return params["num_consts"], params["num_carry"]
+    constants, carried, _ = (len(list(part)) for part in params["ft_in"].unpack())  # 0.12
+    return constants, carried
+
+
 def without_mesh(equation: Any) -> Any:
     """An equation that is evaluated in no mesh, whichever it was traced in."""
     context = equation.ctx

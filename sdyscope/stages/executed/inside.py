@@ -362,8 +362,9 @@ class _Evaluation:
         self, equation: Any, inputs: Sequence[Any], path: tuple[int, ...], around: Around
     ) -> tuple[Sequence[Any], dict[Place, Any]]:
         params, wanted = equation.params, self._below(path)
-        closed, carried = params["jaxpr"], params["num_carry"]
-        first, last = params["num_consts"], params["num_consts"] + carried
+        closed = params["jaxpr"]
+        first, carried = compat.scan_operands(params)
+        last = first + carried
 
         def body(carry: Any, row: Any) -> Any:
             values = [*inputs[:first], *carry, *row]

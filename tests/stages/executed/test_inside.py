@@ -62,6 +62,8 @@ def differing(source, entered=(), turns=()):
     ],
 )
 def test_what_agrees_agrees_inside_in_every_body(name, most):
+    if name == "shard_map_partial" and compat.version_tuple() < (0, 8):
+        pytest.skip("JAX before 0.8 does not trace its constraint again")
     runner = Runner(user_programs.USER_PROGRAMS[name](ABSTRACT), steps=1)
     wrong, count = differing(Insides(runner, "shardy"))
     assert wrong == []
