@@ -17,7 +17,11 @@ from sdyscope.errors import TargetError
 
 __all__ = ["scratch_file", "scratch_folder", "sweep"]
 
-_PREFIX = "sdyscope-"
+_PREFIX = "sdyscope-scratch-"
+
+#: A file in each folder that says whose it is: nothing else in a temporary folder is ever removed,
+#: whatever it is called.
+_MARK = ".made-by-sdyscope"
 
 #: Seconds that a folder is left alone: its owner may be about to lock it.
 _YOUNG = 60.0
@@ -35,6 +39,7 @@ def scratch_folder() -> Iterator[str]:
     except OSError as error:
         raise _no_place(error) from error
     with made as name, _locked(name):
+        Path(name, _MARK).touch()
         yield name
 
 
@@ -81,7 +86,7 @@ def _remove_if_left(path: Path) -> None:
     found = path.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         return
-    if time.time() - found.st_mtime < _YOUNG:
+    if time.time() - found.st_mtime < _YOUNG or not stat.S_ISREG((path / _MARK).lstat().st_mode):
         return
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     try:

@@ -50,20 +50,26 @@ def test_an_orphan_writes_no_file(tmp_path):
 
 def test_folders_of_killed_processes_are_removed(tmp_path, monkeypatch):
     monkeypatch.setattr(scratch.tempfile, "tempdir", str(tmp_path))
-    (tmp_path / "sdyscope-left").mkdir()
-    (tmp_path / "sdyscope-left" / "log").write_text("")
-    (tmp_path / "sdyscope-young").mkdir()
-    (tmp_path / "sdyscope-link").symlink_to(tmp_path)
-    (tmp_path / "other").mkdir()
+    names = ["left", "young", "unmarked"]
+    for name in names:
+        folder = tmp_path / f"sdyscope-scratch-{name}"
+        folder.mkdir()
+        if name != "unmarked":
+            (folder / ".made-by-sdyscope").touch()
+    (tmp_path / "sdyscope-scratch-link").symlink_to(tmp_path)
+    # A clone of the user's, say: whatever it is called, it is no folder of ours.
+    (tmp_path / "sdyscope-clone").mkdir()
     long_ago = time.time() - 3600
-    for name in ("sdyscope-left", "other"):
+    for name in ("sdyscope-scratch-left", "sdyscope-scratch-unmarked", "sdyscope-clone"):
         os.utime(tmp_path / name, (long_ago, long_ago))
     with scratch.scratch_folder() as used:
         os.utime(used, (long_ago, long_ago))
         scratch.sweep()
         assert os.path.isdir(used)
-    left = {path.name for path in tmp_path.iterdir()}
-    assert left == {"sdyscope-young", "sdyscope-link", "other"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("sdyscope-scratch-young", "sdyscope-scratch-unmarked", "sdyscope-scratch-link"),
+        "sdyscope-clone",
+    }
 
 
 def test_a_closed_standard_output_is_said():
@@ -88,6 +94,8 @@ def test_an_interrupt_at_any_moment_has_no_traceback():
         time.sleep(delay)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
+        if err.startswith("Fatal Python error: init"):
+            continue  # it was not up yet
         # Before Python has come to the package it has a traceback of its own.
         assert process.returncode == -signal.SIGINT or "sdyscope" not in err, (delay, err)
         assert "sdyscope" not in err, (delay, err)

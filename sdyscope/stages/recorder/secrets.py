@@ -11,7 +11,8 @@ __all__ = ["HIDDEN", "redacted"]
 HIDDEN = "***"
 
 _NAMES = (
-    r"(?:[\w-]{0,60}(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential)s?)"
+    r"(?:[\w-]{0,60}"
+    r"(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential)s?)"
 )
 #: `--hf-token`, whose value is the next word, and `--hf-token=...` or `HF_TOKEN=...`.
 _OPTION = re.compile(rf"--?{_NAMES}", re.IGNORECASE)
