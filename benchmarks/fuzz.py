@@ -123,9 +123,11 @@ mesh_rules: [[tpu-.*, {data: 4, model: 2}], [gpu, *m]]
 _TOML = """\
 [trainer.mesh]
 axes = { data = -1, model = 2 }
-dcn_axes = { replica = 1 }
-shared_mapping = { batch = ["replica", "data"], mlp = "model" }
-[other]
+dcn_axes = { slice = 1 }
+shared_mapping = { batch = ["slice", "data"], mlp = "model" }
+"""
+
+_TOML_OF_SIZES = """\
 mesh_axis_names = ["data", "model"]
 mesh_shape = { ici = [1, 4], dcn = [2, 1] }
 mesh_rules = [["tpu-v5p-.*", { data = -1 }]]
@@ -184,7 +186,11 @@ def kinds() -> list[Kind]:
     )
     return [
         Kind("mesh on the command line", ["data=4,model=-1"], parse_mesh_shape),
-        Kind("mesh configuration, TOML", [_TOML], _in_file("a.toml", read_mesh_config)),
+        Kind(
+            "mesh configuration, TOML",
+            [_TOML, _TOML_OF_SIZES],
+            _in_file("a.toml", read_mesh_config),
+        ),
         Kind("mesh configuration, YAML", [_YAML], _in_file("a.yaml", read_mesh_config)),
         Kind("recording", [record], _in_file("processes/a.jsonl", _record)),
         Kind("snapshot", snapshots, read_snapshots),
@@ -199,7 +205,7 @@ def kinds() -> list[Kind]:
             [
                 "{devices=[2,2,2]<=[4,2]T(1,0) last_tile_dims={manual} metadata={op_name='x'}}",
                 "{devices=[2,1]0,1}",
-                "{mesh['a'=2,'b'=4], [{'a':(1)2, ?}, {}], replicated={'b'}}",
+                "{mesh['a'=4,'b'=4], [{'a':(1)2, ?}, {}], replicated={'b'}}",
                 "{{replicated}, {maximal device=3}}",
             ],
             parse_hlo_sharding,

@@ -95,6 +95,7 @@ def named_axes(mesh: Mesh, axes: tuple[AxisRef, ...]) -> tuple[AxisRef, ...]:
         AxisRef(mesh.axes[int(axis.name)].name, axis.sub_axis_info)
         if axis.name not in mesh.shape
         and _AXIS_NUMBER.fullmatch(axis.name)
+        and len(axis.name) < 32  # Python refuses to make a number of thousands of digits
         and 0 <= int(axis.name) < len(mesh.axes)
         else axis
         for axis in axes

@@ -89,8 +89,16 @@ def read_entry_layout(hlo: str) -> EntryLayout:
     """Reads the first line of an HLO module.
 
     Raises:
-        CompilerError: it has no entry layout, or an element type that is not known.
+        CompilerError: it has no entry layout, an element type that is not known, or numbers that
+            are none.
     """
+    try:
+        return _read(hlo)
+    except ValueError as error:
+        raise CompilerError("The first line of the compiled module has a bad number.") from error
+
+
+def _read(hlo: str) -> EntryLayout:
     head = hlo[: hlo.find("\n")] if "\n" in hlo else hlo
     written = _COMMENT.sub("", _braced(head, _LAYOUT))
     parameters, arrow, results = written.partition("->")

@@ -457,3 +457,8 @@ def test_a_long_list_of_devices_is_read_in_a_moment():
     assert isinstance(found, HloSharding)
     with pytest.raises(SyntaxTextError, match="does not fit in 64 bits"):
         parse_hlo_sharding("{devices=[1]" + "9" * 5_000 + "}")
+
+
+def test_an_axis_called_by_thousands_of_digits_is_no_number_of_an_axis():
+    with pytest.raises(SyntaxTextError):
+        parse_hlo_sharding("{mesh['a'=2], [{'" + "9" * 5_000 + "'}]}")

@@ -64,6 +64,14 @@ def test_no_layout():
         read_entry_layout("HloModule m\n")
 
 
+@pytest.mark.parametrize("number", ["9" * 5_000, ""])
+def test_a_bad_number_is_said(number):
+    with pytest.raises(CompilerError, match=r"bad number|no shape"):
+        read_entry_layout(CPU.replace("{0}: (0, {}", f"{{{number},}}: (0, {{{number},}}"))
+    with pytest.raises(CompilerError, match=r"bad number|no shape"):
+        read_entry_layout(CPU.replace("f32[128,10]", f"f32[128={number}]"))
+
+
 @pytest.mark.parametrize("layout", ["{7,0}", "{0,0}", "{0}"])
 def test_a_layout_of_other_dimensions_is_no_layout(layout):
     with pytest.raises(CompilerError, match="a layout of other dimensions"):
