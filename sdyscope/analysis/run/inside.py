@@ -23,6 +23,7 @@ from sdyscope.analysis.run.numerics import (
     tolerance,
     whole_ratio,
 )
+from sdyscope.errors import SdyscopeError
 from sdyscope.facts.findings import InnerDifference, Inside
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps, Place
 from sdyscope.values.mesh import Mesh
@@ -91,6 +92,8 @@ def first_difference(
         found = _Search(source, computed_in).result(index)
     except OtherOps:
         return Inside(result, why="other ops")
+    except SdyscopeError as error:
+        return Inside(result, why="failed", reason=error.message.rstrip("."))
     except Exception as error:  # compiling and running raise every kind of error
         text = str(error).strip().partition("\n")[0].rstrip(".:") or "no message"
         return Inside(result, why="failed", reason=f"{type(error).__name__}: {text}")
