@@ -249,6 +249,7 @@ def test_run_makes_as_many_devices_as_a_configuration_says(config, monkeypatch):
         ({"mesh": {"data": -1}, "devices": 12}, "12"),
         ({"mesh": {"data": -1}, "devices": Devices(12)}, "12"),
         ({"mesh": None, "mesh_config": "nope.toml"}, "8"),
+        ({"mesh": None, "meshes": ({"data": 4}, {"data": 4, "model": 6})}, "24"),
     ):
         assert environment(**words)["JAX_NUM_CPU_DEVICES"] == count, words
 

@@ -6,7 +6,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sdyscope.analysis.run import inside
-from sdyscope.analysis.run.inside import compared_inside, first_difference, search
+from sdyscope.analysis.run.inside import (
+    compared_arrays,
+    compared_inside,
+    first_difference,
+    search,
+)
 from sdyscope.facts.inside import Frame, InnerLevel, InnerValue, OtherOps
 from sdyscope.values.mesh import Mesh
 
@@ -160,6 +165,15 @@ def test_of_other_shapes_nothing_is_said(shape):
     frame = Frame("shard_map", (4,), (1,), ("data",))
     found = compared_inside(np.ones(shape), np.ones((1, 8)), [frame], (), ALLOWED)
     assert found.agrees is None
+
+
+def test_of_what_rounding_may_turn_nothing_is_said():
+    mask = np.arange(100) < 50
+    turned = mask.copy()
+    turned[50] = True
+    assert compared_arrays(turned, mask, 0.0).agrees is None
+    assert compared_arrays(mask, mask, 0.0).agrees
+    assert compared_arrays(~mask, mask, 0.0).agrees is False
 
 
 # --- all of it ------------------------------------------------------------------------------------

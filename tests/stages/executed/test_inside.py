@@ -161,6 +161,32 @@ def test_the_cut_in_a_shard_map_is_named_on_the_meshes_that_depend_on_it():
     assert first.shape == (2, 4, 4)
 
 
+def test_a_shard_map_in_a_loop_is_entered_at_the_first_iteration_that_differs():
+    def make(sizes):
+        mesh = compat.abstract_mesh(Mesh.of(sizes))
+
+        def local(x, since):
+            # From the second iteration on, as many times as large as there are devices.
+            total = jax.lax.psum(jnp.ones(()), "data")
+            return jnp.tanh(x) * jnp.where(since > 0, total, 1.0)
+
+        mapped = jax.shard_map(
+            local, mesh=mesh, in_specs=(P("data"), P()), out_specs=P("data"), check_vma=False
+        )
+
+        def step(x):
+            return jax.lax.scan(lambda x, k: (mapped(x, k), x.sum()), x, jnp.arange(3))
+
+        return Program("step", jax.jit(step), (abstract((8,), "data", mesh=mesh),))
+
+    ran = inspect(make({"data": 4}), partitioners=("shardy",)).run(
+        steps=1, on_mesh=make, meshes=[{"data": 4}]
+    )
+    (inside,) = ran.inside
+    first = inside.first
+    assert (first.op, first.iteration, first.ratio, first.axes) == ("psum", 1, 4.0, ("data",))
+
+
 def test_the_first_mesh_is_the_base_where_one_device_can_not_hold_the_program():
     def make(sizes):
         if sizes["data"] == 1:
