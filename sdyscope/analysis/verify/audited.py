@@ -30,6 +30,7 @@ STAGES: tuple[VerifiedStage, ...] = ("lowered", "propagated", "collectives", "me
 LeftOut: TypeAlias = Literal[
     "folded",
     "not partitioned",
+    "empty",
     "not in the dump",
     "several in the dump",
     "no layout",
@@ -39,7 +40,8 @@ LeftOut: TypeAlias = Literal[
     "not compiled",
 ]
 """Why something was not compared. ``folded``, ``not partitioned``: the answer says that XLA has no
-such value; ``not in the dump``: XLA has no op of this kind and type that is named after it;
+such value; ``empty``: it has no elements, so no device holds anything of it; ``not in the dump``:
+XLA has no op of this kind and type that is named after it;
 ``several in the dump``: it has several that are laid out differently, the answer's among them;
 ``no layout``: the answer is no layout; ``no cause``: no annotation is named, or the program itself
 says the collective; ``not removable``: an annotation that nobody can take away, such as that of a

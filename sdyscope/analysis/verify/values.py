@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from sdyscope.analysis.verify.audited import AuditedStage, Disagreement, LeftOut
 from sdyscope.facts.propagated import Propagated, PropagatedValue
-from sdyscope.graph import Op, OpGraph
+from sdyscope.graph import Op, OpGraph, TensorType
 from sdyscope.stages.audit.facts import Audited, Layout
 from sdyscope.values.placement import Placement
 
@@ -55,9 +55,18 @@ class _Value(NamedTuple):
 
     op: Op
     name: str
-    rank: int
+    type: TensorType
     shown: PropagatedValue | None
     found: Sequence[int]
+
+    @property
+    def rank(self) -> int:
+        return len(self.type.shape or ())
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no elements: no device holds anything, wherever it is said to lie."""
+        return 0 in (self.type.shape or ())
 
 
 def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -> AuditedStage:
@@ -109,7 +118,7 @@ def _results(
         name = _name(op) + (f"#{result}" if len(op.types) > 1 else "")
         found = [layouts[result] for layouts in instances if layouts[result] >= 0]
         shown = propagated.values.get((op.id, result))
-        yield _Value(op, name, len(type_.shape or ()), shown, found)
+        yield _Value(op, name, type_, shown, found)
 
 
 def _carried(
@@ -120,7 +129,7 @@ def _carried(
         found = [layouts[place] for layouts in instances if layouts[place] >= 0]
         name = f"{_name(loop)}: carry {place}"
         shown = propagated.values.get((op.id, 0))
-        yield _Value(op, name, len(op.types[0].shape or ()), shown, found)
+        yield _Value(op, name, op.types[0], shown, found)
 
 
 def _boundary(
@@ -130,14 +139,15 @@ def _boundary(
         return
     for node, layout in zip(nodes, layouts, strict=True):
         op = graph.ops[node]
-        rank = len(op.types[0].shape or ())
-        yield _Value(op, _name(op), rank, propagated.values.get((node, 0)), [layout])
+        yield _Value(op, _name(op), op.types[0], propagated.values.get((node, 0)), [layout])
 
 
 def _not_compared(value: _Value, layouts: Sequence[Layout]) -> LeftOut | None:
     shown = value.shown
     if not layouts:
         return "not in the dump"
+    if value.is_empty:
+        return "empty"
     if shown is None or shown.node is None:
         return "not partitioned" if shown is None or shown.fate != "folded" else "folded"
     if shown.placed(value.rank) is None:

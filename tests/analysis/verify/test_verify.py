@@ -223,3 +223,13 @@ def test_what_xla_refuses_is_told_with_its_reason():
     (one,) = found.not_verified
     assert (one.partitioner, one.crashed) == ("gspmd", False)
     assert "XLA refuses it" in one.reason
+
+
+def test_a_value_without_elements_lies_nowhere():
+    """XLA replicates what is empty, whatever is asked of it: no device holds anything."""
+    array = jax.ShapeDtypeStruct((8, 16), jnp.float32, sharding=NamedSharding(MESH, P("data")))
+    inspection = Inspection(Program("empty", jax.jit(lambda x: jnp.tanh(x)[:, 16:]), (array,)))
+    verified = inspection.verify(causes=0).programs[0]
+    stage = next(one for one in verified.stages if one.stage == "propagated")
+    assert stage.agreed == stage.compared
+    assert stage.left_out["empty"] > 0
