@@ -176,9 +176,11 @@ def _own(stack: Sequence[SourceLocation]) -> list[int]:
     """Which lines of a stack are the author's."""
     found = []
     for index, line in enumerate(stack):
-        if line.file.startswith(_TOOL) and not line.file.startswith(_MODELS):
+        model = line.file.startswith(_MODELS)
+        if line.file.startswith(_TOOL) and not model:
             break  # What is further out called this tool, and did not write the program.
-        if _is_own(line.file) and not _is_skipped(line.file):
+        # A reference model is its user's, installed or not.
+        if (model or _is_own(line.file)) and not _is_skipped(line.file):
             found.append(index)
     return found
 
