@@ -31,7 +31,7 @@ from sdyscope.hlo.shape import parse_shape
 from sdyscope.mesh_config.mesh_text import parse_mesh_shape
 from sdyscope.mesh_config.read import read_mesh_config
 from sdyscope.snapshots import read_snapshots
-from sdyscope.stages.recorder.hiding import without_secrets
+from sdyscope.stages.recorder.secrets import redacted
 from sdyscope.syntax.hlo_sharding import parse_hlo_sharding
 from sdyscope.syntax.partition_spec import parse_partition_spec
 from sdyscope.syntax.replica_groups import parse_replica_groups
@@ -217,7 +217,7 @@ def kinds() -> list[Kind]:
         Kind(
             "recorded command line",
             ["--token x --a=b -c f(1)"],
-            lambda text: without_secrets(text.split()),
+            lambda text: redacted(text.split()),
         ),
         Kind("text on a terminal", [_TOML, layout], _shown),
     ]

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
-import traceback
-from collections.abc import Sequence
 
 if __name__ == "__main__":
     # Ctrl-C while modules are imported ends it without a traceback; main sets it back.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
 
 import click
 

@@ -3,9 +3,11 @@
 import io
 import json
 from dataclasses import dataclass
+from pathlib import Path
 
 import jsonschema
 import pytest
+from jax._src import source_info_util
 
 from sdyscope import __main__
 from sdyscope.commands import document_type
@@ -13,6 +15,9 @@ from sdyscope.inspection import Inspection
 from sdyscope.process import child, output
 from sdyscope.targets import resolve
 from sdyscope.terminal.document import schema
+
+# Nobody calls a command line: these files are no part of the programs that it looks at.
+source_info_util.register_exclusion(str(Path(__file__).parent))
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,8 @@ def test_documents_are_passed_on_in_utf_8(start):
     process = start("answer.write_bytes('\u00e9\u20ac\\x1b\\n'.encode())")
     out = process.stdout.buffer.read()
     assert process.wait() == 0
-    assert out == b"half an answer\n" + "é€\\u001b\n".encode()
+    # A pipe gets the bytes: where text is written, it is made visible.
+    assert out == b"half an answer\n" + "é€\x1b\n".encode()
 
 
 def test_abort_is_one_sentence_and_no_half_answer(start):

@@ -167,9 +167,10 @@ def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModu
             file=path,
             hint="Give a file from JAX_DUMP_IR_TO, lowered.as_text() or xla_dump_to.",
         )
-    place = (int(found[1]), int(found[2])) if found and found[1] else _place_of(said, source)
-    line, column = place or (None, None)
-    newer = _UNKNOWN.search(said) or (place is not None and _in_shardy(source, *place))
+    parsed = (int(found[1]), int(found[2])) if found and found[1] else None
+    line, column = parsed or _place_of(said, source) or (None, None)
+    # Syntax that the parser stops at may be a newer one; what the verifier says is wrong is wrong.
+    newer = _UNKNOWN.search(said) or (parsed is not None and _in_shardy(source, *parsed))
     if newer and _is_whole(source):
         return _text_only(source, f"line {line}, column {column}: {said}", path)
     raise TargetError(
