@@ -1,5 +1,6 @@
 """Commands run in this process: no child is started, everything else is as on the command line."""
 
+import importlib.util
 import io
 import json
 from dataclasses import dataclass
@@ -16,8 +17,12 @@ from sdyscope.process import child, output
 from sdyscope.targets import resolve
 from sdyscope.terminal.document import schema
 
-# Nobody calls a command line: these files are no part of the programs that it looks at.
+# A command line has no caller: these files and pytest's are no part of the programs it looks at.
 source_info_util.register_exclusion(str(Path(__file__).parent))
+for package in ("_pytest", "pytest", "pluggy", "xdist", "execnet"):
+    for folder in importlib.util.find_spec(package).submodule_search_locations:
+        source_info_util.register_exclusion(folder)
+source_info_util.register_exclusion("<frozen runpy>")
 
 
 @dataclass(frozen=True)
