@@ -6,16 +6,24 @@ What real files say is mutated as its grammar goes (tokens swapped, repeated, dr
 numbers and names made extreme) and byte by byte, and read by the code that commands read it with.
 A reader may give a value or raise a SdyscopeError. Anything else is an internal error, more than
 `SLOW` seconds a hang; both are printed with the seed that makes them again. Exit status 1 where
-there is one. What can abort in C++ is not called here: commands run it in a child.
+there is one. Modules, bytecode, HLO and command lines go through whole commands in a process of
+their own, as they do in use: it may end in MLIR's or XLA's C++, which is counted apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import atexit
+import contextlib
+import io
 import json
+import os
 import random
 import re
+import select
+import shlex
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +33,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
+from sdyscope.ci.read import read_config
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.recorded import read_record
 from sdyscope.hlo.shape import parse_shape
@@ -90,8 +99,10 @@ class Kind:
     read: Callable[[str], object]
     inputs: int = 0
     refused: int = 0
+    ended: int = 0
     seconds: float = 0.0
     wrong: list[str] = field(default_factory=list)
+    commands: Commands | None = None
 
 
 def _in_file(name: str, read: Callable[[Path], object]) -> Callable[[str], object]:
@@ -104,6 +115,158 @@ def _in_file(name: str, read: Callable[[Path], object]) -> Callable[[str], objec
         return read(path)
 
     return run
+
+
+class _Ended(Exception):  # noqa: N818 - the command tells it in a sentence
+    """The process ended inside MLIR or XLA."""
+
+
+class _Internal(Exception):  # noqa: N818 - it is what is looked for
+    """A command said that it met an error of its own."""
+
+
+class Commands:
+    """A process that answers one command line after another, started again where it ends."""
+
+    def __init__(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="sdyscope-fuzz-"))
+        self.seconds = 0.0
+        self._process: subprocess.Popen[bytes] | None = None
+        atexit.register(self.end)
+
+    def end(self) -> None:
+        """Ends the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.communicate()
+            self._process = None
+
+    def ask(self, *words: str) -> str:
+        """What a command says on standard error; its answer is thrown away.
+
+        Raises:
+          SdyscopeError: exit status 2, and a sentence.
+          _Ended: it ended inside C++.
+          _Internal: it was an internal error, or another exit status than 0, 1 or 2.
+        """
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, str(Path(__file__).resolve()), "--serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                cwd=self.folder,
+                env=os.environ
+                | {"JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=8"},
+            )
+        stdin, stdout = self._process.stdin, self._process.stdout
+        assert stdin is not None
+        assert stdout is not None
+        try:
+            stdin.write(json.dumps(words).encode() + b"\n")
+            stdin.flush()
+            if not select.select([stdout], [], [], 5 * SLOW)[0]:
+                raise _Hang
+            line = stdout.readline()
+        except BrokenPipeError:
+            line = b""
+        except _Hang:
+            self.end()
+            raise
+        if not line:
+            self.end()
+            raise _Ended
+        status, said, seconds = json.loads(line)
+        self.seconds += seconds
+        if "internal error" in said or status not in (0, 1, 2):
+            raise _Internal(f"exit status {status}: {said[:200]}")
+        if status:
+            raise SdyscopeError(said)
+        return str(said)
+
+    def of_file(self, command: str, name: str, encoding: str = "utf-8") -> Callable[[str], object]:
+        """Runs a command on a file that has the text in it."""
+
+        def run(text: str) -> object:
+            errors = "surrogateescape" if encoding == "utf-8" else "ignore"
+            (self.folder / name).write_bytes(text.encode(encoding, errors))
+            return self.ask(*shlex.split(command), name)
+
+        return run
+
+    def of_line(self, text: str) -> object:
+        """Runs a command line, if it is of a command that only reads."""
+        try:
+            words = shlex.split(text.replace("\0", ""))
+        except ValueError:
+            return None
+        if not words or words[0] not in _READING or any(word[:2] == "-o" for word in words):
+            return None
+        return self.ask(*words)
+
+
+#: Commands that write nothing and start nothing.
+_READING = frozenset(("show", "check", "graph", "propagate", "explain", "lint", "models"))
+
+
+def serve() -> None:
+    """Answers command lines, a JSON list of words on each line of standard input, until its end."""
+    # Here alone: it is the process that may end in C++.
+    from sdyscope import __main__
+    from sdyscope.process import child, output
+
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    child._serving.append(child.Errand((), "", "", False, 80, "utf-8"))
+    for line in sys.stdin:
+        words = [word.encode("utf-8", "replace").decode() for word in json.loads(line)]
+        stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8")
+        output.keep_apart(output.Output(stream, False, 80))
+        start = time.process_time()
+        with contextlib.redirect_stderr(io.StringIO()) as said:
+            if words == ["seeds"]:
+                status = 0
+                said.write(json.dumps(_modules()))
+            else:
+                try:
+                    status = __main__.run_here(words)
+                except SystemExit as end:
+                    status = end.code if isinstance(end.code, int) else 2
+        seconds = time.process_time() - start
+        answers.write(json.dumps([status, said.getvalue(), seconds]) + "\n")
+        answers.flush()
+
+
+def _modules() -> dict[str, str]:
+    """Small modules of each form; bytecode one character a byte."""
+    import jax
+    from jax.sharding import NamedSharding
+    from jax.sharding import PartitionSpec as P
+
+    mesh = jax.make_mesh((4, 2), ("data", "model"), axis_types=(jax.sharding.AxisType.Auto,) * 2)
+
+    def step(x, w):
+        h = jax.lax.with_sharding_constraint(x @ w, NamedSharding(mesh, P("data")))
+        h = jax.lax.scan(lambda c, _: (jax.numpy.tanh(c), None), h, None, length=3)[0]
+        return h.sum(), jax.lax.top_k(h, 2)
+
+    made = {}
+    for partitioner in ("shardy", "gspmd"):
+        with jax._src.config.use_shardy_partitioner(partitioner == "shardy"):
+            lowered = jax.jit(
+                step,
+                in_shardings=(
+                    NamedSharding(mesh, P("data", None)),
+                    NamedSharding(mesh, P(None, "model")),
+                ),
+            ).lower(jax.numpy.zeros((8, 16)), jax.numpy.zeros((16, 32)))
+            made[partitioner] = lowered.as_text()
+            made[f"{partitioner} with locations"] = lowered.as_text(debug_info=True)
+            data = io.BytesIO()
+            lowered.compiler_ir().operation.write_bytecode(data)
+            made[f"{partitioner} bytecode"] = data.getvalue().decode("latin-1")
+            made[f"{partitioner} hlo"] = lowered.compile().as_text()
+    return made
 
 
 def _record(path: Path) -> object:
@@ -132,6 +295,32 @@ mesh_axis_names = ["data", "model"]
 mesh_shape = { ici = [1, 4], dcn = [2, 1] }
 mesh_rules = [["tpu-v5p-.*", { data = -1 }]]
 """
+
+
+_CI = """\
+[tool.sdyscope.defaults]
+mesh = "data=4,model=2"
+partitioner = "shardy"
+[tool.sdyscope.targets.mlp]
+target = "mlp"
+snapshot = { file = "mlp.snap" }
+settings = { layers = 2 }
+[tool.sdyscope.targets.mlp.budgets]
+memory = { total = "10MiB" }
+[[tool.sdyscope.targets.mlp.ignore]]
+rule = "large-replicated"
+tensors = "params*"
+reason = "small"
+"""
+
+_LINES = (
+    "show mlp --mesh data=4,model=-1 --set layers=2 --match 'params*' --json",
+    "check shardy-guide --set example=shard-map --partitioner gspmd --strict",
+    "propagate module.mlir --mesh-config a.toml:b --mesh-selector tpu-v5p-8 --devices 4x2slices",
+    "graph module.mlir --json --module main --at lowered",
+    "lint module.mlir --rule large-replicated --ignore x",
+    "explain module.mlir result[0] --axis data",
+)
 
 
 def kinds() -> list[Kind]:
@@ -184,7 +373,32 @@ def kinds() -> list[Kind]:
         "entry_computation_layout={(f32[128,10]{1,0}, bf16[3,5]{1,0:T(8,128)S(1)})->"
         "(f32[128,10]{1,0}, s32[])}, num_partitions=8\n"
     )
+    commands = Commands()
+    modules = json.loads(commands.ask("seeds"))
+    texts = [modules[name] for name in modules if "hlo" not in name and "bytecode" not in name]
+    bytecode = [modules[name] for name in modules if "bytecode" in name]
+    hlo = [modules[name] for name in modules if "hlo" in name]
+    (commands.folder / "module.mlir").write_text(texts[0])
+    whole = [
+        ("StableHLO", "show", texts, "a.mlir", "utf-8"),
+        ("StableHLO", "graph", texts, "a.mlir", "utf-8"),
+        ("StableHLO", "propagate", texts, "a.mlir", "utf-8"),
+        ("bytecode", "show", bytecode, "a.mlirbc", "latin-1"),
+        ("HLO", "comms", hlo, "a.txt", "utf-8"),
+        ("HLO", "memory", hlo, "a.txt", "utf-8"),
+    ]
     return [
+        *(
+            Kind(
+                f"{name}, `{command}`",
+                seeds,
+                commands.of_file(command, file, encoding),
+                commands=commands,
+            )
+            for name, command, seeds, file, encoding in whole
+        ),
+        Kind("command line", list(_LINES), commands.of_line, commands=commands),
+        Kind("`ci`'s configuration", [_CI], _in_file("pyproject.toml", read_config)),
         Kind("mesh on the command line", ["data=4,model=-1"], parse_mesh_shape),
         Kind(
             "mesh configuration, TOML",
@@ -235,13 +449,15 @@ def one(kind: Kind, seed: int) -> None:
     """Reads one mutated text and notes down what came of it."""
     draw = random.Random(f"{kind.name} {seed}")
     text = mutated(draw.choice(kind.seeds), draw)
-    start = time.process_time()
-    signal.alarm(SLOW)
+    start = _used(kind)
+    signal.alarm(0 if kind.commands else SLOW)
     try:
         kind.read(text)
     except SdyscopeError as error:
         kind.refused += 1
         str(error)
+    except _Ended:
+        kind.ended += 1
     except _Hang:
         kind.wrong.append(f"seed {seed}: hangs")
     except Exception as error:
@@ -251,7 +467,12 @@ def one(kind: Kind, seed: int) -> None:
     finally:
         signal.alarm(0)
     kind.inputs += 1
-    kind.seconds += time.process_time() - start
+    kind.seconds += _used(kind) - start
+
+
+def _used(kind: Kind) -> float:
+    """CPU seconds so far, with those of the process that answers its commands."""
+    return time.process_time() + (kind.commands.seconds if kind.commands else 0)
 
 
 def run(minutes: float, seed: int, only: str = "") -> list[Kind]:
@@ -261,8 +482,7 @@ def run(minutes: float, seed: int, only: str = "") -> list[Kind]:
         each for each in kinds() if not words or any(word in each.name.lower() for word in words)
     ]
     signal.signal(signal.SIGALRM, _alarm)
-    end = time.process_time() + minutes * 60
-    while time.process_time() < end:
+    while sum(each.seconds for each in chosen) < minutes * 60:
         # Each kind gets as much time: of those that are quick there are more inputs.
         one(min(chosen, key=lambda each: each.seconds), seed)
         seed += 1
@@ -275,13 +495,18 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=1.0, help="CPU minutes in all")
     parser.add_argument("--seed", type=int, default=0, help="of the first input")
     parser.add_argument("--only", default="", help="words in the names of kinds")
+    parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     given = parser.parse_args()
+    if given.serve:
+        serve()
+        return 0
     found = run(given.minutes, given.seed, given.only)
-    print("| input | read | refused | CPU s | internal errors and hangs |")
-    print("| --- | --- | --- | --- | --- |")
+    print("| input | read | refused | ended in C++ | CPU s | internal errors and hangs |")
+    print("| --- | --- | --- | --- | --- | --- |")
     for kind in found:
         print(
-            f"| {kind.name} | {kind.inputs:,} | {kind.refused:,} | {kind.seconds:.0f} | "
+            f"| {kind.name} | {kind.inputs:,} | {kind.refused:,} | {kind.ended:,} | "
+            f"{kind.seconds:.0f} | "
             f"{len(kind.wrong)} |"
         )
     print(f"{sum(kind.inputs for kind in found):,} inputs")

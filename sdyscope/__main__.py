@@ -8,6 +8,7 @@ if __name__ == "__main__":
     # Ctrl-C while modules are imported ends it without a traceback; main sets it back.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
+import errno
 import os
 import sys
 import traceback
@@ -24,6 +25,18 @@ from sdyscope.process.jax_log import tell_briefly
 FAILED = 2
 
 _STANDARD_ERROR = 2
+
+#: What a system refuses, whatever the program: names, rights, room, files open at a time.
+_OF_THE_SYSTEM = frozenset(
+    (
+        *(errno.ENAMETOOLONG, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT),
+        *(errno.EMFILE, errno.ENFILE, errno.ELOOP, errno.ENOTDIR, errno.EISDIR, errno.EIO),
+        *(errno.ENOMEM, errno.EAGAIN, errno.ESTALE),
+    )
+)
+
+#: More characters of a file's name tell nobody more.
+_LONG = 200
 
 #: With this variable set to 1, an error that nobody foresaw shows its traceback.
 DEBUG = "SDYSCOPE_DEBUG"
@@ -92,6 +105,10 @@ def run_here(arguments: Sequence[str]) -> int:
     except child.Stopped:
         raise
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in _OF_THE_SYSTEM:
+            name = str(error.filename or "")
+            about = f": {name}" if len(name) < _LONG else f": {name[:_LONG]}..."
+            return _unforeseen(error, f"{error.strerror}{about if name else ''}")
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
             return _unforeseen(error, "A number of the input has too many digits to be read.")
         return _unforeseen(

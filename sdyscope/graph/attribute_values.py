@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import repeat
 from typing import Any, NoReturn, TypeAlias
 
 from sdyscope.graph.strings import unescape
@@ -154,17 +156,18 @@ class Elements:
         Numbers are int, float, bool or complex, floats rounded to the element type.
 
         Raises:
-          ValueError: they are of a type that Python has no numbers for.
+          ValueError: they are of a type that Python has no numbers for, or not as many as it has.
         """
         shape = [size or 0 for size in self.type.shape or ()]
+        count = _product(shape)
         if self.is_splat:
-            return _nested(iter([self.splat] * _product(shape)), shape)
-        if _is_bytes(self.body):
-            flat = _of_bytes(bytes.fromhex(self.body[3:-1]), self.type)
-            return _nested(iter(flat), shape)
-        if not self.body:
-            return _nested(iter(()), shape)
-        return _of_text(self.body, self.type.dtype)
+            return _nested(repeat(self.splat), shape)
+        if self.body and not _is_bytes(self.body):
+            return _of_text(self.body, self.type.dtype)
+        flat = _of_bytes(bytes.fromhex(self.body[3:-1]), self.type) if self.body else ()
+        if len(flat) != count:
+            raise ValueError(f"{self.type} has {count} elements, and {len(flat)} are written.")
+        return _nested(iter(flat), shape)
 
 
 def has_unparsed(value: AttributeValue) -> bool:
@@ -205,6 +208,13 @@ _NUMBER = re.compile(r"[^\s,()\[\]]+")
 
 def rounded(number: float, dtype: str) -> float:
     """A number as the float type holds it; as it is for a type that Python can't pack."""
+    try:
+        return _packed(number, dtype)
+    except OverflowError:  # It is more than the type's largest.
+        return math.copysign(math.inf, number)
+
+
+def _packed(number: float, dtype: str) -> float:
     if dtype == "bf16":
         (bits,) = struct.unpack("<I", struct.pack("<f", number))
         if number != number or bits & 0x7F800000 == 0x7F800000:

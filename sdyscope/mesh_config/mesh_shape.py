@@ -157,6 +157,8 @@ def mesh_shape_from_axes(axis_names: Sequence[str] = AXIS_NAMES, /, **sizes: int
         TargetError: there is no such axis, a size is none, or two are -1.
     """
     names = names_of(axis_names, "The names of mesh axes", "data")
+    for name in names:
+        check_name(name, "a mesh axis")
     for name in sizes:
         if name not in names:
             raise unknown_axis(name, names)

@@ -91,6 +91,8 @@ def _rules(data: Mapping[str, Any]) -> MeshRules:
     names = None
     if "mesh_axis_names" in data:
         names = tuple(_list(data["mesh_axis_names"], "mesh_axis_names", '["data", "model"]'))
+        for name in names:
+            check_name(name, "a mesh axis")
     default = None
     if data.get("mesh_shape") is not None:
         default = _shape(data["mesh_shape"], names, "mesh_shape")

@@ -239,6 +239,24 @@ class Stopped(Exception):  # noqa: N818 - it is not an error
         self.signum = signum
 
 
+@contextlib.contextmanager
+def cpu_limit(seconds: float) -> Iterator[None]:
+    """Ends this process where what is inside needs more CPU time: C++ can't be interrupted.
+
+    Only a child is ended, whose parent says why (`ended_early`); in a notebook there is no limit.
+    """
+    if not _serving or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGVTALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)
+
+
 def ended_early(name: str, code: int, log: str) -> CompilerError:
     """The error that a child ended before it had an answer."""
     words = compiler_log.last_words(log)
@@ -254,6 +272,12 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
         return CompilerError(
             f"{name} was killed (SIGKILL), most often because memory ran out.",
             hint="Nothing was written. Try it with fewer layers, or on a machine with more memory.",
+        )
+    if signum == signal.SIGVTALRM:
+        return CompilerError(
+            f"{name} was ended: the compiler's reader found no end of the input.",
+            hint="Nothing was written. A file that was cut or changed can send MLIR's reader round "
+            "in circles.",
         )
     deed = "aborted" if signum == signal.SIGABRT else "was ended"
     return CompilerError(

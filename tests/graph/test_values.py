@@ -1,5 +1,7 @@
 """Types, attribute values and names that the graph's readers share."""
 
+import math
+
 import pytest
 
 from sdyscope.graph import TensorType
@@ -65,6 +67,33 @@ def test_types(text, shape, dtype, encoding, elements):
 )
 def test_attribute_values(text, value):
     assert attribute_value(text, {"#alias": "#what<it>"}) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "type_", "values"),
+    [
+        ("1", "tensor<2x2xi32>", ((1, 1), (1, 1))),
+        ("70000.0", "tensor<f16>", math.inf),
+        ("-1e39", "tensor<1xbf16>", (-math.inf,)),
+        ("", "tensor<0x3xf32>", ()),
+        ('"0x0100000002000000"', "tensor<2xi32>", (1, 2)),
+    ],
+)
+def test_elements(body, type_, values):
+    assert Elements(body, parse_type(type_)).values == values
+
+
+@pytest.mark.parametrize(
+    ("body", "type_"),
+    [
+        ("", "tensor<2xi32>"),
+        ('"0x01000000"', "tensor<2xi32>"),
+        ('"0x0100000002000000"', "tensor<i32>"),
+    ],
+)
+def test_as_many_elements_as_the_type_has(body, type_):
+    with pytest.raises(ValueError, match=r"elements, and \d are written"):
+        _ = Elements(body, parse_type(type_)).values
 
 
 def test_an_alias_of_itself_ends():

@@ -123,6 +123,27 @@ def test_child_killed_by_a_signal(start, signum, words):
     assert err.startswith(f"error: sdyscope misbehave {words}")
 
 
+LIMIT = "from sdyscope.process import child\nwith child.cpu_limit(0.1)"
+
+
+def test_a_reader_that_finds_no_end_is_ended(start):
+    status, out, err = end(start(f"{LIMIT}:\n    while True: pass"))
+    assert (status, out) == (2, "")
+    assert err.startswith("error: sdyscope misbehave was ended: the compiler's reader found no end")
+    done = end(start(f"{LIMIT}: pass\nfor _ in range(10_000_000): pass"))
+    assert done == (0, "half an answer\n", "")
+
+
+@pytest.mark.parametrize("command", ["show", "lint"])
+def test_what_the_system_refuses_is_no_internal_error(command):
+    words = [command, "x" * 300]
+    done = subprocess.run(
+        [sys.executable, "-m", "sdyscope", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr == f"error: File name too long: {'x' * 200}...\n"
+
+
 @pytest.mark.parametrize("code", ["import os; os._exit(1)", "import sys; sys.exit(1)"])
 def test_an_exit_on_the_way_is_not_the_command_s_status(start, code):
     status, out, err = end(start(code))

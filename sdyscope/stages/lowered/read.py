@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
+from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.lower import LoweredModule
@@ -45,6 +46,9 @@ _HLO_ERROR = re.compile(r"was parsing (\d+):(\d+): error: ([^\n]*)")
 _UNKNOWN = re.compile(
     r"Dialect `.*' not found|is unknown|unregistered|unknown (attribute|type)|custom op '.*' is"
 )
+#: CPU time that reading may take: many times what MLIR needs.
+_SECONDS, _BYTES_A_SECOND = 10, 50_000
+
 _OTHER_JAX = "If another version of JAX wrote it, read it with that one."
 
 
@@ -140,7 +144,7 @@ def _mlir(source: str | bytes, path: Path | None) -> LoweredModule:
     context = compat.new_context()
     with captured_stderr() as written:
         try:
-            with context:
+            with context, cpu_limit(_SECONDS + len(source) / _BYTES_A_SECOND):
                 module = _parse(source, context)
         except Exception as error:  # MLIRError, or ValueError from the portable form
             return _unread(source, str(error), path)
