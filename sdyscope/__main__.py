@@ -109,6 +109,8 @@ def run_here(arguments: Sequence[str]) -> int:
             name = str(error.filename or "")
             about = f": {name}" if len(name) < _LONG else f": {name[:_LONG]}..."
             return _unforeseen(error, f"{error.strerror}{about if name else ''}")
+        if isinstance(error, ImportError) and "failed to map segment" in str(error):
+            return _unforeseen(error, f"memory ran out while a library was loaded: {error}")
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
             return _unforeseen(error, "A number of the input has too many digits to be read.")
         return _unforeseen(

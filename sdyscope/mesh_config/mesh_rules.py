@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass
 
 from sdyscope.errors import TargetError, one_of
@@ -33,7 +34,8 @@ class MeshRule:
                 "MeshShape."
             )
         try:
-            re.compile(self.pattern)
+            with warnings.catch_warnings(category=FutureWarning, action="ignore"):
+                re.compile(self.pattern)
         except re.error as error:
             raise TargetError(
                 f"The pattern {self.pattern!r} of a mesh rule is no regular expression: {error}."

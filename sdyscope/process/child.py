@@ -21,6 +21,7 @@ import functools
 import gc
 import io
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -239,6 +240,10 @@ class Stopped(Exception):  # noqa: N818 - it is not an error
         self.signum = signum
 
 
+#: What C++ says where it gets no memory or no thread.
+_NO_MEMORY = re.compile(r"pthread_create|bad_alloc|[Cc]annot allocate|[Oo]ut of memory")
+
+
 @contextlib.contextmanager
 def cpu_limit(seconds: float) -> Iterator[None]:
     """Ends this process where what is inside needs more CPU time: C++ can't be interrupted.
@@ -280,10 +285,15 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
             "in circles.",
         )
     deed = "aborted" if signum == signal.SIGABRT else "was ended"
+    hint = (
+        "Memory, or the threads that a process may have, ran out."
+        if _NO_MEMORY.search(words)
+        else "Is the input a whole module of this JAX's version? --verbose shows what the compiler "
+        "logged."
+    )
     return CompilerError(
         f"{name} {deed} inside the compiler ({compiler_log.signal_name(signum)}){reason}",
-        hint="Nothing was written. Is the input a whole module of this JAX's version? "
-        "--verbose shows what the compiler logged.",
+        hint=f"Nothing was written. {hint}",
     )
 
 

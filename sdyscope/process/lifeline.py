@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 
@@ -22,6 +23,8 @@ def end_with(parent: int) -> None:
 
 
 def _watch() -> None:
+    # A signal that this thread got would not wake the main one, which alone handles it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
     while True:
         time.sleep(_PERIOD)
         end_if_orphaned()

@@ -38,6 +38,7 @@ from sdyscope.hlo import Shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.propagation_edges import OriginSharding
 from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorSharding
+from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text
@@ -49,7 +50,7 @@ from sdyscope.words.origins import (
     origin_annotation_document,
     origin_document,
 )
-from sdyscope.words.places import OpDocument, op_document
+from sdyscope.words.places import OpDocument, file_text, op_document
 from sdyscope.words.propagation import (
     absence_text,
     allowed_text,
@@ -184,6 +185,19 @@ _SENTENCES: Mapping[type, Callable[[Any], str]] = {
 _CONVERTERS: dict[type, Callable[[Any], Any]] = {
     scalar: lambda value: value for scalar in (str, int, float, bool, type(None))
 }
+
+
+def _place(source: SourceLocation) -> dict[str, Any]:
+    """As text says it: documents are shared, and where a folder is on this machine is left out."""
+    return {
+        "file": file_text(source.file),
+        "line": source.line,
+        "column": source.column,
+        "function": source.function,
+    }
+
+
+_CONVERTERS[SourceLocation] = _place
 
 
 def _converter(type_: type) -> Callable[[Any], Any]:

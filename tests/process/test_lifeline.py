@@ -6,6 +6,8 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from sdyscope.process import scratch
 from sdyscope.process.python import python
 
@@ -81,6 +83,16 @@ def test_a_closed_standard_output_is_said():
     )
     assert done.returncode == 2
     assert done.stderr.startswith("error: standard output is closed")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="what a limit ends differs")
+def test_too_little_memory_is_said():
+    limited = 'ulimit -v 300000; exec "$0" -m sdyscope show mlp'
+    done = subprocess.run(
+        ["sh", "-c", limited, sys.executable], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: memory ran out")
 
 
 def test_an_interrupt_at_any_moment_has_no_traceback():

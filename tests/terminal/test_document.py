@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import math
+import os
 from dataclasses import dataclass
 from typing import Literal
 
@@ -13,6 +14,7 @@ import pytest
 from sdyscope.commands import COMMANDS, document_type
 from sdyscope.terminal.document import encode, fields_of, read, schema
 from sdyscope.values.mesh import Mesh
+from sdyscope.values.source import SourceLocation
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,17 @@ class Held:
     @property
     def longest(self) -> float | None:
         return max(self.seconds, default=None)
+
+
+def test_documents_do_not_tell_where_a_folder_is(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    installed = tmp_path.parent / "env" / "lib" / "site-packages" / "flax" / "nn.py"
+    files = [tmp_path / "train" / "step.py", installed, tmp_path.parent / "other.py"]
+    told = [json.loads(encode(SourceLocation(str(file), 3, 5, "step"))) for file in files]
+    assert told == [
+        {"file": file, "line": 3, "column": 5, "function": "step"}
+        for file in (os.path.join("train", "step.py"), os.path.join("flax", "nn.py"), str(files[2]))
+    ]
 
 
 def test_what_was_written_is_read():
