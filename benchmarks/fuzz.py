@@ -313,13 +313,20 @@ tensors = "params*"
 reason = "small"
 """
 
+_LINES_TOML = """\
+[b]
+mesh_axis_names = ["data", "model"]
+mesh_shape = { data = -1, model = 2 }
+mesh_rules = [["tpu-v5p-.*", { data = -1, model = 2 }]]
+"""
+
 _LINES = (
     "show mlp --mesh data=4,model=-1 --set layers=2 --match 'params*' --json",
     "check shardy-guide --set example=shard-map --partitioner gspmd --strict",
-    "propagate module.mlir --mesh-config a.toml:b --mesh-selector tpu-v5p-8 --devices 4x2slices",
-    "graph module.mlir --json --module main --at lowered",
-    "lint module.mlir --rule large-replicated --ignore x",
-    "explain module.mlir result[0] --axis data",
+    "propagate mlp --mesh-config a.toml:b --mesh-selector tpu-v5p-8 --devices 4x2slices",
+    "graph module.mlir --json --at lowered",
+    "lint module.mlir --select donation-* --ignore rng-replicated --no-compile",
+    "explain module.mlir result[0] --all --strict",
 )
 
 
@@ -379,6 +386,7 @@ def kinds() -> list[Kind]:
     bytecode = [modules[name] for name in modules if "bytecode" in name]
     hlo = [modules[name] for name in modules if "hlo" in name]
     (commands.folder / "module.mlir").write_text(texts[0])
+    (commands.folder / "a.toml").write_text(_LINES_TOML)
     whole = [
         ("StableHLO", "show", texts, "a.mlir", "utf-8"),
         ("StableHLO", "graph", texts, "a.mlir", "utf-8"),

@@ -29,6 +29,8 @@ the two. `--set parallelism` takes them through the stages by which such a train
     tensor   and {mlp: model, heads: model}                  and {mlp: model, heads: model}
     context  and {position: context}                         and {position: context}
 
+`--mesh-config FILE` says both mappings instead, and the mesh: every line of the file decides.
+
 * With `data` every device has the whole model, and gradients are summed.
 * With `fsdp`, `embed` is in pieces at rest and whole in compute: each weight is gathered before its
   use, and its gradient is summed and cut. `embed` is the axis that nearly every parameter has; the
@@ -69,7 +71,7 @@ import optax
 
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
-from sdyscope.mesh_config import AxisMapping, MappedMesh
+from sdyscope.mesh_config import MappedMesh
 from sdyscope.models._train_step import DTYPES, LEARNING_RATE, AnyMesh, one_of, place, positive
 
 MESH = MappedMesh(axes={"model": 2}).over(8).sizes
@@ -141,24 +143,44 @@ def mapped_mesh(mesh: AnyMesh, parallelism: str) -> MappedMesh:
     return MappedMesh(axes=ici, dcn_axes=dcn, **PARALLELISM[parallelism])
 
 
-def resources(mapping: AxisMapping, mesh: AnyMesh) -> dict[str, tuple[str, ...]]:
-    """A mapping as Haliax takes it, without mesh axes that are not there."""
-    present = {
-        logical: tuple(axis for axis in axes if axis in mesh.axis_names)
-        for logical, axes in mapping.axes.items()
-    }
-    return {logical: axes for logical, axes in present.items() if axes}
+def check_mapping(mapped: MappedMesh, axes: Any) -> None:
+    """Checks that the axes of each kind of array are on different mesh axes.
+
+    Raises:
+      TargetError: two of them would be on the same, in the words of the mapping.
+    """
+    parameters = (
+        (axes.layers, axes.heads, axes.head_size, axes.embed),
+        (axes.layers, axes.mlp, axes.embed),
+        (axes.vocab, axes.embed),
+        (axes.position, axes.embed),
+    )
+    activations = (
+        (axes.batch, axes.position, axes.embed),
+        (axes.batch, axes.heads, axes.position, axes.key_position),
+        (axes.batch, axes.position, axes.heads, axes.head_size),
+        (axes.batch, axes.position, axes.mlp),
+        (axes.batch, axes.position, axes.vocab),
+    )
+    for mapping, arrays in (
+        (mapped.resolved_param_mapping, parameters),
+        (mapped.resolved_compute_mapping, (*activations, *parameters)),
+    ):
+        for array in arrays:
+            mapping.partition_spec([axis.name for axis in array])
 
 
-def program(mesh: AnyMesh, settings: Settings) -> Program:
+def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None) -> Program:
     """One train step: `(model, opt_state, input_ids, keys) -> (model, opt_state, loss)`.
 
-    `keys` is None without dropout.
+    `keys` is None without dropout. With a `mapping`, that of a mesh configuration, the setting
+    `parallelism` says nothing.
 
     Raises:
       TargetError: Haliax is not installed, a size is not positive, heads do not divide embed,
-        dropout is no probability below one, an option has no such choice, or the mesh lacks
-        `context` where positions are to be on it.
+        dropout is no probability below one, an option has no such choice, the mesh lacks
+        `context` where positions are to be on it, or a mapping has two dimensions of an array on
+        one mesh axis.
     """
     try:
         import haliax as hax
@@ -178,9 +200,9 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
         raise TargetError(f"embed={settings.embed} must divide by heads={settings.heads}.")
     if not 0 <= settings.dropout < 1:
         raise TargetError(f"dropout={settings.dropout} must be at least 0 and less than 1.")
-    mapped = mapped_mesh(mesh, settings.parallelism)
-    compute_mapping = resources(mapped.resolved_compute_mapping, mesh)
-    param_mapping = resources(mapped.resolved_param_mapping, mesh)
+    mapped = mapping or mapped_mesh(mesh, settings.parallelism)
+    compute_mapping = mapped.resolved_compute_mapping.resources(mesh.axis_names)
+    param_mapping = mapped.resolved_param_mapping.resources(mesh.axis_names)
 
     axes = Axes.of(
         batch=settings.batch,
@@ -192,6 +214,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
         vocab=settings.vocab,
         layers=settings.layers,
     )
+    check_mapping(mapped, axes)
     config = Gpt2Config(
         axes,
         settings.dropout,

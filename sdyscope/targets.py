@@ -24,12 +24,24 @@ from sdyscope.errors import SdyscopeError, TargetError, one_of
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
 from sdyscope.facts.settings import Setting, coerced, described
+from sdyscope.mesh_config import MappedMesh
 from sdyscope.process.python import add_folder
 from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.source import PACKAGE, innermost_line
 
-__all__ = ["ReferenceModel", "function_of", "in_directory", "reference_models", "resolve"]
+__all__ = [
+    "MAPPING",
+    "ReferenceModel",
+    "function_of",
+    "in_directory",
+    "reference_models",
+    "resolve",
+    "takes_mapping",
+]
+
+#: The parameter of a program, and the key among its settings, that a `MappedMesh` has.
+MAPPING = "mapping"
 
 #: Endings of the files that the read stage takes; any other existing file is tried as well.
 MODULE_ENDINGS = (".mlir", ".mlirbc", ".bc", ".hlo", ".txt", ".pb")
@@ -95,7 +107,8 @@ def resolve(
         one of these and may take `mesh` and settings.
       mesh: The mesh to build the program on, None for the target's own; of a compiled program, the
         one whose axes to name.
-      settings: Values by name, as text or as they are.
+      settings: Values by name, as text or as they are. A `MappedMesh` called `mapping` is for
+        functions that take one (`takes_mapping`); others do without it.
       devices: Real devices to put the mesh on; without, the mesh is abstract.
 
     Returns:
@@ -107,16 +120,41 @@ def resolve(
     """
     axes = Mesh.of(mesh) if isinstance(mesh, Mapping) else mesh
     asked = dict(settings or {})
+    mapping = asked.get(MAPPING)
+    if isinstance(mapping, MappedMesh):
+        del asked[MAPPING]
+    else:
+        mapping = None
     path = Path(word)
     if path.exists():
         return _file(word, path, axes, asked)
     place, colon, name = word.rpartition(":")
     if colon and place:
-        return _python_object(_load(place, word), name, word, axes, asked, devices)
+        return _python_object(_load(place, word), name, word, _Asked(axes, asked, devices, mapping))
     model = word.replace("_", "-")
     if model in _model_names():
-        return _build(_model_module(model), "program", model, axes, asked, devices)
+        asked_of_it = _Asked(axes, asked, devices, mapping)
+        return _build(_model_module(model), "program", model, asked_of_it)
     raise _unknown(word)
+
+
+def takes_mapping(word: str) -> bool:
+    """Whether a word names a function that takes the mappings of a mesh configuration.
+
+    That is one with a parameter `mapping`. False for what can't be resolved, which `resolve` tells.
+    """
+    place, colon, name = word.rpartition(":")
+    model = word.replace("_", "-")
+    try:
+        if not os.path.exists(word) and colon and place:
+            found = _named(_load(place, word), name, "")
+        elif model in _model_names():
+            found = _model_module(model).program
+        else:
+            return False
+    except SdyscopeError:
+        return False
+    return inspect.isroutine(found) and MAPPING in inspect.signature(found).parameters
 
 
 def function_of(word: str) -> Callable[..., Any]:
@@ -259,19 +297,22 @@ def _named(module: ModuleType, name: str, hint: str) -> Any:
     return found
 
 
-def _python_object(
-    module: ModuleType,
-    name: str,
-    word: str,
-    axes: Mesh | None,
-    settings: dict[str, object],
-    devices: Sequence[Any] | None,
-) -> Program:
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a program is to be built with; see `resolve`."""
+
+    axes: Mesh | None
+    settings: dict[str, object]
+    devices: Sequence[Any] | None
+    mapping: MappedMesh | None
+
+
+def _python_object(module: ModuleType, name: str, word: str, asked: _Asked) -> Program:
     found = _named(module, name, _WRITE_A_PROGRAM)
     if inspect.isfunction(found) or inspect.ismethod(found):
-        return _build(module, name, word, axes, settings, devices, found)
+        return _build(module, name, word, asked, found)
     program = _as_program(found, word, name)
-    for option, given in (("--mesh", axes is not None), ("--set", bool(settings))):
+    for option, given in (("--mesh", asked.axes is not None), ("--set", bool(asked.settings))):
         if given:
             raise TargetError(
                 f"{word} is a finished {type(found).__name__}: {option} can't change it.",
@@ -297,12 +338,11 @@ def _build(
     module: ModuleType,
     name: str,
     word: str,
-    axes: Mesh | None,
-    settings: dict[str, object],
-    devices: Sequence[Any] | None,
+    asked: _Asked,
     function: Callable[..., Any] | None = None,
 ) -> Program:
     """Calls a function that returns a program, with the mesh and the settings that it takes."""
+    axes = asked.axes
     function = function or getattr(module, name)
     parameters = inspect.signature(function).parameters
     default_mesh: Mapping[str, int] = getattr(module, "MESH", {})
@@ -314,13 +354,15 @@ def _build(
         if axes is None and needed:
             raise TargetError(f"{word} needs a mesh.", hint="Give one: --mesh data=4,model=2.")
         if axes is not None:
-            arguments["mesh"] = _jax_mesh(axes, devices)
+            arguments["mesh"] = _jax_mesh(axes, asked.devices)
     elif axes is not None:
         raise TargetError(
             f"{word} takes no mesh, so --mesh can't change it.",
             hint=f"Let {name} take a parameter `mesh`.",
         )
-    arguments |= _settings(function, parameters, word, settings)
+    if asked.mapping is not None and MAPPING in parameters:
+        arguments[MAPPING] = asked.mapping
+    arguments |= _settings(function, parameters, word, asked.settings)
     missing = [
         key
         for key, parameter in parameters.items()
@@ -370,7 +412,7 @@ def _settings(
     known = tuple(
         Setting(key, hints.get(key) or _type_of(parameter.default), parameter.default)
         for key, parameter in parameters.items()
-        if key != "mesh"
+        if key not in ("mesh", MAPPING)
         and parameter.kind in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY)
     )
     return coerced(known, settings, word)

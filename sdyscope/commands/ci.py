@@ -7,7 +7,7 @@ import os
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -216,19 +216,19 @@ def _judged(config: Config, target: Target, updating: bool) -> Outcome:
 
     on = None if target.on is None else parse_hardware(target.on)
     devices = None if target.devices is None else mesh_choice.parse_devices(target.devices)
-    about = {"target": target.word, "on": on, "settings": target.settings}
+    about: dict[str, Any] = {"target": target.word, "on": on, "settings": target.settings}
     mesh = mesh_choice.chosen_mesh(
         target.mesh,
         target.mesh_config,
         target.mesh_selector,
         devices,
         about,
-        has_config=target.lint,
     )
+    about |= mesh_choice.with_mapping(target.mesh_config, about, quiet=target.lint)
     inspection = opening.open_one(
         target.word,
         mesh=mesh,
-        settings=target.settings,
+        settings=about["settings"],
         partitioners=target.partitioners,
         module=target.module,
     )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import opening, options, pairing, snapshot_diff
+from sdyscope.commands import mesh_choice, opening, options, pairing, snapshot_diff
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 
@@ -60,6 +60,7 @@ def command(
     everything: bool,
     strict: bool,
     as_json: bool,
+    other: mesh_choice.Other | None = None,
 ) -> int:
     """Compare two partitioners, programs, files or directories.
 
@@ -74,6 +75,9 @@ def command(
     At `compiled`, both sides are compiled, for --on: collectives and memory of a device, and
     where what differs begins. --on given twice compares A on two kinds of hardware, or A on the
     first with B on the second. A and B may also be HLO texts of compiled programs.
+
+    --mesh-config given twice compares A on two configurations: what a line of
+    one costs.
 
     Two snapshot files are compared at every stage that both have; nothing is traced.
 
@@ -94,7 +98,10 @@ def command(
     asked = _Asked(mesh, partitioners, settings, module, at, on, everything)
     found = snapshot_diff.between(first, second, at=at)
     if found is None:
-        found = _alone(asked, first) if second is None else _two(asked, first, second)
+        if second is None and other is None:
+            found = _alone(asked, first)
+        else:
+            found = _two(asked, first, second or first, other)
     if as_json:
         output.answers().write_bytes(document.encode(found))
     else:
@@ -152,8 +159,9 @@ def _both_of_each(asked: _Asked, opened: opening.Opened) -> DiffDocument:
     return _each(asked, [(program, None) for program in both], rest)
 
 
-def _two(asked: _Asked, first: str, second: str) -> DiffDocument:
-    one, two = asked.open(first), asked.open(second)
+def _two(asked: _Asked, first: str, second: str, other: mesh_choice.Other | None) -> DiffDocument:
+    there = asked if other is None else replace(asked, mesh=other.mesh, settings=other.settings)
+    one, two = asked.open(first), there.open(second)
     if not (one.is_directory and two.is_directory and asked.module is None):
         return _each(asked, [(opening.single(one), opening.single(two))], _Rest())
     both = pairing.paired(one, two, everything=asked.everything)

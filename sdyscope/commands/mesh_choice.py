@@ -21,7 +21,7 @@ from sdyscope.words.counts import listed
 if TYPE_CHECKING:
     from sdyscope.mesh_config import MappedMesh, MeshRules, MeshShape
 
-#: What a configuration says that commands do not use.
+#: What a configuration says beside its mesh.
 _MAPPINGS = ("shared_mapping", "compute_mapping", "param_mapping")
 
 _DEVICES = re.compile(r"(?P<count>[0-9]+)(?:x(?P<slices>[0-9]+)slices?)?")
@@ -38,6 +38,19 @@ class Devices:
 
     count: int
     slices: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Other:
+    """What a second `--mesh-config` says: the other side of a comparison.
+
+    Attributes:
+      mesh: the sizes of the mesh axes in order.
+      settings: what `--set` says, with the configuration's mappings.
+    """
+
+    mesh: dict[str, int] | None
+    settings: dict[str, Any]
 
 
 def read_devices(_: click.Context, __: click.Parameter, value: str | None) -> Devices | None:
@@ -74,15 +87,21 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
     """
     # Which uses the mappings of a configuration, too.
     has_config = "mesh_config" in inspect.signature(function).parameters
+    has_other = takes_other(function)
 
     @functools.wraps(function)
     def command(
         *,
         mesh: dict[str, int] | None,
-        mesh_config: str | None,
+        mesh_config: str | tuple[str, ...] | None,
         mesh_selector: str | None,
         **parameters: Any,
     ) -> int:
+        other_config = None
+        if isinstance(mesh_config, tuple):
+            if len(mesh_config) > 2:
+                raise TargetError("--mesh-config is for each of two sides.", hint="Give it twice.")
+            mesh_config, other_config = (*mesh_config, None, None)[:2]
         if has_devices:
             count = parameters.get("devices")
             # Of each process, where there are several.
@@ -97,13 +116,32 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
             devices,
             parameters,
             has_devices=has_devices,
-            has_config=has_config,
         )
+        more = with_mapping(mesh_config, parameters, quiet=has_config)
+        if has_other:
+            parameters["other"] = _other(other_config, mesh_selector, devices, parameters)
         if has_config:
             parameters["mesh_config"] = mesh_config
-        return function(mesh=chosen, **parameters)
+        return function(mesh=chosen, **{**parameters, **more})
 
     return command
+
+
+def takes_other(function: Callable[..., int]) -> bool:
+    """Whether a command compares two sides, so that `--mesh-config` can be given twice."""
+    return "other" in inspect.signature(function).parameters
+
+
+def _other(
+    config: str | None,
+    selector: str | None,
+    devices: Devices | None,
+    parameters: Mapping[str, Any],
+) -> Other | None:
+    if config is None:
+        return None
+    mesh = chosen_mesh(None, config, selector, devices, parameters)
+    return Other(mesh, with_mapping(config, parameters).get("settings", parameters["settings"]))
 
 
 def chosen_mesh(
@@ -114,7 +152,6 @@ def chosen_mesh(
     parameters: Mapping[str, Any],
     *,
     has_devices: bool = False,
-    has_config: bool = False,
 ) -> dict[str, int] | None:
     """The sizes of the mesh axes in order; None for the target's own mesh.
 
@@ -125,12 +162,11 @@ def chosen_mesh(
       devices: what `--devices` says.
       parameters: the command's others, of which `on`, `target` or `targets` and `settings` count.
       has_devices: whether the command has a `--devices` of its own.
-      has_config: whether it uses the mappings of a configuration as well.
 
     Raises:
       TargetError: they do not fit each other, or a size can't be inferred.
     """
-    shape = _shape(mesh, config, selector, has_config=has_config)
+    shape = _shape(mesh, config, selector)
     if shape is None:
         if devices is not None and not has_devices:
             raise TargetError(
@@ -178,7 +214,6 @@ def _shape(
     selector: str | None,
     *,
     quiet: bool = False,
-    has_config: bool = False,
 ) -> MeshShape | None:
     from sdyscope.mesh_config import MappedMesh, MeshShape, read_mesh_config
 
@@ -204,12 +239,6 @@ def _shape(
                 file=path,
                 hint="Leave --mesh-selector out.",
             )
-        given = [name for name in _MAPPINGS if getattr(found, name)]
-        if given and not quiet and not has_config:
-            _note(
-                f"commands take the mesh of {path}, and not its {listed(given)}: that is for "
-                "programs with named axes."
-            )
         return found.mesh_shape
     if selector is not None and not quiet:
         _note_rules(found, path, selector)
@@ -234,6 +263,35 @@ def _note_rules(rules: MeshRules, path: str, selector: str) -> None:
 
 def _note(words: str) -> None:
     say(f"note: {words}")
+
+
+def with_mapping(
+    config: str | None, parameters: Mapping[str, Any], *, quiet: bool = False
+) -> dict[str, Any]:
+    """The command's `settings`, with the mappings of a configuration for programs that take them.
+
+    Args:
+      config: what `--mesh-config` says.
+      parameters: the command's others; see `chosen_mesh`.
+      quiet: whether the command looks at the mappings itself.
+    """
+    from sdyscope import targets
+
+    found = None if config is None else mapped_mesh(config)
+    if found is None or "settings" not in parameters:
+        return {}
+    words = parameters.get("targets") or [
+        word for name in ("target", "first", "second") if (word := parameters.get(name))
+    ]
+    if any(map(targets.takes_mapping, words)):
+        return {"settings": {**(parameters["settings"] or {}), targets.MAPPING: found}}
+    given = [name for name in _MAPPINGS if getattr(found, name)]
+    if given and not quiet:
+        _note(
+            f"the mesh of {config} is taken, and not its {listed(given)}: {listed(words)} takes no "
+            f"parameter `{targets.MAPPING}` (docs/mesh.md)."
+        )
+    return {}
 
 
 def mapped_mesh(config: str) -> MappedMesh | None:

@@ -71,6 +71,7 @@ def mesh(function: _Function) -> _Function:
     has_devices = any(
         parameter.name == "devices" for parameter in getattr(function, "__click_params__", ())
     )
+    several = mesh_choice.takes_other(function)
     made: Any = mesh_choice.choosing(function, has_devices)
     if not has_devices:
         made = click.option(
@@ -89,7 +90,9 @@ def mesh(function: _Function) -> _Function:
         click.option(
             "--mesh-config",
             metavar="FILE[:SECTION]",
-            help="A mesh configuration, TOML or YAML, in place of --mesh; see docs/mesh.md.",
+            multiple=several,
+            help="A mesh configuration, TOML or YAML, in place of --mesh; see docs/mesh.md."
+            + " Given twice, it is for each of two sides." * several,
         ),
         click.option(
             "--mesh",

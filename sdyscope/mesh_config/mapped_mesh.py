@@ -67,6 +67,27 @@ class AxisMapping:
             )
         return PartitionSpec.of(*(self.axes.get(dim, ()) for dim in logical))
 
+    def resources(self, mesh_axes: Sequence[str]) -> dict[str, tuple[str, ...]]:
+        """The mapping as Haliax takes it, for `haliax.axis_mapping` and `haliax.named_jit`.
+
+        Args:
+            mesh_axes: the names of the mesh's axes, `mesh.axis_names`; others are left out.
+        """
+        there = {
+            logical: tuple(axis for axis in axes if axis in mesh_axes)
+            for logical, axes in self.axes.items()
+        }
+        return {logical: axes for logical, axes in there.items() if axes}
+
+    def rules(self, mesh_axes: Sequence[str]) -> tuple[tuple[str, tuple[str, ...] | None], ...]:
+        """The mapping as rules: Flax's `logical_axis_rules` and MaxText's, one for each axis.
+
+        Args:
+            mesh_axes: the names of the mesh's axes, `mesh.axis_names`; others are left out.
+        """
+        there = self.resources(mesh_axes)
+        return tuple((logical, there.get(logical)) for logical in self.axes)
+
     def repeated(self, logical: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
         """Mesh axes that more than one dimension is mapped to, and these dimensions."""
         used: dict[str, list[str]] = {}

@@ -115,7 +115,7 @@ def details(one: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
             yield _entries(one, None if everything else LISTED)
             rest = len(one.entries.different) - LISTED
             if rest > 0 and not everything:
-                yield Paragraph(f"and {counted(rest, 'more')}: --all lists them", "muted", hang=2)
+                yield Paragraph(f"and {rest:,} more: --all lists them", "muted", hang=2)
         yield from _causes(one, everything)
     yield from _remarks(one)
 

@@ -151,7 +151,8 @@ def test_mappings_that_commands_do_not_use_are_said(config):
     done = CliRunner().invoke(show, ["mlp", "--mesh-config", f"{config}:context"])
     assert "'context': 2" in done.stdout
     assert (
-        f"note: commands take the mesh of {config}, and not its shared_mapping and " in done.stderr
+        f"note: the mesh of {config}:context is taken, and not its shared_mapping and "
+        "param_mapping: mlp takes no parameter `mapping`" in done.stderr
     )
     done = CliRunner().invoke(show, ["mlp", "--mesh-config", f"{config}:mapped"])
     assert done.stderr == ""
