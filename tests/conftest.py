@@ -3,7 +3,7 @@
 import importlib.util
 import os
 
-from xla_flags import WITHOUT_LLVM
+from xla_flags import QUICK
 
 # Before any test imports jax: the devices are counted once, when its first backend starts.
 os.environ["JAX_PLATFORMS"] = "cpu"
@@ -11,7 +11,7 @@ os.environ["XLA_FLAGS"] = " ".join(
     [
         os.environ.get("XLA_FLAGS", ""),
         "--xla_force_host_platform_device_count=8",
-        WITHOUT_LLVM,
+        QUICK,
     ]
 ).strip()
 

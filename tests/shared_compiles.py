@@ -22,12 +22,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from xla_flags import WITHOUT_EMITTERS
 
 from sdyscope.stages.compiled import compiler
 from sdyscope.stages.propagated import debug_info, xla_dump
 
 OWN: dict[str, Any] = {
     "start": compiler._start,
+    "environment": compiler.environment,
     "dump": xla_dump.xla_dump,
     "ask": debug_info._worker.ask,
 }
@@ -117,8 +119,16 @@ class SharedCompiles:
         return (path / "answer").read_bytes()
 
 
+def plain_environment(on: Any) -> dict[str, str]:
+    """That of a process that compiles, without the flag that would change its fusions."""
+    made: dict[str, str] = OWN["environment"](on)
+    return {**made, "XLA_FLAGS": made["XLA_FLAGS"].replace(WITHOUT_EMITTERS, "")}
+
+
 def ask_through(patch: pytest.MonkeyPatch, shared: SharedCompiles | None) -> None:
     """Has the children asked through ``shared``, or as they are."""
     patch.setattr(compiler, "_start", OWN["start"] if shared is None else shared.start)
+    environment = OWN["environment"] if shared is None else plain_environment
+    patch.setattr(compiler, "environment", environment)
     patch.setattr(xla_dump, "xla_dump", OWN["dump"] if shared is None else shared.dump)
     patch.setattr(debug_info._worker, "ask", OWN["ask"] if shared is None else shared.ask)

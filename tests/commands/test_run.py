@@ -7,7 +7,7 @@ import sys
 
 import jsonschema
 import pytest
-from xla_flags import WITHOUT_LLVM
+from xla_flags import QUICK
 
 from sdyscope.commands import document_type
 from sdyscope.terminal.document import schema
@@ -94,7 +94,7 @@ def run(*words, **environment):
     inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
     return subprocess.run(
         [sys.executable, "-m", "sdyscope", "run", *map(str, words)],
-        env={**inherited, "XLA_FLAGS": WITHOUT_LLVM, **environment},
+        env={**inherited, "XLA_FLAGS": QUICK, **environment},
         capture_output=True,
         text=True,
         check=False,

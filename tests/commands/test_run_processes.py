@@ -12,7 +12,7 @@ import time
 
 import jsonschema
 import pytest
-from xla_flags import WITHOUT_LLVM
+from xla_flags import QUICK
 
 from sdyscope.commands import document_type
 from sdyscope.process import launch
@@ -97,7 +97,7 @@ def command(target, *words):
 
 def environment(**variables):
     inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
-    return {**inherited, "XLA_FLAGS": WITHOUT_LLVM, **variables}
+    return {**inherited, "XLA_FLAGS": QUICK, **variables}
 
 
 def run(target, *words, processes=2, **variables):

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
-from xla_flags import WITHOUT_LLVM
+from xla_flags import QUICK
 
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
@@ -287,7 +287,7 @@ def test_stages_in_two_processes():
     inherited = {name: said for name, said in os.environ.items() if name != "JAX_NUM_CPU_DEVICES"}
     done = subprocess.run(
         command,
-        env={**inherited, "XLA_FLAGS": WITHOUT_LLVM},
+        env={**inherited, "XLA_FLAGS": QUICK},
         capture_output=True,
         text=True,
         check=False,
