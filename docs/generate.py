@@ -41,7 +41,8 @@ _GPU_COLUMNS: Mapping[str, str] = {
 def generated() -> Iterator[tuple[Path, str]]:
     """Every file that is made, whole or in part, with the text that it should have."""
     for name in COMMANDS:
-        yield SCHEMAS / f"{name}.json", schema_text(document_type(name))
+        if (document := document_type(name)) is not None:
+            yield SCHEMAS / f"{name}.json", schema_text(document)
     yield _with_part(DOCS / "lint.md", "rules", rules())
     yield _with_part(DOCS / "cost.md", "hardware", hardware())
 

@@ -71,10 +71,11 @@ class ReferenceModel:
 
 def reference_models() -> tuple[ReferenceModel, ...]:
     """The reference models, by name. Imports them, and so jax."""
-    return tuple(_reference_model(name) for name in _model_names())
+    return tuple(reference_model(name) for name in model_names())
 
 
-def _model_names() -> list[str]:
+def model_names() -> list[str]:
+    """The names of the reference models. Imports none of them."""
     # By name: the folder is mapped into the package only when it is installed.
     package = importlib.import_module("sdyscope.models")
     names = (module.name for module in pkgutil.iter_modules(package.__path__))
@@ -85,7 +86,8 @@ def _model_module(name: str) -> ModuleType:
     return importlib.import_module(f"sdyscope.models.{name.replace('-', '_')}")
 
 
-def _reference_model(name: str) -> ReferenceModel:
+def reference_model(name: str) -> ReferenceModel:
+    """What is known of one reference model. Imports it, and so jax."""
     module = _model_module(name)
     summary = (inspect.getdoc(module) or "").partition("\n")[0]
     return ReferenceModel(name, summary, dict(module.MESH), described(module.Settings))
@@ -132,7 +134,7 @@ def resolve(
     if colon and place:
         return _python_object(_load(place, word), name, word, _Asked(axes, asked, devices, mapping))
     model = word.replace("_", "-")
-    if model in _model_names():
+    if model in model_names():
         asked_of_it = _Asked(axes, asked, devices, mapping)
         return _build(_model_module(model), "program", model, asked_of_it)
     raise _unknown(word)
@@ -148,7 +150,7 @@ def takes_mapping(word: str) -> bool:
     try:
         if not os.path.exists(word) and colon and place:
             found = _named(_load(place, word), name, "")
-        elif model in _model_names():
+        elif model in model_names():
             found = _model_module(model).program
         else:
             return False
@@ -186,7 +188,7 @@ def in_directory(word: str) -> tuple[Path, str] | None:
 def _unknown(word: str) -> TargetError:
     if os.sep in word or word.endswith((*MODULE_ENDINGS, ".py")):
         return TargetError("There is no such file or directory.", file=word)
-    names = _model_names()
+    names = model_names()
     close = difflib.get_close_matches(word.replace("_", "-"), names, n=1)
     hint = f"Did you mean {close[0]}?" if close else f"The reference models are {one_of(names)}."
     return TargetError(

@@ -121,7 +121,10 @@ def copy(tmp_path_factory):
     shutil.copy(ROOT / "README.md", folder)
     content = {
         "sdyscope/commands/NAME.py": ("", COMMAND),
-        "sdyscope/commands/__init__.py": ('    "models",\n', '    "models",\n    "toy",\n'),
+        "sdyscope/commands/__init__.py": (
+            '        "models",\n',
+            '        "models",\n        "toy",\n',
+        ),
         "sdyscope/views/NAME.py": ("", VIEW),
         "sdyscope/inspection.py": ("\n    def check(self)", METHOD),
         "README.md": ("| `models`, ", "| `toy` | counts tensors |\n| `models`, "),
@@ -151,7 +154,7 @@ def run(folder, *words):
 
 def test_a_command_in_these_places_works(copy):
     listed = run(copy, "-m", "sdyscope", "--help")
-    assert "  toy        Count the tensors of a program by kind." in listed
+    assert "  toy         Count the tensors of a program by kind." in listed
     assert "argument" in run(copy, "-m", "sdyscope", "toy", "mlp")
     assert "docs/schema/toy.json" in run(copy, "docs/generate.py")
     found = json.loads(run(copy, "-m", "sdyscope", "toy", "mlp", "--json"))

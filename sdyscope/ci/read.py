@@ -60,7 +60,7 @@ def find_config(folder: Path) -> Path:
             return file
     raise TargetError(
         "There is no pyproject.toml with [tool.sdyscope] here or in a folder above.",
-        hint="docs/ci.md describes it; --config names another file.",
+        hint="`sdyscope docs ci` describes it; --config names another file.",
     )
 
 
@@ -107,7 +107,7 @@ class _Reader:
             raise TargetError(
                 "There is no [tool.sdyscope] in this file.",
                 file=self.file,
-                hint="docs/ci.md describes it.",
+                hint="`sdyscope docs ci` describes it.",
             )
         for key in section:
             if key not in ("defaults", "targets", "ignore"):

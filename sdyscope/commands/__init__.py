@@ -7,56 +7,73 @@ modules import nothing heavy when they are loaded: what they need, they import i
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 
 import click
 
-#: The subcommands, in the order in which help lists them.
-COMMANDS = (
-    "models",
-    "lower",
-    "show",
-    "graph",
-    "check",
-    "diff",
-    "propagate",
-    "explain",
-    "memory",
-    "comms",
-    "cost",
-    "search",
-    "run",
-    "report",
-    "lint",
-    "snapshot",
-    "ci",
-    "record",
-    "verify",
-    "doctor",
-)
+from sdyscope.commands.command_help import Group
+
+#: The subcommands by what they answer, in the order in which help lists them.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "Where every tensor is": (
+        "show",
+        "check",
+        "propagate",
+        "explain",
+        "run",
+    ),
+    "What it costs": (
+        "comms",
+        "memory",
+        "cost",
+        "lint",
+        "search",
+        "symptoms",
+    ),
+    "What changed": (
+        "diff",
+        "snapshot",
+        "ci",
+    ),
+    "What comes out": (
+        "report",
+        "lower",
+        "graph",
+    ),
+    "What it looks at": (
+        "record",
+        "models",
+    ),
+    "sdyscope itself": (
+        "docs",
+        "doctor",
+        "verify",
+        "completion",
+    ),
+}
+
+COMMANDS = tuple(name for names in SECTIONS.values() for name in names)
 
 
-class _LazyGroup(click.Group):
-    """Loads the module of a subcommand when its name is used, or when help lists it."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"{__name__}.{cmd_name}")
-        command: click.Command = module.command
-        command.name = cmd_name
-        return command
+def load(name: str) -> click.Command | None:
+    """The subcommand of a name; None where there is none."""
+    if name not in COMMANDS:
+        return None
+    module = importlib.import_module(f"{__name__}.{name}")
+    command: click.Command = module.command
+    command.name = name
+    return command
 
 
-def document_type(name: str) -> type:
-    """The class of the document that a command prints with `--json`."""
+def document_type(name: str) -> type | None:
+    """The class of the document that a command prints with `--json`; None where it has none."""
     from sdyscope.commands.options import Json
 
-    command = cli.get_command(click.Context(cli), name)
+    command = load(name)
     assert command is not None, name
-    (option,) = (each for each in command.params if isinstance(each, Json))
+    option = next((each for each in command.params if isinstance(each, Json)), None)
+    if option is None:
+        return None
     module, _, of_document = option.document.partition(":")
     made: type = getattr(importlib.import_module(f"sdyscope.{module}"), of_document)
     return made
@@ -72,10 +89,13 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 
 @click.group(
-    cls=_LazyGroup,
+    cls=Group,
+    sections=SECTIONS,
+    load=load,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     no_args_is_help=True,
-    epilog="Exit status: 0 all well, 1 findings or differences, 2 bad usage or input.",
+    epilog="`sdyscope COMMAND --help` shows examples, `sdyscope docs` the documentation. Exit "
+    "status: 0 all well, 1 findings or differences, 2 bad usage or input.",
 )
 @click.option(
     "--version",

@@ -6,7 +6,13 @@ from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
 
 
-@options.command()
+@options.command(
+    examples=(
+        "check mlp",
+        "check train.py:step --partitioner shardy",
+        "check dumps/jit_step.mlir",
+    ),
+)
 @options.target
 @options.mesh
 @options.partitioner()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope.commands import options
+from sdyscope.commands import completing, options
+from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError, TargetError
 
 if TYPE_CHECKING:
@@ -21,7 +22,14 @@ if TYPE_CHECKING:
     from sdyscope.ci.forms import Reader
 
 
-@click.command()
+@click.command(
+    cls=Command,
+    examples=(
+        "ci",
+        "ci --target mlp --update",
+        "ci --junit ci.xml --sarif ci.sarif",
+    ),
+)
 @click.option(
     "--config",
     metavar="FILE",
@@ -30,6 +38,7 @@ if TYPE_CHECKING:
 @click.option(
     "--target",
     "names",
+    shell_complete=completing.ci_targets,
     metavar="NAME",
     multiple=True,
     help="Only this target of the configuration. Can be repeated.",

@@ -14,7 +14,13 @@ if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
 
 
-@options.command()
+@options.command(
+    examples=(
+        "comms mlp",
+        "comms fsdp-transformer --on tpu:v5e:4x4 --mesh fsdp=8,model=2",
+        "comms train.py:step --predicted --mesh data=512,model=64",
+    ),
+)
 @options.target
 @options.mesh
 @options.on

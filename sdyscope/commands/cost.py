@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
 
 
-@options.command()
+@options.command(
+    examples=(
+        "cost mlp --on tpu:v5e:2x4",
+        "cost fsdp-transformer --on tpu:v5p:2x2x2 --mesh fsdp=4,model=2",
+    ),
+)
 @options.target
 @options.mesh
 @options.on

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 import click
 
-from sdyscope.commands import mesh_choice, opening, options, pairing, snapshot_diff
+from sdyscope.commands import completing, mesh_choice, opening, options, pairing, snapshot_diff
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
 
@@ -25,9 +25,15 @@ if TYPE_CHECKING:
 _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
 
 
-@options.command()
-@click.argument("first", metavar="A")
-@click.argument("second", metavar="[B]", required=False)
+@options.command(
+    examples=(
+        "diff mlp",
+        "diff old.py:step new.py:step --at compiled",
+        "diff run_a run_b",
+    ),
+)
+@click.argument("first", metavar="A", shell_complete=completing.targets)
+@click.argument("second", metavar="[B]", required=False, shell_complete=completing.targets)
 @options.mesh
 @options.partitioner()
 @options.settings

@@ -14,7 +14,13 @@ _NAMED_FOR_GPU = "-"
 
 # Every platform that is installed is looked at, so none is chosen here; but memory is left to
 # whatever else runs on a GPU.
-@options.command(environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"})
+@options.command(
+    environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    examples=(
+        "doctor",
+        "doctor --write-gpu-config",
+    ),
+)
 @click.option(
     "--write-gpu-config",
     metavar="[FILE]",

@@ -7,7 +7,13 @@ import click
 from sdyscope.commands import opening, options, propagation
 
 
-@options.command()
+@options.command(
+    examples=(
+        "explain mlp \"params['w1']\"",
+        "explain fsdp-transformer layer0/mlp/dot_general",
+        "explain train.py:step train.py:42 --all",
+    ),
+)
 @options.target
 @click.argument("value", metavar="VALUE")
 @options.mesh

@@ -14,7 +14,12 @@ _Stage: TypeAlias = Literal["lowered", "propagated"]
 _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 
 
-@options.command()
+@options.command(
+    examples=(
+        "graph mlp -o mlp.json",
+        "graph mlp --at propagated --format graphml -o mlp.graphml",
+    ),
+)
 @options.target
 @options.mesh
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sdyscope.commands import named_axes, opening, options
+from sdyscope.commands import completing, named_axes, opening, options
 
 if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
@@ -20,8 +20,15 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
     return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
 
 
-@options.command()
-@click.argument("target", metavar="TARGET", required=False)
+@options.command(
+    examples=(
+        "lint mlp",
+        "lint train.py:step --select 'donation-*,under-sharded'",
+        "lint --rules",
+        "lint --explain under-sharded",
+    ),
+)
+@click.argument("target", metavar="TARGET", required=False, shell_complete=completing.targets)
 @options.mesh
 @options.on
 @options.one_partitioner("Under which to look.")
@@ -29,6 +36,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 @opening.module
 @click.option(
     "--select",
+    shell_complete=completing.rules,
     multiple=True,
     metavar="GLOB,...",
     callback=_globs,
@@ -36,6 +44,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 )
 @click.option(
     "--ignore",
+    shell_complete=completing.rules,
     multiple=True,
     metavar="GLOB,...",
     callback=_globs,
@@ -47,7 +56,9 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
     help="Do not compile the program: rules that need that are then listed as not run.",
 )
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules.")
-@click.option("--explain", metavar="RULE", help="Say more about one rule.")
+@click.option(
+    "--explain", shell_complete=completing.rules, metavar="RULE", help="Say more about one rule."
+)
 @click.option(
     "--all", "everything", is_flag=True, help="Of a recorded run, look at JAX's own functions, too."
 )

@@ -10,7 +10,12 @@ from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
 
 
-@options.command()
+@options.command(
+    examples=(
+        "lower mlp --partitioner shardy",
+        "lower mlp -o dumps --bytecode",
+    ),
+)
 @options.target
 @options.mesh
 @options.partitioner()

@@ -10,7 +10,12 @@ if TYPE_CHECKING:
     from sdyscope.hardware.names import Hardware
 
 
-@options.command()
+@options.command(
+    examples=(
+        "memory mlp",
+        "memory fsdp-transformer --on cuda:h100:1x1x8",
+    ),
+)
 @options.target
 @options.mesh
 @options.on

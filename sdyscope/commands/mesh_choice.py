@@ -289,7 +289,7 @@ def with_mapping(
     if given and not quiet:
         _note(
             f"the mesh of {config} is taken, and not its {listed(given)}: {listed(words)} takes no "
-            f"parameter `{targets.MAPPING}` (docs/mesh.md)."
+            f"parameter `{targets.MAPPING}` (`sdyscope docs mesh`)."
         )
     return {}
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from sdyscope.commands import options
 
 
-@options.command()
+@options.command(
+    examples=("models",),
+)
 @options.json("views.models:Models")
 def command(as_json: bool) -> int:
     """List the reference models, which any TARGET can name.

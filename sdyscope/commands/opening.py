@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from sdyscope.commands import options
+from sdyscope.commands.command_help import Shared
 from sdyscope.errors import SdyscopeError, TargetError
 from sdyscope.process.output import say
 
@@ -121,6 +122,7 @@ def module(function: _Function) -> _Function:
     """`--module NAME`, which module of a directory of dumps; the parameter is `module`."""
     return click.option(
         "--module",
+        cls=Shared,
         metavar="NAME",
         help="Which module, where TARGET is a directory of dumps: its name, or its file's.",
     )(function)

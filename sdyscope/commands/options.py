@@ -8,7 +8,8 @@ from typing import Any, TypeVar, get_args
 
 import click
 
-from sdyscope.commands import mesh_choice
+from sdyscope.commands import completing, mesh_choice
+from sdyscope.commands.command_help import THE_ANSWER, Command, Shared
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import FORMS, Hardware, parse_hardware
@@ -27,7 +28,8 @@ PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
 def command(
     environment: Mapping[str, str] | Callable[..., Mapping[str, str]] = child.LOWERING,
     launcher: Callable[..., Callable[..., int]] | None = None,
-    cls: type[click.Command] = click.Command,
+    cls: type[Command] = Command,
+    examples: Sequence[str] = (),
 ) -> Callable[[Callable[..., int]], click.Command]:
     """Makes a subcommand of a function that returns the exit status; it runs in a child process.
 
@@ -38,10 +40,12 @@ def command(
         command's parameters that makes them. By default no accelerator is started.
       launcher: what starts the child, of the command's parameters; by default `child.run`.
       cls: reads its command line.
+      examples: command lines that help shows, without the name `sdyscope`.
     """
 
     def decorate(function: Callable[..., int]) -> click.Command:
-        return click.command(cls=cls)(verbose(child.in_child(environment, launcher)(function)))
+        made = verbose(child.in_child(environment, launcher)(function))
+        return click.command(cls=cls, examples=examples)(made)
 
     return decorate
 
@@ -49,13 +53,17 @@ def command(
 def verbose(function: _Function) -> _Function:
     """`--verbose`, whether what the compiler logs is passed on."""
     return click.option(
-        "--verbose", is_flag=True, help="Also print the compiler's log to standard error."
+        "--verbose",
+        cls=Shared,
+        group=THE_ANSWER,
+        is_flag=True,
+        help="Also print the compiler's log to standard error.",
     )(function)
 
 
 def target(function: _Function) -> _Function:
     """The TARGET argument; the parameter `target` is the word as it was typed."""
-    return click.argument("target", metavar="TARGET")(function)
+    return click.argument("target", metavar="TARGET", shell_complete=completing.targets)(function)
 
 
 def mesh(function: _Function) -> _Function:
@@ -76,6 +84,7 @@ def mesh(function: _Function) -> _Function:
     if not has_devices:
         made = click.option(
             "--devices",
+            cls=Shared,
             metavar="N",
             callback=mesh_choice.read_devices,
             help="How many devices a size of -1 is inferred from, such as 16, or 4096x8slices. By "
@@ -84,18 +93,22 @@ def mesh(function: _Function) -> _Function:
     for option in (
         click.option(
             "--mesh-selector",
+            cls=Shared,
             metavar="NAME",
             help="Choose among the mesh rules of --mesh-config, such as tpu-v5p-4096-8.",
         ),
         click.option(
             "--mesh-config",
+            cls=Shared,
             metavar="FILE[:SECTION]",
             multiple=several,
-            help="A mesh configuration, TOML or YAML, in place of --mesh; see docs/mesh.md."
+            help="A mesh configuration, TOML or YAML, in place of --mesh; see `sdyscope docs mesh`."
             + " Given twice, it is for each of two sides." * several,
         ),
         click.option(
             "--mesh",
+            cls=Shared,
+            shell_complete=completing.mesh,
             metavar="AXIS=SIZE,...",
             callback=read,
             help="The mesh to use, such as data=4,model=2; one size can be -1, for what is left. "
@@ -136,6 +149,7 @@ def partitioner(default: str = "both") -> Callable[[_Function], _Function]:
     return click.option(
         "--partitioner",
         "partitioners",
+        cls=Shared,
         type=click.Choice(list(PARTITIONERS)),
         default=default,
         show_default=True,
@@ -155,6 +169,7 @@ def one_partitioner(
     """
     return click.option(
         "--partitioner",
+        cls=Shared,
         type=click.Choice(list(PARTITIONERS)),
         help=f"{about} By default {otherwise}.",
     )
@@ -168,6 +183,8 @@ def on(function: _Function) -> _Function:
 
     return click.option(
         "--on",
+        cls=Shared,
+        shell_complete=completing.hardware,
         metavar="HARDWARE",
         callback=read,
         help=f"What to compile for, there or not: {FORMS}. By default as many virtual CPU devices "
@@ -183,6 +200,8 @@ def on_each(function: _Function) -> _Function:
 
     return click.option(
         "--on",
+        cls=Shared,
+        shell_complete=completing.hardware,
         multiple=True,
         metavar="HARDWARE",
         callback=read,
@@ -217,6 +236,8 @@ def settings(function: _Function) -> _Function:
     return click.option(
         "--set",
         "settings",
+        cls=Shared,
+        shell_complete=completing.settings,
         multiple=True,
         metavar="KEY=VALUE",
         callback=read,
@@ -228,13 +249,15 @@ def strict(function: _Function) -> _Function:
     """`--strict`: whether anything that is not known makes the exit status 1."""
     return click.option(
         "--strict",
+        cls=Shared,
+        group=THE_ANSWER,
         is_flag=True,
         help="Exit with status 1 if anything is not known: not understood, impossible, refused, "
         "left out, approximate or not compared.",
     )(function)
 
 
-class Json(click.Option):
+class Json(Shared):
     """The option `--json`.
 
     Args:
@@ -244,8 +267,13 @@ class Json(click.Option):
     """
 
     def __init__(self, *words: Any, document: str, **settings: Any) -> None:
-        super().__init__(*words, **settings)
+        super().__init__(*words, group=THE_ANSWER, **settings)
         self.document = document
+
+    def get_help_record(self, ctx: click.Context) -> tuple[str, str] | None:
+        """What help says of it, with the page of the form."""
+        record = super().get_help_record(ctx)
+        return record and (record[0], record[1].replace("NAME", ctx.info_name or ""))
 
 
 def json(document: str) -> Callable[[_Function], _Function]:
@@ -263,7 +291,8 @@ def json(document: str) -> Callable[[_Function], _Function]:
             cls=Json,
             document=document,
             is_flag=True,
-            help="Print one JSON document (docs/schema describes it) instead of tables.",
+            help="Print one JSON document in place of tables; `sdyscope docs schema/NAME` "
+            "describes it.",
         )(function)
 
     return decorate

@@ -7,7 +7,13 @@ import click
 from sdyscope.commands import opening, options, propagation
 
 
-@options.command()
+@options.command(
+    examples=(
+        "propagate mlp",
+        "propagate mlp --steps",
+        "propagate mlp --set-sharding \"params['w1']=P('data', None)\"",
+    ),
+)
 @options.target
 @options.mesh
 @propagation.partitioner

@@ -8,12 +8,20 @@ from typing import Literal, TypeAlias
 import click
 
 from sdyscope.commands import options
+from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError
 
 _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
 
 
-@click.command(context_settings={"allow_interspersed_args": False})
+@click.command(
+    cls=Command,
+    context_settings={"allow_interspersed_args": False},
+    examples=(
+        "record -o run -- python train.py",
+        "record -o run -- train.py --steps 10",
+    ),
+)
 @click.option(
     "-o",
     "--output",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sdyscope.commands import opening, options, report_differences
+from sdyscope.commands import completing, opening, options, report_differences
 from sdyscope.commands import run as running
 from sdyscope.process import child
 
@@ -31,9 +31,16 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
     return running.environment(**options) if run else child.LOWERING
 
 
-@options.command(environment=_environment)
+@options.command(
+    environment=_environment,
+    examples=(
+        "report mlp -o mlp.html",
+        "report mlp --format markdown",
+        "report old.py:step new.py:step -o change.html",
+    ),
+)
 @options.target
-@click.argument("second", metavar="[B]", required=False)
+@click.argument("second", metavar="[B]", required=False, shell_complete=completing.targets)
 @options.mesh
 @options.partitioner()
 @options.settings

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdyscope.commands import mesh_choice, opening, options
+from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.hardware.names import LARGEST_CPU
@@ -48,7 +49,7 @@ class _Processes(click.ParamType[int | str]):
         return int(text)
 
 
-class _WithMeshes(click.Command):
+class _WithMeshes(Command):
     """A command line on which several meshes can follow one `--meshes`."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -175,7 +176,16 @@ def _nobody(what: str, done: int, total: int) -> None:
     pass
 
 
-@options.command(environment=environment, launcher=launcher, cls=_WithMeshes)
+@options.command(
+    environment=environment,
+    launcher=launcher,
+    cls=_WithMeshes,
+    examples=(
+        "run mlp",
+        "run train.py:step --processes 2 --devices 4",
+        "run train.py:step --meshes data=8 data=4,model=2",
+    ),
+)
 @_together
 @options.target
 @options.mesh

@@ -28,7 +28,12 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
         return None if value is None else parse_size(value)
 
 
-@options.command()
+@options.command(
+    examples=(
+        "search mlp",
+        "search fsdp-transformer --max-memory 12MiB --budget 100",
+    ),
+)
 @options.target
 @options.mesh
 @click.option(

@@ -12,7 +12,14 @@ from sdyscope.facts.program import Partitioner
 _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 
 
-@options.command()
+@options.command(
+    examples=(
+        "show mlp",
+        "show train.py:step --mesh data=4,model=2",
+        "show train.py:step --match 'params*' --slices",
+        "show run",
+    ),
+)
 @options.target
 @options.mesh
 @options.partitioner()

@@ -33,7 +33,13 @@ def _read_stages(
     return tuple(stage for stage in _STAGES if stage in words)
 
 
-@options.command()
+@options.command(
+    examples=(
+        "snapshot mlp",
+        "snapshot mlp -o mlp.snap",
+        "snapshot mlp --check mlp.snap",
+    ),
+)
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @click.option("-o", "--output", "file", metavar="FILE", help="The snapshot file.")
 @click.option("--check", "check", is_flag=True, help="Compare with the file, and write nothing.")

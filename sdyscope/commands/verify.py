@@ -8,7 +8,12 @@ from sdyscope.commands import opening, options
 from sdyscope.facts.program import Partitioner
 
 
-@options.command()
+@options.command(
+    examples=(
+        "verify mlp",
+        "verify --corpus dumps",
+    ),
+)
 @options.target
 @click.option(
     "--corpus",

@@ -352,7 +352,8 @@ def _only(whole: Mapping[str, Any]) -> Mapping[str, Any]:
     if not tables:
         raise TargetError(
             "There is no mesh configuration in the file.",
-            hint=_misspelt(whole) or "A section has mesh_shape, or axes; docs/mesh.md has more.",
+            hint=_misspelt(whole)
+            or "A section has mesh_shape, or axes; `sdyscope docs mesh` says more.",
         )
     places = [".".join(place) or "the whole file" for place, _ in tables]
     raise TargetError(

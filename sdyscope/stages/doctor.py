@@ -24,15 +24,18 @@ Area: TypeAlias = Literal["versions", "partitioners", "bindings", "devices", "op
 
 State: TypeAlias = Literal["ok", "warning", "missing"]
 
-#: Distribution, what it is needed for, and how it is installed.
+#: Distribution, what it is needed for, and how it is installed for a version of JAX.
 _OPTIONAL = (
-    ("libtpu", "compiling for TPUs, there or not", "pip install 'sdyscope[tpu]'"),
+    ("libtpu", "--on tpu:..., there or not", "pip install 'jax[tpu]=={jax}'"),
     (
         "jax-cuda12-plugin",
-        "compiling for GPUs, there or not",
-        "pip install 'sdyscope[cuda]'; to run on them, pip install 'jax[cuda12]'",
+        "--on cuda:..., there or not",
+        "pip install 'jax[cuda12-local]=={jax}'; to run on GPUs, pip install 'jax[cuda12]=={jax}'",
     ),
-    ("jax-cuda13-plugin", "the same with CUDA 13", "pip install 'jax[cuda13]'"),
+    ("jax-cuda13-plugin", "the same with CUDA 13", "pip install 'jax[cuda13]=={jax}'"),
+    ("PyYAML", "a --mesh-config in YAML", "pip install 'PyYAML>=6'"),
+    ("haliax", "the reference model levanter-gpt2", "pip install 'haliax>=1.4.dev0'"),
+    ("pytest", "the fixtures and assertions of `sdyscope docs pytest`", "pip install 'pytest>=8'"),
     ("ai-edge-model-explorer", "looking at `sdyscope graph`", "pip install ai-edge-model-explorer"),
     ("xdsl", "the benchmark of the op graph", "pip install xdsl"),
 )
@@ -207,13 +210,18 @@ def _backends() -> dict[str, Any]:
 
 
 def _optional_packages() -> Iterator[Capability]:
-    mismatches = _mismatches()
+    mismatches, jax = _mismatches(), _version("jax")
     for name, purpose, install in _OPTIONAL:
         try:
             found = metadata.version(name)
         except metadata.PackageNotFoundError:
             yield Capability(
-                "optional", name, "missing", False, "not installed", f"For {purpose}: {install}"
+                "optional",
+                name,
+                "missing",
+                False,
+                "not installed",
+                f"For {purpose}: {install.format(jax=jax)}",
             )
         else:
             mismatch = mismatches.get(name)
@@ -222,6 +230,13 @@ def _optional_packages() -> Iterator[Capability]:
             else:
                 words = f"{found}, JAX {mismatch.jax} asks for {mismatch.wanted}"
                 yield Capability("optional", name, "warning", False, words, mismatch.advice)
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:  # which is told elsewhere
+        return "..."
 
 
 def _mismatches() -> dict[str, Mismatch]:

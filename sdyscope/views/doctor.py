@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from sdyscope.stages.doctor import Capability, State
-from sdyscope.terminal.table import Cell, Column, Table, Tone
+from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, Tone
 
 _TONES: dict[State, Tone] = {"ok": "good", "warning": "warning", "missing": "bad"}
 
@@ -58,13 +58,14 @@ def wrote(config: GpuConfig) -> tuple[str, str]:
 
 
 def table(doctor: Doctor) -> Table:
-    """One row a capability; the name of an area stands in its first row."""
-    rows = []
+    """One row a capability below the name of its area, what to do about it in a line of its own."""
+    rows: list[Row] = []
     area = ""
     for found in doctor.capabilities:
+        if found.area != area:
+            rows.append(Heading(found.area))
         rows.append(
             (
-                Cell(found.area if found.area != area else "", "muted"),
                 found.name,
                 # What is optional and absent is no alarm.
                 Cell(
@@ -74,17 +75,16 @@ def table(doctor: Doctor) -> Table:
                     else _TONES[found.state],
                 ),
                 found.found,
-                found.advice,
             )
         )
+        if found.advice:
+            rows.append(Note(found.advice))
         area = found.area
     return Table(
         columns=(
-            Column("", fold=False),
-            Column("what"),
+            Column("what", fold=False),
             Column("state", fold=False),
             Column("found"),
-            Column("what to do"),
         ),
         rows=tuple(rows),
     )

@@ -1,10 +1,17 @@
 """What every command has in common."""
 
+import re
+import shlex
+
 import click
 import pytest
 
 from sdyscope.__main__ import run_here
-from sdyscope.commands import COMMANDS, cli
+from sdyscope.commands import COMMANDS, SECTIONS, cli
+from sdyscope.commands.docs import pages
+
+#: What these say is text for people; or is searched, and nothing is compiled for it.
+OF_TEXT = ("docs", "completion", "symptoms")
 
 
 def command(name: str) -> click.Command:
@@ -16,7 +23,7 @@ def command(name: str) -> click.Command:
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_has_the_common_options(name):
     options = {option for parameter in command(name).params for option in parameter.opts}
-    assert {"--json", "--verbose"} <= options
+    assert name in OF_TEXT or {"--json", "--verbose"} <= options
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -30,8 +37,14 @@ def test_every_command_and_option_is_explained(name):
 def test_help_lists_every_command_in_a_line_of_80_columns(capsys):
     assert run_here(["--help"]) == 0
     out, err = capsys.readouterr()
-    lines = out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()
-    assert [line.split()[0] for line in lines] == list(COMMANDS)
+    sections = dict(re.findall(r"^(\S.*\S):\n((?: +.*\n)+)", out, re.MULTILINE))
+    listed = {
+        title: tuple(line.split()[0] for line in text.splitlines())
+        for title, text in sections.items()
+        if title != "Options"
+    }
+    assert listed == SECTIONS
+    _usage, *lines = out.splitlines()
     assert not [line for line in lines if line.endswith("...") or len(line) > 80]
     assert err == ""
 
@@ -41,6 +54,36 @@ def test_nothing_at_all_is_answered_with_help(capsys):
     out, err = capsys.readouterr()
     assert out == ""
     assert err.startswith("Usage: sdyscope")
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_has_own_options_first_examples_that_can_be_run_and_a_page(name, capsys):
+    assert run_here([name, "--help"]) == 0
+    text = capsys.readouterr().out
+    headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
+    order = ["Examples", "Options", "The program", "The answer"]
+    assert headings == [one for one in order if one in headings]
+    assert {"Examples", "The answer"} <= set(headings)
+    assert f"`sdyscope docs {name}` says more." in text
+    assert name in pages() or f"{name}/README" in pages() or name == "docs"
+    for example in command(name).examples:
+        assert f"  sdyscope {example}\n" in text
+        words = shlex.split(example.partition(" >")[0])
+        assert words[0] == name
+        command(name).make_context(name, words[1:], parent=click.Context(cli, obj=()))
+
+
+@pytest.mark.parametrize(
+    ("word", "meant"),
+    [
+        ("shwo", "Did you mean 'show'?"),
+        ("mlp", "A TARGET comes after a command: sdyscope show mlp."),
+        ("train.py:step", "A TARGET comes after a command: sdyscope show train.py:step."),
+    ],
+)
+def test_a_word_that_is_no_command_says_what_may_be_meant(word, meant, capsys):
+    assert run_here([word]) == 2
+    assert meant in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["modles"], ["--no-such-option"], ["doctor", "surplus"]])

@@ -234,6 +234,6 @@ def test_a_program_that_takes_none_does_without(sdyscope, tmp_path):
     config.write_text('[mesh]\naxes = {model = 2}\nshared_mapping = {hidden = "model"}\n')
     done = sdyscope("show", "mlp", "--mesh-config", config, "--devices", "8")
     assert done.status == 0
-    assert "mlp takes no parameter `mapping` (docs/mesh.md)" in done.err
+    assert "mlp takes no parameter `mapping` (`sdyscope docs mesh`)" in done.err
     assert not takes_mapping("mlp")
     assert not takes_mapping("no.such:thing")

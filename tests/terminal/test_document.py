@@ -97,7 +97,7 @@ def test_something_that_is_no_document_is_refused():
         encode(object())
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [name for name in COMMANDS if document_type(name)])
 def test_the_first_field_is_the_schema(command):
     found = document_type(command)
     assert fields_of(found)[0] == "schema"

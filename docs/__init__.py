@@ -1,0 +1,1 @@
+"""The documentation, a page a task; `sdyscope docs` prints it."""

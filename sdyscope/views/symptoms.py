@@ -1,0 +1,55 @@
+"""Symptoms: where each is seen, what finds its reason, and how that is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from sdyscope.terminal.paragraphs import Paragraph
+from sdyscope.words.counts import counted
+from sdyscope.words.symptoms import Symptom, Symptoms
+
+_LINK = re.compile(r"\[([^\]]+)\]\([^)]*\)")
+_FENCED = re.compile(r"^```.*?^```$\n?", re.MULTILINE | re.DOTALL)
+
+#: Characters of a line of a log that tell enough.
+_LONG = 200
+
+
+def paragraphs(found: Symptoms) -> Iterator[Paragraph]:
+    """All symptoms with what they are seen as, or what to do about those that were found."""
+    if found.source is None:
+        for one in found.symptoms:
+            yield Paragraph(one.title, "heading")
+            yield Paragraph(", ".join(one.seen_as), "muted", indent=2)
+        yield Paragraph("")
+        yield Paragraph(
+            "`sdyscope symptoms FILE` searches a log for these, and says which commands find the "
+            "reason."
+        )
+        return
+    if not found.symptoms:
+        yield Paragraph(
+            f"No symptom that is known is in {found.source}. `sdyscope symptoms` lists them."
+        )
+    for number, one in enumerate(found.symptoms):
+        if number:
+            yield Paragraph("")
+        yield from _about(one)
+
+
+def _about(one: Symptom) -> Iterator[Paragraph]:
+    yield Paragraph(one.title, "heading")
+    for seen in one.seen:
+        text = seen.text if len(seen.text) <= _LONG else f"{seen.text[:_LONG]}..."
+        yield Paragraph(f"line {seen.line:,}: {text}", "muted", indent=2, hang=2)
+    if one.lines > len(one.seen):
+        yield Paragraph(f"and {counted(one.lines - len(one.seen), 'line')} more", "muted", indent=2)
+    yield Paragraph("")
+    for command in one.commands:
+        yield Paragraph(command, indent=2, hang=2)
+    for text in _FENCED.sub("", one.about).split("\n\n"):
+        prose = _LINK.sub(r"\1", text.replace("\n", " ")).strip()
+        if prose and not prose.startswith("Seen as:"):
+            yield Paragraph("")
+            yield Paragraph(prose, indent=2)

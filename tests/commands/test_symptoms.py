@@ -1,0 +1,79 @@
+"""`sdyscope symptoms`: from what JAX and XLA say to the commands that find the reason."""
+
+import shlex
+
+import click
+import pytest
+
+from sdyscope.commands import cli, load
+from sdyscope.commands.docs import pages
+from sdyscope.words.symptoms import read_symptoms
+
+KNOWN = {one.title: one for one in read_symptoms(pages()["symptoms"].read_text())}
+
+#: What is really logged, by JAX 0.10 and its XLA, with the symptom that it is one of.
+LOGGED = {
+    "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 17179869184 bytes.": (
+        "Out of memory"
+    ),
+    "[SPMD] Involuntary full rematerialization. The compiler cannot go from sharding "
+    "{devices=[2,1]<=[2]} to {devices=[1,2]<=[2]} efficiently for HLO operation %dot": (
+        "Involuntary full rematerialization"
+    ),
+    "TRACING CACHE MISS at train.py:12 (main) costing 9.123 ms": "Compiled again and again",
+    "[id=3] This thread has been waiting for `first call to collective operation 1` for 20 seconds "
+    "and may be stuck. Expected 8 threads to join the rendezvous, but not all of them arrived on "
+    "time.": "A hang",
+    "GSPMD sharding propagation is going to be deprecated and not supported in the future. Please "
+    "consider migrating to Shardy": "After an upgrade of JAX",
+    "UserWarning: Some donated buffers were not usable: float32[16,8].": (
+        "Donated buffers that are not used"
+    ),
+}
+
+
+@pytest.mark.parametrize(("line", "title"), LOGGED.items())
+def test_lines_of_a_log(sdyscope, tmp_path, line, title):
+    log = tmp_path / "train.log"
+    log.write_text(f"step 1\n{line}\nstep 2\n")
+    found = sdyscope("symptoms", log, "--json").document("symptoms")
+    (symptom,) = found["symptoms"]
+    assert symptom["title"] == title
+    assert symptom["seen"] == [{"line": 2, "text": line}]
+    done = sdyscope("symptoms", log)
+    assert (done.status, done.err) == (0, "")
+    assert done.out.startswith(f"{title}\n  line 2: {line}")
+    for command in KNOWN[title].commands:
+        assert f"\n  {command}\n" in done.out
+
+
+def test_many_lines_are_counted(sdyscope, tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("Out of memory\n" * 1_203)
+    assert "\n  and 1,200 lines more\n" in sdyscope("symptoms", log).out
+
+
+def test_words_of_a_person(sdyscope):
+    for words in (("recompile",), ("compiled", "again"), ("TRACING CACHE MISS",)):
+        assert sdyscope("symptoms", *words).out.startswith("Compiled again and again\n")
+    done = sdyscope("symptoms", "green", "elephants")
+    assert done.status == 1
+    assert done.out == (
+        "No symptom that is known is in green elephants. `sdyscope symptoms` lists them.\n"
+    )
+
+
+def test_without_words_all_are_listed(sdyscope):
+    out = sdyscope("symptoms").out
+    for one in KNOWN.values():
+        assert f"{one.title}\n  {', '.join(one.seen_as)}\n" in out
+
+
+@pytest.mark.parametrize(
+    "line", sorted({command for one in KNOWN.values() for command in one.commands})
+)
+def test_every_command_of_the_page_can_be_run(line):
+    words = shlex.split(line)
+    assert words[0] == "sdyscope"
+    command = load(words[1])
+    command.make_context(words[1], words[2:], parent=click.Context(cli, obj=()))
