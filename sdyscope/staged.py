@@ -17,10 +17,12 @@ from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.hardware.names import Hardware, parse_hardware
+from sdyscope.process.progress import doing
 from sdyscope.stages.propagated import what_if as wishing
 from sdyscope.values.mesh import Mesh, only_mesh
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.account import unknown_text
+from sdyscope.words.counts import listed
 
 if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
@@ -114,6 +116,7 @@ class Staged:
             return None
         from sdyscope.stages.lowered.lower import trace
 
+        doing(f"tracing {self.name}")
         return trace(self.program)
 
     @property
@@ -165,6 +168,7 @@ class Staged:
         failures: dict[Partitioner, CompilerError] = {}
         for partitioner in self.partitioners:
             try:
+                doing(f"lowering {self.name} for {partitioner}")
                 stage = self._traced_for(partitioner)
                 modules[partitioner] = lower(stage, partitioner, name=self.name)
             except CompilerError as error:
@@ -287,6 +291,7 @@ class Staged:
             return propagated_graph(self.graph(chosen), self.propagated(chosen))
         if chosen not in self._graphs:
             lowered = self.lowered[chosen]
+            doing(f"reading {self.name} as it is lowered for {chosen}")
             if lowered.module is None:
                 self._graphs[chosen] = read_text(lowered.source_text or "")
             else:
@@ -324,10 +329,12 @@ class Staged:
             )
         key = (chosen, by_xla, conservative)
         if key not in self._propagated:
+            doing(f"propagating the shardings of {self.name} with {chosen}")
             try:
                 self._propagated[key] = self._propagate(chosen, by_xla, conservative)
             except CompilerError as error:
                 self._propagated[key] = self._with_unplaced(error, chosen)
+            doing(f"looking at the propagated shardings of {self.name}")
         found = self._propagated[key]
         if isinstance(found, CompilerError):
             raise found
@@ -450,11 +457,13 @@ class Staged:
         key = (chosen, hardware)
         if key not in self._compiled:
             try:
+                doing(f"compiling {self.name} for {hardware} with {chosen}")
                 module, graph = self._module_for(chosen, hardware)
                 made = compile_module(module, hardware, graph=graph, partitioner=chosen)
                 self._compiled[key] = replace(made, name=self.name)
             except CompilerError as error:
                 self._compiled[key] = self._with_unplaced(error, chosen)
+            doing(f"looking at what {self.name} compiles to")
         found = self._compiled[key]
         if isinstance(found, CompilerError):
             raise found
@@ -641,16 +650,21 @@ def compile_together(
             if key in program._compiled or (program, key) in waiting or key[1].present:
                 continue
             try:
+                doing(f"compiling {program.name} for {key[1]} with {partitioner}")
                 module, graph = program._module_for(*key)
                 begun = compiling(module, key[1], graph=graph, partitioner=partitioner)
                 waiting[program, key] = running.enter_context(begun)
             except CompilerError as error:
                 program._compiled[key] = program._with_unplaced(error, partitioner)
+        if len(waiting) > 1:
+            words = [f"{program.name} for {on} with {by}" for program, (by, on) in waiting]
+            doing(f"compiling {listed(words)}")
         for (program, key), made in waiting.items():
             try:
                 program._compiled[key] = replace(made(), name=program.name)
             except CompilerError as error:
                 program._compiled[key] = program._with_unplaced(error, key[0])
+            doing(f"looking at what {program.name} compiles to")
 
 
 def compiled_already(compiled: Compiled, option: str = "") -> TargetError:

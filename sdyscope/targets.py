@@ -25,6 +25,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Program
 from sdyscope.facts.settings import Setting, coerced, described
 from sdyscope.mesh_config import MappedMesh
+from sdyscope.process.progress import doing
 from sdyscope.process.python import add_folder
 from sdyscope.stages.compiled.text import read_compiled
 from sdyscope.values.mesh import Mesh
@@ -223,6 +224,7 @@ def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object])
 
 def _load(place: str, word: str) -> ModuleType:
     """Imports `path/file.py` or `package.module`, as Python would from the current directory."""
+    doing(f"importing {place}")
     try:
         if not place.endswith(".py"):
             if "" not in sys.path:
@@ -344,6 +346,7 @@ def _build(
     function: Callable[..., Any] | None = None,
 ) -> Program:
     """Calls a function that returns a program, with the mesh and the settings that it takes."""
+    doing(f"building {word}")
     axes = asked.axes
     function = function or getattr(module, name)
     parameters = inspect.signature(function).parameters

@@ -102,8 +102,9 @@ def command(
     all the same.
     """
     from sdyscope.ci import find_config, read_config
+    from sdyscope.process import progress
     from sdyscope.process.output import write_atomically
-    from sdyscope.terminal import progress, table
+    from sdyscope.terminal import table
 
     if remove_unused and not update:
         raise TargetError("--remove-unused goes with --update.", hint="Give both, or neither.")
@@ -129,11 +130,11 @@ def command(
     from sdyscope.ci.forms import FORMS, Reader
     from sdyscope.ci.run import run
 
-    with progress.progress_bar() as notify:
+    with progress.shown("sdyscope ci"):
         found = run(
             read,
             targets,
-            notify,
+            progress.step,
             jobs=jobs,
             verbose=verbose,
             updating=update,

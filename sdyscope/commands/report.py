@@ -112,7 +112,7 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
-    from sdyscope.terminal.progress import progress_bar
+    from sdyscope.process import progress
 
     if on and no_compile:
         raise TargetError(
@@ -158,20 +158,19 @@ def command(
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
     told = None if ran is None else _read(ran, inspection)
-    with progress_bar() as notify:
-        made = report.document(
-            inspection,
-            target,
-            on=on[0] if on else None,
-            compiled=not no_compile,
-            run=(lambda: told or _run(inspection)) if run or told else None,
-            notify=notify,
-        )
-        if chosen == "svg" and _is_picture(path):
-            return _written(path, _communication(made))
-        if chosen == "svg" and path is not None:
-            return _pictures(path, made, inspection)
-        content = _content(chosen, made, inspection)
+    made = report.document(
+        inspection,
+        target,
+        on=on[0] if on else None,
+        compiled=not no_compile,
+        run=(lambda: told or _run(inspection)) if run or told else None,
+        notify=progress.step,
+    )
+    if chosen == "svg" and _is_picture(path):
+        return _written(path, _communication(made))
+    if chosen == "svg" and path is not None:
+        return _pictures(path, made, inspection)
+    content = _content(chosen, made, inspection)
     return _written(path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None), content)
 
 

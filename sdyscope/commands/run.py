@@ -269,9 +269,9 @@ def command(
     With --processes each process checks the shards of its own devices, and the first one answers.
     """
     from sdyscope import targets
-    from sdyscope.process import output
+    from sdyscope.process import output, progress
     from sdyscope.stages.executed import devices as finding
-    from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import run
 
@@ -293,21 +293,20 @@ def command(
 
     inspection = group.together(opened, "read the program")
     run_on = group.together(chosen, "lowered the program")
-    with progress.progress_bar(not as_json and not group.number) as bar:
 
-        def notify(what: str, done: int, total: int) -> None:
-            bar(what, done, total)
-            moved_on(what, done, total)
+    def notify(what: str, done: int, total: int) -> None:
+        progress.step(what, done, total)
+        moved_on(what, done, total)
 
-        found = inspection.run(
-            steps=steps,
-            devices=run_on,
-            notify=notify,
-            group=group,
-            on_mesh=_on_mesh(target, inspection, settings),
-            meshes=meshes,
-            reference=None if reference is None else targets.function_of(reference),
-        )
+    found = inspection.run(
+        steps=steps,
+        devices=run_on,
+        notify=notify,
+        group=group,
+        on_mesh=_on_mesh(target, inspection, settings),
+        meshes=meshes,
+        reference=None if reference is None else targets.function_of(reference),
+    )
     moved_on("ending", 0, 1)
     unknown = bool(found.account) or any(one.failure for one in found.meshes)
     status = 0 if found.passed and not (strict and unknown) else 1

@@ -139,27 +139,26 @@ def command(
     """
     from sdyscope.analysis.search.cost import FLOPS_PER_BYTE, Rates
     from sdyscope.analysis.search.strategy import Budget
-    from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.process import output, progress
+    from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import search
 
     inspection = opening.open_under(target, None, mesh=mesh, settings=settings, module=module)
     per_byte = FLOPS_PER_BYTE if flops_per_byte is None else flops_per_byte or math.inf
-    with progress.progress_bar(not as_json) as notify:
-        found = inspection.search(
-            arguments,
-            axes,
-            max_memory=max_memory,
-            rates=Rates(bandwidths, per_byte),
-            budget=Budget(budget or (None if seconds else 300), seconds),
-            seed=seed,
-            tied=not untied,
-            on=on,
-            checks=checks,
-            compiles=compiles,
-            notify=lambda what, part: notify(what, round(100 * part), 100),
-        )
+    found = inspection.search(
+        arguments,
+        axes,
+        max_memory=max_memory,
+        rates=Rates(bandwidths, per_byte),
+        budget=Budget(budget or (None if seconds else 300), seconds),
+        seed=seed,
+        tied=not untied,
+        on=on,
+        checks=checks,
+        compiles=compiles,
+        notify=lambda what, part: progress.step(what, round(100 * part), 100),
+    )
     status = 1 if strict and found.account else 0
     here = output.answers()
     if as_json:

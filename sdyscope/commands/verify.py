@@ -62,14 +62,13 @@ def command(
     show is otherwise there.
     """
     from sdyscope.commands import verify_corpus
-    from sdyscope.process import output
-    from sdyscope.terminal import document, paragraphs, progress, table
+    from sdyscope.process import output, progress
+    from sdyscope.terminal import document, paragraphs, table
     from sdyscope.views import verify
 
     if corpus:
         verify_corpus.check(target, mesh=mesh, settings=settings, module=module)
-        with progress.progress_bar(not as_json) as notify:
-            found = verify_corpus.audit(target, partitioners, causes, seconds, notify)
+        found = verify_corpus.audit(target, partitioners, causes, seconds, progress.step)
     else:
         inspection = opening.open_one(
             target, mesh=mesh, settings=settings, partitioners=partitioners, module=module

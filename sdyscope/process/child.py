@@ -37,7 +37,7 @@ import click
 
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
-from sdyscope.process import compiler_log, output
+from sdyscope.process import compiler_log, output, progress
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_file, scratch_folder, sweep
 
@@ -120,10 +120,11 @@ def in_child(
     def decorate(function: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(function)
         def command(*, verbose: bool, **parameters: Any) -> int:
-            if _serving:
-                return function(**parameters)
-            wanted = environment(**parameters) if callable(environment) else environment
             context = click.get_current_context()
+            if _serving:
+                with progress.shown(context.command_path):
+                    return function(**parameters)
+            wanted = environment(**parameters) if callable(environment) else environment
             # The object of the root context is the command line itself: see __main__.run_here.
             launch = run if launcher is None else launcher(**parameters)
             return launch(context.command_path, context.obj, wanted, verbose=verbose)
@@ -228,6 +229,8 @@ def supervised() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        if any((process.returncode or 0) < 0 for process in children):
+            progress.tidy()
     if stopped:
         raise Stopped(stopped[0])
 

@@ -1,1 +1,1 @@
-"""Tables, paragraphs, progress and documents on the command line."""
+"""Tables, paragraphs and documents on the command line."""

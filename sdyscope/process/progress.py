@@ -1,0 +1,127 @@
+"""What is being done, and for how long, on standard error, while a command has no answer yet.
+
+On a terminal a line that goes away again; elsewhere, as in the log of a CI job, a plain line now
+and then. Stages tell what they do with `doing`, wherever they run: where nothing is shown, nothing
+happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from sdyscope.process import output
+from sdyscope.words.visible import visible
+
+__all__ = ["doing", "shown", "step", "tidy"]
+
+#: Seconds of silence after which a person wonders; and after which a line is added to a log.
+_PATIENCE = 1.5
+_LOGGED = 30.0
+
+#: How often a terminal is looked after.
+_TICK = 0.25
+
+
+class _Shown:
+    """One command's display."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.begun = time.monotonic()
+        self.what, self.done, self.total = "starting", 0, 0
+        self.ended = threading.Event()
+        self.has_steps = False
+
+    def watch(self) -> None:
+        if sys.stderr.isatty():
+            self._on_terminal()
+        else:
+            self._in_log()
+
+    def _on_terminal(self) -> None:
+        if self.ended.wait(_PATIENCE):
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+        with Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}", markup=False),
+            BarColumn(),
+            TextColumn("{task.fields[seconds]}", markup=False),
+            console=Console(file=sys.stderr),
+            transient=True,
+            auto_refresh=False,
+        ) as bar:
+            task = bar.add_task("", total=None, seconds="")
+            while True:
+                bar.update(
+                    task,
+                    description=visible(self.what),
+                    completed=self.done,
+                    # What is one step long has no progress to show.
+                    total=self.total if self.total > 1 else None,
+                    seconds=self._seconds(),
+                    refresh=True,
+                )
+                if self.ended.wait(_TICK):
+                    return
+
+    def _in_log(self) -> None:
+        while not self.ended.wait(_LOGGED):
+            steps = f" ({self.done:,} of {self.total:,})" if self.total > 1 else ""
+            output.say(f"{self.name}: {self.what}{steps}, {self._seconds()}")
+
+    def _seconds(self) -> str:
+        seconds = int(time.monotonic() - self.begun)
+        return f"{seconds} s" if seconds < 120 else f"{seconds // 60} min {seconds % 60} s"
+
+
+_shown: list[_Shown] = []
+
+
+@contextlib.contextmanager
+def shown(name: str) -> Iterator[None]:
+    """Shows what is being done while the block runs; on a terminal nothing is left of it.
+
+    Args:
+      name: what a line in a log begins with, such as `sdyscope show`.
+    """
+    if sys.stderr is None or _shown:
+        yield
+        return
+    one = _Shown(name)
+    _shown.append(one)
+    watcher = threading.Thread(target=one.watch, name="progress", daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        _shown.clear()
+        one.ended.set()
+        watcher.join()
+
+
+def tidy() -> None:
+    """Clears the line of a process that was killed while it showed one, and shows the cursor."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K\x1b[?25h")
+        sys.stderr.flush()
+
+
+def doing(what: str) -> None:
+    """Tells what is being done from now on; a command that counts its own steps tells it itself."""
+    for one in _shown:
+        if not one.has_steps:
+            one.what = what
+
+
+def step(what: str, done: int, total: int) -> None:
+    """Tells what is being done, how many steps of it are done, and how many there are."""
+    for one in _shown:
+        one.has_steps = True
+        one.what, one.done, one.total = what, done, total

@@ -1,0 +1,110 @@
+"""What is shown while a command has no answer yet."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+
+import pytest
+
+from sdyscope.process import progress
+
+CODE = """
+import sys, time
+from sdyscope.process import progress
+progress._PATIENCE, progress._TICK = {patience}, 0.02
+with progress.shown("sdyscope show"):
+    progress.doing("lowering \\x1b[2Jmlp")
+    time.sleep(0.4)
+    print("a note", file=sys.stderr)
+    time.sleep(0.2)
+    {more}
+print("the end", file=sys.stderr)
+"""
+
+
+def on_a_terminal(patience, more=""):
+    """What a terminal gets, and the status of the process."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-c", CODE.format(patience=patience, more=more)],
+        stderr=theirs,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "70"},
+    )
+    os.close(theirs)
+    text = b""
+    while True:
+        try:
+            data = os.read(ours, 65536)
+        except OSError:  # Linux says so that nobody writes any more
+            break
+        if not data:
+            break
+        text += data
+    os.close(ours)
+    return text.decode(), process.wait()
+
+
+def test_on_a_terminal_it_says_what_is_done_and_goes_away():
+    text, status = on_a_terminal(0.05)
+    assert status == 0
+    assert "lowering \\u001b[2Jmlp" in text.replace("\x1b[0m", "")
+    assert re.search(r"\b0 s\b", text)
+    # What is said meanwhile stands in a line of its own, and the line with the progress is gone.
+    assert "a note\r\n" in re.sub(r"\x1b\[[\d;?]*[A-Za-z]", "", text)
+    assert text.endswith("the end\r\n")
+    last = text.rpartition("lowering")[2]
+    assert "\x1b[?25h" in last
+    assert "\x1b[2K" in last
+
+
+def test_what_is_quick_shows_nothing():
+    assert on_a_terminal(60) == ("a note\r\nthe end\r\n", 0)
+
+
+def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
+    monkeypatch.setattr(progress, "_LOGGED", 0.05)
+    with progress.shown("sdyscope verify"):
+        progress.doing("lowering mlp")
+        progress._shown[0].ended.wait(0.2)
+        progress.step("auditing", 3, 1_200)
+        progress.doing("lowering another")  # a part of the step
+        progress._shown[0].ended.wait(0.2)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "sdyscope verify: lowering mlp, 0 s"
+    assert lines[-1] == "sdyscope verify: auditing (3 of 1,200), 0 s"
+
+
+def test_nothing_is_shown_of_what_nobody_waits_for(capsys):
+    progress.doing("lowering mlp")
+    progress.step("auditing", 1, 2)
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_whose_process_was_killed_has_its_cursor_back(monkeypatch, capsys, is_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    progress.tidy()
+    assert capsys.readouterr().err == ("\r\x1b[K\x1b[?25h" if is_terminal else "")
+
+
+def test_a_command_says_which_stage_it_is_at(tmp_path):
+    ours, theirs = pty.openpty()
+    (tmp_path / "slow.py").write_text(
+        "import time\nimport jax\nfrom sdyscope import Program\n\n"
+        "def f(x):\n    time.sleep(2)\n    return x * 2\n\n\n"
+        "def program():\n    return Program('slow', jax.jit(f), (1.0,))\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sdyscope", "show", "slow.py:program"],
+        stderr=theirs,
+        stdout=subprocess.PIPE,
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
+    )
+    os.close(theirs)
+    answer, _ = process.communicate()
+    assert b"slow; no mesh" in answer
+    assert b"tracing slow" in os.read(ours, 1 << 20)
+    os.close(ours)
