@@ -87,7 +87,7 @@ def run_here(arguments: Sequence[str]) -> int:
     try:
         return int(cli.main(words, prog_name="sdyscope", standalone_mode=False, obj=words) or 0)
     except SdyscopeError as error:
-        return _fail(str(error))
+        return _fail(error.whole + _traceback(error, "--verbose" in words))
     except click.exceptions.NoArgsIsHelpError as error:
         output.say(error.format_message())
         return FAILED
@@ -118,6 +118,15 @@ def run_here(arguments: Sequence[str]) -> int:
             f"internal error: {_describe(error)}\n"
             f"This is a bug in sdyscope: please report it, with what {DEBUG}=1 shows.",
         )
+
+
+def _traceback(error: SdyscopeError, wanted: bool) -> str:
+    """The traceback of the user's own exception, or how to see it; empty where there is none."""
+    if error.rest is None or error.__cause__ is None:
+        return ""
+    if not wanted:
+        return "\n--verbose shows the traceback."
+    return "\n" + "".join(traceback.format_exception(error.__cause__)).rstrip()
 
 
 def _unforeseen(error: Exception, text: str) -> int:

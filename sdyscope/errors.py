@@ -6,6 +6,7 @@ error and ends with status 2, without a traceback; anything else that is raised 
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,6 +46,16 @@ class SdyscopeError(Exception):
         self.column = column
         self.hint = hint
         self.snippet = snippet
+
+    #: Where a user's own exception is the cause: what follows the first line of its message.
+    rest: str | None = None
+
+    @property
+    def whole(self) -> str:
+        """``str(error)``, and below its first line the rest of the user's own message."""
+        first, _, others = str(self).partition("\n")
+        rest = textwrap.indent(self.rest or "", "  ")
+        return "\n".join(part for part in (first, rest, others) if part)
 
     @property
     def position(self) -> str:

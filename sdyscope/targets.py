@@ -266,12 +266,14 @@ def _load(place: str, word: str) -> ModuleType:
 
 def _failed(what: str, error: BaseException) -> TargetError:
     line = innermost_line(error, _own_folders())
-    message = str(error).strip().partition("\n")[0] or "no message"
-    return TargetError(
-        f"{what}: {type(error).__name__}: {message}",
+    message, _, rest = str(error).strip().partition("\n")
+    found = TargetError(
+        f"{what}: {type(error).__name__}: {message or 'no message'}",
         file=line.file if line else None,
         line=line.line if line else None,
     )
+    found.rest = rest
+    return found
 
 
 def _own_folders() -> list[Path]:

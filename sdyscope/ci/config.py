@@ -66,7 +66,7 @@ class Target:
         mesh_config: a mesh configuration in place of it, ``FILE[:SECTION]``.
         mesh_selector: which of its rules.
         devices: what a size of -1 is inferred from, as ``--devices`` takes it.
-        partitioners: under which it is looked at.
+        partitioners: under which it is looked at; None for Shardy, or what a file is written for.
         on: what to compile for, as ``--on`` takes it; None for virtual CPU devices.
         settings: what ``--set`` changes.
         module: which module of a directory of dumps.
@@ -88,7 +88,7 @@ class Target:
     mesh_config: str | None
     mesh_selector: str | None
     devices: str | None
-    partitioners: tuple[Partitioner, ...]
+    partitioners: tuple[Partitioner, ...] | None
     on: str | None
     settings: Mapping[str, object]
     module: str | None

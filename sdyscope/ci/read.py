@@ -224,7 +224,7 @@ class _Reader:
             mesh_config=table.mesh_config,
             mesh_selector=table.mesh_selector,
             devices=None if table.devices is None else str(table.devices),
-            partitioners=_PARTITIONERS[table.partitioner],
+            partitioners=_PARTITIONERS[table.partitioner] if table.partitioner else None,
             on=on,
             settings=table.settings,
             module=table.module,

@@ -239,7 +239,7 @@ def _judged(config: Config, target: Target, updating: bool) -> Outcome:
         target.word,
         mesh=mesh,
         settings=about["settings"],
-        partitioners=target.partitioners,
+        partitioners=target.partitioners or opening.partitioners_of(target.word),
         module=target.module,
     )
     logical, why_not = None, ""

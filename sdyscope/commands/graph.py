@@ -42,7 +42,8 @@ _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
     type=options.choice(_Format),
     default="json",
     show_default=True,
-    help="JSON that NetworkX reads, GraphML, or JSON for Model Explorer.",
+    help="JSON that NetworkX reads, which is what --json writes, GraphML, or JSON for Model "
+    "Explorer.",
 )
 @click.option(
     "-o",

@@ -57,7 +57,10 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 )
 @click.option("--rules", "list_rules", is_flag=True, help="List the rules.")
 @click.option(
-    "--explain", shell_complete=completing.rules, metavar="RULE", help="Say more about one rule."
+    "--explain",
+    shell_complete=completing.rules,
+    metavar="RULE",
+    help="Say more about one rule; of a value, `sdyscope explain` does.",
 )
 @click.option(
     "--all", "everything", is_flag=True, help="Of a recorded run, look at JAX's own functions, too."

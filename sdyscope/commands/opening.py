@@ -136,6 +136,11 @@ def is_read(word: str) -> bool:
     return (path.exists() and path.suffix != ".py") or in_directory(word) is not None
 
 
+def partitioners_of(word: str) -> tuple[Partitioner, ...]:
+    """Under which a TARGET is looked at where nobody says: Shardy, or what a file is for."""
+    return options.PARTITIONERS["both" if is_read(word) else "shardy"]
+
+
 def open_target(
     word: str,
     *,
@@ -245,8 +250,7 @@ def open_all_under(
     Raises:
       SdyscopeError: as `open_target`.
     """
-    chosen = partitioner or ("both" if is_read(word) else "shardy")
-    under = options.PARTITIONERS[chosen]
+    under = options.PARTITIONERS[partitioner] if partitioner else partitioners_of(word)
     return open_target(word, mesh=mesh, settings=settings, partitioners=under, module=module)
 
 

@@ -57,7 +57,7 @@ def verbose(function: _Function) -> _Function:
         cls=Shared,
         group=THE_ANSWER,
         is_flag=True,
-        help="Also print the compiler's log to standard error.",
+        help="Also print the compiler's log, and the traceback of an error in your program.",
     )(function)
 
 
@@ -87,8 +87,9 @@ def mesh(function: _Function) -> _Function:
             cls=Shared,
             metavar="N",
             callback=mesh_choice.read_devices,
-            help="How many devices a size of -1 is inferred from, such as 16, or 4096x8slices. By "
-            "default those of --on, else as many as the target's own mesh has.",
+            help="How many devices there are, such as 16, or 4096x8slices: a size of -1 is "
+            "inferred from them. By default those of --on, else as many as the target's own mesh "
+            "has.",
         )(made)
     for option in (
         click.option(
@@ -241,7 +242,7 @@ def settings(function: _Function) -> _Function:
         multiple=True,
         metavar="KEY=VALUE",
         callback=read,
-        help="Configure the target, such as layers=80. Can be repeated.",
+        help="A setting of the target, such as layers=80. Can be repeated.",
     )(function)
 
 

@@ -66,7 +66,7 @@ def _environment(run: bool, **options: Any) -> Mapping[str, str]:
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
-    help="By default html, or what the name of the file says.",
+    help="By default html, or what the name of the file says; json is what --json writes.",
 )
 @click.option(
     "-o",

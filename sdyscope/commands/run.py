@@ -210,8 +210,8 @@ def _nobody(what: str, done: int, total: int) -> None:
     "--devices",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many devices to use at most, in each process; of virtual CPU devices, how many to "
-    "make in each. Those of all processes together must be enough for the mesh.",
+    help="How many devices there are in each process: at most so many are used, and so many "
+    "virtual CPU devices are made. Those of all processes together must be enough for the mesh.",
 )
 @click.option(
     "--processes",

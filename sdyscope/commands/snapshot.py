@@ -37,7 +37,7 @@ def _read_stages(
     examples=(
         "snapshot mlp",
         "snapshot mlp -o mlp.snap",
-        "snapshot mlp --check mlp.snap",
+        "snapshot mlp -o mlp.snap --check",
     ),
 )
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
@@ -98,6 +98,10 @@ def command(
     _check_options(file, check, update, remove_unused)
     path = Path(file) if file is not None else None
     is_there = path is not None and path.exists()
+    if check and not is_there:
+        raise TargetError(
+            "There is no such file to compare with.", file=file, hint="--update writes it."
+        )
     if path is not None and is_there and not (check or update) and not is_snapshot(path):
         raise TargetError(
             "this file is there and is no snapshot.", file=file, hint="Name another one with -o."

@@ -21,6 +21,8 @@ from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import SEVERITIES, Finding
 
+#: How many rules that had nothing to look at are named.
+_FEW = 3
 #: How many tensors a finding names that is alike for several.
 _NAMED = 3
 #: What differs in what is said of two tensors alike: their paths, and numbers.
@@ -182,8 +184,11 @@ def paragraphs(lint: Lint) -> Iterator[Paragraph]:
         yield from _not_run([f"{', '.join(names)}: {why}" for why, names in _missing(lint).items()])
         idle = dict.fromkeys(one.rule for one in lint.not_run if not one.applies)
         if idle:
+            which = (
+                ", ".join(idle) if len(idle) <= _FEW else f"{len(idle)} of them (--json has which)"
+            )
             yield Paragraph("")
-            yield Paragraph(f"nothing here to look at for {', '.join(idle)}", "muted", 0, 2)
+            yield Paragraph(f"nothing here to look at for {which}", "muted", 0, 2)
     if rule := next((one.name for one in lint.rules if one.findings), None):
         yield Paragraph("")
         yield Paragraph(f"sdyscope lint --explain {rule} says more about a rule.", "muted", 0, 2)

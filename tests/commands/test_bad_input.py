@@ -249,3 +249,36 @@ def test_what_could_not_be_read_is_in_the_account(sdyscope, tmp_path, command):
     (unknown,) = document["account"]["unknowns"]
     assert (unknown["kind"], unknown["stage"]) == ("not understood", "lowered")
     assert sdyscope(command, path, "--strict").status == 1
+
+
+RAISING = """
+import jax
+import jax.numpy as jnp
+from sdyscope import Program
+
+
+def helper(x):
+    raise ValueError("first\\nsecond\\n\\nfourth of " + "many " * 40)
+
+
+def traced():
+    argument = jax.ShapeDtypeStruct((8,), jnp.float32)
+    return Program("mine", jax.jit(lambda x: helper(x)), (argument,))
+
+
+def built():
+    helper(1)
+"""
+
+
+@pytest.mark.parametrize(("name", "what"), [("traced", "mine can't be traced"), ("built", "built")])
+def test_an_exception_of_the_user_s_is_told_whole(sdyscope, tmp_path, name, what):
+    file = tmp_path / f"raising_{name}.py"
+    file.write_text(RAISING)
+    done = sdyscope("show", f"{file}:{name}")
+    done.said(f"{file}:8: ", what, "ValueError: first\n  second\n\n  fourth of " + "many " * 39)
+    assert done.err.endswith("\n--verbose shows the traceback.\n")
+    done = sdyscope("show", f"{file}:{name}", "--verbose")
+    assert done.status == 2
+    assert 'Traceback (most recent call last):\n  File "' in done.err
+    assert f'File "{file}", line 8, in helper\n    raise ValueError(' in done.err

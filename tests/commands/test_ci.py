@@ -326,3 +326,17 @@ def test_a_signal_stops_the_children(project):
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=30) == -signal.SIGTERM
     assert time.monotonic() - started < 20
+
+
+def test_a_file_for_gspmd_needs_no_partitioner(tmp_path, mlp_texts):
+    (tmp_path / "mlp.mlir").write_text(mlp_texts["gspmd"])
+    (tmp_path / "pyproject.toml").write_text('[tool.sdyscope.targets.mlp]\ntarget = "mlp.mlir"\n')
+    done = subprocess.run(
+        [sys.executable, "-m", "sdyscope", "ci", "--json"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    (target,) = json.loads(done.stdout)["targets"]
+    assert (target["partitioners"], target["error"]) == (["gspmd"], None)

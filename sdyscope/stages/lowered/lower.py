@@ -381,7 +381,7 @@ def _not_lowerable(
     stage: Any = None,
 ) -> NotLowerable:
     reason = str(error).split("\n--------------------\nFor simplicity")[0].strip()
-    first = next((line for line in reason.splitlines() if line.strip()), "no message")
+    first, _, rest = reason.partition("\n")
     hint = None
     if _NEEDS_DEVICES.search(reason):
         hint = "Callbacks need real devices: put the arguments on a jax.make_mesh(...)."
@@ -390,8 +390,8 @@ def _not_lowerable(
     elif stage is not None and _INDIVISIBLE.search(reason):
         hint = _indivisible(stage)
     line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
-    return NotLowerable(
-        f"{name} can't be {verb}: {type(error).__name__}: {first}",
+    found = NotLowerable(
+        f"{name} can't be {verb}: {type(error).__name__}: {first or 'no message'}",
         reason=reason,
         partitioner=partitioner,
         stderr=stderr,
@@ -399,3 +399,5 @@ def _not_lowerable(
         line=line.line if line else None,
         hint=hint,
     )
+    found.rest = rest
+    return found
