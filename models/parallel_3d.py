@@ -28,9 +28,22 @@ change over to pieces of the features by an all_to_all; before the logits they c
 angles are cut out for the channels that a device has.
 
 **Attention** is multi-head latent attention: keys and values come from one narrow latent, queries
-from another, and position is in a few rotary channels besides, which all heads' keys share. A
-device has a part of the channels of each head, and needs all channels of some heads: an all_to_all,
-and one back.
+from another, and position is in a few rotary channels besides, which all heads' keys share. The
+features of a device are whole heads, and only the shared channels are gathered. `--set
+cut=channels` cuts as the lesson does that this model comes from: a device takes a part of its own
+channels for each head, and an all_to_all brings together what a head has on all devices. Which
+channels are a head then depends on the size of `tp`: the same parameters are another function on
+another mesh, which `run --meshes` shows, and a checkpoint is of no use there.
+
+**Inference** has two steps of its own: `prefill` reads the tokens of a prompt, and `decode` one
+token more. Both pick the likeliest next token and hand on what attention has to remember: for each
+layer and sequence the latent of each token, and its turned channels of the keys.
+
+    latent      [layers, microbatches, batch, positions, latent]   ('pp', None, 'dp', None, 'tp')
+    rotary_key  [layers, microbatches, batch, positions, rotary]   ('pp', None, 'dp', None, 'tp')
+
+A stage has the caches of its layers for all microbatches, each of which meets its own when it comes
+along. Keys and values are made of the latents anew for each token.
 
 **Pipeline parallelism.** Layers are stacked and on `pp`: a stage is layers / n of them. So are the
 m microbatches: a stage has the tokens, the embeddings, the logits and the loss of m / n of them. In
@@ -46,6 +59,7 @@ microbatch, layer, sequence and channel has a key of its own, by its number in t
 is dropped on any mesh.
 """
 
+import dataclasses
 import functools
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,6 +67,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from sdyscope.errors import TargetError
@@ -61,6 +76,8 @@ from sdyscope.models._train_step import (
     OPTIMIZERS,
     AnyMesh,
     Parameter,
+    abstract,
+    initial,
     one_of,
     place,
     positive,
@@ -68,6 +85,10 @@ from sdyscope.models._train_step import (
 )
 
 MESH = {"dp": 2, "pp": 2, "tp": 2}
+
+CUTS = ("heads", "channels")
+#: Where both caches are; see `caches`.
+CACHE = P("pp", None, "dp", None, "tp")
 
 
 @dataclass(frozen=True)
@@ -80,7 +101,15 @@ class Settings:
     sequence: int = field(default=16, metadata={"help": "tokens a sequence"})
     features: int = field(default=64, metadata={"help": "width of the stream"})
     heads: int = field(default=4, metadata={"help": "attention heads"})
+    cut: str = field(
+        default="heads",
+        metadata={
+            "help": "what a device has of attention: whole heads, or channels of each head",
+            "choices": CUTS,
+        },
+    )
     latent: int = field(default=32, metadata={"help": "width of the latents of attention"})
+    positions: int = field(default=32, metadata={"help": "room in the caches, in tokens"})
     rotary: int = field(default=8, metadata={"help": "rotary channels of a head"})
     hidden: int = field(default=128, metadata={"help": "width of the MLP's hidden layer"})
     vocab: int = field(default=128, metadata={"help": "number of tokens there are"})
@@ -102,16 +131,7 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     Raises:
       TargetError: the mesh lacks an axis, a size is not positive or does not divide.
     """
-    sizes = ("layers", "microbatches", "batch", "sequence", "features", "heads", "latent")
-    positive(settings, *sizes, "rotary", "hidden", "vocab")
-    one_of("optimizer", settings.optimizer, OPTIMIZERS)
-    if not 0 <= settings.dropout < 1:
-        raise TargetError(f"dropout={settings.dropout} must be from 0 to less than 1.")
-    if missing := [axis for axis in MESH if axis not in mesh.axis_names]:
-        raise TargetError(
-            f"The mesh has no axis {missing[0]!r}.", hint="Give --mesh dp=2,pp=2,tp=2."
-        )
-    divisible(mesh, settings)
+    check(mesh, settings)
     declared = parameters(settings)
     specs = jax.tree.map(lambda parameter: P(*parameter.axes), declared)
     shape = (settings.microbatches, settings.batch, settings.sequence)
@@ -144,16 +164,130 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     )
 
 
+def prefill(mesh: AnyMesh, settings: Settings) -> Program:
+    """Reads a prompt: `prefill(params, tokens) -> (next tokens, cache)`.
+
+    Raises:
+      TargetError: as of `program`, or the prompt is longer than the cache.
+    """
+    check(mesh, settings)
+    if settings.positions < settings.sequence:
+        raise TargetError(
+            f"positions={settings.positions} must be at least sequence={settings.sequence}."
+        )
+    shape = (settings.microbatches, settings.batch, settings.sequence)
+    return inference_program("parallel-3d prefill", mesh, settings, shape)
+
+
+def decode(mesh: AnyMesh, settings: Settings) -> Program:
+    """Reads a token of each sequence: `decode(params, cache, tokens) -> (next tokens, cache)`.
+
+    Raises:
+      TargetError: as of `program`.
+    """
+    check(mesh, settings)
+    shape = (settings.microbatches, settings.batch, 1)
+    return inference_program("parallel-3d decode", mesh, settings, shape)
+
+
+def inference_program(
+    name: str, mesh: AnyMesh, settings: Settings, shape: tuple[int, int, int]
+) -> Program:
+    """One jitted step of inference on tokens of a shape; with a cache where it is for one token."""
+    declared = parameters(settings)
+    specs = jax.tree.map(lambda parameter: P(*parameter.axes), declared)
+    at = P("pp", "dp", None)
+    cached, cache_specs = caches(settings), {"latent": CACHE, "rotary_key": CACHE, "length": P()}
+    params = abstract(mesh, declared, "float32")
+    tokens = jax.ShapeDtypeStruct(shape, jnp.int32, sharding=NamedSharding(mesh, at))
+    cache = jax.tree.map(
+        lambda leaf, spec: jax.ShapeDtypeStruct(
+            leaf.shape, leaf.dtype, sharding=NamedSharding(mesh, spec)
+        ),
+        cached,
+        cache_specs,
+    )
+    has_cache = shape[-1] == 1
+
+    def first(params: Any, tokens: jax.Array) -> tuple[jax.Array, Any]:
+        return local_inference(params, None, tokens, settings)
+
+    def next_one(params: Any, cache: Any, tokens: jax.Array) -> tuple[jax.Array, Any]:
+        return local_inference(params, cache, tokens, settings)
+
+    step = jax.shard_map(
+        next_one if has_cache else first,
+        mesh=mesh,
+        in_specs=(specs, *((cache_specs,) if has_cache else ()), at),
+        out_specs=(at, cache_specs),
+    )
+
+    def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        rng = np.random.default_rng(0)
+        values = initial(rng, declared, "float32")
+        text = rng.integers(settings.vocab, size=shape, dtype=np.int32)
+        if not has_cache:
+            return (values, text), {}
+        filled = {
+            name: rng.standard_normal(leaf.shape, np.float32)
+            for name, leaf in cached.items()
+            if name != "length"
+        }
+        return (values, {**filled, "length": np.int32(settings.positions // 2)}, text), {}
+
+    results = (tokens.sharding, jax.tree.map(lambda leaf: leaf.sharding, cache))
+    return Program(
+        name=name,
+        fun=jax.jit(
+            step,
+            out_shardings=results,
+            donate_argnums=(1,) if has_cache and settings.donate else (),
+        ),
+        args=(params, *((cache,) if has_cache else ()), tokens),
+        mesh=mesh,
+        inputs=inputs,
+        settings=dataclasses.asdict(settings),
+    )
+
+
+def caches(settings: Settings) -> dict[str, jax.ShapeDtypeStruct]:
+    """What attention remembers of the tokens so far, and of how many."""
+    shape = (settings.layers, settings.microbatches, settings.batch, settings.positions)
+    return {
+        "latent": jax.ShapeDtypeStruct((*shape, settings.latent), jnp.float32),
+        "rotary_key": jax.ShapeDtypeStruct((*shape, settings.rotary), jnp.float32),
+        "length": jax.ShapeDtypeStruct((), jnp.int32),
+    }
+
+
+def check(mesh: AnyMesh, settings: Settings) -> None:
+    """Raises TargetError where the mesh lacks an axis, or a setting can't be."""
+    sizes = ("layers", "microbatches", "batch", "sequence", "features", "heads", "latent")
+    positive(settings, *sizes, "positions", "rotary", "hidden", "vocab")
+    one_of("optimizer", settings.optimizer, OPTIMIZERS)
+    one_of("cut", settings.cut, CUTS)
+    if not 0 <= settings.dropout < 1:
+        raise TargetError(f"dropout={settings.dropout} must be from 0 to less than 1.")
+    if missing := [axis for axis in MESH if axis not in mesh.axis_names]:
+        raise TargetError(
+            f"The mesh has no axis {missing[0]!r}.", hint="Give --mesh dp=2,pp=2,tp=2."
+        )
+    divisible(mesh, settings)
+
+
 def divisible(mesh: AnyMesh, settings: Settings) -> None:
     """Raises TargetError unless everything can be cut into as many pieces as the mesh wants."""
     dp, pp, tp = (mesh.shape[axis] for axis in MESH)
+    per_head = ("heads", settings.heads)
+    if settings.cut == "channels":
+        per_head = ("heads x tp", settings.heads * tp)
     pieces = {
         "layers": (("pp", pp),),
         "microbatches": (("pp", pp),),
         "batch": (("dp", dp),),
         "sequence": (("tp", tp),),
         "heads": (("tp", tp),),
-        "features": (("dp", dp), ("heads x tp", settings.heads * tp)),
+        "features": (("dp", dp), per_head),
         "latent": (("dp", dp), ("tp", tp)),
         "hidden": (("dp", dp), ("tp", tp)),
         "rotary": (("dp", dp), ("2 x tp", 2 * tp)),  # pairs of channels are turned
@@ -230,17 +364,17 @@ def local_loss(params: Any, batch: Any, settings: Settings) -> jax.Array:
             table[batch["tokens"]], "tp", split_axis=3, concat_axis=2, tiled=True
         )
 
-    def stage(x: jax.Array, microbatch: jax.Array) -> jax.Array:
+    def stage(x: jax.Array, microbatch: jax.Array, state: Any) -> tuple[jax.Array, Any]:
         def layer(x: jax.Array, own: Any) -> tuple[jax.Array, None]:
             layer_params, number = own
             key = folded(batch["key"], microbatch, number) if settings.dropout else None
-            return transformer_layer(x, layer_params, key, settings), None
+            return transformer_layer(x, layer_params, key, settings)[0], None
 
         numbers = own_numbers("pp", settings.layers // jax.lax.axis_size("pp"))
-        return jax.lax.scan(layer, x, (params["layers"], numbers))[0]
+        return jax.lax.scan(layer, x, (params["layers"], numbers))[0], state
 
     with jax.named_scope("pipeline"):
-        x, _ = pipeline(stage, x, settings.remat)
+        x, _, _ = pipeline(stage, x, settings.remat)
     with jax.named_scope("logits"):
         x = rms_norm(x, params["embedding"]["norm"]["gamma"])
         x = jax.lax.all_to_all(x, "tp", split_axis=2, concat_axis=3, tiled=True)
@@ -251,17 +385,71 @@ def local_loss(params: Any, batch: Any, settings: Settings) -> jax.Array:
         return jax.lax.pmean(entropy, ("dp", "pp", "tp"))
 
 
-def pipeline(stage: Any, inputs: jax.Array, remat: bool) -> tuple[jax.Array, jax.Array]:
+def local_inference(
+    params: Any, cache: Any, tokens: jax.Array, settings: Settings
+) -> tuple[jax.Array, Any]:
+    """The likeliest next token of each sequence, and the caches with `tokens` in them.
+
+    Args:
+      params: this device's part.
+      cache: likewise; None before the first token.
+      tokens: [m / pp, batch / dp, tokens], the same on all devices of tp.
+      settings: the model's.
+    """
+    table, gamma = params["embedding"]["table"], params["embedding"]["norm"]["gamma"]
+    x = own_channels(table)[tokens]
+    if cache is None:
+        # Zeros that differ by device, as what will be in their place does.
+        place = sum(jax.lax.axis_index(axis) for axis in MESH)
+        sizes = (jax.lax.axis_size("pp"), 1, jax.lax.axis_size("dp"), 1, jax.lax.axis_size("tp"))
+        cache = {
+            name: jnp.zeros([d // n for d, n in zip(leaf.shape, sizes, strict=True)], leaf.dtype)
+            + 0 * place
+            for name, leaf in caches(settings).items()
+            if name != "length"
+        } | {"length": jnp.int32(0)}
+    length = cache["length"]
+
+    def stage(x: jax.Array, microbatch: jax.Array, state: Any) -> tuple[jax.Array, Any]:
+        def layer(x: jax.Array, own: Any) -> tuple[jax.Array, Any]:
+            layer_params, remembered = own
+            return transformer_layer(x, layer_params, None, settings, (*remembered, length))
+
+        own = jax.tree.map(
+            lambda leaf: jax.lax.dynamic_index_in_dim(leaf, microbatch, 1, keepdims=False), state
+        )
+        x, own = jax.lax.scan(layer, x, (params["layers"], own))
+        return x, jax.tree.map(
+            lambda leaf, new: jax.lax.dynamic_update_index_in_dim(leaf, new, microbatch, 1),
+            state,
+            own,
+        )
+
+    with jax.named_scope("pipeline"):
+        state = (cache["latent"], cache["rotary_key"])
+        x, _, (latent, rotary_key) = pipeline(stage, x, False, state)
+    with jax.named_scope("logits"):
+        last = rms_norm(x[:, :, -1:], gamma)
+        logits = jax.lax.psum(jnp.einsum("mbsf,vf->mbsv", last, own_channels(table)), "tp")
+    cache = {"latent": latent, "rotary_key": rotary_key, "length": length + tokens.shape[-1]}
+    return jnp.argmax(logits, axis=-1).astype(jnp.int32), cache
+
+
+def pipeline(
+    stage: Any, inputs: jax.Array, remat: bool, state: Any = ()
+) -> tuple[jax.Array, jax.Array, Any]:
     """GPipe: every microbatch through every stage.
 
     Args:
-      stage: What this device's layers make of a microbatch, given it and its number.
+      stage: What this device's layers make of a microbatch, given it, its number and the state;
+        with the state that they leave.
       inputs: [microbatches / n, ...], those of this stage: stage 0 has the first ones.
       remat: Whether `stage` is computed again in the backward pass.
+      state: What this stage remembers from one microbatch to the next.
 
     Returns:
-      What came out of the last stage, each microbatch where it was in `inputs`; and in how many of
-      the n + m - 1 steps this stage had nothing to do.
+      What came out of the last stage, each microbatch where it was in `inputs`; in how many of the
+      n + m - 1 steps this stage had nothing to do; and the state that is left.
     """
     index, count = jax.lax.axis_index("pp"), jax.lax.axis_size("pp")
     slots = inputs.shape[0]
@@ -269,29 +457,29 @@ def pipeline(stage: Any, inputs: jax.Array, remat: bool) -> tuple[jax.Array, jax
     onwards = [(here, (here + 1) % count) for here in range(count)]
     backwards = [(here, (here - 1) % count) for here in range(count)]
 
-    def work(working: jax.Array, x: jax.Array, microbatch: jax.Array) -> jax.Array:
-        return jax.lax.cond(working, stage, lambda x, _: x, x, microbatch)
+    def work(working: jax.Array, x: jax.Array, microbatch: jax.Array, state: Any) -> Any:
+        return jax.lax.cond(working, stage, lambda x, _, state: (x, state), x, microbatch, state)
 
     if remat:
         work = jax.checkpoint(work)
 
     def step(carry: Any, now: jax.Array) -> tuple[Any, None]:
-        held, belt, idle = carry
+        held, belt, idle, state = carry
         own = now - index  # the microbatch that this stage is at
         working = (own >= 0) & (own < microbatches)
         slot = now % slots
         taken = jnp.where(index == 0, belt[slot], held)
-        made = work(working, taken, own)
+        made, state = work(working, taken, own, state)
         held = jax.lax.ppermute(made, "pp", onwards)
         moved = jax.lax.ppermute(belt[slot], "pp", backwards)
         belt = belt.at[slot].set(jnp.where(index == count - 1, made, moved))
-        return (held, belt, idle + ~working), None
+        return (held, belt, idle + ~working, state), None
 
-    start = (jnp.zeros_like(inputs[0]), inputs, 0 * index)
+    start = (jnp.zeros_like(inputs[0]), inputs, 0 * index, state)
     steps = jnp.arange(count + microbatches - 1)
-    (_, belt, idle), _ = jax.lax.scan(step, start, steps)
+    (_, belt, idle, state), _ = jax.lax.scan(step, start, steps)
     # The first one came out in step n - 1.
-    return jnp.roll(belt, 1 - count, axis=0), idle
+    return jnp.roll(belt, 1 - count, axis=0), idle, state
 
 
 def bubble_ratio(stages: int, microbatches: int) -> float:
@@ -299,15 +487,30 @@ def bubble_ratio(stages: int, microbatches: int) -> float:
     return (stages - 1) / (stages + microbatches - 1)
 
 
-def transformer_layer(x: jax.Array, params: Any, key: Any, settings: Settings) -> jax.Array:
-    """Attention and an MLP, each added to the stream x [batch, sequence, features / tp]."""
+def transformer_layer(
+    x: jax.Array, params: Any, key: Any, settings: Settings, remembered: Any = None
+) -> tuple[jax.Array, Any]:
+    """Attention and an MLP, each added to the stream x [batch, sequence, features / tp].
+
+    Args:
+      x: the stream.
+      params: the layer's.
+      key: what is dropped; None for nothing.
+      settings: the model's.
+      remembered: as `attention` takes it.
+
+    Returns:
+      The stream, and what attention remembers now.
+    """
+    rate = 0.0 if key is None else settings.dropout
     with jax.named_scope("attention"):
-        y = attention(rms_norm(x, params["norm1"]["gamma"]), params["attention"], settings)
-        x = x + dropout(y, key, 0, settings.dropout)
+        normed = rms_norm(x, params["norm1"]["gamma"])
+        y, remembered = attention(normed, params["attention"], settings, remembered)
+        x = x + dropout(y, key, 0, rate)
     with jax.named_scope("mlp"):
         hidden = dense(rms_norm(x, params["norm2"]["gamma"]), params["mlp"]["up"])
         y = dense(jax.nn.gelu(hidden), params["mlp"]["down"])
-        return x + dropout(y, key, 1, settings.dropout)
+        return x + dropout(y, key, 1, rate), remembered
 
 
 def dropout(x: jax.Array, key: Any, place: int, rate: float) -> jax.Array:
@@ -358,43 +561,117 @@ def rms_norm(x: jax.Array, gamma: jax.Array) -> jax.Array:
     return x * jax.lax.rsqrt(power / (x.shape[-1] * jax.lax.axis_size("tp")) + 1e-6) * gamma
 
 
-def rotate(x: jax.Array, channels: int) -> jax.Array:
-    """Turns neighbouring channels of x [batch, sequence, ..., channels / tp] by their angles."""
-    frequency = 10_000.0 ** -(jnp.arange(0, channels, 2) / channels)
-    angle = own_channels(jnp.repeat(jnp.arange(x.shape[1])[:, None] * frequency, 2, axis=-1))
+def rotate(x: jax.Array, angle: jax.Array) -> jax.Array:
+    """Turns neighbouring channels of x [batch, sequence, ..., channels] by angles of them.
+
+    Args:
+      x: the channels.
+      angle: [sequence, channels], from `angles`, or a device's part of it.
+    """
     angle = jnp.expand_dims(angle, tuple(range(1, x.ndim - 2)))
     even, odd = x[..., ::2], x[..., 1::2]
     turned = jnp.stack([-odd, even], axis=-1).reshape(x.shape)
     return x * jnp.cos(angle) + turned * jnp.sin(angle)
 
 
-def attention(x: jax.Array, params: Any, settings: Settings) -> jax.Array:
-    """Causal multi-head latent attention of x [batch, sequence, features / tp]."""
-    heads = settings.heads
+def angles(positions: jax.Array, channels: int) -> jax.Array:
+    """By how much the channels are turned at each position: [positions, channels]."""
+    frequency = 10_000.0 ** -(jnp.arange(0, channels, 2) / channels)
+    return jnp.repeat(positions[:, None] * frequency, 2, axis=-1)
+
+
+def attention(
+    x: jax.Array, params: Any, settings: Settings, remembered: Any = None
+) -> tuple[jax.Array, Any]:
+    """Causal multi-head latent attention of x [batch, sequence, features / tp].
+
+    Args:
+      x: the stream, after its norm.
+      params: the layer's.
+      settings: the model's.
+      remembered: the caches [batch, positions, channels / tp] of latents and of turned channels of
+        the keys, and of how many tokens they are; None without caches.
+
+    Returns:
+      What is added to the stream, and the two caches with these tokens in them.
+    """
+    before = jnp.int32(0) if remembered is None else remembered[2]
+    position = before + jnp.arange(x.shape[1])
+    angle = angles(position, settings.rotary)
+    latent_q, latent = dense(x, params["latent_q"]), dense(x, params["latent_kv"])
+    rotary_key = rotate(dense(x, params["rotary_k"]), own_channels(angle))
+    if remembered is not None:
+        latent, rotary_key = (
+            jax.lax.dynamic_update_slice_in_dim(cache, new, before, axis=1)
+            for cache, new in zip(remembered[:2], (latent, rotary_key), strict=True)
+        )
+    query, rotary_query, key, value = (
+        dense(latent_q, params["q"]),
+        dense(latent_q, params["rotary_q"]),
+        dense(latent, params["k"]),
+        dense(latent, params["v"]),
+    )
+    by_heads = whole_heads if settings.cut == "heads" else channels_of_heads
+    query, key, value, back = by_heads(
+        settings.heads, angle, (query, rotary_query), (key, rotary_key), value
+    )
+    scores = jnp.einsum("bshd,bthd->bhst", query, key) * query.shape[-1] ** -0.5
+    visible = position[:, None] >= jnp.arange(key.shape[1])[None, :]
+    weights = jax.nn.softmax(jnp.where(visible, scores, -1e30), axis=-1)
+    mixed = back(jnp.einsum("bhst,bthd->bshd", weights, value))
+    return dense(mixed.reshape(*mixed.shape[:2], -1), params["out"]), (latent, rotary_key)
+
+
+def whole_heads(heads: int, angle: jax.Array, query: Any, key: Any, value: jax.Array) -> Any:
+    """Queries, keys and values [batch, sequence, heads / tp, channels], and the way back.
+
+    The channels of a device are whole heads, which heads do not depend on the mesh. Only what the
+    heads' keys share, which each device has a part of, is gathered.
+
+    Args:
+      heads: how many there are on all devices.
+      angle: by how much the rotary channels of the queries are turned.
+      query: channels of the queries, and rotary channels.
+      key: those of the keys; the rotary ones are turned already.
+      value: the values.
+    """
+    own = heads // jax.lax.axis_size("tp")
+
+    def by_head(y: jax.Array) -> jax.Array:
+        return y.reshape(*y.shape[:2], own, -1)
+
+    shared = jax.lax.all_gather(key[1], "tp", axis=2, tiled=True)
+    turned = rotate(by_head(query[1]), angle)
+    return (
+        jnp.concatenate([by_head(query[0]), turned], axis=-1),
+        jnp.concatenate([by_head(key[0]), for_each(shared, own)], axis=-1),
+        by_head(value),
+        lambda mixed: mixed,
+    )
+
+
+def channels_of_heads(heads: int, angle: jax.Array, query: Any, key: Any, value: jax.Array) -> Any:
+    """The same, where a device's channels are parts of all heads, as in the lesson.
+
+    From [batch, sequence, heads, channels / tp] to [batch, sequence, heads / tp, channels]. Which
+    of all channels are a head depends on how many devices there are.
+    """
 
     def by_head(y: jax.Array) -> jax.Array:
         return y.reshape(*y.shape[:2], heads, -1)
 
-    latent_q, latent_kv = dense(x, params["latent_q"]), dense(x, params["latent_kv"])
-    turned_q = rotate(by_head(dense(latent_q, params["rotary_q"])), settings.rotary)
-    turned_k = rotate(by_head_of_all(dense(x, params["rotary_k"]), heads), settings.rotary)
-    query = jnp.concatenate([by_head(dense(latent_q, params["q"])), turned_q], axis=-1)
-    key = jnp.concatenate([by_head(dense(latent_kv, params["k"])), turned_k], axis=-1)
-    value = by_head(dense(latent_kv, params["v"]))
-    # From [b, s, heads, d / tp], a part of each head's channels, to [b, s, heads / tp, d].
-    query, key, value = (
-        jax.lax.all_to_all(y, "tp", split_axis=2, concat_axis=3, tiled=True)
-        for y in (query, key, value)
+    turned = rotate(by_head(query[1]), own_channels(angle))
+    parts = (
+        jnp.concatenate([by_head(query[0]), turned], axis=-1),
+        jnp.concatenate([by_head(key[0]), for_each(key[1], heads)], axis=-1),
+        by_head(value),
     )
-    scores = jnp.einsum("bshd,bthd->bhst", query, key) * query.shape[-1] ** -0.5
-    position = jnp.arange(x.shape[1])
-    visible = position[:, None] >= position[None, :]
-    weights = jax.nn.softmax(jnp.where(visible, scores, -1e30), axis=-1)
-    mixed = jnp.einsum("bhst,bthd->bshd", weights, value)
-    mixed = jax.lax.all_to_all(mixed, "tp", split_axis=3, concat_axis=2, tiled=True)
-    return dense(mixed.reshape(*mixed.shape[:2], -1), params["out"])
+    return (
+        *(jax.lax.all_to_all(y, "tp", split_axis=2, concat_axis=3, tiled=True) for y in parts),
+        lambda mixed: jax.lax.all_to_all(mixed, "tp", split_axis=3, concat_axis=2, tiled=True),
+    )
 
 
-def by_head_of_all(y: jax.Array, heads: int) -> jax.Array:
+def for_each(y: jax.Array, heads: int) -> jax.Array:
     """The same channels for each head."""
     return jnp.broadcast_to(y[:, :, None], (*y.shape[:2], heads, y.shape[2]))

@@ -104,10 +104,10 @@ def resolve(
     """What `word` names.
 
     Args:
-      word: A reference model (`fsdp-transformer`), `package.module:name`, `path/file.py:name`, a
-        file, or a directory of dumps (`in_directory` takes a module's name off first). The name is
-        that of a `Program`, of a `jax.stages.Traced` or `Lowered`, or of a function that returns
-        one of these and may take `mesh` and settings.
+      word: A reference model (`fsdp-transformer`; `parallel-3d:decode` is another program of one),
+        `package.module:name`, `path/file.py:name`, a file, or a directory of dumps (`in_directory`
+        takes a module's name off first). The name is that of a `Program`, of a `jax.stages.Traced`
+        or `Lowered`, or of a function that returns one of these and may take `mesh` and settings.
       mesh: The mesh to build the program on, None for the target's own; of a compiled program, the
         one whose axes to name.
       settings: Values by name, as text or as they are. A `MappedMesh` called `mapping` is for
@@ -223,8 +223,13 @@ def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object])
 
 
 def _load(place: str, word: str) -> ModuleType:
-    """Imports `path/file.py` or `package.module`, as Python would from the current directory."""
+    """Imports `path/file.py` or `package.module`, as Python would from the current directory.
+
+    The name of a reference model is its module, which may have other programs.
+    """
     doing(f"importing {place}")
+    if (model := place.replace("_", "-")) in model_names():
+        return _model_module(model)
     try:
         if not place.endswith(".py"):
             if "" not in sys.path:

@@ -58,10 +58,16 @@ def test_the_schedule_is_right_and_its_bubble_is_the_formulas(stages, microbatch
 
     def body(x):
         stage = jax.lax.axis_index("pp")
-        outputs, idle = parallel_3d.pipeline(lambda x, number: x * (stage + 1) + number, x, False)
-        return outputs, idle[None]
 
-    outputs, idle = on_each(body, mesh, P("pp"), (P("pp"), P("pp")))(x)
+        def work(x, number, seen):
+            return x * (stage + 1) + number, seen.at[number].add(1)
+
+        seen = jnp.zeros(microbatches) + 0 * stage
+        outputs, idle, seen = parallel_3d.pipeline(work, x, False, seen)
+        return outputs, idle[None], seen
+
+    outputs, idle, seen = on_each(body, mesh, P("pp"), (P("pp"), P("pp"), P("pp")))(x)
+    assert set(np.ravel(seen)) == {1}  # each stage remembers each microbatch
     numbers = np.arange(microbatches)[:, None]
     expected = functools.reduce(lambda x, stage: x * (stage + 1) + numbers, range(stages), x)
     np.testing.assert_allclose(outputs, expected, rtol=1e-6)
@@ -77,8 +83,8 @@ def test_nothing_comes_of_what_idle_stages_hold(remat):
     numbers = np.arange(1.0, 9.0, dtype=np.float32)
 
     def body(x):
-        def stage(x, number):
-            return jnp.sqrt(jnp.where((number >= 0) & (number < 8), 1.0, -1.0)) * x * x
+        def stage(x, number, _):
+            return jnp.sqrt(jnp.where((number >= 0) & (number < 8), 1.0, -1.0)) * x * x, ()
 
         return jax.lax.psum(jnp.sum(parallel_3d.pipeline(stage, x, remat)[0]), "pp")
 
@@ -106,7 +112,8 @@ def test_a_norm_and_rotary_angles_in_pieces_are_whole_ones():
 
     def body(x):
         ones = jnp.ones(x.shape[-1])
-        return parallel_3d.rms_norm(x, ones), parallel_3d.rotate(x, 8)
+        angle = parallel_3d.own_channels(parallel_3d.angles(jnp.arange(6), 8))
+        return parallel_3d.rms_norm(x, ones), parallel_3d.rotate(x, angle)
 
     pieces, whole = (on_each(body, mesh_of(1, 1, size), spec, (spec, spec))(x) for size in (4, 1))
     for one, other in zip(pieces, whole, strict=True):
@@ -161,7 +168,9 @@ def test_specs_are_by_path_and_rank():
         (None, {"batch": 1}, "batch=1 must be divisible by dp=2"),
         (None, {"sequence": 5}, "sequence=5 must be divisible by tp=2"),
         (None, {"heads": 3}, "heads=3 must be divisible by tp=2"),
-        (None, {"features": 60}, "features=60 must be divisible by heads x tp=8"),
+        (None, {"features": 62}, "features=62 must be divisible by heads=4"),
+        (None, {"features": 60, "cut": "channels"}, "features=60 must be divisible by heads x tp"),
+        (None, {"cut": "half"}, "cut=half of parallel-3d must be heads or channels"),
         ({"dp": 3, "pp": 1, "tp": 1}, {"batch": 3}, "features=64 must be divisible by dp=3"),
         (None, {"latent": 5}, "latent=5 must be divisible by dp=2"),
         (None, {"hidden": 9}, "hidden=9 must be divisible by dp=2"),
@@ -252,16 +261,142 @@ def step(*shape, **settings):
 @pytest.mark.compiles
 @pytest.mark.parametrize(
     ("shape", "settings"),
-    [((1, 4, 2), {"remat": False}), ((2, 2, 2), {"dropout": 0.3})],
+    [
+        ((2, 2, 2), {"dropout": 0.3}),
+        ((2, 1, 2), {"cut": "channels"}),
+    ],
     ids=str,
 )
 def test_data_and_pipeline_parallelism_change_no_gradient(shape, settings):
-    """How features are cut changes which channels a head has, so tp is the same in both."""
+    """With the lesson's cut `tp` decides which channels a head has: it is the same in both."""
     loss, moved = step(*shape, **settings)
     alone, moved_alone = step(1, 1, shape[-1], **settings)
     assert loss == pytest.approx(alone, rel=1e-5)
     for one, other in zip(moved, moved_alone, strict=True):
         assert np.max(np.abs(one - other)) <= 1e-3 * np.max(np.abs(other)) + 1e-8
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("shape", [(1, 1, 2), (2, 2, 1), (1, 2, 2), (2, 1, 1), (1, 4, 1)])
+def test_the_function_does_not_depend_on_the_mesh(shape, alone):
+    loss, moved = step(*shape, remat=shape[1] != 4)
+    assert loss == pytest.approx(alone[0], rel=1e-5)
+    for one, other in zip(moved, alone[1], strict=True):
+        assert np.max(np.abs(one - other)) <= 1e-3 * np.max(np.abs(other)) + 1e-8
+
+
+@pytest.mark.compiles
+def test_with_the_lesson_s_cut_it_does(alone):
+    assert step(1, 1, 1, cut="channels")[0] == pytest.approx(alone[0], rel=1e-5)
+    assert abs(step(1, 1, 2, cut="channels")[0] / alone[0] - 1) > 1e-4
+
+
+@pytest.fixture(scope="module")
+def alone():
+    """The loss and the gradients of one device."""
+    return step(1, 1, 1)
+
+
+# --- inference ------------------------------------------------------------------------------------
+
+
+def likeliest(params, tokens, settings):
+    """The next token of each sequence, by numpy and the formulas of the lesson alone."""
+
+    def norm(x, gamma):
+        return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-6) * gamma
+
+    def turned(y):
+        channels, made = y.shape[-1], np.array(y)
+        for position in range(y.shape[1]):
+            for even in range(0, channels, 2):
+                angle = position * 10_000.0 ** (-even / channels)
+                a, b = y[:, position, ..., even], y[:, position, ..., even + 1]
+                made[:, position, ..., even] = a * np.cos(angle) - b * np.sin(angle)
+                made[:, position, ..., even + 1] = b * np.cos(angle) + a * np.sin(angle)
+        return made
+
+    def dense(x, layer):
+        return x @ layer["kernel"] + layer.get("bias", 0)
+
+    batch, length = tokens.shape
+    x = params["embedding"]["table"][tokens]
+    for number in range(settings.layers):
+        layer = jax.tree.map(lambda leaf, at=number: leaf[at], params["layers"])
+        own, y = layer["attention"], norm(x, layer["norm1"]["gamma"])
+        latent_q, latent = dense(y, own["latent_q"]), dense(y, own["latent_kv"])
+
+        def by_head(y):
+            return y.reshape(batch, length, settings.heads, -1)
+
+        shared = turned(dense(y, own["rotary_k"]))[:, :, None].repeat(settings.heads, 2)
+        rotary = turned(by_head(dense(latent_q, own["rotary_q"])))
+        query = np.concatenate([by_head(dense(latent_q, own["q"])), rotary], -1)
+        key = np.concatenate([by_head(dense(latent, own["k"])), shared], -1)
+        scores = np.einsum("bshd,bthd->bhst", query, key) / np.sqrt(query.shape[-1])
+        scores = np.where(np.tri(length), scores, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        mixed = np.einsum("bhst,bthd->bshd", weights, by_head(dense(latent, own["v"])))
+        x = x + dense(mixed.reshape(batch, length, -1), own["out"])
+        hidden = dense(norm(x, layer["norm2"]["gamma"]), layer["mlp"]["up"])
+        x = x + dense(np.asarray(jax.nn.gelu(hidden)), layer["mlp"]["down"])
+    last = norm(x[:, -1], params["embedding"]["norm"]["gamma"])
+    return np.argmax(last @ params["embedding"]["table"].T, -1)
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("shape", [(2, 2, 2), (1, 1, 4)])
+def test_a_prompt_goes_on_as_it_does_without_caches_and_devices(shape):
+    sizes = {"features": 16, "heads": 4, "rotary": 8, "vocab": 23, "positions": 8}
+    settings = parallel_3d.Settings(**{**TINY, **sizes})
+    mesh = mesh_of(*shape)
+    prefill, decode = (make(mesh, settings) for make in (parallel_3d.prefill, parallel_3d.decode))
+    values, _ = prefill.inputs()
+    placed = jax.device_put(values, jax.tree.map(lambda leaf: leaf.sharding, prefill.args))
+    tokens, cache = prefill.fun(*placed)
+    made = [tokens]
+    for _ in range(4):
+        tokens, cache = decode.fun(placed[0], cache, tokens)
+        made.append(tokens)
+    assert int(cache["length"]) == settings.positions
+    found = np.concatenate(made, -1).reshape(-1, 5)
+    text = values[1].reshape(-1, settings.sequence)
+    for number in range(5):
+        wanted = likeliest(values[0], text, settings)
+        np.testing.assert_array_equal(found[:, number], wanted)
+        text = np.concatenate([text, wanted[:, None]], 1)
+
+
+@pytest.mark.parametrize("step", ["prefill", "decode"])
+def test_steps_of_inference_are_lowered_as_they_were_asked_for(step):
+    inspected = Inspection(resolve(f"parallel-3d:{step}", settings=TINY))
+    assert inspected.check().passed
+    caches = [one for one in inspected.requested if "latent" in one.path.rpartition("'")[0][-8:]]
+    assert {str(one.sharding.spec) for one in caches} == {"P('pp', None, 'dp', None, 'tp')"}
+
+
+def test_parameters_are_where_training_leaves_them():
+    training, serving = (
+        {one.path: one.sharding for one in Inspection(resolve(word, settings=TINY)).requested}
+        for word in ("parallel-3d", "parallel-3d:decode")
+    )
+    shared = {path for path in training if path.startswith("params")}
+    assert len(shared) > 20
+    assert {path: serving[path] for path in shared} == {path: training[path] for path in shared}
+
+
+@pytest.mark.compiles
+def test_caches_are_a_group_of_their_own_and_reused():
+    memory = Inspection(resolve("parallel-3d:decode", settings=TINY)).memory("shardy")
+    (cache,) = [group for group in memory.groups if group.name == "cache"]
+    # Of 4 layers, 4 microbatches, 2 sequences and 32 positions 12 channels, on 8 devices.
+    assert cache.bytes_per_device == 4 * 4 * 2 * 32 * 12 * 4 // 8 + 4
+
+
+def test_a_prompt_longer_than_the_caches_is_refused():
+    with pytest.raises(TargetError, match="positions=2 must be at least sequence=4"):
+        resolve("parallel-3d:prefill", settings={**TINY, "positions": 2})
 
 
 @pytest.mark.compiles
