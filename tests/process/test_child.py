@@ -298,3 +298,23 @@ def test_ctrl_c_reaches_both_and_ends_at_once(start):
     assert process.wait(timeout=30) == -signal.SIGINT
     assert time.monotonic() - began < GRACE
     assert "Traceback" not in process.stderr.read()
+
+
+def test_a_signal_during_an_import_is_not_the_module_s_fault(tmp_path):
+    (tmp_path / "slow_import.py").write_text(
+        "import pathlib, time\npathlib.Path('begun').touch()\ntime.sleep(60)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sdyscope", "show", "slow_import.py:program"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    for _ in range(600):
+        if (tmp_path / "begun").exists():
+            break
+        time.sleep(0.05)
+    process.terminate()
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == -signal.SIGTERM
