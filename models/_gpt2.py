@@ -94,6 +94,19 @@ def drop(
     return hax.vmap(one, batch)(x, key)
 
 
+class Cache(eqx.Module):
+    """Keys and values `[batch, key_position, heads, head_size]`, of each block along `layers`."""
+
+    keys: NamedArray
+    values: NamedArray
+
+    @staticmethod
+    def of(axes: Axes, dtype: Any) -> "Cache":
+        """Room for all positions of all layers."""
+        shape = (axes.layers, axes.batch, axes.key_position, axes.heads, axes.head_size)
+        return Cache(hax.zeros(shape, dtype), hax.zeros(shape, dtype))
+
+
 class Gpt2Attention(eqx.Module):
     """Causal attention."""
 
@@ -127,6 +140,43 @@ class Gpt2Attention(eqx.Module):
         keys, values = (
             hax.auto_sharded(each.rename({"position": "key_position"})) for each in (keys, values)
         )
+        causal = hax.arange(axes.position) >= hax.arange(axes.key_position).broadcast_axis(
+            axes.position
+        )
+        return self._mixed(query, keys, values, causal, layer_idx, key=key, inference=inference)
+
+    @jax.named_scope("attn")
+    def decode(
+        self, x: NamedArray, layer_idx: NamedArray, cache: "Cache", length: Any
+    ) -> tuple[NamedArray, "Cache"]:
+        """The same of one position more, with the keys and values of those before and its own."""
+        axes = self.config.axes
+        query, *made = self.c_attn(x).unbind("qkv")
+        keys, values = (
+            hax.auto_sharded(
+                before.updated_slice(
+                    {"key_position": length}, own.broadcast_axis(Axis("key_position", 1))
+                )
+            )
+            for before, own in zip((cache.keys, cache.values), made, strict=True)
+        )
+        causal = hax.arange(axes.key_position) <= length
+        mixed = self._mixed(query, keys, values, causal, layer_idx, key=None, inference=True)
+        return mixed, Cache(keys, values)
+
+    def _mixed(
+        self,
+        query: NamedArray,
+        keys: NamedArray,
+        values: NamedArray,
+        causal: NamedArray,
+        layer_idx: NamedArray,
+        *,
+        key: NamedArray | None,
+        inference: bool,
+    ) -> NamedArray:
+        """What the positions that ask take from those that answer, `causal` of them."""
+        axes = self.config.axes
         # Scaled before the product, which keeps bfloat16 small; the softmax is in float32.
         query = query * axes.head_size.size**-0.5
         if self.config.scale_by_inverse_layer_idx:
@@ -134,9 +184,6 @@ class Gpt2Attention(eqx.Module):
         if self.config.upcast:
             query, keys = query.astype(jnp.float32), keys.astype(jnp.float32)
         scores = hax.dot(query, keys, axis=axes.head_size).astype(jnp.float32)
-        causal = hax.arange(axes.position) >= hax.arange(axes.key_position).broadcast_axis(
-            axes.position
-        )
         weights = hnn.softmax(hax.where(causal, scores, -1e9), axis=axes.key_position)
         weights = weights.astype(values.dtype)
         weights = drop(self.dropout, weights, key=key, inference=inference)
@@ -198,6 +245,14 @@ class Gpt2Block(eqx.Module):
         added = self.mlp(self.ln_2(x))
         return x + drop(self.resid_dropout, added, key=k_mlp, inference=inference)
 
+    def decode(
+        self, x: NamedArray, layer_idx: NamedArray, cache: Cache, length: Any
+    ) -> tuple[NamedArray, Cache]:
+        """The same of one position more; see `Gpt2Attention.decode`."""
+        added, cache = self.attn.decode(self.ln_1(x), layer_idx, cache, length)
+        x = x + added
+        return x + self.mlp(self.ln_2(x)), cache
+
 
 class Gpt2Embeddings(eqx.Module):
     """A row for each token and one for each position; the tokens' rows are the logits', too."""
@@ -223,6 +278,13 @@ class Gpt2Embeddings(eqx.Module):
         table = hax.auto_sharded(self.token_embeddings.weight)
         rows = hax.auto_sharded(table.take("vocab", input_ids))
         return hax.auto_sharded(rows + self.position_embeddings.weight)
+
+    @jax.named_scope("embeddings")
+    def embed_at(self, input_ids: NamedArray, position: Any) -> NamedArray:
+        """The same for the tokens of one position, `[batch]`, to `[batch, embed]`."""
+        table = hax.auto_sharded(self.token_embeddings.weight)
+        rows = hax.auto_sharded(table.take("vocab", input_ids))
+        return hax.auto_sharded(rows + self.position_embeddings.weight["position", position])
 
     @jax.named_scope("unembed")
     def unembed(self, x: NamedArray) -> NamedArray:
@@ -255,6 +317,18 @@ class Gpt2Transformer(eqx.Module):
         keys = split(key, layers)
         return self.ln_f(self.blocks.fold(x, hax.arange(layers), key=keys, inference=inference))
 
+    @jax.named_scope("transformer")
+    def decode(self, x: NamedArray, cache: Cache, length: Any) -> tuple[NamedArray, Cache]:
+        """The same of one position more; see `Gpt2Attention.decode`."""
+
+        def block(
+            one: Gpt2Block, x: NamedArray, layer_idx: NamedArray, cache: Cache
+        ) -> tuple[NamedArray, Cache]:
+            return one.decode(x, layer_idx, cache, length)
+
+        x, cache = self.blocks.scan_via(block)(x, hax.arange(self.blocks.Block), cache)
+        return self.ln_f(x), cache
+
 
 class Gpt2LMHeadModel(eqx.Module):
     """Tokens to logits."""
@@ -283,6 +357,18 @@ class Gpt2LMHeadModel(eqx.Module):
         """
         x = self.transformer(self.embeddings.embed(input_ids), key=key, inference=inference)
         return self.embeddings.unembed(x)
+
+    def decode(self, input_ids: NamedArray, cache: Cache, length: Any) -> tuple[NamedArray, Cache]:
+        """One token of each example, `[batch]`, to logits `[batch, vocab]`.
+
+        Args:
+          input_ids: The tokens.
+          cache: Keys and values of those before.
+          length: How many these are.
+        """
+        x = self.embeddings.embed_at(input_ids, length)
+        x, cache = self.transformer.decode(x, cache, length)
+        return self.embeddings.unembed(x), cache
 
 
 @jax.named_scope("loss")

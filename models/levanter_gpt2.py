@@ -170,23 +170,47 @@ def check_mapping(mapped: MappedMesh, axes: Any) -> None:
             mapping.partition_spec([axis.name for axis in array])
 
 
-def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None) -> Program:
-    """One train step: `(model, opt_state, input_ids, keys) -> (model, opt_state, loss)`.
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """What both steps are made of.
 
-    `keys` is None without dropout. With a `mapping`, that of a mesh configuration, the setting
-    `parallelism` says nothing.
-
-    Raises:
-      TargetError: Haliax is not installed, a size is not positive, heads do not divide embed,
-        dropout is no probability below one, an option has no such choice, the mesh lacks
-        `context` where positions are to be on it, or a mapping has two dimensions of an array on
-        one mesh axis.
+    Attributes:
+      hax: Haliax.
+      axes: the model's axes.
+      init: makes a model from a key.
+      policy: which dtypes it is kept and computed in.
+      compute: resources of the mapping of compute.
+      stored: those of the mapping of parameters.
     """
+
+    hax: Any
+    axes: Any
+    init: Any
+    policy: Any
+    compute: Mapping[str, tuple[str, ...]]
+    stored: Mapping[str, tuple[str, ...]]
+
+    def sharded(
+        self, tree: Any, mapping: Mapping[str, tuple[str, ...]], mesh: AnyMesh
+    ) -> tuple[Any, Any]:
+        """A tree of shapes with the shardings that its names have, and these shardings."""
+        shardings = self.hax.partitioning.infer_resource_partitions(tree, mapping, mesh=mesh)
+        placed = jax.tree.map(
+            lambda sharding, named: jax.tree.map(
+                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), named
+            ),
+            shardings,
+            tree,
+        )
+        return placed, shardings
+
+
+def _made(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Made:
     try:
         import haliax as hax
         import jmp
 
-        from sdyscope.models._gpt2 import Axes, Gpt2Config, Gpt2LMHeadModel, next_token_loss
+        from sdyscope.models._gpt2 import Axes, Gpt2Config, Gpt2LMHeadModel
     except ModuleNotFoundError as error:
         raise TargetError(
             f"levanter-gpt2 is made with Haliax, and {error.name} is not installed.",
@@ -201,9 +225,6 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
     if not 0 <= settings.dropout < 1:
         raise TargetError(f"dropout={settings.dropout} must be at least 0 and less than 1.")
     mapped = mapping or mapped_mesh(mesh, settings.parallelism)
-    compute_mapping = mapped.resolved_compute_mapping.resources(mesh.axis_names)
-    param_mapping = mapped.resolved_param_mapping.resources(mesh.axis_names)
-
     axes = Axes.of(
         batch=settings.batch,
         position=settings.positions,
@@ -223,16 +244,42 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
         settings.gradient_checkpointing,
     )
     policy = jmp.get_policy(f"params=float32,compute={settings.dtype},output=float32")
+    return _Made(
+        hax=hax,
+        axes=axes,
+        init=lambda key: policy.cast_to_param(Gpt2LMHeadModel.init(config, key=key)),
+        policy=policy,
+        compute=mapped.resolved_compute_mapping.resources(mesh.axis_names),
+        stored=mapped.resolved_param_mapping.resources(mesh.axis_names),
+    )
+
+
+def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None) -> Program:
+    """One train step: `(model, opt_state, input_ids, keys) -> (model, opt_state, loss)`.
+
+    `keys` is None without dropout. With a `mapping`, that of a mesh configuration, the setting
+    `parallelism` says nothing.
+
+    Raises:
+      TargetError: Haliax is not installed, a size is not positive, heads do not divide embed,
+        dropout is no probability below one, an option has no such choice, the mesh lacks
+        `context` where positions are to be on it, or a mapping has two dimensions of an array on
+        one mesh axis.
+    """
+    made = _made(mesh, settings, mapping)
+    hax, axes, policy = made.hax, made.axes, made.policy
     optimizer = optax.adamw(LEARNING_RATE)
 
     def init(key: Any) -> tuple[Any, Any]:
-        model = policy.cast_to_param(Gpt2LMHeadModel.init(config, key=key))
+        model = made.init(key)
         return model, optimizer.init(model)
 
     def loss(model: Any, input_ids: Any, keys: Any) -> jax.Array:
+        from sdyscope.models._gpt2 import next_token_loss
+
         # From here on a name means what it does for compute. Cast while in shards: what is gathered
         # for compute is half as much.
-        with hax.axis_mapping(compute_mapping):
+        with hax.axis_mapping(made.compute):
             model = policy.cast_to_compute(model)
             logits = policy.cast_to_output(model(input_ids, key=keys, inference=False))
             return next_token_loss(axes, logits, input_ids)
@@ -243,30 +290,18 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
             value, gradients = jax.value_and_grad(loss)(model, input_ids, keys)
             with jax.named_scope("optimizer"):
                 # And back to where parameters are stored.
-                gradients = hax.shard(gradients, param_mapping)
+                gradients = hax.shard(gradients, made.stored)
                 updates, opt_state = optimizer.update(gradients, opt_state, model)
                 model = optax.apply_updates(model, updates)
             return model, opt_state, value
 
-    def sharded(tree: Any, mapping: Mapping[str, tuple[str, ...]]) -> tuple[Any, Any]:
-        """A tree of shapes with the shardings that its names have, and these shardings."""
-        shardings = hax.partitioning.infer_resource_partitions(tree, mapping, mesh=mesh)
-        placed = jax.tree.map(
-            lambda sharding, named: jax.tree.map(
-                lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding), named
-            ),
-            shardings,
-            tree,
-        )
-        return placed, shardings
-
     # Optax makes its state of the model's arrays, so that it has their names as well.
-    (model, opt_state), state_shardings = sharded(
-        jax.eval_shape(init, jax.random.key(0)), param_mapping
+    (model, opt_state), state_shardings = made.sharded(
+        jax.eval_shape(init, jax.random.key(0)), made.stored, mesh
     )
     shape = (settings.batch, settings.positions)
     tokens = hax.NamedArray(jax.ShapeDtypeStruct(shape, jnp.int32), (axes.batch, axes.position))
-    input_ids, _ = sharded(tokens, compute_mapping)
+    input_ids, _ = made.sharded(tokens, made.compute, mesh)
 
     def example_keys() -> Any:
         """A key for each example, as a trainer splits them off its own at every step."""
@@ -275,7 +310,7 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
 
     keys = None
     if settings.dropout:
-        keys, _ = sharded(jax.eval_shape(example_keys), compute_mapping)
+        keys, _ = made.sharded(jax.eval_shape(example_keys), made.compute, mesh)
 
     def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
         model, (adam, *others) = jax.tree.map(np.asarray, jax.jit(init)(jax.random.key(0)))
@@ -297,6 +332,64 @@ def program(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None
         name="levanter-gpt2",
         fun=jitted,
         args=(model, opt_state, input_ids, keys),
+        mesh=mesh,
+        inputs=inputs,
+        settings=dataclasses.asdict(settings),
+    )
+
+
+def decode(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None = None) -> Program:
+    """One step of greedy decoding: `(model, cache, input_ids) -> (next ids, cache)`.
+
+    `input_ids` has one token of each example, and `cache` the keys and values of those before, and
+    how many they are. Everything is where the mapping of compute puts it, the model too, as an
+    inference server loads it; keys and values are in the dtype of compute.
+
+    Raises:
+      TargetError: as of `program`.
+    """
+    made = _made(mesh, settings, mapping)
+    hax, axes = made.hax, made.axes
+
+    def empty() -> dict[str, Any]:
+        from sdyscope.models._gpt2 import Cache
+
+        return {"attention": Cache.of(axes, settings.dtype), "length": jnp.int32(0)}
+
+    def decode_step(model: Any, cache: Any, input_ids: Any) -> tuple[Any, Any]:
+        here = jax.sharding.use_abstract_mesh(getattr(mesh, "abstract_mesh", mesh))
+        with here, hax.axis_mapping(made.compute):
+            model, length = made.policy.cast_to_compute(model), cache["length"]
+            logits, attention = model.decode(input_ids, cache["attention"], length)
+            ids = hax.argmax(logits, axes.vocab).astype(jnp.int32)
+            return hax.auto_sharded(ids), {"attention": attention, "length": length + 1}
+
+    key = jax.random.key(0)
+    model, _ = made.sharded(jax.eval_shape(made.init, key), made.compute, mesh)
+    cache, cache_shardings = made.sharded(jax.eval_shape(empty), made.compute, mesh)
+    tokens = hax.NamedArray(jax.ShapeDtypeStruct((settings.batch,), jnp.int32), (axes.batch,))
+    input_ids, ids_sharding = made.sharded(tokens, made.compute, mesh)
+
+    def inputs() -> tuple[tuple[Any, ...], dict[str, Any]]:
+        model = jax.tree.map(np.asarray, jax.jit(made.init)(key))
+        rng = np.random.default_rng(0)
+        filled = jax.tree.map(
+            lambda leaf: rng.standard_normal(leaf.shape, np.float32).astype(leaf.dtype),
+            cache["attention"],
+        )
+        text = rng.integers(settings.vocab, size=(settings.batch,), dtype=np.int32)
+        length = np.int32(settings.positions // 2)
+        ids = hax.NamedArray(text, (axes.batch,))
+        return (model, {"attention": filled, "length": length}, ids), {}
+
+    return Program(
+        name="levanter-gpt2 decode",
+        fun=jax.jit(
+            decode_step,
+            out_shardings=(ids_sharding, cache_shardings),
+            donate_argnums=(1,) if settings.donate else (),
+        ),
+        args=(model, cache, input_ids),
         mesh=mesh,
         inputs=inputs,
         settings=dataclasses.asdict(settings),
