@@ -40,6 +40,7 @@ class ShownTensor:
       dtype: MLIR element type.
       bytes: bytes of the whole tensor; null where they are not known.
       source: line of user code; null for arguments and results.
+      mapped: the function that a `shard_map` maps; empty for all else, and where it is not known.
       by_author: whether the program's author could name a sharding for it. What remains is JAX's.
       requested: what was asked for; null where it was left to the compiler, or is not known.
       lowered: what each module says; a partitioner is absent where its module has no such tensor.
@@ -57,6 +58,7 @@ class ShownTensor:
     dtype: str
     bytes: int | None
     source: SourceLocation | None
+    mapped: str
     by_author: bool
     requested: Sharded | None
     lowered: dict[Partitioner, Sharded]
@@ -251,6 +253,7 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
         dtype=row.dtype,
         bytes=byte_count(row.shape, row.dtype),
         source=row.source,
+        mapped=row.mapped,
         by_author=asked is not None,
         requested=None if asked is None else requested_sharding(asked),
         lowered={

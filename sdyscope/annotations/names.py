@@ -8,14 +8,17 @@ from sdyscope.graph import Op
 __all__ = ["op_name", "op_text", "scope_of", "shown_name"]
 
 
-def shown_name(name: str, kind: str) -> str:
+def shown_name(name: str, kind: str, mapped: str = "") -> str:
     """A tensor's name without the program's own, which every scope begins with.
 
-    Of a `shard_map`, whether it is one of its inputs or of its outputs.
+    Of a `shard_map`, whether it is one of its inputs or of its outputs, and which function it maps:
+    `layer0 #1 input of attention`.
     """
     first, _, rest = name.partition("/")
     own = rest if rest and first.startswith("jit(") else name
-    return f"{own} {kind.partition(' ')[2]}" if kind.startswith("shard_map ") else own
+    if not kind.startswith("shard_map "):
+        return own
+    return f"{own} {kind.partition(' ')[2]}" + (f" of {mapped}" if mapped else "")
 
 
 def op_text(kind: str) -> str:

@@ -101,6 +101,8 @@ class RequestedTensor:
       dropped: jit dropped this argument, because the program does not use it.
       donated: The caller donated this argument's buffer.
       manual_axes: Mesh axes over which a shard_map's body is manual.
+      mapped: The name of the function that a shard_map maps, of its inputs and outputs; empty of a
+        lambda, and of all else.
       priorities: Shardy's user priority of each dimension of a constraint, None where there is
         none; empty for none at all. JAX has no words for it: a primitive of one's own has.
       notes: What else is worth knowing, one sentence each.
@@ -117,5 +119,6 @@ class RequestedTensor:
     dropped: bool = False
     donated: bool = False
     manual_axes: tuple[str, ...] = ()
+    mapped: str = ""
     priorities: tuple[int | None, ...] = ()
     notes: tuple[str, ...] = ()

@@ -45,6 +45,11 @@ class Tensor:
         """What to call it: the path, and for ops which operand and where."""
         return tensor_name(self.kind, self.path, self.index)
 
+    @property
+    def mapped(self) -> str:
+        """The function that a ``shard_map`` maps; empty for all else, and where it is not known."""
+        return "" if self.requested is None else self.requested.mapped
+
 
 def tensor_name(kind: AnnotationKind, path: str, index: int | None) -> str:
     """``params['w1']``; ``jit(step)/layer0``; ``jit(step)/attention #1`` for an operand."""

@@ -1,13 +1,24 @@
-"""Custom calls by their targets: which are for the partitioner, and which only compute."""
+"""Custom calls by their targets: collectives, what is for the partitioner, what only computes."""
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["RAGGED_ALL_TO_ALL", "is_for_partitioner", "sends_nothing"]
+__all__ = ["RAGGED_ALL_TO_ALL", "collective_of", "is_for_partitioner", "sends_nothing"]
 
 #: How StableHLO writes a ragged all-to-all, for which it has no op.
 RAGGED_ALL_TO_ALL = "ragged_all_to_all"
+
+#: Collectives that JAX writes as two custom calls from 0.12 on (``psum_scatter_start`` and the
+#: like), by the first of the two: StableHLO has no ops for them.
+_STARTED = {
+    "all-gather-start": "stablehlo.all_gather",
+    "all-reduce-start": "stablehlo.all_reduce",
+    "all-to-all-start": "stablehlo.all_to_all",
+    "collective-permute-start": "stablehlo.collective_permute",
+    "reduce-scatter-start": "stablehlo.reduce_scatter",
+}
+_DONE = frozenset(target.replace("-start", "-done") for target in _STARTED)
 
 #: They say something to the partitioner, or it takes them apart itself.
 _FOR_PARTITIONER = re.compile(
@@ -26,6 +37,15 @@ _LOCAL = re.compile(
 )
 
 
+def collective_of(target: str | None) -> str | None:
+    """The collective that a custom call is or starts; None for any other, what ends one too.
+
+    Returns:
+        ``RAGGED_ALL_TO_ALL``, or the name of the StableHLO op that does the same synchronously.
+    """
+    return target if target == RAGGED_ALL_TO_ALL else _STARTED.get(target or "")
+
+
 def is_for_partitioner(target: str) -> bool:
     """Whether a custom call says something to the partitioner, or it takes it apart itself."""
     return _FOR_PARTITIONER.fullmatch(target) is not None
@@ -33,4 +53,4 @@ def is_for_partitioner(target: str) -> bool:
 
 def sends_nothing(target: str) -> bool:
     """Whether a custom call is known to send nothing from device to device by itself."""
-    return is_for_partitioner(target) or _LOCAL.fullmatch(target) is not None
+    return target in _DONE or is_for_partitioner(target) or _LOCAL.fullmatch(target) is not None

@@ -176,7 +176,7 @@ def rows(report: Report) -> Iterator[Row]:
         yield Row(
             keys.unique(_key(tensor, value)),
             _section(tensor),
-            shown_name(tensor.name, tensor.kind) or tensor.kind,
+            shown_name(tensor.name, tensor.kind, tensor.mapped) or tensor.kind,
             tensor,
             value,
             held.get((tensor.kind, tensor.index), {}),

@@ -128,7 +128,7 @@ def _name(tensor: ShownTensor, *, brief: bool) -> str:
         return tensor.name or f"{tensor.kind} {tensor.index}"
     source = source_text(tensor.source)
     place = f"line {source.rpartition(':')[2]}" if brief else source
-    return f"{shown_name(tensor.name, tensor.kind) or 'no scope,'} {place}".strip()
+    return f"{shown_name(tensor.name, tensor.kind, tensor.mapped) or 'no scope,'} {place}".strip()
 
 
 def _type(tensor: ShownTensor) -> str:

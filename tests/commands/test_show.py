@@ -286,6 +286,18 @@ def test_slices_in_the_body_of_a_shard_map_are_not_told(sdyscope):
     assert not re.search(r"(likewise|hold) *\n|^ ", done.out.replace("\n  ", "\n"), re.MULTILINE)
 
 
+@pytest.mark.skipif(
+    compat.version_tuple()[:2] < (0, 9), reason="JAX 0.7 can't trace a shard_map over some axes"
+)
+def test_a_shard_map_is_shown_with_the_function_that_it_maps(sdyscope):
+    words = ("show", "shardy-guide", "--set", "example=shard-map-auto", "--kind", "shard_map")
+    assert "#0 input of body " in sdyscope(*words, columns=300).out
+    (program,) = sdyscope(*words, "--json").document("show")["programs"]
+    assert {(one["name"], one["mapped"]) for one in program["tensors"]} == {
+        ("jit(body) #0", "body")
+    }
+
+
 def test_slices_of_a_directory(sdyscope, mlp_files):
     done = sdyscope("show", mlp_files, "--slices", "--match", "params*")
     assert done.out.count("devices 0, 2, 4, 6 hold params['w1'][:, 0:128]\n") == 2

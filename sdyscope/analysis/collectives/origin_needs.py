@@ -28,6 +28,7 @@ from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.facts.origins import Spec
 from sdyscope.facts.propagated import ValueId
 from sdyscope.graph import Op, OpGraph
+from sdyscope.graph.custom_calls import collective_of
 from sdyscope.values.sharding_rule import OpShardingRule
 
 __all__ = ["LOOKING_UP", "NO_FIT", "PROGRAM", "REACHING", "SUMMING", "Need", "Needs", "kind_of"]
@@ -322,9 +323,9 @@ class Needs:
 def kind_of(op: Op) -> str:
     """An op's name without its dialect; of a custom call, of what it calls where that is known."""
     name = op.kind.rpartition(".")[2]
-    if name == "custom_call" and op.call_target in PROGRAM:
-        return op.call_target or name
-    return name
+    if name != "custom_call":
+        return name
+    return (collective_of(op.call_target) or name).rpartition(".")[2]
 
 
 def _sizes(dimensions: Sequence[int]) -> list[int]:

@@ -298,7 +298,7 @@ class _Reader:
             count=one.times,
             unknown_trips=one.unknown_trips,
             conditional=one.conditional,
-            asynchronous=False,
+            asynchronous=one.asynchronous,
             channel_id=None,
             groups=one.written,
             parts=tuple(parts),

@@ -75,7 +75,15 @@ def shard_map_parameters(params: Mapping[str, Any]) -> ShardMap:
         out_specs=tuple(params["out_specs"]),
         manual_axes=tuple(name for name in mesh.axis_names if name in manual),
         jaxpr=params["jaxpr"],
+        function=_function_of(params["jaxpr"]),
     )
+
+
+def _function_of(jaxpr: Any) -> str:
+    """The name of the function that a jaxpr was traced from; empty of a lambda, or none."""
+    said = str(getattr(getattr(jaxpr, "debug_info", None), "func_src_info", ""))
+    name, is_known, _ = said.partition(" at ")
+    return name if is_known and name.isidentifier() else ""
 
 
 def scan_operands(params: Mapping[str, Any]) -> tuple[int, int]:

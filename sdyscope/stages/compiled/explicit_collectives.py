@@ -34,7 +34,8 @@ class ExplicitCollective:
     """A collective as it stands in the module.
 
     Attributes:
-        op: the op's name: ``sdy.all_gather``, ``stablehlo.all_reduce``.
+        op: the op's name: ``sdy.all_gather``, ``stablehlo.all_reduce``; of one that is a custom
+            call, what ``collective_of`` calls it.
         operands: what it takes.
         results: what it makes.
         axes: the axes, where axes are written; None of Shardy's permutation.
@@ -48,6 +49,7 @@ class ExplicitCollective:
         dimensions: of an all-reduce over several dimensions the axes of each.
         summed: whether it is an all-reduce whose result is only added to that of another one.
         around: the calls and ``shard_map``s that it is in, from the outermost.
+        asynchronous: whether the program starts it, and awaits it later.
         taken: of an all-reduce of which a device takes a slice and nothing else, that slice.
     """
 
@@ -65,6 +67,7 @@ class ExplicitCollective:
     dimensions: tuple[tuple[AxisRef, ...], ...] = ()
     summed: bool = False
     around: tuple[Location, ...] = ()
+    asynchronous: bool = False
     taken: ExplicitCollective | None = None
 
 

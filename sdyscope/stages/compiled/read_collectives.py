@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, sends_nothing
+from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, collective_of, sends_nothing
 from sdyscope.graph.locations import Location, LocationReader
 from sdyscope.stages import compat
 from sdyscope.stages.compiled.explicit_collectives import (
@@ -26,8 +26,8 @@ from sdyscope.stages.compiled.loops import trip_count
 from sdyscope.stages.compiled.matmul_flops import MATMULS, matmul_flops
 from sdyscope.stages.compiled.reductions import Sums, axes_of_dimensions
 from sdyscope.stages.compiled.value_shardings import parsed_sharding, parsed_type, sharding_of
-from sdyscope.stages.compiled.written_groups import written_groups
-from sdyscope.stages.propagated.mlir_ops import owner
+from sdyscope.stages.compiled.written_groups import WrittenGroups, async_groups, written_groups
+from sdyscope.stages.propagated.mlir_ops import FRONTEND, owner
 from sdyscope.syntax import shardy
 from sdyscope.values.explicit_collectives import AxisRefList
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -186,9 +186,10 @@ class _Reader:
             operation = view.operation
             name = operation.name
             target = _target(operation) if name == _CUSTOM_CALL else ""
-            if target == RAGGED_ALL_TO_ALL:
-                name = target
+            name = collective_of(target) or name
             if name in _SHARDY or name in _WRITTEN:
+                if target:  # Shardy knows no collective that is a custom call.
+                    self.ruleless(operation, f"custom_call {target}")
                 if name not in _SHARDY or not self.seen(operation, same):
                     made = self.collective(operation, name, times)
                     if made is not None:
@@ -256,10 +257,9 @@ class _Reader:
                     written = str(attributes[attribute])
                     axes = _axes(name, written)
             else:
-                ragged = name == RAGGED_ALL_TO_ALL
-                said = written_groups(attributes["backend_config"] if ragged else attributes)
+                said = _written(operation, name)
                 axes, groups, pairs, written = said.axes, said.groups, said.pairs, said.text
-                if name in _GLOBAL and "use_global_device_ids" not in attributes:
+                if name in _GLOBAL and not said.global_ids:
                     raise SdyscopeError("its groups are not of partitions")
             return ExplicitCollective(
                 name,
@@ -275,6 +275,7 @@ class _Reader:
                 times.conditional,
                 _dimensions(operation) if name == "sdy.all_reduce" else (),
                 around=tuple(self.around),
+                asynchronous=_is_async(operation, name),
             )
         except (SdyscopeError, KeyError, ValueError) as error:
             why = error.message if isinstance(error, SdyscopeError) else str(error)
@@ -349,6 +350,19 @@ class _Reader:
 
 #: Kinds whose groups are of replicas where they do not say otherwise.
 _GLOBAL = frozenset({"stablehlo.all_gather", "stablehlo.all_reduce", "stablehlo.reduce_scatter"})
+
+
+def _is_async(operation: Any, name: str) -> bool:
+    return operation.name == _CUSTOM_CALL and name != RAGGED_ALL_TO_ALL
+
+
+def _written(operation: Any, name: str) -> WrittenGroups:
+    """The groups or pairs of a collective that the program writes itself."""
+    attributes = operation.attributes
+    if _is_async(operation, name):
+        frontend = compat.ir.DictAttr(attributes[FRONTEND])
+        return async_groups(compat.text(frontend["async_collective_config"]))
+    return written_groups(attributes["backend_config"] if name == RAGGED_ALL_TO_ALL else attributes)
 
 
 def _target(operation: Any) -> str:

@@ -282,4 +282,5 @@ def _shard_map(
                     index=index,
                     ordinal=ordinal,
                     manual_axes=found.manual_axes,
+                    mapped=found.function,
                 )

@@ -63,13 +63,17 @@ class LoweringArguments:
 
 @dataclass(frozen=True)
 class ShardMap:
-    """A shard_map equation: the mesh, a spec for each operand and result, and its manual axes."""
+    """A shard_map equation: the mesh, a spec for each operand and result, and its manual axes.
+
+    `function` is the name of the function that it maps; empty where that has none.
+    """
 
     mesh: Any
     in_specs: tuple[PartitionSpec, ...]
     out_specs: tuple[PartitionSpec, ...]
     manual_axes: tuple[str, ...]
     jaxpr: Any
+    function: str
 
     @property
     def is_written(self) -> bool:

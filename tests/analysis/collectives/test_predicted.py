@@ -563,3 +563,72 @@ def test_groups_may_be_written_as_axes_of_a_mesh():
     )
     (one,) = found.collectives.collectives
     assert (names(one.axes), one.group_size) == (('"a":(2)2', '"b"'), 4)
+
+
+GROUPS = '"replica_groups": [[0, 1], [2, 3], [4, 5], [6, 7]], "use_global_device_ids": true'
+STARTED = {
+    "all-gather": (GROUPS, 64, 32 * 4),
+    "all-reduce": (GROUPS, 32, 2 * 16 * 4),
+    "reduce-scatter": (GROUPS, 16, 16 * 4),
+    "all-to-all": (GROUPS, 32, 16 * 4),
+    "collective-permute": ('"permutation": [[0, 1], [1, 0], [2, 3], [3, 2]]', 32, 32 * 4),
+}
+
+
+def started(kind, config, made):
+    """A `shard_map` with an asynchronous collective over an axis of two, as JAX 0.12 writes it."""
+    config = config.replace('"', "\\22")
+    return f"""module @m attributes {{mhlo.num_partitions = 8 : i32}} {{
+      sdy.mesh @mesh = <["a"=4, "b"=2]>
+      func.func public @main(%x: tensor<64xf32> {{sdy.sharding = #sdy.sharding<@mesh, [{{"b"}}]>}})
+          -> tensor<{2 * made}xf32> {{
+        %0 = sdy.manual_computation(%x) in_shardings=[<@mesh, [{{"b"}}]>]
+            out_shardings=[<@mesh, [{{"b"}}]>] manual_axes={{"a", "b"}} (%y: tensor<32xf32>) {{
+          %1 = stablehlo.custom_call @"{kind}-start"(%y) {{backend_config = "",
+              mhlo.frontend_attributes = {{async_collective_config = "{{{config}}}"}}}}
+              : (tensor<32xf32>) -> tensor<{made}xf32>
+          %2 = stablehlo.custom_call @"{kind}-done"(%1) {{backend_config = ""}}
+              : (tensor<{made}xf32>) -> tensor<{made}xf32>
+          sdy.return %2 : tensor<{made}xf32>
+        }} : (tensor<64xf32>) -> tensor<{2 * made}xf32>
+        return %0 : tensor<{2 * made}xf32>
+      }}
+    }}"""
+
+
+@pytest.mark.parametrize("kind", STARTED)
+def test_a_collective_that_the_program_starts_counts_as_what_it_is(kind):
+    config, made, bytes_sent = STARTED[kind]
+    found = of_text(started(kind, config, made)).collectives
+    (one,) = found.collectives
+    assert (one.kind, names(one.axes), one.group_size) == (kind, ('"b"',), 2)
+    assert (one.sent, one.received) == (bytes_sent,) * 2
+    assert one.asynchronous
+    assert found.notes == ()
+
+
+@pytest.mark.parametrize("config", ["", '"replica_groups": 3', '"permutation": [["a"]]'])
+def test_what_a_started_collective_does_not_say_is_not_counted(config):
+    found = of_text(started("all-to-all", config, 32)).collectives
+    assert found.collectives == ()
+    assert found.not_understood_count == 1
+
+
+@pytest.mark.skipif(compat.version_tuple() < (0, 12), reason="JAX has no psum_scatter_start yet")
+@pytest.mark.parametrize("manual", [("a", "b", "c"), ("a",)])
+def test_what_jax_starts_is_predicted_as_it_is_compiled(manual):
+    def body(x):
+        return jax.lax.psum_scatter_start(x, "a", tiled=True).done()
+
+    mapped = jax.shard_map(
+        body, mesh=CUBE, in_specs=P(), out_specs=P("a"), axis_names=set(manual), check_vma=False
+    )
+    program = Program("f", jax.jit(mapped), (array(CUBE, (64, 64), None, "b"),))
+    inspection = Inspection(program, ("shardy",))
+    found = inspection.predicted_collectives().collectives
+    (one,) = (one for one in found.collectives if one.kind == "reduce-scatter")
+    (made,) = (one for one in inspection.collectives().collectives if one.kind == "reduce-scatter")
+    assert (one.axes, one.sent) == (made.axes, made.sent)
+    (part,) = made.parts
+    assert part.origin.kind == "program"
+    assert any("reduce-scatter-start (1)" in note for note in found.notes) == (len(manual) == 1)

@@ -214,7 +214,36 @@ def test_shard_map_boundary():
     assert [tensor.index for tensor in inputs] == [0, 1]
     assert {tensor.ordinal for tensor in (*inputs, output)} == {0}
     assert output.manual_axes == ("data", "model")
+    assert {tensor.mapped for tensor in (*inputs, output)} == {""}  # a lambda
     assert output.shape == (4, 32)  # global: the sum over `data` leaves one block of it
+
+
+@jax.custom_vjp
+def attend(x):
+    return jnp.tanh(x)
+
+
+# What JAX traces in place of `attend` has frames of these two, and not of what is mapped.
+attend.defvjp(lambda x: (jnp.tanh(x), x), lambda x, g: (g * x,))
+
+
+def test_a_shard_map_has_the_name_of_what_it_maps():
+    mesh = AbstractMesh((8,), ("data",), axis_types=(AxisType.Auto,))
+    mapped = partial(jax.shard_map, mesh=mesh, in_specs=P("data"), out_specs=P("data"))
+
+    def layer(scale, x):
+        return attend(x) * scale
+
+    def loss(x):
+        for body in (attend, partial(layer, 2.0), jax.jit(attend), lambda x: attend(x)):
+            x = mapped(body)(x)
+        return x.sum()
+
+    x = jax.ShapeDtypeStruct((16,), jnp.float32, sharding=NamedSharding(mesh, P("data")))
+    tensors = [one for one in requested(jax.jit(jax.grad(loss)).trace(x)) if one.ordinal >= 0]
+    by_ordinal = {one.ordinal: one.mapped for one in tensors}
+    forward = ["attend", "layer", "attend"]  # Of the last one nothing is needed but its gradient.
+    assert list(by_ordinal.values()) == [*forward, "", *reversed(forward)]
 
 
 def test_shard_map_that_jax_does_not_write():
