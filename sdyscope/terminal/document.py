@@ -31,6 +31,7 @@ from sdyscope.facts.moves import (
     TensorDim,
 )
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.facts.sharded import Sharded
 from sdyscope.graph import Op
 from sdyscope.hardware.names import Hardware
@@ -61,6 +62,7 @@ from sdyscope.words.propagation import (
 from sdyscope.words.propagation import (
     origin_text as axis_origin_text,
 )
+from sdyscope.words.remarks import propagation_source_text, remark_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
 from sdyscope.words.visible import visible, without_surrogates
 
@@ -156,6 +158,8 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     OriginSharding: (str, str),
     TensorDim: (tensor_text, str),
     ExplanationNote: (note_text, str),
+    Remark: (remark_text, str),
+    PropagationSource: (propagation_source_text, str),
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
     **dict.fromkeys((TextLine, Why), (reason_text, str)),

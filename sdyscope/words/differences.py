@@ -8,6 +8,7 @@ from typing import Final, Literal, Protocol
 from sdyscope.facts.differences import Across, LoneMesh, NotComparedReason, NotComparedValues
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -15,6 +16,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
+from sdyscope.words.remarks import remark_text
 from sdyscope.words.sharding import placement_text, short
 from sdyscope.words.types import type_text
 
@@ -233,7 +235,7 @@ class _CompiledSide(Protocol):
     @property
     def unread(self) -> int: ...
     @property
-    def origins_missing(self) -> str: ...
+    def origins_missing(self) -> Remark | str: ...
     @property
     def memory_missing(self) -> str: ...
 
@@ -242,7 +244,7 @@ def compiled_notes(side: _CompiledSide) -> Iterator[str]:
     """What else there is to know of one side that was compiled, in sentences."""
     yield from side.notes
     if side.origins_missing:
-        yield f"Why collectives are there is not known: {side.origins_missing}"
+        yield f"Why collectives are there is not known: {remark_text(side.origins_missing)}"
     if side.memory_missing:
         yield side.memory_missing
     if side.unread:

@@ -23,6 +23,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.differences import Across
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
@@ -60,7 +61,7 @@ class CompiledSide:
     collectives: Collectives | None = None
     compiled: Compiled | None = None
     memory: Memory | None = None
-    origins_missing: str = ""
+    origins_missing: Remark | str = ""
     memory_missing: str = ""
     error: CompilerError | None = None
 
