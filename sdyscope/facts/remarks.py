@@ -38,6 +38,10 @@ RemarkKind: TypeAlias = Literal[
     "not asked for",
     "no mesh",
     "not propagated",
+    # of a cost
+    "estimate",
+    # of a comparison of directories
+    "JAX's own",
     # of a search
     "no choice",
     "constraints stay",

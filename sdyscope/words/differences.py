@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, Protocol
 
-from sdyscope.facts.differences import Across, LoneMesh, NotComparedReason, NotComparedValues
+from sdyscope.facts.differences import (
+    Across,
+    LoneMesh,
+    NotComparedReason,
+    NotComparedValues,
+    Uncompared,
+)
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
@@ -34,6 +40,7 @@ __all__ = [
     "lowered_notes",
     "not_compared_entries_text",
     "not_compared_text",
+    "uncompared_text",
 ]
 
 
@@ -41,6 +48,12 @@ def across_text(across: Across, label: str) -> str:
     """`under gspmd`, `on tpu:v5e:2x4`, `in after.mlir`, `after`: a side of a comparison."""
     where = {"partitioners": "under ", "hardware": "on ", "programs": "in ", "annotations": ""}
     return f"{where[across]}{label}"
+
+
+def uncompared_text(one: Uncompared) -> str:
+    """That a file could not be read, or that there is no such stage of a program."""
+    about = f"{one.name} was not {one.stage}" if one.name else "not read"
+    return f"{about}: {one.said}"
 
 
 # --- lowered --------------------------------------------------------------------------------------

@@ -73,6 +73,11 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "not asked for": "They were not asked for.",
     "no mesh": "No mesh is known whose axes could have one.",
     "not propagated": "It can't be propagated: {said}",
+    "estimate": (
+        "An estimate from models of the hardware and published peak figures, not a measurement; a "
+        "real step takes longer."
+    ),
+    "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
     "no choice": "{arguments} can only be as {they} {are}: no axis divides {them}.",
     "constraints stay": "{constraints} inside the program {stay} as written.",
     "too many devices": (
