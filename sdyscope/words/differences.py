@@ -29,9 +29,10 @@ from sdyscope.words.types import type_text
 __all__ = [
     "across_text",
     "behind_text",
-    "causes_missing_text",
     "compared_over_text",
     "compiled_notes",
+    "compiled_remarks",
+    "device_verb",
     "entry_text",
     "extent_text",
     "follows_text",
@@ -264,6 +265,34 @@ def compiled_notes(side: _CompiledSide) -> Iterator[str]:
         yield f"{counted(side.unread, 'line')} of the compiled program could not be read."
 
 
-def causes_missing_text(reason: str) -> str:
-    """Why it is not known where differences of compiled programs begin, a sentence."""
-    return f"Where differences begin is not known, as propagation failed: {reason}"
+class _CompiledDiff(Protocol):
+    @property
+    def moved(self) -> int: ...
+    @property
+    def is_memory_compared(self) -> bool | None: ...
+    @property
+    def has_text(self) -> bool: ...
+    @property
+    def causes_missing(self) -> str: ...
+
+
+def compiled_remarks(one: _CompiledDiff) -> Iterator[str]:
+    """What was not compared of two compiled programs, and what is alike otherwise, in clauses."""
+    if one.moved:
+        verb = "is" if one.moved == 1 else "are"
+        yield (
+            f"{counted(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
+            "same lines and otherwise alike"
+        )
+    if one.is_memory_compared is False:
+        yield "memory is not compared: a text does not say how it stores its parameters"
+    if one.is_memory_compared and one.has_text:
+        yield "memory: arguments and results, which is all that a text says of it"
+    if one.causes_missing:
+        reason = one.causes_missing.rstrip(".")
+        yield f"where differences begin is not known, as propagation failed: {reason}"
+
+
+def device_verb(has_text: bool) -> str:
+    """What a device does with its memory: a compiled program's text only says what it holds."""
+    return "holds" if has_text else "needs"

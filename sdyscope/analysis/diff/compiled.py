@@ -204,6 +204,16 @@ class CompiledDiff:
             and not (self.entries is not None and self.entries.different)
         )
 
+    @property
+    def is_memory_compared(self) -> bool | None:
+        """Whether what both hold is known; None where one of them was not compiled."""
+        return None if self.a.failure or self.b.failure else bool(self.memory)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether one side is the text of a compiled program, which says less."""
+        return any(side.hardware is None and not side.failure for side in (self.a, self.b))
+
 
 def compiled_diff(
     name: str,
