@@ -14,6 +14,7 @@ from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner, Program, RequestedTensor, Versions
 from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import LoweredTensors, TensorTable, tensor_table
 from sdyscope.graph import OpGraph, build, read_text
 from sdyscope.hardware.names import Hardware, parse_hardware
@@ -346,7 +347,7 @@ class Staged:
         by = self.other_jax(chosen)
         if by is None:
             return found
-        doubt = f"{by} lowered it, and {self._versions()} propagated it."
+        doubt = Remark("another JAX propagated", str(by), names=((str(self._versions()), 0),))
         return replace(found, doubts=(doubt, *found.doubts))
 
     @staticmethod

@@ -10,6 +10,7 @@ from sdyscope.facts.account import Account, Stage, TextLine, Unknown, Why
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.staged import Staged
 
@@ -61,7 +62,7 @@ def _unknowns(program: Staged) -> Iterator[Unknown]:
         if isinstance(compiled, SdyscopeError):
             yield _refused("compiled", partitioner, compiled)
         elif by is not None:
-            reason = f"{by} lowered it, and this JAX compiled it"
+            reason = Remark("another JAX compiled", str(by))
             yield Unknown("approximate", "compiled", reason, (partitioner,))
 
 

@@ -5,46 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sdyscope.analysis.memory.device_slices import DeviceSlices, Slice, device_slices
+from sdyscope.analysis.memory.device_slices import device_slices
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.sharded import Sharded, requested_sharding
+from sdyscope.facts.slices import BlockRule, Slice, Unplaced
 from sdyscope.facts.tensors import Tensor
 from sdyscope.values.placement import Placement
 from sdyscope.values.source import SourceLocation
-
-
-@dataclass(frozen=True, slots=True)
-class Repeat:
-    """The same devices again, at a stride.
-
-    Attributes:
-      times: how many times in all.
-      apart: how many devices further each time.
-    """
-
-    times: int
-    apart: int
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceSlice:
-    """One slice of a tensor, and the devices that hold it.
-
-    Attributes:
-      index: start and stop of each dimension; where they are equal it is padding.
-      text: who holds it, in words.
-      devices: how many devices hold it.
-      first: the first of them; a position of the mesh where its devices are in an order of their
-        own.
-      repeats: where the others are, most significant first: 16 times 2,048 apart and 8 times 1
-        apart are 8 devices in a row, and that 16 times.
-    """
-
-    index: tuple[tuple[int, int], ...]
-    text: str
-    devices: int
-    first: int
-    repeats: tuple[Repeat, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +26,7 @@ class TensorSlices:
       sharding: what was requested, else what the first module says; null for neither.
       source: line of user code; null for arguments and results.
       placed: whether that says where it is.
-      unplaced: why not, in words; empty where it does.
+      unplaced: why not; empty where it does.
       different: how many different slices there are.
       listed: all of them where they are few, else the first ones and the last.
       rule: the slice that any device `d` holds, or any position `p` of a mesh whose devices are in
@@ -74,10 +41,10 @@ class TensorSlices:
     sharding: Sharded | None
     source: SourceLocation | None = None
     placed: bool = False
-    unplaced: str = ""
+    unplaced: Unplaced | str = ""
     different: int = 0
-    listed: tuple[DeviceSlice, ...] = ()
-    rule: str = ""
+    listed: tuple[Slice, ...] = ()
+    rule: BlockRule | str = ""
     partial: bool = False
 
     @property
@@ -110,41 +77,30 @@ def _tensor_slices(row: Tensor) -> TensorSlices:
     tensor = TensorSlices(row.name, row.kind, row.shape, row.dtype, sharding, row.source)
     unplaced = _unplaced(row, place)
     if unplaced or place is None or row.shape is None:
-        return replace(tensor, unplaced=unplaced)
-    found = device_slices(place, row.shape)
+        return replace(tensor, unplaced=unplaced or "")
+    found = device_slices(place, row.shape, tensor.subject)
     return replace(
         tensor,
         placed=True,
         different=found.different,
-        listed=tuple(_slice(found, part, tensor.subject) for part in found.listed),
-        rule=found.rule,
+        listed=found.listed,
+        rule=found.rule or "",
         partial=found.partial,
     )
 
 
-def _unplaced(row: Tensor, place: Placement | None) -> str:
-    """Why it is not said which devices hold what; empty where it is."""
+def _unplaced(row: Tensor, place: Placement | None) -> Unplaced | None:
+    """Why it is not said which devices hold what; None where it is."""
     asked = row.requested
     if asked is not None and asked.dropped:
-        return "dropped by jit"
+        return Unplaced.DROPPED
     inside = asked is not None and asked.kind == "constraint" and asked.manual_axes
     places = (place, *(annotation.placement for annotation in row.lowered.values()))
     if inside or any(one is not None and one.manual for one in places):
-        return "in the body of a shard_map, where each device sees its own block"
+        return Unplaced.IN_SHARD_MAP
     if row.shape is None:
-        return "of a shape that is not known"
-    return "left to the compiler" if place is None else ""
-
-
-def _slice(found: DeviceSlices, part: Slice, subject: str) -> DeviceSlice:
-    devices = part.devices
-    return DeviceSlice(
-        part.index,
-        found.text(part, subject),
-        devices.count,
-        devices.first,
-        tuple(Repeat(times, apart) for times, apart in devices.repeats),
-    )
+        return Unplaced.NO_SHAPE
+    return Unplaced.LEFT_TO_COMPILER if place is None else None
 
 
 def _sharding(row: Tensor) -> Sharded | None:

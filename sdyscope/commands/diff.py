@@ -11,7 +11,9 @@ import click
 
 from sdyscope.commands import completing, mesh_choice, opening, options, pairing, snapshot_diff
 from sdyscope.errors import CompilerError, TargetError
+from sdyscope.facts.differences import Uncompared
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 
 if TYPE_CHECKING:
     from sdyscope.analysis.diff.compiled import CompiledDiff
@@ -161,7 +163,7 @@ def _both_of_each(asked: _Asked, opened: opening.Opened) -> DiffDocument:
             file=opened.word,
             hint="Name a second directory, or record it with --partitioner both.",
         )
-    rest = _Rest(unread=tuple(f"not read: {file.error}" for file in opened.unread), notes=notes)
+    rest = _Rest(unread=tuple(Uncompared(str(file.error)) for file in opened.unread), notes=notes)
     return _each(asked, [(program, None) for program in both], rest)
 
 
@@ -174,7 +176,7 @@ def _two(asked: _Asked, first: str, second: str, other: mesh_choice.Other | None
     rest = _Rest(
         both.only_a,
         both.only_b,
-        tuple(f"not read: {file.error}" for side in (one, two) for file in side.unread),
+        tuple(Uncompared(str(file.error)) for side in (one, two) for file in side.unread),
         both.notes,
     )
     return _each(asked, both.pairs, rest)
@@ -209,7 +211,7 @@ def _each(asked: _Asked, pairs: Sequence[_Pair], rest: _Rest) -> DiffDocument:
         except CompilerError as error:
             if len(pairs) == 1:
                 raise
-            failed.append(f"{pair[0].name} was not {asked.at}: {error.message}")
+            failed.append(Uncompared(error.message, pair[0].name, asked.at))
         else:
             accounts |= _accounts(*pair)
     return DiffDocument(
@@ -241,8 +243,8 @@ class _Rest(NamedTuple):
 
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    unread: tuple[Uncompared, ...] = ()
+    notes: tuple[Remark, ...] = ()
 
 
 def _under_one(pair: _Pair) -> tuple[_Pair, Partitioner | None]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
 from sdyscope.commands.opening import Opened
+from sdyscope.facts.remarks import Remark
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
@@ -20,28 +21,27 @@ class Paired:
       pairs: those that are compared.
       only_a: names of those that only the first directory has.
       only_b: names of those that only the second has.
-      notes: what is not compared, in sentences.
+      notes: what is not compared.
     """
 
     pairs: tuple[tuple[Inspection, Inspection], ...]
     only_a: tuple[str, ...]
     only_b: tuple[str, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 _Key: TypeAlias = Callable[[Opened, "Inspection"], Hashable]
 
 
-def chosen(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple[str, ...]]:
-    """The programs to compare, and a sentence on those that are left out.
+def chosen(opened: Opened, *, everything: bool) -> tuple[list[Inspection], tuple[Remark, ...]]:
+    """The programs to compare, and how many are left out.
 
     Of a recorded run, these are the functions that are not JAX's, unless there are none, or
     everything is asked for.
     """
     kept = list(opened.programs if everything else opened.own)
     left_out = len(opened.programs) - len(kept)
-    note = f"{opened.word}: {left_out} of JAX's own functions were left out; --all compares them."
-    return kept, (note,) if left_out else ()
+    return kept, (Remark("JAX's own", opened.word, left_out),) if left_out else ()
 
 
 def paired(first: Opened, second: Opened, *, everything: bool) -> Paired:

@@ -13,6 +13,7 @@ from enum import Enum, auto
 from typing import Literal, TypeAlias, get_args
 
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.values.source import SourceLocation
 
 __all__ = [
@@ -70,7 +71,7 @@ class TextLine:
     error: str = ""
 
 
-Reason: TypeAlias = str | Why | TextLine
+Reason: TypeAlias = str | Why | TextLine | Remark
 """A compiler's or reader's own words as text."""
 
 

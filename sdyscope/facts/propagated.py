@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias, overload
 
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import NotUnderstood, OpGraph, Sharding
 from sdyscope.graph import ValueId as ValueId
 from sdyscope.values.mesh import AxisRef
@@ -180,7 +181,7 @@ class DebugInfo:
         origins: of a value with its sharding, the user's annotation that each axis comes from.
         names: nodes, by what origins call them (``constraint_0``).
         not_understood: what could not be read; it is left out.
-        notes: what else is worth knowing, one sentence each.
+        notes: what else is worth knowing.
         origins_missing: whether there are steps, and no origins since Shardy can't write them down.
     """
 
@@ -188,7 +189,7 @@ class DebugInfo:
     origins: Callable[[ValueId, Sharding | None], Origins] = lambda value, sharding: ()
     names: Mapping[str, int] = field(default_factory=dict)
     not_understood: Sequence[NotUnderstood] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     origins_missing: bool = False
 
 
@@ -198,28 +199,28 @@ class Propagated:
 
     Attributes:
         partitioner: whose.
-        source: what it was taken from, in words.
+        source: what it was taken from.
         graph: op graph of the module after propagation, as the partitioner has it.
         values: every value of the lowered module.
         counts: how many values have each fate.
-        doubts: why XLA may decide otherwise, one sentence each; nothing where this is exact.
+        doubts: why XLA may decide otherwise; nothing where this is exact.
         refusal: why XLA refused the module after it had propagated; empty where it did not.
         not_aligned: ops of the lowered module whose results have other types in the partitioner's,
             so that their values are not known to be there.
-        notes: what else is worth knowing, one sentence each.
+        notes: what else is worth knowing.
         read_debug_info: makes ``debug_info``, which is not asked of every propagation.
         read_text: writes ``text``, likewise.
     """
 
     partitioner: Partitioner
-    source: str
+    source: PropagationSource
     graph: OpGraph
     values: Mapping[ValueId, PropagatedValue]
     counts: Mapping[Fate, int] = field(default_factory=dict)
-    doubts: tuple[str, ...] = ()
+    doubts: tuple[Remark, ...] = ()
     refusal: str = ""
     not_aligned: tuple[int, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     read_debug_info: Callable[[], DebugInfo] = field(default=DebugInfo, compare=False, repr=False)
     read_text: Callable[[], str] = field(default=str, compare=False, repr=False)
 
@@ -246,8 +247,8 @@ class Propagated:
         return self.steps.step_count
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """Doubts, notes and what there is to know of origins and steps, one sentence each."""
+    def remarks(self) -> tuple[Remark, ...]:
+        """Doubts, notes and what there is to know of origins and steps."""
         return (*self.doubts, *self.notes, *self.debug_info.notes)
 
     @property

@@ -11,6 +11,7 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.document import Report
 from sdyscope.views.cost import basis, limits, uncertain
 from sdyscope.words.rates import time_text
+from sdyscope.words.remarks import remark_text
 
 
 def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     except SdyscopeError as error:
         return {"unavailable": str(error)}
     return {
-        "words": found.estimate,
+        "words": remark_text(found.estimate),
         "programs": list(map(_program, found.programs)),
     }
 

@@ -28,12 +28,13 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
 from sdyscope.page.document import Report
 from sdyscope.snapshots.differences import DiffDocument
+from sdyscope.words.counts import sentence
 from sdyscope.words.differences import (
     across_text,
     behind_text,
-    causes_missing_text,
     compared_over_text,
     compiled_notes,
+    compiled_remarks,
     entry_text,
     extent_text,
     follows_text,
@@ -222,7 +223,9 @@ def _propagated(found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
         "sameValues": found.same_values,
         "differentValues": found.different_values,
         "only": (found.only_a, found.only_b),
-        "notCompared": [not_compared_text(one, found.across) for one in found.not_compared],
+        "notCompared": [
+            sentence(not_compared_text(one, found.across)) for one in found.not_compared
+        ],
         "exactness": (found.propagation_a.exactness, found.propagation_b.exactness),
         "beginnings": [_beginning(one, found, pool) for one in found.beginnings],
     }
@@ -286,9 +289,8 @@ def _compiled(found: CompiledDiff, pool: Pool) -> dict[str, Any]:
         "memory": [(row.kind, row.name, row.a, row.b) for row in found.memory],
         "causes": [_cause(one, found, pool) for one in found.causes],
         "collectives": [_collective(one, found, pool) for one in found.collectives],
-        "moved": found.moved,
         "entries": None if found.entries is None else _entries(found.entries),
-        "notes": [causes_missing_text(found.causes_missing)] if found.causes_missing else [],
+        "notes": list(map(sentence, compiled_remarks(found))),
     }
 
 
@@ -298,7 +300,7 @@ def _entries(entries: Entries) -> dict[str, Any]:
         "different": [
             (one.kind, one.name, entry_text(one.a), entry_text(one.b)) for one in entries.different
         ],
-        "notCompared": list(map(not_compared_entries_text, entries.not_compared)),
+        "notCompared": [sentence(not_compared_entries_text(one)) for one in entries.not_compared],
     }
 
 

@@ -11,6 +11,7 @@ from sdyscope.page.document import Report
 from sdyscope.page.memory import figures
 from sdyscope.views.show import apart_text
 from sdyscope.words.account import account_lines
+from sdyscope.words.remarks import propagation_source_text, remark_texts
 
 
 def part(report: Report, pool: Pool) -> dict[str, Any]:
@@ -53,10 +54,10 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             {
                 "partitioner": one.partitioner,
                 "exactness": one.exactness,
-                "source": one.source,
+                "source": propagation_source_text(one.source),
                 "steps": one.step_count,
                 "counts": one.counts,
-                "notes": one.remarks,
+                "notes": remark_texts(one.remarks),
             }
             for one in (report.propagate.propagations if report.propagate is not None else ())
         ],

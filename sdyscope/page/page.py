@@ -1,7 +1,7 @@
 """The report as one page: templates, styles, scripts and data put together.
 
 What a view needs is found by its name: `reports/NAME.html.j2`, `reports/css/NAME.css` and
-`reports/js/NAME.js`, and `part` of `sdyscope.views.report_NAME` for its data; `later` there for
+`reports/js/NAME.js`, and `part` of `sdyscope.page.NAME` for its data; `later` there for
 data that is unpacked only when it is asked for, by its names.
 """
 

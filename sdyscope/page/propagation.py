@@ -36,6 +36,7 @@ from sdyscope.words.propagation import (
     stopped_alike,
     tensor_text,
 )
+from sdyscope.words.remarks import propagation_source_clause
 from sdyscope.words.sharding import short
 
 _T = TypeVar("_T", bound=Hashable)
@@ -146,7 +147,8 @@ class _Part:
         """How many steps there are, whose they are, and how sure."""
         propagated = self.explainer.propagated
         yield sentence(moves_text(len(propagated.steps), propagated.steps.step_count, replay.last))
-        yield sentence(f"{propagated.exactness}, from {propagated.source.rstrip('.')}")
+        source = propagation_source_clause(propagated.source)
+        yield sentence(f"{propagated.exactness}, from {source}")
         if "gspmd" in self.partitioners:
             yield "GSPMD does not say how it propagates: these are Shardy's steps."
         if not replay.has_priorities:

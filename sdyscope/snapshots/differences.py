@@ -10,6 +10,8 @@ from sdyscope.analysis.diff.compiled import CompiledDiff
 from sdyscope.analysis.diff.lowered import LoweredDiff
 from sdyscope.analysis.diff.propagated import PropagatedDiff
 from sdyscope.facts.account import Account
+from sdyscope.facts.differences import Uncompared
+from sdyscope.facts.remarks import Remark
 from sdyscope.snapshots.compare import Comparison
 
 __all__ = ["DiffDocument"]
@@ -33,8 +35,8 @@ class DiffDocument:
       snapshots: comparisons of two snapshot files, at every stage that both have.
       only_a: programs that only the first directory has.
       only_b: programs that only the second directory has.
-      unread: sentences on files that could not be read.
-      notes: sentences on programs that were left out.
+      unread: files that could not be read, and programs without the stage.
+      notes: which programs were left out.
       accounts: what is not known of each side, by what it is called; nothing where all is known.
     """
 
@@ -46,8 +48,8 @@ class DiffDocument:
     snapshots: tuple[Comparison, ...] = ()
     only_a: tuple[str, ...] = ()
     only_b: tuple[str, ...] = ()
-    unread: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
+    unread: tuple[Uncompared, ...] = ()
+    notes: tuple[Remark, ...] = ()
     accounts: Mapping[str, Account] = field(default_factory=dict)
 
     __document__ = (

@@ -19,7 +19,7 @@ import msgspec
 
 from sdyscope.facts.account import TextLine, Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
-from sdyscope.facts.differences import LoneMesh
+from sdyscope.facts.differences import LoneMesh, Uncompared
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.moves import (
     Absence,
@@ -31,7 +31,9 @@ from sdyscope.facts.moves import (
     TensorDim,
 )
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
+from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.facts.sharded import Sharded
+from sdyscope.facts.slices import BlockRule, Slice, Unplaced
 from sdyscope.graph import Op
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import Shape
@@ -41,7 +43,7 @@ from sdyscope.values.sharding import NamedSharding, PartitionSpec, TensorShardin
 from sdyscope.values.source import SourceLocation
 from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
-from sdyscope.words.differences import lone_mesh_text
+from sdyscope.words.differences import lone_mesh_text, uncompared_text
 from sdyscope.words.findings import Finding, told
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
@@ -61,7 +63,9 @@ from sdyscope.words.propagation import (
 from sdyscope.words.propagation import (
     origin_text as axis_origin_text,
 )
+from sdyscope.words.remarks import propagation_source_text, remark_text
 from sdyscope.words.sharding import ShardingDocument, sharding_document
+from sdyscope.words.slices import DeviceSlice, rule_text, slice_document, unplaced_text
 from sdyscope.words.visible import visible, without_surrogates
 
 _Document = TypeVar("_Document")
@@ -156,6 +160,12 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     OriginSharding: (str, str),
     TensorDim: (tensor_text, str),
     ExplanationNote: (note_text, str),
+    Remark: (remark_text, str),
+    Uncompared: (uncompared_text, str),
+    Slice: (slice_document, DeviceSlice),
+    BlockRule: (rule_text, str),
+    Unplaced: (unplaced_text, str),
+    PropagationSource: (propagation_source_text, str),
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
     **dict.fromkeys((TextLine, Why), (reason_text, str)),

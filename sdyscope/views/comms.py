@@ -14,6 +14,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, OP_FOLLOWED, annotation_text, origin_text
 from sdyscope.words.places import source_text
+from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import NONE
 from sdyscope.words.types import shapes_text
 
@@ -371,7 +372,7 @@ def uncertain(one: Collectives) -> Iterator[str]:
         whole = counted(len(one.rematerializations), "rematerialization")
         yield f"{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
     if one.origins_missing:
-        yield f"no origins: {one.origins_missing}"
+        yield f"no origins: {remark_text(one.origins_missing)}"
     elif one.with_origin < tensors and not one.predicted:
         yield f"{tensors - one.with_origin:,} of {tensors:,} tensors have no origin"
-    yield from one.notes
+    yield from remark_texts(one.notes)

@@ -16,9 +16,10 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.differences import (
     across_text,
     behind_text,
-    causes_missing_text,
     compared_over_text,
     compiled_notes,
+    compiled_remarks,
+    device_verb,
     entry_text,
     follows_text,
     not_compared_entries_text,
@@ -59,7 +60,7 @@ def total(one: CompiledDiff) -> Paragraph:
         before, after = next(
             ((row.a or 0, row.b or 0) for row in one.memory if row.kind == "total"), (0, 0)
         )
-        words.append(_changed("holds" if _is_text(one) else "needs", before, after))
+        words.append(_changed(device_verb(one.has_text), before, after))
     differ = 0 if one.entries is None else len(one.entries.different)
     which = counted(differ, "argument or result is", "arguments and results are")
     sharded = f"{which} sharded differently"
@@ -78,16 +79,9 @@ def _the_same(one: CompiledDiff) -> str:
         sent += f" that send {size(total.sent)}"
     needed = next((row.a for row in one.memory if row.kind == "total"), None)
     held = (
-        ""
-        if needed is None
-        else f", and {size(needed)} that a device {'holds' if _is_text(one) else 'needs'}"
+        "" if needed is None else f", and {size(needed)} that a device {device_verb(one.has_text)}"
     )
     return f"{sent}{held}, the same"
-
-
-def _is_text(one: CompiledDiff) -> bool:
-    """Whether one side is the text of a compiled program, which says less."""
-    return any(side.hardware is None and not side.failure for side in (one.a, one.b))
 
 
 def _changed(verb: str, before: int, after: int) -> str:
@@ -225,7 +219,7 @@ def _without_cause(one: CompiledDiff, count: int) -> str:
         return (
             "The shardings are the same on both: what differs is what the compilers make of them."
         )
-    if _is_text(one):
+    if one.has_text:
         return f"{counted(count, 'difference')}; of a text it is not known where they begin:"
     if one.causes:
         return (
@@ -259,29 +253,18 @@ def _origins(
 
 def _remarks(one: CompiledDiff) -> Iterator[Paragraph]:
     words = []
-    if one.moved:
-        verb = "is" if one.moved == 1 else "are"
-        words.append(
-            f"{counted(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
-            "same lines and otherwise alike"
-        )
     if one.collectives:
         words.append(
             "the columns of both sides: tensors a step; change: of the bytes that a device sends "
             "in a step, counted from the program, not measured"
         )
-    if not one.memory and not (one.a.failure or one.b.failure):
-        words.append("memory is not compared: a text does not say how it stores its parameters")
-    if one.memory and _is_text(one):
-        words.append("memory: arguments and results, which is all that a text says of it")
+    words += compiled_remarks(one)
     if one.entries is not None:
         labels = one.a.label, one.b.label
         unknown = [not_compared_entries_text(each, labels) for each in one.entries.not_compared]
         if unknown:
             yield Paragraph("")
             yield from (Paragraph(text, "warning", hang=2) for text in unknown)
-    if one.causes_missing:
-        words.append(causes_missing_text(one.causes_missing))
     for side in (one.a, one.b):
         words += [f"{side.label}: {note}" for note in compiled_notes(side)]
     if words:

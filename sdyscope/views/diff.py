@@ -16,8 +16,9 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table
 from sdyscope.views import compiled_diff, propagated_diff, snapshot
 from sdyscope.words.counts import counted, listed
-from sdyscope.words.differences import across_text, lone_mesh_text, lowered_notes
+from sdyscope.words.differences import across_text, lone_mesh_text, lowered_notes, uncompared_text
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import open_text, short
 from sdyscope.words.types import type_text
 
@@ -47,8 +48,8 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
     for label, only in (("first", diff.only_a), ("second", diff.only_b)):
         if only:
             yield Paragraph(f"only in the {label}: {', '.join(only)}", "bad", hang=2)
-    for sentence in diff.unread:
-        yield Paragraph(sentence, "bad", hang=2)
+    for one in diff.unread:
+        yield Paragraph(uncompared_text(one), "bad", hang=2)
 
 
 def _total(one: LoweredDiff) -> Paragraph:
@@ -110,7 +111,7 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
             yield from (Paragraph(note, "muted", hang=2) for note in notes)
     if diff.notes:
         yield Paragraph("")
-        yield from (Paragraph(note, "muted", hang=2) for note in diff.notes)
+        yield from (Paragraph(note, "muted", hang=2) for note in remark_texts(diff.notes))
 
 
 def _tensors_table(one: LoweredDiff) -> Table:

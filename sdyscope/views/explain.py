@@ -20,6 +20,7 @@ from sdyscope.words.propagation import (
     note_text,
     stopped_alike,
 )
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.types import type_text
 
 __all__ = ["details", "footer", "heading"]
@@ -60,7 +61,7 @@ def footer(found: ExplainDocument) -> Iterator[Paragraph]:
     notes = [note for one in found.propagations for note in (*one.doubts, *one.debug_info.notes)]
     if notes:
         yield Paragraph("")
-    for note in notes:
+    for note in remark_texts(notes):
         yield Paragraph(note, "muted", hang=2)
 
 

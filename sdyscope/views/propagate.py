@@ -16,12 +16,12 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number
 from sdyscope.views import propagated_diff
 from sdyscope.views.layers import Cells, Folded, folded, folded_rows, masked
-from sdyscope.views.propagated_diff import source_words
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import axis_text, mesh_words_of
 from sdyscope.words.places import op_text, source_text
 from sdyscope.words.propagation import FOLLOWED, origin_text, tensor_text
+from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import MANUAL, NONE, REPLICATED, short
 from sdyscope.words.types import type_text
 
@@ -66,9 +66,8 @@ def provenance(
     """Whether each propagation is exact and what it was taken from, and why another is missing."""
     for one in propagations:
         tone: Tone = "plain" if one.exactness == "exact" else "warning"
-        yield Paragraph(
-            f"{one.partitioner}: {one.exactness}, from {source_words(one)}", tone, hang=2
-        )
+        source = propagation_source_clause(one.source)
+        yield Paragraph(f"{one.partitioner}: {one.exactness}, from {source}", tone, hang=2)
     for failure in failed:
         yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning", hang=2)
 
@@ -283,7 +282,7 @@ def footer(
     for text, tone in _footer(found, made, everything):
         yield Paragraph(text, tone, hang=3)
     for one in found.propagations:
-        for remark in one.remarks:
+        for remark in remark_texts(one.remarks):
             yield Paragraph(remark, "muted", hang=3)
 
 

@@ -6,16 +6,16 @@ from collections.abc import Iterator
 
 from sdyscope.analysis.diff.propagated import Divergence, PropagatedDiff
 from sdyscope.analysis.naming.resolve import NamedValue
-from sdyscope.facts.propagated import Propagated
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Tone
 from sdyscope.words.counts import counted
 from sdyscope.words.differences import across_text, extent_text, inputs_text, not_compared_text
 from sdyscope.words.places import source_text
+from sdyscope.words.remarks import propagation_source_clause, remark_texts
 from sdyscope.words.sharding import REPLICATED, placed_text, short
 from sdyscope.words.types import type_text
 
-__all__ = ["details", "provenance", "source_words", "title", "total"]
+__all__ = ["details", "provenance", "title", "total"]
 
 #: How many beginnings are shown, and how many values that follow, unless all are asked for.
 LISTED = 10
@@ -44,12 +44,8 @@ def provenance(one: PropagatedDiff) -> Iterator[Paragraph]:
     for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b)):
         named = label if label == side.partitioner else f"{label} under {side.partitioner}"
         tone: Tone = "muted" if side.exactness == "exact" else "warning"
-        yield Paragraph(f"{named}: {side.exactness}, {source_words(side)}", tone, hang=2)
-
-
-def source_words(side: Propagated) -> str:
-    """What a propagation was taken from, to go on a sentence with; the name of a dump left out."""
-    return side.source.rstrip(".").partition(": ")[0]
+        source = propagation_source_clause(side.source)
+        yield Paragraph(f"{named}: {side.exactness}, {source}", tone, hang=2)
 
 
 def details(one: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -74,7 +70,7 @@ def _remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
     notes = [
         f"{label}: {note}"
         for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b))
-        for note in side.remarks
+        for note in remark_texts(side.remarks)
     ]
     not_compared = [not_compared_text(each, one.across) for each in one.not_compared]
     if not_compared or notes:

@@ -14,6 +14,7 @@ from sdyscope.values.sharding import PartitionSpec
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
+from sdyscope.words.remarks import remark_text, remark_texts
 
 __all__ = ["candidates", "changes", "decisions", "footer", "heading", "traffic"]
 
@@ -226,7 +227,9 @@ def footer(found: Search, *, everything: bool = False) -> Iterator[Paragraph]:
     for trial in found.trials:
         if not trial.better:
             words = ", ".join(f"{one.name} {one.after}" for one in trial.candidate.changes)
-            yield Paragraph(f"compiled and not taken: {words}: {trial.why}", "warning", hang=3)
+            yield Paragraph(
+                f"compiled and not taken: {words}: {remark_text(trial.why)}", "warning", hang=3
+            )
     if found.refused:
         yield Paragraph(
             f"{counted(found.refused, 'candidate')} refused: {found.refusal}", "warning", hang=3
@@ -234,7 +237,7 @@ def footer(found: Search, *, everything: bool = False) -> Iterator[Paragraph]:
     others = shown(found)
     if others and not everything:
         yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
-    for text in (*found.notes, *_legend(found)):
+    for text in (*remark_texts(found.notes), *_legend(found)):
         yield Paragraph(text, "muted", hang=3)
 
 

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.slices import ProgramSlices, TensorSlices
+from sdyscope.facts.slices import BlockRule, Unplaced
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import shape
 from sdyscope.words.counts import counted
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.sharding import short
+from sdyscope.words.slices import rule_text, slice_text, unplaced_text
 
 #: Tensors that are held like another are named up to so many.
 _NAMED = 3
@@ -32,19 +34,20 @@ def paragraphs(slices: ProgramSlices, hidden: int) -> Iterator[Paragraph]:
     groups: dict[object, list[TensorSlices]] = {}
     for tensor in slices.tensors:
         if tensor.placed:
-            alike = tuple((part.index, part.first, part.repeats) for part in tensor.listed)
+            alike = tuple((part.index, part.devices) for part in tensor.listed)
             groups.setdefault((tensor.shape, alike, tensor.rule), []).append(tensor)
     for tensors in groups.values():
         yield from _tensor(tensors[0], Counter(map(_title, tensors)))
         yield Paragraph("")
-    unplaced: dict[str, list[str]] = {}
+    unplaced: dict[Unplaced, list[str]] = {}
     for tensor in slices.tensors:
-        if not tensor.placed:
+        if isinstance(tensor.unplaced, Unplaced):
             unplaced.setdefault(tensor.unplaced, []).append(_title(tensor))
     for why, titles in unplaced.items():
         count = counted(len(titles), "tensor is", "tensors are")
-        yield Paragraph(f"{count} {why}: {_few(list(dict.fromkeys(titles)))}", "muted", 0, 2)
-    if any(" (+" in part.text for tensor in slices.tensors for part in tensor.listed):
+        text = f"{count} {unplaced_text(why)}: {_few(list(dict.fromkeys(titles)))}"
+        yield Paragraph(text, "muted", 0, 2)
+    if any(" (+" in slice_text(part) for tensor in slices.tensors for part in tensor.listed):
         yield Paragraph("(+8 x4): the same again 8 devices further, 4 times in all", "muted")
     if hidden:
         yield Paragraph(f"{counted(hidden, 'tensor')} left out by the filters", "muted")
@@ -68,12 +71,12 @@ def _tensor(first: TensorSlices, titles: Counter[str]) -> Iterator[Paragraph]:
         yield Paragraph(f"likewise {_few(others)}", "muted", 0, 2)
     *listed, last = first.listed
     for part in listed:
-        yield Paragraph(part.text, indent=2, hang=2)
+        yield Paragraph(slice_text(part), indent=2, hang=2)
     if first.rule:
         yield Paragraph(f"... and so on: {first.different:,} slices, the last of which", indent=2)
-    yield Paragraph(last.text, indent=2, hang=2)
-    if first.rule:
-        device = "position p" if "p" in first.rule.partition(" where ")[2].split() else "device d"
-        yield Paragraph(f"{device} holds {first.subject}{first.rule}", indent=2, hang=2)
+    yield Paragraph(slice_text(last), indent=2, hang=2)
+    if isinstance(first.rule, BlockRule):
+        device = "position p" if first.rule.by_position else "device d"
+        yield Paragraph(f"{device} holds {first.subject}{rule_text(first.rule)}", indent=2, hang=2)
     if first.partial:
         yield Paragraph("each is a partial result, still to be reduced", indent=2, hang=2)

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, Protocol
 
-from sdyscope.facts.differences import Across, LoneMesh, NotComparedReason, NotComparedValues
+from sdyscope.facts.differences import (
+    Across,
+    LoneMesh,
+    NotComparedReason,
+    NotComparedValues,
+    Uncompared,
+)
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded
 from sdyscope.values.entry_layout import StoredArray
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -15,15 +22,17 @@ from sdyscope.values.placement import Placement
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
+from sdyscope.words.remarks import remark_text
 from sdyscope.words.sharding import placement_text, short
 from sdyscope.words.types import type_text
 
 __all__ = [
     "across_text",
     "behind_text",
-    "causes_missing_text",
     "compared_over_text",
     "compiled_notes",
+    "compiled_remarks",
+    "device_verb",
     "entry_text",
     "extent_text",
     "follows_text",
@@ -32,6 +41,7 @@ __all__ = [
     "lowered_notes",
     "not_compared_entries_text",
     "not_compared_text",
+    "uncompared_text",
 ]
 
 
@@ -39,6 +49,12 @@ def across_text(across: Across, label: str) -> str:
     """`under gspmd`, `on tpu:v5e:2x4`, `in after.mlir`, `after`: a side of a comparison."""
     where = {"partitioners": "under ", "hardware": "on ", "programs": "in ", "annotations": ""}
     return f"{where[across]}{label}"
+
+
+def uncompared_text(one: Uncompared) -> str:
+    """That a file could not be read, or that there is no such stage of a program."""
+    about = f"{one.name} was not {one.stage}" if one.name else "not read"
+    return f"{about}: {one.said}"
 
 
 # --- lowered --------------------------------------------------------------------------------------
@@ -233,7 +249,7 @@ class _CompiledSide(Protocol):
     @property
     def unread(self) -> int: ...
     @property
-    def origins_missing(self) -> str: ...
+    def origins_missing(self) -> Remark | str: ...
     @property
     def memory_missing(self) -> str: ...
 
@@ -242,13 +258,41 @@ def compiled_notes(side: _CompiledSide) -> Iterator[str]:
     """What else there is to know of one side that was compiled, in sentences."""
     yield from side.notes
     if side.origins_missing:
-        yield f"Why collectives are there is not known: {side.origins_missing}"
+        yield f"Why collectives are there is not known: {remark_text(side.origins_missing)}"
     if side.memory_missing:
         yield side.memory_missing
     if side.unread:
         yield f"{counted(side.unread, 'line')} of the compiled program could not be read."
 
 
-def causes_missing_text(reason: str) -> str:
-    """Why it is not known where differences of compiled programs begin, a sentence."""
-    return f"Where differences begin is not known, as propagation failed: {reason}"
+class _CompiledDiff(Protocol):
+    @property
+    def moved(self) -> int: ...
+    @property
+    def is_memory_compared(self) -> bool | None: ...
+    @property
+    def has_text(self) -> bool: ...
+    @property
+    def causes_missing(self) -> str: ...
+
+
+def compiled_remarks(one: _CompiledDiff) -> Iterator[str]:
+    """What was not compared of two compiled programs, and what is alike otherwise, in clauses."""
+    if one.moved:
+        verb = "is" if one.moved == 1 else "are"
+        yield (
+            f"{counted(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
+            "same lines and otherwise alike"
+        )
+    if one.is_memory_compared is False:
+        yield "memory is not compared: a text does not say how it stores its parameters"
+    if one.is_memory_compared and one.has_text:
+        yield "memory: arguments and results, which is all that a text says of it"
+    if one.causes_missing:
+        reason = one.causes_missing.rstrip(".")
+        yield f"where differences begin is not known, as propagation failed: {reason}"
+
+
+def device_verb(has_text: bool) -> str:
+    """What a device does with its memory: a compiled program's text only says what it holds."""
+    return "holds" if has_text else "needs"

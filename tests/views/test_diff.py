@@ -1,7 +1,7 @@
 """Differences as they are printed."""
 
 from sdyscope.analysis.diff.lowered import LoweredDiff, OpDifference
-from sdyscope.facts.differences import LoneMesh
+from sdyscope.facts.differences import LoneMesh, Uncompared
 from sdyscope.snapshots.differences import DiffDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Heading, Table
@@ -52,7 +52,9 @@ def test_types_are_short():
 
 
 def test_no_programs_in_common():
-    document = DiffDocument(at="lowered", only_a=("x",), only_b=("y", "z"), unread=("not read: w",))
+    document = DiffDocument(
+        at="lowered", only_a=("x",), only_b=("y", "z"), unread=(Uncompared("w"),)
+    )
     assert not document.same
     assert [p.text for p in diff.summary(document)] == [
         "0 programs in both",

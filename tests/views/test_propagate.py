@@ -12,6 +12,7 @@ from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.facts.failures import Failure
 from sdyscope.facts.program import Program
 from sdyscope.facts.propagated import DebugInfo
+from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.inspection import Inspection
 from sdyscope.targets import resolve
 from sdyscope.terminal.table import Heading
@@ -29,15 +30,19 @@ def texts(paragraphs):
 
 def test_what_is_approximate_and_what_is_missing_comes_first(mlp):
     (exact,) = mlp.propagations
-    approximate = replace(exact, source="a guess.", doubts=("Mind this.",))
+    approximate = replace(
+        exact, source=PropagationSource("lowered module"), doubts=(Remark("conservative"),)
+    )
     found = replace(
         mlp, propagations=(approximate,), failures=(Failure("gspmd", "it is no more."),)
     )
     first, second, *_ = propagate.heading(found)
-    assert (first.text, first.tone) == ("shardy: approximate, from a guess", "warning")
+    assert (first.text, first.tone) == ("shardy: approximate, from the lowered module", "warning")
     assert (second.text, second.tone) == ("nothing under gspmd: it is no more.", "warning")
     made = propagate.table(found)
-    assert texts(propagate.footer(found, made))[-1] == "Mind this."
+    assert (
+        texts(propagate.footer(found, made))[-1] == "Conservative propagation is not what XLA runs."
+    )
 
 
 def test_a_narrow_table_has_fewer_columns_and_no_folders(mlp):

@@ -1,5 +1,7 @@
 """What two sides differ in, as it is said."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from sdyscope.analysis.diff.entries import NotCompared
@@ -12,6 +14,7 @@ from sdyscope.words.differences import (
     across_text,
     behind_text,
     compared_over_text,
+    compiled_remarks,
     entry_text,
     lone_mesh_text,
     lowered_notes,
@@ -106,3 +109,32 @@ def test_entries():
     assert not_compared_entries_text(left, ("x", "y")) == (
         "6 results are not compared: y does not say how a, b, c, d, ... are sharded"
     )
+
+
+@pytest.mark.parametrize(
+    ("facts", "clauses"),
+    [
+        ({"is_memory_compared": None}, []),
+        (
+            {"moved": 1, "is_memory_compared": True},
+            [
+                "1 tensor is communicated for ops of other scopes, from the same lines and "
+                "otherwise alike"
+            ],
+        ),
+        (
+            {"is_memory_compared": False},
+            ["memory is not compared: a text does not say how it stores its parameters"],
+        ),
+        (
+            {"is_memory_compared": True, "has_text": True, "causes_missing": "no module."},
+            [
+                "memory: arguments and results, which is all that a text says of it",
+                "where differences begin is not known, as propagation failed: no module",
+            ],
+        ),
+    ],
+)
+def test_what_was_not_compared_of_compiled_programs_is_said(facts, clauses):
+    one = SimpleNamespace(**{"moved": 0, "has_text": False, "causes_missing": "", **facts})
+    assert list(compiled_remarks(one)) == clauses

@@ -176,16 +176,11 @@ function tables(data, labels) {
 function notes(data, labels) {
   const found = [];
   const say = (words, tone) => found.push(el("p.note", { dir: "auto", data: { tone } }, words));
-  for (const words of data.propagated.notCompared ?? []) say(`${words}.`);
+  for (const words of data.propagated.notCompared ?? []) say(words);
   (data.propagated.exactness ?? []).forEach((exactness, at) => {
     if (exactness !== "exact") say(`The propagation of ${labels[at]} is ${exactness}.`, "bad");
   });
-  if (data.compiled.moved) {
-    say(
-      `${count(data.compiled.moved, "tensor")} are communicated alike by both, for ops of other scopes.`,
-    );
-  }
-  for (const words of data.compiled.entries?.notCompared ?? []) say(`${words}.`, "bad");
+  for (const words of data.compiled.entries?.notCompared ?? []) say(words, "bad");
   for (const words of data.compiled.notes ?? []) say(words);
   const sides = [data.compiled.a, data.compiled.b].filter(Boolean);
   for (const [at, side] of sides.entries()) {

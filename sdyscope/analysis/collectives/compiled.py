@@ -15,6 +15,7 @@ from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph
 from sdyscope.hlo import read_hlo
 from sdyscope.values.mesh import Mesh
@@ -54,17 +55,16 @@ def compiled_collectives(
         rematerializations=rematerializations(made.rematerializations, module),
     )
     if compiled is None and made.recorded_by is not None:
-        why = "The run's own compiler was not told which op each instruction is made from."
-        return replace(found, origins_missing=why)
+        return replace(found, origins_missing=Remark("not told"))
     if compiled is None:
-        return replace(found, origins_missing="They were not asked for.")
+        return replace(found, origins_missing=Remark("not asked for"))
     if not found.collectives:
         return found
     if found.mesh is None:
-        return replace(found, origins_missing="No mesh is known whose axes could have one.")
+        return replace(found, origins_missing=Remark("no mesh"))
     try:
         propagated = compiled.propagated(made.partitioner)
     except SdyscopeError as error:
-        return replace(found, origins_missing=f"It can't be propagated: {error.message}")
+        return replace(found, origins_missing=Remark("not propagated", error.message))
     graph, annotations = compiled.graph(made.partitioner), compiled.annotations(made.partitioner)
     return with_origins(found, graph, propagated, annotations)

@@ -17,6 +17,7 @@ from sdyscope.analysis.collectives.bytes import CollectiveKind, wire_bytes
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.scopes import phase_of, scope_of
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.remarks import Remark, RemarkKind
 from sdyscope.graph import OpGraph
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
 from sdyscope.hlo import NotUnderstood, Shape
@@ -127,8 +128,8 @@ class Predictor:
             partitioner="shardy",
             notes=(
                 *self._resharder.doubts,
-                *_without_rule(found.without_rule),
-                *_unknown_calls(found.unknown_calls),
+                *_counted("no rule", found.without_rule),
+                *_counted("unknown calls", found.unknown_calls),
                 *reader.notes(),
             ),
         )
@@ -153,18 +154,8 @@ def _main_mesh(found: ExplicitCollectives) -> Mesh | None:
     return None if best is None else named[best]
 
 
-def _without_rule(counts: Mapping[str, int]) -> tuple[str, ...]:
-    if not counts:
-        return ()
-    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))
-    return (f"Shardy does not know what these need, and no collective is predicted: {listed}.",)
-
-
-def _unknown_calls(counts: Mapping[str, int]) -> tuple[str, ...]:
-    if not counts:
-        return ()
-    listed = ", ".join(f"{name} ({count:,})" for name, count in sorted(counts.items()))
-    return (f"What these custom calls send is not known, and not counted: {listed}.",)
+def _counted(kind: RemarkKind, counts: Mapping[str, int]) -> tuple[Remark, ...]:
+    return (Remark(kind, names=tuple(sorted(counts.items()))),) if counts else ()
 
 
 class _Reader:
@@ -181,10 +172,8 @@ class _Reader:
         self._local: dict[Value, Shape] = {}
         self._unsized: set[str] = set()
 
-    def notes(self) -> tuple[str, ...]:
-        if not self._unsized:
-            return ()
-        return (f"Values of these types count no bytes: {', '.join(sorted(self._unsized))}.",)
+    def notes(self) -> tuple[Remark, ...]:
+        return _counted("no bytes", dict.fromkeys(self._unsized, 0))
 
     def bytes(self, values: Sequence[Value]) -> int:
         """Bytes of several values on one device."""

@@ -13,6 +13,7 @@ from sdyscope.analysis.collectives.rematerializations import Rematerialization
 from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.hlo import NotUnderstood, Shape
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
@@ -278,9 +279,9 @@ class Collectives:
     not_understood_count: int = 0
     predicted: bool = False
     rematerializations: tuple[Rematerialization, ...] = ()
-    origins_missing: str = ""
+    origins_missing: Remark | str = ""
     partitioner: Partitioner | None = None
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark | str, ...] = ()
 
     __document__ = (
         "partitioner",

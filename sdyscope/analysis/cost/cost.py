@@ -24,6 +24,7 @@ from sdyscope.errors import TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import Chip, chip_of
@@ -347,10 +348,7 @@ class CostDocument:
     """
 
     schema: Literal["sdyscope.cost/2"] = "sdyscope.cost/2"
-    estimate: str = (
-        "An estimate from models of the hardware and published peak figures, not a measurement; a "
-        "real step takes longer."
-    )
+    estimate: Remark = field(default_factory=lambda: Remark("estimate"))
     name: str
     programs: tuple[Cost, ...]
     account: Account

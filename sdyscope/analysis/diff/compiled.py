@@ -23,6 +23,7 @@ from sdyscope.errors import CompilerError
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.differences import Across
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.values.mesh import Mesh
 
@@ -60,7 +61,7 @@ class CompiledSide:
     collectives: Collectives | None = None
     compiled: Compiled | None = None
     memory: Memory | None = None
-    origins_missing: str = ""
+    origins_missing: Remark | str = ""
     memory_missing: str = ""
     error: CompilerError | None = None
 
@@ -202,6 +203,16 @@ class CompiledDiff:
             and not any(row.differs for row in self.memory)
             and not (self.entries is not None and self.entries.different)
         )
+
+    @property
+    def is_memory_compared(self) -> bool | None:
+        """Whether what both hold is known; None where one of them was not compiled."""
+        return None if self.a.failure or self.b.failure else bool(self.memory)
+
+    @property
+    def has_text(self) -> bool:
+        """Whether one side is the text of a compiled program, which says less."""
+        return any(side.hardware is None and not side.failure for side in (self.a, self.b))
 
 
 def compiled_diff(

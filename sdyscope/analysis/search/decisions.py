@@ -21,6 +21,7 @@ from sdyscope.analysis.search.space import (
 )
 from sdyscope.errors import ConversionError, TargetError, one_of
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.dtypes import num_bytes
@@ -39,13 +40,13 @@ class Space:
         axes: the axes that may be placed, in the order of the mesh.
         decisions: what is decided, the largest first.
         size: how many candidates there are.
-        notes: what else there is to know, one sentence each.
+        notes: what else there is to know.
     """
 
     mesh: Mesh
     axes: tuple[str, ...]
     decisions: tuple[Decision, ...]
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
 
     __document__ = ("axes", "decisions", "size")
 
@@ -86,7 +87,6 @@ def space(
     mirrors = mirrored([_leaf(row) for row in outputs], leaves)
     wanted = _wanted(rows, patterns, set(mirrors.values()))
     leads = _leads(wanted, leaves)
-    notes: list[str] = []
     groups: dict[tuple[object, ...], list[int]] = {}
     for number in wanted:
         if number in leads:
@@ -124,14 +124,9 @@ def space(
             f"No axis of {', '.join(chosen)} divides a dimension of what is searched.",
             hint="Name other --axes, or other arguments with --argument.",
         )
-    if alone:
-        notes.append(
-            f"{alone} of the arguments can only be as they are: no axis divides them."
-            if alone > 1
-            else "1 of the arguments can only be as it is: no axis divides it."
-        )
+    notes = (Remark("no choice", count=alone),) if alone else ()
     decisions.sort(key=lambda decision: -decision.bytes)
-    return Space(mesh, chosen, tuple(decisions), tuple(notes))
+    return Space(mesh, chosen, tuple(decisions), notes)
 
 
 def _axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:

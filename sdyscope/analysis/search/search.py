@@ -18,6 +18,7 @@ from sdyscope.analysis.search.space import Member, block_bytes, spec_of
 from sdyscope.analysis.search.strategy import WORTH, Assignment, Budget, Goal, Strategy, effort
 from sdyscope.analysis.search.values import Candidate, Change, Compiled, Search, Trial
 from sdyscope.errors import CompilerError
+from sdyscope.facts.remarks import Remark
 from sdyscope.values.sharding import PartitionSpec
 
 __all__ = ["Search", "Setting", "search", "settings", "shared_bytes"]
@@ -109,7 +110,7 @@ def search(
     traffics: dict[Assignment, Prediction] = {}
     refused, refusal = 0, ""
     began = time.perf_counter()
-    notes = list(space.notes)
+    notes: list[Remark | str] = list(space.notes)
     if partition is not None and checks > 1:
         try:
             refined = refine(
@@ -124,7 +125,7 @@ def search(
             traffics = {one.assignment: one.partitioned for one in refined.checked}
             chosen, refused, refusal = refined.best.assignment, refined.refused, refined.refusal
         except CompilerError as error:
-            notes.append(f"XLA does not partition the program as it is: {error.message}")
+            notes.append(Remark("not partitioned", error.message))
     check_seconds = time.perf_counter() - began
     made = [
         _candidate(space, assignment, prediction, traffics.get(assignment), rates)
@@ -157,7 +158,7 @@ def search(
     try:
         before = compile_(())
     except CompilerError as error:
-        why = f"The program as it is can't be compiled: {error.message}"
+        why = Remark("not compiled", error.message)
         return replace(found, notes=(*found.notes, why))
     trials: list[Trial] = []
     for candidate in _in_turn(space, best, made, goal, start.known):
@@ -266,27 +267,29 @@ def _trial(found: Search, candidate: Candidate, before: Compiled, compile_: Comp
     try:
         compiled = compile_(settings(found.space, candidate.assignment))
     except CompilerError as error:
-        return Trial(candidate, None, False, f"The compiler refuses it: {error.message}")
+        return Trial(candidate, None, False, Remark("refused", error.message))
     why = _why_not(found, candidate, compiled, before)
-    return Trial(candidate, _weighed(found, candidate, compiled), not why, why)
+    return Trial(candidate, _weighed(found, candidate, compiled), why is None, why or "")
 
 
-def _why_not(found: Search, candidate: Candidate, compiled: Compiled, before: Compiled) -> str:
-    """Why a compiled candidate is no better than the compiled program; empty where it is."""
+def _why_not(
+    found: Search, candidate: Candidate, compiled: Compiled, before: Compiled
+) -> Remark | None:
+    """Why a compiled candidate is no better than the compiled program; None where it is."""
     needs = compiled.measured.held if compiled.total is None else compiled.total
     needed = before.measured.held if before.total is None else before.total
     if found.limit is not None:
         if needs > found.limit:
-            return "With what the compiler needs besides, it holds more than the limit."
+            return Remark("over the limit")
         if needed > found.limit:
-            return ""  # the program as it is does not fit
+            return None  # the program as it is does not fit
     if candidate.partitioned is not None and not compiled.comparable:
-        return ""  # it costs less by what XLA's partitioner made of it
+        return None  # it costs less by what XLA's partitioner made of it
     cost = found.rates.cost(_with_flops(compiled, candidate))
     start = found.rates.cost(_with_flops(before, found.start))
     if cost < start * (1 - WORTH) or (cost <= start and needs < needed * (1 - WORTH)):
-        return ""
-    return "Compiled, it costs no less than the program as it is."
+        return None
+    return Remark("costs no less")
 
 
 def _weighed(found: Search, candidate: Candidate, compiled: Compiled) -> Compiled:

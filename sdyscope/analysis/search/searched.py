@@ -15,6 +15,7 @@ from sdyscope.analysis.search.traffic import reduce_scatters, traffic
 from sdyscope.analysis.search.values import Compiled, Search
 from sdyscope.annotations import Annotation
 from sdyscope.errors import TargetError
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware, parse_hardware
 from sdyscope.staged import Staged
@@ -67,7 +68,7 @@ def searched(
     found = space(program.tensors, chosen, mesh, arguments, axes, tied=tied)
     writer = _Writer(found.mesh, program.annotations(chosen))
     predictor = Predictor(lowered, graph)
-    notes: dict[str, None] = {}
+    notes: dict[Remark | str, None] = {}
 
     def predict(settings: Sequence[Setting]) -> Prediction:
         made = predictor.predict(writer.changes(settings))
@@ -83,14 +84,10 @@ def searched(
     compiler = _Compiler(program, lowered, graph, mesh, on)
     compilable = on is not None or compiler.devices <= LARGEST_CPU
     if not compilable:
-        notes[
-            f"XLA partitions and compiles for at most {LARGEST_CPU:,} CPU devices: --on names the "
-            "hardware to compile for."
-        ] = None
+        notes[Remark("too many devices", count=LARGEST_CPU)] = None
     inside = sum(one.kind == "constraint" for one in program.annotations(chosen))
     if inside:
-        constraints = "1 constraint" if inside == 1 else f"{inside:,} constraints"
-        notes[f"{constraints} inside the program stay{'s' * (inside == 1)} as written."] = None
+        notes[Remark("constraints stay", count=inside)] = None
     if on is not None and compiles:
         compiler.compile(())  # hardware that does not fit is better known before than after
     result = search(

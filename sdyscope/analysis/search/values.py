@@ -11,6 +11,7 @@ from sdyscope.analysis.search.decisions import Space
 from sdyscope.analysis.search.space import Decision
 from sdyscope.analysis.search.strategy import Assignment
 from sdyscope.facts.account import Account
+from sdyscope.facts.remarks import Remark
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import PartitionSpec
 
@@ -121,13 +122,13 @@ class Trial:
         candidate: the candidate.
         compiled: what the compiler made of it; None where it refused.
         better: whether it is better than the program as it is, by the compiled programs.
-        why: why not, in one sentence; empty where it is.
+        why: why not; empty where it is.
     """
 
     candidate: Candidate
     compiled: Compiled | None
     better: bool
-    why: str = ""
+    why: Remark | str = ""
 
 
 @dataclass(frozen=True)
@@ -159,7 +160,7 @@ class Search:
         check_seconds: how long partitioning took.
         compiled_start: what the compiler makes of the program as it is; None where none was asked.
         trials: the candidates that were compiled, in order.
-        notes: what else there is to know, one sentence each.
+        notes: what else there is to know.
         account: what is not known of the program.
     """
 
@@ -178,7 +179,7 @@ class Search:
     check_seconds: float
     compiled_start: Compiled | None = None
     trials: tuple[Trial, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark | str, ...] = ()
     name: str = ""
     jax_version: str = ""
     meshes: Mapping[str, Mesh] = field(default_factory=dict)

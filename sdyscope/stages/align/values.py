@@ -10,6 +10,7 @@ from typing import TypeAlias, get_args
 
 from sdyscope.errors import ConversionError
 from sdyscope.facts.propagated import Fate, Origins, PropagatedValue, ValueId
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph import Op, OpGraph, Sharding
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages.align.align import Alignment
@@ -35,7 +36,7 @@ def aligned_values(
     propagated: OpGraph,
     num_partitions: int,
     origins: Callable[[ValueId, Sharding | None], Origins] | None = None,
-) -> tuple[Mapping[ValueId, PropagatedValue], Mapping[Fate, int], tuple[str, ...]]:
+) -> tuple[Mapping[ValueId, PropagatedValue], Mapping[Fate, int], tuple[Remark, ...]]:
     """Every value of ``lowered`` with what became of it, how many have each fate, and notes.
 
     A value of a function that is called several times is what it is at the first call at which it
@@ -144,19 +145,13 @@ def _values(graph: OpGraph) -> Iterator[ValueId]:
             yield op.id, result
 
 
-def _notes(differing: int, uncalled: int, split: int) -> Iterator[str]:
+def _notes(differing: int, uncalled: int, split: int) -> Iterator[Remark]:
     if differing:
-        yield (
-            "Values of functions that are called several times, sharded differently at different "
-            f"calls: {differing}; the first call's sharding is shown."
-        )
+        yield Remark("several calls", count=differing)
     if split:
-        yield (
-            "Values from constants that the partitioner's module has several times, once for each "
-            f"use: {split}; the first one's sharding is shown."
-        )
+        yield Remark("several uses", count=split)
     if uncalled:
-        yield f"Values in functions that are never called: {uncalled}."
+        yield Remark("never called", count=uncalled)
 
 
 class _Placements:

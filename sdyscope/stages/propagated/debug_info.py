@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from sdyscope.facts.propagated import DebugInfo
+from sdyscope.facts.remarks import Remark, RemarkKind, ShardyProcess
 from sdyscope.graph import NotUnderstood, OpGraph
 from sdyscope.process.worker import Worker, WorkerDiedError
 from sdyscope.stages.propagated import debug_info_child
@@ -26,7 +27,6 @@ __all__ = ["Propagation", "debug_info", "propagation_of"]
 
 _SINK = "func.func(sdy-sink-data-flow-edges"
 #: How many origins that could not be read are quoted.
-_NAMED = 3
 
 _worker = Worker(f"from {__package__} import debug_info_child; debug_info_child.serve()")
 
@@ -70,19 +70,17 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
         graph: op graph of the module after propagation.
         lowered: that of the module that it was made of, whose ops its tags name.
     """
-    notes: list[str] = []
+    notes: list[Remark] = []
     answer, has_origins = _answer(asked, graph, notes)
     marked = Marked() if answer is None else marked_on(answer, graph)
     if answer is not None and marked.missing:
-        notes.append(
-            "When it is told to write down where axes come from Shardy decides otherwise for "
-            f"{marked.missing:,} of {len(graph.without_results()):,} ops, of which it is not known "
-            "here."
-        )
+        ops = len(graph.without_results())
+        notes.append(Remark("decided otherwise", count=marked.missing, of=ops))
     origins = OriginReader(graph, marked, lowered)
     unread = origins.unread()
     if unread:
-        notes.append(_unread([one.text for one in unread]))
+        names = tuple(dict.fromkeys((one.text, 0) for one in unread))
+        notes.append(Remark("unread origins", count=len(unread), names=names))
     not_understood: list[NotUnderstood] = [*unread]
     steps = steps_of(graph, marked, not_understood)
     origins_missing = answer is not None and not has_origins
@@ -90,36 +88,31 @@ def debug_info(asked: Propagation, graph: OpGraph, lowered: OpGraph) -> DebugInf
 
 
 def _answer(
-    asked: Propagation, graph: OpGraph, notes: list[str]
+    asked: Propagation, graph: OpGraph, notes: list[Remark]
 ) -> tuple[debug_info_child.Answer | None, bool]:
     """What Shardy writes down, None for nothing, and whether that is with origins."""
-    failed = ""
+    failed: tuple[ShardyProcess, str] | None = None
     for passes in (asked.explained, asked.stepwise):
         try:
             answer = _ask(asked.bytecode, passes, graph)
         except WorkerDiedError as died:
             if not died.by_signal:
                 # Python ended it, before or behind Shardy.
-                failed = f"The process for Shardy ends ({died.how})"
+                failed = "ended", died.how
                 continue
-            deed = "is killed" if died.how == "SIGKILL" else "crashes"
-            failed = f"Shardy {deed} ({died.how})"
+            failed = "killed" if died.how == "SIGKILL" else "crashed", died.how
             continue
         except OSError as error:
-            failed = f"There can be no process for Shardy ({error.strerror})"
+            failed = "not started", str(error.strerror)
             break
         if answer.error:
-            failed = f"Shardy fails ({answer.error})"
+            failed = "failed", answer.error
             continue
         if failed:
-            notes.append(
-                f"{failed} when it is told to write down where axes come from; that is followed "
-                "from its steps."
-            )
+            notes.append(_without("no origins", failed))
         return answer, not failed
-    notes.append(
-        f"{failed} when it is told to write down its steps; where axes come from is not known here."
-    )
+    assert failed is not None
+    notes.append(_without("no steps", failed))
     return None, False
 
 
@@ -131,9 +124,6 @@ def _ask(bytecode: bytes, passes: tuple[str, ...], graph: OpGraph) -> debug_info
     return msgspec.msgpack.decode(answer, type=debug_info_child.Answer)
 
 
-def _unread(texts: list[str]) -> str:
-    """That origins are missing, how many and which ones."""
-    each = list(dict.fromkeys(texts))
-    named = ", ".join(each[:_NAMED]) + (", ..." if len(each) > _NAMED else "")
-    count = "1 origin" if len(texts) == 1 else f"{len(texts):,} origins"
-    return f"{count} could not be read, and {'is' if len(texts) == 1 else 'are'} left out: {named}."
+def _without(kind: RemarkKind, failed: tuple[ShardyProcess, str]) -> Remark:
+    process, how = failed
+    return Remark(kind, how, process=process)

@@ -19,6 +19,7 @@ from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
+from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import OpGraph, build
 from sdyscope.graph.collection import no_collection
 from sdyscope.stages import compat
@@ -75,7 +76,7 @@ def _propagate(lowered: LoweredModule, graph: OpGraph, conservative: bool) -> Pr
     )
     return Propagated(
         partitioner="shardy",
-        source=f"Shardy's passes of JAX {compat.version()}, run in this process.",
+        source=PropagationSource("passes", jax=compat.version()),
         graph=after,
         values=values,
         counts=counts,
@@ -94,7 +95,7 @@ def imported(
     *,
     conservative: bool = False,
     open_captures: bool = True,
-) -> tuple[Any, list[str]]:
+) -> tuple[Any, list[Remark]]:
     """The module that Shardy propagates on, and why XLA might decide otherwise than it does.
 
     Args:
@@ -111,18 +112,13 @@ def imported(
     module = copied(lowered.module)
     doubts = _doubts(lowered, annotated, conservative)
     if compat.named_hlo_shardings() and _has_priorities(graph):
-        doubts.append(
-            "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
-        )
+        doubts.append(Remark("priorities lost"))
     if any(op.kind == "sdy.named_computation" for op in graph.ops) and inline_named(module):
-        doubts.append("XLA takes no sdy.named_computation; their ops were put in their place.")
+        doubts.append(Remark("inlined"))
     try:
         return import_from(lowered, module, open_captures=open_captures), doubts
     except CompilerError as error:
-        doubts.append(
-            f"{error.message} Shardy ran on the ops in JAX's order instead, and XLA may decide "
-            "otherwise."
-        )
+        doubts.append(Remark("not imported", error.message))
         return module, doubts
 
 
@@ -156,19 +152,17 @@ def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitio
 
 def _doubts(
     lowered: LoweredModule, annotated: frozenset[Partitioner], conservative: bool
-) -> list[str]:
+) -> list[Remark]:
     """Why XLA might decide otherwise."""
     doubts = []
     if conservative:
-        doubts.append("Conservative propagation is not what XLA runs.")
+        doubts.append(Remark("conservative"))
     if "gspmd" in annotated:
-        doubts.append(
-            "The module has annotations of both partitioners, and XLA may fall back to GSPMD."
-        )
+        doubts.append(Remark("both partitioners"))
     if "tpu" in lowered.platforms:
-        doubts.append("XLA for TPU simplifies the module before it propagates; this does not.")
+        doubts.append(Remark("simplified for TPU"))
     if not compat.tested_version():
-        doubts.append(f"With JAX {compat.version()} this was not compared with XLA's own dump.")
+        doubts.append(Remark("not compared", compat.version()))
     return doubts
 
 

@@ -19,6 +19,7 @@ from sdyscope.annotations import num_partitions
 from sdyscope.errors import CompilerError, FallbackError
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated, ValueId
+from sdyscope.facts.remarks import PropagationSource, Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.graph.tags import sids
 from sdyscope.hardware.names import LARGEST_CPU
@@ -94,13 +95,12 @@ def propagated_by_xla(
     values, counts, notes = aligned_values(alignment, graph, after, count)
     if lowered.platforms and "cpu" not in lowered.platforms:
         notes = (
-            f"This is what XLA's CPU compiler propagates; that of {lowered.platforms[0]} can "
-            "simplify the program before.",
+            Remark("simplified before", lowered.platforms[0]),
             *notes,
         )
     return Propagated(
         partitioner=chosen,
-        source=f"XLA's dump of a compile for {count} CPU devices: {dump.name}",
+        source=PropagationSource("dump", devices=count, dump=dump.name),
         graph=after,
         values=values,
         counts=counts,
@@ -125,7 +125,7 @@ def _one_partition(lowered: LoweredModule, graph: OpGraph, partitioner: Partitio
     values, counts, notes = aligned_values(Alignment(found), graph, graph, 1)
     return Propagated(
         partitioner=partitioner,
-        source="The lowered module: for one partition XLA does not propagate.",
+        source=PropagationSource("lowered module"),
         graph=graph,
         values=values,
         counts=counts,

@@ -17,6 +17,7 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.errors import CompilerError
 from sdyscope.facts.origins import CollectiveOrigin
 from sdyscope.facts.program import Program
+from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import Inspection
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.read import read_bytes
@@ -242,7 +243,7 @@ def test_without_a_propagation_it_says_so() -> None:
     inspection = Inspection(resolve("mlp"), ["shardy"])
     inspection._propagated["shardy", False, False] = CompilerError("Shardy refuses it.")
     found = inspection.collectives()
-    assert found.origins_missing == "It can't be propagated: Shardy refuses it."
+    assert found.origins_missing == Remark("not propagated", "Shardy refuses it.")
     assert found.with_origin == 0
     assert len(found.collectives) == 2
     assert not inspection.collectives(origins=False).with_origin

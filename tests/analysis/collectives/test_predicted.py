@@ -17,6 +17,7 @@ from sdyscope.analysis.search.traffic import reduce_scatters
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Why
 from sdyscope.facts.program import Program
+from sdyscope.facts.remarks import Remark
 from sdyscope.graph import build
 from sdyscope.hlo import read_hlo
 from sdyscope.inspection import Inspection
@@ -515,8 +516,8 @@ CUSTOM_CALL = """module @m {
 def test_what_no_rule_is_known_for_is_listed():
     found = of_text(CUSTOM_CALL)
     assert not found.collectives.collectives
-    (note,) = (note for note in found.collectives.notes if "unknown" in note)
-    assert "custom_call unknown (1)" in note
+    (note,) = (note for note in found.collectives.notes if note.kind == "no rule")
+    assert note.names == (("custom_call unknown", 1),)
 
 
 def test_custom_calls_in_a_shard_map_that_may_send_are_named():
@@ -526,9 +527,7 @@ def test_custom_calls_in_a_shard_map_that_may_send_are_named():
 
     found = shard_mapped(body).collectives
     assert not found.collectives
-    assert found.notes == (
-        "What these custom calls send is not known, and not counted: put_signal (1).",
-    )
+    assert found.notes == (Remark("unknown calls", names=(("put_signal", 1),)),)
 
 
 def test_gspmd_s_shardings_predict_nothing():

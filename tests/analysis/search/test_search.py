@@ -10,6 +10,7 @@ from sdyscope.analysis.search.cost import Rates
 from sdyscope.analysis.search.searched import searched
 from sdyscope.analysis.search.strategy import Budget
 from sdyscope.errors import TargetError
+from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import inspect
 
 MESH = AbstractMesh((4, 2), ("data", "model"), axis_types=(AxisType.Auto,) * 2)
@@ -163,4 +164,4 @@ def test_a_limit_that_the_compiler_exceeds_is_said():
     held = searched(program, ["w*"], budget=Budget(1), **PREDICTED).start.prediction.held
     found = program.search(["w*"], ["data"], max_memory=held // 2, checks=0, compiles=1)
     assert found.confirmed is None
-    assert "more than the limit" in found.trials[0].why
+    assert found.trials[0].why == Remark("over the limit")

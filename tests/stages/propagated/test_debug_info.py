@@ -13,6 +13,7 @@ from user_programs import USER_PROGRAMS
 from sdyscope.analysis.propagation.explain import explain_document
 from sdyscope.analysis.propagation.propagate import propagate_document
 from sdyscope.facts.program import Program
+from sdyscope.facts.remarks import Remark
 from sdyscope.inspection import Inspection
 from sdyscope.models import fsdp_transformer
 from sdyscope.process.worker import WorkerDiedError
@@ -22,6 +23,7 @@ from sdyscope.terminal.document import encode
 from sdyscope.values.mesh import Mesh, MeshAxis
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.views import explain, propagate
+from sdyscope.words.remarks import remark_text
 
 MESH = compat.abstract_mesh(Mesh((MeshAxis("data", 4), MeshAxis("model", 2))))
 
@@ -56,7 +58,7 @@ def test_where_shardy_crashes_writing_origins_down_the_answer_and_the_steps_are_
     assert found.notes == ()
     if found.debug_info.notes:
         (note,) = found.debug_info.notes
-        assert note.startswith("Shardy crashes (SIG")
+        assert (note.process, note.said[:3]) == ("crashed", "SIG")
         assert found.debug_info.origins_missing
         assert not any(value.origins for value in found.values.values())
     else:
@@ -73,10 +75,7 @@ def test_without_a_process_to_ask_the_answer_is_there(monkeypatch):
     assert found.values
     assert len(found.steps) == 0
     (note,) = found.debug_info.notes
-    assert note == (
-        "Shardy crashes (SIGSEGV) when it is told to write down its steps; where axes come from "
-        "is not known here."
-    )
+    assert note == Remark("no steps", "SIGSEGV", process="crashed")
 
 
 def test_what_python_ends_is_no_crash_of_shardy_s(monkeypatch):
@@ -86,7 +85,7 @@ def test_what_python_ends_is_no_crash_of_shardy_s(monkeypatch):
     monkeypatch.setattr(debug_info._worker, "ask", die)
     found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
     (note,) = found.debug_info.notes
-    assert note.startswith("The process for Shardy ends (exit status 1) when it is told to write")
+    assert note == Remark("no steps", "exit status 1", process="ended")
 
 
 def test_where_no_process_can_start_the_answer_is_there(monkeypatch):
@@ -97,7 +96,7 @@ def test_where_no_process_can_start_the_answer_is_there(monkeypatch):
     found = Inspection(USER_PROGRAMS["nested_jit"](MESH), ("shardy",)).propagated()
     assert found.values
     (note,) = found.debug_info.notes
-    assert note.startswith("There can be no process for Shardy (Cannot allocate memory)")
+    assert note == Remark("no steps", "Cannot allocate memory", process="not started")
 
 
 def test_what_is_computed_from_constants_has_its_origins():
@@ -133,16 +132,16 @@ def test_origins_that_can_not_be_written_down_are_followed_in_every_form(program
     if not inspection.propagated().debug_info.notes:
         pytest.skip("this Shardy can write them down")
     (note,) = inspection.propagated().debug_info.notes
-    assert note.endswith("; that is followed from its steps.")
+    assert note.kind == "no origins"
     decided = propagate_document(inspection)
     made = propagate.table(decided)
     (result,) = [row for row in made.cells if row[0].text.startswith("result")]
     assert result[-1].text.endswith(" (followed)")
     said = [line.text for line in propagate.footer(decided, made)]
-    assert note in said
+    assert remark_text(note) in said
     assert any("followed: along Shardy's steps, not recorded by Shardy" in line for line in said)
     explained = explain_document(inspection, "result")
-    assert note in [line.text for line in explain.footer(explained)]
+    assert remark_text(note) in [line.text for line in explain.footer(explained)]
     for value in (json.loads(encode(one))["values"] for one in (decided, explained)):
         assert '"recorded": false' in json.dumps(value)
         assert '"recorded": true' not in json.dumps(value)
