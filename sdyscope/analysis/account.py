@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sdyscope.annotations import unplaced
 from sdyscope.errors import SdyscopeError
-from sdyscope.facts.account import Account, Stage, TextLine, Unknown, Why
+from sdyscope.facts.account import Account, Stage, Unknown, Why
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
@@ -103,7 +103,7 @@ def _not_understood(
     return Unknown(
         "not understood",
         stage,
-        item.error if item.line is None else TextLine(item.line, item.error),
+        item.error if item.line is None else Remark("unread line", item.error, count=item.line),
         (partitioner,),
         item.attribute,
         "" if op is None else op.scope,

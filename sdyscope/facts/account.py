@@ -21,7 +21,6 @@ __all__ = [
     "Account",
     "Reason",
     "Stage",
-    "TextLine",
     "Unknown",
     "UnknownKind",
     "Why",
@@ -58,21 +57,8 @@ class Why(Enum):
     """Lines of the HLO that are counted, and not listed."""
 
 
-@dataclass(frozen=True, slots=True)
-class TextLine:
-    """The line of a module's text that could not be read.
-
-    Attributes:
-        number: counted from 1; 0 where no line is known.
-        error: what its reader says; empty for a line of HLO that is no instruction.
-    """
-
-    number: int
-    error: str = ""
-
-
-Reason: TypeAlias = str | Why | TextLine | Remark
-"""A compiler's or reader's own words as text."""
+Reason: TypeAlias = str | Why | Remark
+"""A compiler's or reader's own words as text. One dataclass: it is read back from JSON."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,8 @@ RemarkKind: TypeAlias = Literal[
     "not imported",
     "another JAX propagated",
     "another JAX compiled",
+    # of a module's text
+    "unread line",
     # of a propagation
     "simplified before",
     "several calls",
@@ -63,7 +65,7 @@ class Remark:
         kind: which.
         said: what it is about: a version, a platform, a compiler's own words; empty where the kind
             says all.
-        count: how many; 0 where nothing is counted.
+        count: how many, or the number of a line from 1; 0 where nothing is counted.
         of: of how many.
         names: what these are, with how many each where that is known.
         process: what became of Shardy's process; None where it is not about one.

@@ -17,7 +17,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 import msgspec
 
-from sdyscope.facts.account import TextLine, Why
+from sdyscope.facts.account import Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
 from sdyscope.facts.differences import LoneMesh, Uncompared
 from sdyscope.facts.findings import Observation
@@ -168,7 +168,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     PropagationSource: (propagation_source_text, str),
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
-    **dict.fromkeys((TextLine, Why), (reason_text, str)),
+    Why: (reason_text, str),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from sdyscope.facts.account import Account, Reason, Unknown, UnknownKind, Why
-from sdyscope.facts.remarks import Remark
 from sdyscope.words.places import shown_name, source_text
 from sdyscope.words.remarks import remark_text
 
@@ -73,13 +72,9 @@ def reason_text(reason: Reason) -> str:
     """Why something is not known, a clause; a compiler's or reader's own words as they are."""
     if isinstance(reason, str):
         return reason
-    if isinstance(reason, Remark):
-        return remark_text(reason).rstrip(".")
     if isinstance(reason, Why):
         return _REASONS[reason]
-    if not reason.number:
-        return reason.error or "it is not known as an op"
-    return f"line {reason.number}{f': {reason.error}' if reason.error else ' of the HLO'}"
+    return remark_text(reason).rstrip(".")
 
 
 _REASONS: Final[Mapping[Why, str]] = {

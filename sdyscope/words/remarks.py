@@ -99,6 +99,8 @@ def remark_text(remark: Remark | str) -> str:
     """One remark, a sentence; a compiler's or reader's own words as they are."""
     if isinstance(remark, str):
         return remark
+    if remark.kind == "unread line":
+        return _unread_line(remark.count, remark.said)
     count = remark.count
     one = count == 1
     first = ", ".join(name for name, _ in remark.names[:_NAMED])
@@ -118,6 +120,13 @@ def remark_text(remark: Remark | str) -> str:
         them="it" if one else "them",
         stay="stays" if one else "stay",
     )
+
+
+def _unread_line(number: int, error: str) -> str:
+    """What there is to say of a line: what its reader says, else that it is none of the HLO."""
+    if not number:
+        return error or "it is not known as an op"
+    return f"line {number}{f': {error}' if error else ' of the HLO'}"
 
 
 def remark_texts(remarks: Iterable[Remark | str]) -> tuple[str, ...]:

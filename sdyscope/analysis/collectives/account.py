@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from typing import Literal
 
 from sdyscope.analysis.collectives.totals import Collectives
-from sdyscope.facts.account import Reason, TextLine, Unknown, UnknownKind, Why
+from sdyscope.facts.account import Reason, Unknown, UnknownKind, Why
+from sdyscope.facts.remarks import Remark
 
 __all__ = ["collectives_unknowns"]
 
@@ -20,7 +21,7 @@ def collectives_unknowns(found: Collectives) -> Iterator[Unknown]:
         return Unknown(kind, stage, reason, under, text=text, count=count)
 
     for line in found.not_understood:
-        yield unknown("not understood", TextLine(line.line), line.text)
+        yield unknown("not understood", Remark("unread line", count=line.line), line.text)
     if rest := found.not_understood_count - len(found.not_understood):
         yield unknown("not understood", Why.FURTHER_LINES, count=rest)
     if loops := sum(one.unknown_trips for one in found.collectives):
