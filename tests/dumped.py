@@ -271,3 +271,163 @@ def lowered_shardings(program, partitioner):
 
     visit(main.operation)
     return found
+
+
+# --- what was compiled ----------------------------------------------------------------------------
+
+_COLLECTIVE = re.compile(
+    r"^  (?:ROOT )?%?\S+ = (?P<type>\(.*?\)|\S+) (?P<kind>all-reduce|all-gather|reduce-scatter|"
+    r"all-to-all|collective-permute|collective-broadcast)(?:-start)?\((?P<rest>.*)$"
+)
+_COMPUTATION = re.compile(r"^(?P<entry>ENTRY )?%?(?P<name>[\w.-]+) \(")
+_CALLED = re.compile(r"(?:body|calls|to_apply|branch_computations)=(?:\{([^}]*)\}|%?([\w.-]+))")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"\}')
+_OVER_MESH = re.compile(
+    r"replica_groups=mesh\[(.*?)\](?:, device_ids=\(\[([\d,]+)\](?:T\(([\d,]+)\))?\))? \{(.*?)\}"
+)
+_PART = re.compile(r"'(\w+)'(?::\((\d+)\)(\d+))?")
+_BYTES = {"f32": 4, "s32": 4, "u32": 4, "pred": 1}
+
+
+@dataclass(frozen=True)
+class CompiledDump:
+    """What one device runs and holds, by the compiler's own text and JAX's own answers.
+
+    Attributes:
+      collectives: how often in a step each (kind, groups, bytes of each tensor, scope) runs; of a
+        permute, which moves between pairs, how many pairs are of two devices.
+      entries: of each argument and result, which slice every device holds.
+      memory: what XLA says that a device needs.
+    """
+
+    collectives: Counter
+    entries: list
+    memory: list
+
+
+def compiled(program, partitioner):
+    """What JAX compiles of a program, and says of it."""
+    with compat.partitioner(partitioner):
+        made = program.fun.lower(*program.args).compile()
+    arguments = zip(made.input_shardings[0], program.args, strict=True)
+    results = zip(made.output_shardings, made.out_info, strict=True)
+    held = [
+        None
+        if sharding is None
+        else {
+            device.id: tuple(
+                part.indices(size)[:2] for part, size in zip(index, value.shape, strict=True)
+            )
+            for device, index in sharding.devices_indices_map(value.shape).items()
+        }
+        for sharding, value in (*arguments, *results)
+    ]
+    needs = made.memory_analysis()
+    sizes = ("argument", "output", "alias", "temp", "generated_code")
+    memory = [getattr(needs, f"{name}_size_in_bytes") for name in sizes]
+    return CompiledDump(_collectives(made.as_text(), program.mesh.size), held, memory)
+
+
+def _collectives(text, num_devices):
+    """The collectives of a compiled module, each as often as a step runs it."""
+    inside, calls = defaultdict(list), defaultdict(list)
+    name = entry = ""
+    for line in text.splitlines():
+        if found := _COMPUTATION.match(line):
+            name = found["name"]
+            entry = name if found["entry"] else entry
+        if found := _COLLECTIVE.match(line):
+            scope = _SCOPE.search(line)
+            sizes = sorted(map(_bytes, _TYPE.findall(found["type"])))
+            key = (
+                found["kind"],
+                groups_of(found["rest"], num_devices),
+                tuple(sizes),
+                scope[1] if scope else "",
+            )
+            inside[name].append(key)
+        elif line.startswith("  "):
+            trips = _TRIPS.search(line)
+            for several, one in _CALLED.findall(line):
+                for called in re.findall(r"[\w.-]+", several or one):
+                    calls[name].append((called, int(trips[1]) if trips else 1))
+    total = Counter()
+
+    def add(computation, times):
+        for key in inside[computation]:
+            total[key] += times
+        for called, trips in calls[computation]:
+            add(called, times * trips)
+
+    add(entry, 1)
+    return total
+
+
+def _bytes(type_):
+    dtype, _, shape = type_.rstrip("]").partition("[")
+    return _BYTES[dtype] * prod(int(size) for size in shape.split(",") if size)
+
+
+def groups_of(text, num_devices):
+    """Which devices an instruction's `replica_groups` put together, in whatever form these are."""
+    if pairs := re.search(r"source_target_pairs=\{(.*?)\}\}", text):
+        each = re.findall(r"(\d+),(\d+)", pairs[1])
+        return sum(source != target for source, target in each)
+    if listed := re.search(r"replica_groups=\{(.*?)\}(?:,|$)", text):
+        each = [group.split(",") for group in re.findall(r"\{([\d,]+)\}", listed[0])]
+        groups = np.array(each or [range(num_devices)]).astype(int)
+    elif iota := re.search(r"replica_groups=\[(\d+),(\d+)\]<=\[([\d,]+)\](?:T\(([\d,]+)\))?", text):
+        groups = _iota(iota[3], iota[4]).reshape(int(iota[1]), int(iota[2]))
+    else:
+        over = _OVER_MESH.search(text)
+        assert over, text
+        devices = _iota(over[2], over[3]) if over[2] else np.arange(num_devices)
+        groups = devices[_groups_over(over[1], over[4])]
+    return frozenset(map(frozenset, groups.tolist()))
+
+
+def _iota(sizes, order):
+    """The numbers of `[4,2]T(1,0)`, in order."""
+    shape = [int(size) for size in sizes.split(",")]
+    axes = [int(axis) for axis in order.split(",")] if order else range(len(shape))
+    return np.arange(prod(shape)).reshape(shape).transpose(axes).reshape(-1)
+
+
+def _groups_over(mesh, axes):
+    """The groups over some axes, or parts of them, of a mesh whose devices are in order."""
+    sizes = {name: int(size) for name, size in re.findall(r"'(\w+)'=(\d+)", mesh)}
+    parts = {name: (int(b or 1), int(n or 0)) for name, b, n in re.findall(_PART, axes)}
+    split = []  # each axis as what is before the part, the part, and what is behind it
+    for name, size in sizes.items():
+        before, own = parts.get(name, (size, 1))
+        own = own or size
+        split += [before, own, size // (before * own)]
+    together = list(range(1, len(split), 3))
+    others = [dim for dim in range(len(split)) if dim not in together]
+    devices = np.arange(prod(split)).reshape(split).transpose(others + together)
+    return devices.reshape(-1, prod(split[dim] for dim in together))
+
+
+def different_compiled(one, two, *, surely):
+    """What two programs do differently on a device.
+
+    Args:
+      one: the first.
+      two: the second.
+      surely: leave out that the same collectives are for other ops.
+    """
+    mine, theirs = one.collectives, two.collectives
+    if surely:
+        mine, theirs = map(_without_scopes, (mine, theirs))
+    found = [
+        (mine[key], theirs[key], key) for key in {**mine, **theirs} if mine[key] != theirs[key]
+    ]
+    found += [(a, b) for a, b in zip(one.entries, two.entries, strict=True) if a != b]
+    return found + [(a, b) for a, b in zip(one.memory, two.memory, strict=True) if a != b]
+
+
+def _without_scopes(collectives):
+    found = Counter()
+    for (*key, _), times in collectives.items():
+        found[tuple(key)] += times
+    return found

@@ -162,6 +162,17 @@ def recipes(draw):
 def pairs(draw):
     """A program, and the same with one sharding written otherwise, or with none."""
     recipe = draw(recipes())
+    return recipe, _varied(draw, recipe)
+
+
+@st.composite
+def families(draw, size):
+    """Several programs: one, and the same with one sharding written otherwise, or with none."""
+    recipe = draw(recipes())
+    return recipe, *(_varied(draw, recipe) for _ in range(size - 1))
+
+
+def _varied(draw, recipe):
     place = draw(
         st.sampled_from(
             [("arguments", number) for number in range(2)]
@@ -177,4 +188,4 @@ def pairs(draw):
     field, number = place
     listed = list(getattr(recipe, field))
     listed[number] = replace(listed[number], spec=spec) if field == "steps" else spec
-    return recipe, replace(recipe, **{field: tuple(listed)})
+    return replace(recipe, **{field: tuple(listed)})

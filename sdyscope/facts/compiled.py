@@ -17,7 +17,7 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.tiling import TupleSharding
 
-__all__ = ["Compiled", "MemoryAnalysis"]
+__all__ = ["Compiled", "MemoryAnalysis", "OfCompiled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,3 +155,29 @@ class Compiled:
             return to_placement(parsed, rank, mesh, self.devices)
         except (SyntaxTextError, ConversionError):  # such as {unknown}
             return None
+
+
+class OfCompiled:
+    """What is known of a compiled program, ``compiled``."""
+
+    compiled: Compiled
+
+    @property
+    def partitioner(self) -> Partitioner | None:
+        """Under which it was compiled."""
+        return self.compiled.partitioner
+
+    @property
+    def hardware(self) -> Hardware | None:
+        """What it was compiled for."""
+        return self.compiled.hardware
+
+    @property
+    def device_kind(self) -> str:
+        """What the compiler calls such a device."""
+        return self.compiled.device_kind
+
+    @property
+    def devices(self) -> int:
+        """How many devices run it."""
+        return self.compiled.devices

@@ -35,6 +35,7 @@ from sdyscope.words.differences import (
     compared_over_text,
     compiled_notes,
     compiled_remarks,
+    device_verb,
     entry_text,
     extent_text,
     follows_text,
@@ -280,6 +281,7 @@ def _compiled(found: CompiledDiff, pool: Pool) -> dict[str, Any]:
     meshes = found.a.mesh, found.b.mesh
     return {
         "same": found.same,
+        "verb": device_verb(found.has_text),
         "a": _side(found.a),
         "b": _side(found.b),
         "kinds": [

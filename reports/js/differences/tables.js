@@ -48,7 +48,7 @@ export function kindTable(compiled, labels) {
       cell(two),
       el("td.end", {}, changeText(two.sent - one.sent)),
     );
-  return table(head(labels, ["sent by a device"]), [
+  return table("Totals", head(labels, ["sent by a device"]), [
     ...kinds.map(([kind, over, one, two]) => row([kind, " over ", coloured(over)], one, two)),
     row(el("strong", {}, "in all"), a.total, b.total),
   ]);
@@ -59,6 +59,7 @@ export function memoryTable(compiled, labels) {
   const rows = byPart(compiled.memory.filter(([kind, , a, b]) => a !== b || kind === "total"));
   if (!rows.length) return null;
   return table(
+    "Memory of a device",
     head(labels, ["memory of a device"]),
     rows.map(([kind, name, a, b]) =>
       el(
@@ -92,6 +93,7 @@ function byPart(rows) {
 /** Arguments and results that are sharded differently, or that one side does not have. */
 export function entryTable(entries, labels) {
   return table(
+    "Arguments and results that differ",
     el(
       "thead",
       {},
@@ -112,10 +114,11 @@ export function entryTable(entries, labels) {
   );
 }
 
-function table(thead, rows) {
+/** A table that scrolls by itself, and is named for who does not see it. */
+function table(label, thead, rows) {
   return el(
     "div.compared-frame",
-    { role: "region", "aria-label": "Totals", tabindex: "0" },
+    { role: "region", "aria-label": label, tabindex: "0" },
     el("table.compared", {}, thead, el("tbody", {}, rows)),
   );
 }
@@ -137,35 +140,26 @@ export function collectiveTable(collectives, { labels, shared }) {
       ),
     );
   };
-  return el(
-    "div.compared-frame",
-    { role: "region", "aria-label": "Collectives that differ", tabindex: "0" },
-    el(
-      "table.compared",
-      {},
-      head(labels, ["collective", "for"]),
+  return table(
+    "Collectives that differ",
+    head(labels, ["collective", "for"]),
+    collectives.map((one) =>
       el(
-        "tbody",
+        "tr",
         {},
-        collectives.map((one) =>
-          el(
-            "tr",
-            {},
-            el("th", { scope: "row" }, one.kind, " over ", coloured(one.over)),
-            el(
-              "td.compared-for",
-              {},
-              el("bdi", {}, one.scope || one.primitive || "no scope"),
-              one.layers > 1 ? el("span.muted", {}, ` ${one.layers} layers`) : null,
-              one.sources.length
-                ? el("code.source", {}, el("bdi", {}, shared.source(one.sources[0])))
-                : null,
-            ),
-            side(one.a),
-            side(one.b),
-            el("td.end", {}, changeText(one.sent)),
-          ),
+        el("th", { scope: "row" }, one.kind, " over ", coloured(one.over)),
+        el(
+          "td.compared-for",
+          {},
+          el("bdi", {}, one.scope || one.primitive || "no scope"),
+          one.layers > 1 ? el("span.muted", {}, ` ${one.layers} layers`) : null,
+          one.sources.length
+            ? el("code.source", {}, el("bdi", {}, shared.source(one.sources[0])))
+            : null,
         ),
+        side(one.a),
+        side(one.b),
+        el("td.end", {}, changeText(one.sent)),
       ),
     ),
   );
@@ -194,41 +188,32 @@ function tensorTable(tensors, { labels, state }) {
         ? [spec(one.sharding || "–"), el("code.muted", {}, ` ${type(one.dtype, one.shape)}`)]
         : el("span.muted", {}, "not there"),
     );
-  return el(
-    "div.compared-frame",
-    { role: "region", "aria-label": "Tensors that differ", tabindex: "0" },
+  return table(
+    "Tensors that differ",
     el(
-      "table.compared",
+      "thead",
       {},
       el(
-        "thead",
+        "tr",
+        {},
+        el("th", { scope: "col" }, "tensor"),
+        labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
+        el("th", { scope: "col" }, "what"),
+      ),
+    ),
+    tensors.map((one) =>
+      el(
+        "tr",
         {},
         el(
-          "tr",
-          {},
-          el("th", { scope: "col" }, "tensor"),
-          labels.map((words) => el("th", { scope: "col" }, el("bdi", {}, words))),
-          el("th", { scope: "col" }, "what"),
+          "th",
+          { scope: "row" },
+          link(state, "tensors", { tensor: one.name }, one.name),
+          el("span.muted", {}, ` ${one.kind}`),
         ),
-      ),
-      el(
-        "tbody",
-        {},
-        tensors.map((one) =>
-          el(
-            "tr",
-            {},
-            el(
-              "th",
-              { scope: "row" },
-              link(state, "tensors", { tensor: one.name }, one.name),
-              el("span.muted", {}, ` ${one.kind}`),
-            ),
-            side(one.a),
-            side(one.b),
-            el("td", {}, one.what.join(", ") || onlyIn(one.change, labels)),
-          ),
-        ),
+        side(one.a),
+        side(one.b),
+        el("td", {}, one.what.join(", ") || onlyIn(one.change, labels)),
       ),
     ),
   );
@@ -247,27 +232,18 @@ function opTable(ops, { labels }) {
       .map(([text, number]) => `${number} more of ${text}`)
       .join(", ");
   return [
-    el(
-      "div.compared-frame",
-      { role: "region", "aria-label": "Ops that differ", tabindex: "0" },
-      el(
-        "table.compared",
-        {},
-        head(labels, ["op", "scope"]),
+    table(
+      "Ops that differ",
+      head(labels, ["op", "scope"]),
+      shown.map(([scope, kind, a, b, typesA, typesB]) =>
         el(
-          "tbody",
+          "tr",
           {},
-          shown.map(([scope, kind, a, b, typesA, typesB]) =>
-            el(
-              "tr",
-              {},
-              el("th", { scope: "row" }, el("code", {}, el("bdi", {}, kind))),
-              el("td.compared-for", {}, el("bdi", {}, scope)),
-              el("td.end", { title: types(typesA) }, whole(a)),
-              el("td.end", { title: types(typesB) }, whole(b)),
-              el("td.end", {}, b === a ? "other types" : `${b > a ? "+" : "−"}${Math.abs(b - a)}`),
-            ),
-          ),
+          el("th", { scope: "row" }, el("code", {}, el("bdi", {}, kind))),
+          el("td.compared-for", {}, el("bdi", {}, scope)),
+          el("td.end", { title: types(typesA) }, whole(a)),
+          el("td.end", { title: types(typesB) }, whole(b)),
+          el("td.end", {}, b === a ? "other types" : `${b > a ? "+" : "−"}${Math.abs(b - a)}`),
         ),
       ),
     ),

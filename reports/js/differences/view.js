@@ -86,7 +86,8 @@ function title(data, labels) {
     const [one, two] = [compiled.a.total.sent, compiled.b.total.sent];
     if (one !== two) words.push(`sends ${moreOrLess(one, two)}`);
     const total = compiled.memory.find(([kind]) => kind === "total");
-    if (total && total[2] !== total[3]) words.push(`needs ${moreOrLess(total[2], total[3])}`);
+    if (total && total[2] !== total[3])
+      words.push(`${compiled.verb} ${moreOrLess(total[2], total[3])}`);
   }
   if (words.length) {
     const than = where.charAt(0).toUpperCase() + where.slice(1);
@@ -133,14 +134,14 @@ function stageItems(data, labels) {
     stage("compiled", compiled, () => {
       const failed = [compiled.a, compiled.b].find((side) => side.failure);
       if (failed) return `${failed.label}: ${failed.failure}`;
-      if (compiled.same) return "a device sends and needs the same";
+      if (compiled.same) return `a device sends and ${compiled.verb} the same`;
       const entries = compiled.entries?.different.length;
       const parts = [
         compiled.collectives.length &&
           `${count(compiled.collectives.length, "difference")} of collectives`,
         entries && `${count(entries, "argument or result", "arguments and results")} differ`,
       ].filter(Boolean);
-      return parts.join(", ") || "a device does not send and need the same";
+      return parts.join(", ") || "a device does not send and hold the same";
     }),
   ];
 }

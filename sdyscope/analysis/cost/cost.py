@@ -22,7 +22,7 @@ from sdyscope.analysis.cost.work import WorkCount, count_work
 from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.errors import TargetError
 from sdyscope.facts.account import Account
-from sdyscope.facts.compiled import Compiled
+from sdyscope.facts.compiled import Compiled, OfCompiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
@@ -142,7 +142,7 @@ class KindAxesTime:
 
 
 @dataclass(frozen=True)
-class Cost:
+class Cost(OfCompiled):
     """What a step costs.
 
     Attributes:
@@ -210,26 +210,6 @@ class Cost:
         "not_understood_count",
         "notes",
     )
-
-    @property
-    def partitioner(self) -> Partitioner | None:
-        """Under which it was compiled."""
-        return self.compiled.partitioner
-
-    @property
-    def hardware(self) -> Hardware | None:
-        """What it was compiled for."""
-        return self.compiled.hardware
-
-    @property
-    def device_kind(self) -> str:
-        """What the compiler calls such a device."""
-        return self.compiled.device_kind
-
-    @property
-    def devices(self) -> int:
-        """How many devices run it."""
-        return self.compiled.devices
 
     @property
     def differentiated(self) -> bool:

@@ -17,7 +17,7 @@ from sdyscope.analysis.memory.options import under_sharded, with_options
 from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
-from sdyscope.facts.compiled import Compiled, MemoryAnalysis
+from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
@@ -42,7 +42,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Memory:
+class Memory(OfCompiled):
     """What a device holds of one compiled program.
 
     Attributes:
@@ -92,26 +92,6 @@ class Memory:
         "findings",
         "notes",
     )
-
-    @property
-    def partitioner(self) -> Partitioner | None:
-        """Under which it was compiled."""
-        return self.compiled.partitioner
-
-    @property
-    def hardware(self) -> Hardware | None:
-        """What it was compiled for."""
-        return self.compiled.hardware
-
-    @property
-    def device_kind(self) -> str:
-        """What the compiler calls such a device."""
-        return self.compiled.device_kind
-
-    @property
-    def devices(self) -> int:
-        """How many there are."""
-        return self.compiled.devices
 
     @property
     def compile_seconds(self) -> float:

@@ -1,20 +1,35 @@
 """A diff says "same" exactly when the compiler's own texts place every value and result alike."""
 
+from itertools import combinations
+
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 
 from sdyscope.inspection import Inspection
-from tests.dumped import before_partitioning, different, lowered_shardings
-from tests.sharded_programs import Recipe, Step, pairs, recipes
+from sdyscope.staged import compile_together
+from tests.dumped import (
+    before_partitioning,
+    compiled,
+    different,
+    different_compiled,
+    lowered_shardings,
+)
+from tests.sharded_programs import Recipe, Step, families, pairs, recipes
 
 pytestmark = pytest.mark.compiles
 
 PARTITIONERS = ("shardy", "gspmd")
 
 
-def examples(count):
+def examples(count, *phases):
     slow = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-    return settings(max_examples=count, deadline=None, derandomize=True, suppress_health_check=slow)
+    return settings(
+        max_examples=count,
+        deadline=None,
+        derandomize=True,
+        suppress_health_check=slow,
+        phases=phases or tuple(Phase),
+    )
 
 
 def agree(found, dumps):
@@ -22,6 +37,14 @@ def agree(found, dumps):
     return (
         not different(*dumps, surely=True) if found.same else bool(different(*dumps, surely=False))
     )
+
+
+def compiled_agree(found, dumps):
+    """The same of what one device sends and holds."""
+    if found.entries is None or found.entries.not_compared:
+        return False
+    differ = different_compiled(*dumps, surely=found.same)
+    return not differ if found.same else bool(differ)
 
 
 @examples(12)
@@ -62,6 +85,26 @@ def test_lowered_of_two_programs(partitioner, pair):
     found = one.diff(two)
     texts = [lowered_shardings(program, partitioner) for program in programs]
     assert found.same == (texts[0] == texts[1]), (found.tensors, texts)
+
+
+# A smaller example would take minutes of compiles to find.
+@examples(3, Phase.generate)
+@given(family=families(3))
+def test_compiled_under_two_partitioners_and_of_two_programs(family):
+    """Each program is compiled once, and compared in every way."""
+    programs = [recipe.program() for recipe in family]
+    staged = [Inspection(program) for program in programs]
+    compile_together([(one, under, None) for one in staged for under in PARTITIONERS])
+    dumps = {under: [compiled(program, under) for program in programs] for under in PARTITIONERS}
+    compared = [
+        (one.compiled_diff(), both)
+        for one, both in zip(staged, zip(*dumps.values(), strict=True), strict=True)
+    ]
+    for under in PARTITIONERS:
+        for (one, mine), (two, theirs) in combinations(zip(staged, dumps[under], strict=True), 2):
+            compared.append((one.compiled_diff(two, under), (mine, theirs)))
+    for found, both in compared:
+        assert compiled_agree(found, both), (found, different_compiled(*both, surely=False))
 
 
 def test_what_a_loop_uses_and_never_changes_is_where_the_loop_has_it():
