@@ -230,7 +230,7 @@ def supervised() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         for number, handler in before.items():
             signal.signal(number, handler)
         if any((process.returncode or 0) < 0 for process in children):
-            progress.tidy()
+            output.tidy()
     if stopped:
         raise Stopped(stopped[0])
 

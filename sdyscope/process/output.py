@@ -93,6 +93,13 @@ def say(text: str) -> None:
             sys.stderr.flush()
 
 
+def tidy() -> None:
+    """Clears the line of a process that was killed while it showed one, and shows the cursor."""
+    if sys.stderr is not None and sys.stderr.isatty():
+        sys.stderr.write("\r\x1b[K\x1b[?25h")
+        sys.stderr.flush()
+
+
 def columns(terminal: bool) -> int | None:
     """The width to keep to: COLUMNS if it is set, else the terminal's; None when neither is there.
 

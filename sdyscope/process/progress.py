@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from sdyscope.process import output
 from sdyscope.words.visible import visible
 
-__all__ = ["doing", "shown", "step", "tidy"]
+__all__ = ["doing", "shown", "step"]
 
 #: Seconds of silence after which a person wonders; and after which a line is added to a log.
 _PATIENCE = 1.5
@@ -104,13 +104,6 @@ def shown(name: str) -> Iterator[None]:
         _shown.clear()
         one.ended.set()
         watcher.join()
-
-
-def tidy() -> None:
-    """Clears the line of a process that was killed while it showed one, and shows the cursor."""
-    if sys.stderr is not None and sys.stderr.isatty():
-        sys.stderr.write("\r\x1b[K\x1b[?25h")
-        sys.stderr.flush()
 
 
 def doing(what: str) -> None:

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sdyscope.errors import TargetError
-from sdyscope.process.output import columns, write_atomically
+from sdyscope.process.output import columns, tidy, write_atomically
 
 
 def test_writes_text_and_bytes(tmp_path):
@@ -110,3 +110,10 @@ def test_writers_of_one_file_wait_for_each_other(tmp_path):
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     assert len(path.read_text().splitlines()) == 150
     assert os.listdir(tmp_path) == ["a"]
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_a_terminal_whose_process_was_killed_has_its_cursor_back(monkeypatch, capsys, is_terminal):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
+    tidy()
+    assert capsys.readouterr().err == ("\r\x1b[K\x1b[?25h" if is_terminal else "")

@@ -6,8 +6,6 @@ import re
 import subprocess
 import sys
 
-import pytest
-
 from sdyscope.process import progress
 
 CODE = """
@@ -80,13 +78,6 @@ def test_nothing_is_shown_of_what_nobody_waits_for(capsys):
     progress.doing("lowering mlp")
     progress.step("auditing", 1, 2)
     assert capsys.readouterr().err == ""
-
-
-@pytest.mark.parametrize("is_terminal", [True, False])
-def test_a_terminal_whose_process_was_killed_has_its_cursor_back(monkeypatch, capsys, is_terminal):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: is_terminal, raising=False)
-    progress.tidy()
-    assert capsys.readouterr().err == ("\r\x1b[K\x1b[?25h" if is_terminal else "")
 
 
 def test_a_command_says_which_stage_it_is_at(tmp_path):
