@@ -155,6 +155,8 @@ def layers(mesh, *, looped):
 @pytest.mark.compiles
 @pytest.mark.parametrize("looped", [False, True])
 def test_in_a_shard_map_scopes_and_passes_are_those_of_the_compiled_program(looped):
+    if looped and jax.__version_info__ < (0, 8):
+        pytest.skip("JAX 0.7 leaves the scope of a loop to XLA, which adds it when it inlines")
     inspection = Inspection(layers(GRID, looped=looped), ("shardy",))
     found = inspection.predicted_collectives().collectives
     compiled = inspection.collectives(origins=False)
