@@ -29,6 +29,7 @@ from sdyscope.targets import resolve
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.sharding import NamedSharding as OwnNamedSharding
 from sdyscope.values.sharding import PartitionSpec
+from sdyscope.words.remarks import remark_texts
 from tests.analysis.collectives.test_read import AXES, BLOCK, KNOWN, names, size_of
 from tests.user_programs import USER_PROGRAMS
 
@@ -400,10 +401,10 @@ def fsdp_step(layout, *, looped):
     return Inspection(Program("step", jitted, inputs), ("shardy",))
 
 
-def reductions(found):
+def reductions(found, counted=True):
     """What is summed over devices, without scalars: kind, axes, shape, times."""
     return sorted(
-        (one.kind, names(one.axes), str(part.shape), one.count)
+        (one.kind, names(one.axes), str(part.shape), one.count if counted else 0)
         for one in found.collectives
         for part in one.parts
         if one.kind in ("all-reduce", "reduce-scatter") and part.shape.dimensions
@@ -418,7 +419,12 @@ def test_gradients_are_scattered_or_summed_whole_as_xla_partitions_them(layout, 
     module = read_hlo(spmd(inspection.lowered["shardy"], inspection.graph("shardy")))
     partitioned = reduce_scatters(collectives(module, inspection.meshes.values()), module)
     found = reductions(inspection.predicted_collectives().collectives)
-    assert found == reductions(partitioned)
+    # XLA of JAX 0.12 says how often a loop runs when it has partitioned it, and not yet here.
+    counted = not any(one.unknown_trips for one in partitioned.collectives)
+    assert counted or looped
+    if not counted:
+        found = reductions(inspection.predicted_collectives().collectives, counted)
+    assert found == reductions(partitioned, counted)
     scattered = {axes for kind, axes, _, _ in found if kind == "reduce-scatter"}
     assert scattered == {('"fsdp"',)}
     # Over the axes of the batch that no weight is on, each device's slice is summed.
@@ -632,4 +638,6 @@ def test_what_jax_starts_is_predicted_as_it_is_compiled(manual):
     assert (one.axes, one.sent) == (made.axes, made.sent)
     (part,) = made.parts
     assert part.origin.kind == "program"
-    assert any("reduce-scatter-start (1)" in note for note in found.notes) == (len(manual) == 1)
+    assert any("reduce-scatter-start (1)" in note for note in remark_texts(found.notes)) == (
+        len(manual) == 1
+    )
