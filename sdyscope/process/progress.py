@@ -8,6 +8,7 @@ happens.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 import time
@@ -91,7 +92,7 @@ def shown(name: str) -> Iterator[None]:
     Args:
       name: what a line in a log begins with, such as `sdyscope show`.
     """
-    if sys.stderr is None or _shown:
+    if sys.stderr is None or _shown or os.environ.get("SDYSCOPE_PROGRESS") == "0":
         yield
         return
     one = _Shown(name)

@@ -6,6 +6,8 @@ import re
 import subprocess
 import sys
 
+import pytest
+
 from sdyscope.process import progress
 
 CODE = """
@@ -20,6 +22,12 @@ with progress.shown("sdyscope show"):
     {more}
 print("the end", file=sys.stderr)
 """
+
+
+@pytest.fixture(autouse=True)
+def _progress(monkeypatch):
+    """The rest of the tests want none."""
+    monkeypatch.delenv("SDYSCOPE_PROGRESS")
 
 
 def on_a_terminal(patience, more=""):
@@ -72,6 +80,15 @@ def test_a_log_gets_a_line_now_and_then(monkeypatch, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert lines[0] == "sdyscope verify: lowering mlp, 0 s"
     assert lines[-1] == "sdyscope verify: auditing (3 of 1,200), 0 s"
+
+
+def test_nobody_is_told_who_wants_none(monkeypatch, capsys):
+    monkeypatch.setenv("SDYSCOPE_PROGRESS", "0")
+    monkeypatch.setattr(progress, "_LOGGED", 0.05)
+    with progress.shown("sdyscope verify"):
+        assert not progress._shown
+    assert on_a_terminal(0.05) == ("a note\r\nthe end\r\n", 0)
+    assert capsys.readouterr().err == ""
 
 
 def test_nothing_is_shown_of_what_nobody_waits_for(capsys):
