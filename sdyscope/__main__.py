@@ -111,6 +111,12 @@ def run_here(arguments: Sequence[str]) -> int:
             return _unforeseen(error, f"{error.strerror}{about if name else ''}")
         if isinstance(error, ImportError) and "failed to map segment" in str(error):
             return _unforeseen(error, f"memory ran out while a library was loaded: {error}")
+        if isinstance(error, ImportError) and not _own(error):
+            return _unforeseen(
+                error,
+                f"A library can't be loaded: {_describe(error)}\n"
+                "Either its installation is broken or memory ran out; sdyscope doctor says more.",
+            )
         if isinstance(error, ValueError) and "integer string conversion" in str(error):
             return _unforeseen(error, "A number of the input has too many digits to be read.")
         return _unforeseen(
@@ -138,6 +144,12 @@ def _unforeseen(error: Exception, text: str) -> int:
 def _fail(text: str) -> int:
     output.say(f"error: {text}")
     return FAILED
+
+
+def _own(error: Exception) -> bool:
+    """Whether it was raised in this package, not in one that it uses."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return bool(frames) and frames[-1].filename.startswith(os.path.dirname(__file__) + os.sep)
 
 
 def _describe(error: Exception) -> str:

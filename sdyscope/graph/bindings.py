@@ -27,7 +27,7 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.graph.op_graph import OpGraph
-from sdyscope.graph.strings import string_value
+from sdyscope.graph.strings import label, string_value
 from sdyscope.graph.types import TensorType, parse_type
 
 __all__ = ["build"]
@@ -363,7 +363,7 @@ class _Builder:
             for op in self.ops
             if op.kind == "sdy.mesh"
         }
-        name = top.attributes.get("sym_name", "")
+        name = label(str(top.attributes.get("sym_name", "")))
         attributes = {key: value for key, value in top.attributes.items() if key != "sym_name"}
         graph = OpGraph(
             self.ops,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from sdyscope.graph.attributes import result_shardings
 from sdyscope.graph.locations import UNKNOWN, Location, with_sites
 from sdyscope.graph.model import RESULT, Argument, AttributeValue, Op, Result
+from sdyscope.graph.strings import label
 from sdyscope.graph.types import TensorType
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def argument_of(op: Op) -> Argument:
 
 def result_of(index: int, type_: TensorType, attributes: Mapping[str, AttributeValue]) -> Result:
     """An entry of the table of functions, from the attributes written on the result."""
-    name = attributes.get("jax.result_info", "")
+    name = label(str(attributes.get("jax.result_info", "")))
     return Result(None, index, name, type_, result_shardings(attributes, 1)[0], attributes)
 
 

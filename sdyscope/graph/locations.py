@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
+from sdyscope.graph.strings import label
 from sdyscope.values.source import EVERY_LINE, Sites, SourceLocation, own_line, sites_of
 
 __all__ = [
@@ -75,11 +76,12 @@ def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
 
 def file_place(file: str, line: int, column: int) -> Location:
     """`"file":line:column`."""
-    return Location(frames=(SourceLocation(file, line, column),))
+    return Location(frames=(SourceLocation(label(file), line, column),))
 
 
 def named(name: str, child: Location, *, frame: bool) -> Location:
     """`"name"(child)`; with `frame`, the name is that of the Python function around a place."""
+    name = label(name)
     if frame and not _is_scope(name):
         place = child.frames[0]
         return Location(frames=(SourceLocation(place.file, place.line, place.column, name),))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-__all__ = ["decoded", "string_value", "unescape"]
+__all__ = ["decoded", "label", "string_value", "unescape"]
 
 _ESCAPE = re.compile(rb"\\(n|t|\\|\"|[0-9A-Fa-f]{2})")
 _SIMPLE = {b"n": b"\n", b"t": b"\t", b"\\": b"\\", b'"': b'"'}
@@ -22,6 +22,17 @@ def string_value(attribute: Any) -> str:
         return str(attribute.value)
     except (RuntimeError, UnicodeDecodeError):
         return decoded(attribute.value_bytes)
+
+
+_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+
+
+def label(text: str) -> str:
+    r"""A name as it is shown: a line break in it, which no name needs, is ``\x0a``.
+
+    Else the name of a tensor could say a line that looks like one of the answer.
+    """
+    return _BREAK.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
 
 
 def unescape(text: str) -> str:

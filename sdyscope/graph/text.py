@@ -35,6 +35,7 @@ from sdyscope.graph.model import (
     ValueId,
 )
 from sdyscope.graph.op_graph import OpGraph
+from sdyscope.graph.strings import label
 from sdyscope.graph.text_records import Record
 from sdyscope.graph.text_structure import KEPT, Structure
 from sdyscope.graph.text_values import LocationTexts
@@ -90,7 +91,7 @@ class _Assembly:
                 if "mesh" in attributes:
                     graph.meshes[attributes.get("sym_name", "")] = attributes["mesh"]
         top = graph.ops[0].attributes
-        graph.name = top.get("sym_name", "")
+        graph.name = label(str(top.get("sym_name", "")))
         graph.attributes = {key: value for key, value in top.items() if key != "sym_name"}
         tell_apart(graph)
         add_results(graph)

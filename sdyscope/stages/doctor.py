@@ -83,7 +83,10 @@ def _jax_version(name: str) -> Capability:
         return Capability("versions", name, "missing", True, "not installed", "pip install jax")
     try:
         from sdyscope.stages import compat
-    except ImportError as error:
+    except Exception as error:
+        if "failed to map segment" in str(error):
+            raise  # It is not JAX that is wrong: memory ran out.
+        # Whatever else it raises is the finding; after half an import that is an AttributeError.
         return Capability(
             "versions",
             name,
@@ -150,7 +153,7 @@ def _bindings() -> Iterator[Capability]:
     try:
         from jax.extend.mlir import ir
         from jax.extend.mlir.dialects import func, sdy, stablehlo
-    except ImportError as error:
+    except Exception as error:
         yield Capability("bindings", "MLIR", "missing", True, _first_line(error), update)
     else:
         modules = (ir, func, sdy, stablehlo)
@@ -160,7 +163,7 @@ def _bindings() -> Iterator[Capability]:
         from sdyscope.stages import compat
 
         compat.hlo.HloSharding.from_string("{devices=[2]<=[2]}")
-    except (ImportError, AttributeError) as error:
+    except Exception as error:
         yield Capability("bindings", "HLO", "missing", False, _first_line(error), update)
     else:
         yield Capability("bindings", "HLO", "ok", False, "HloSharding")
@@ -175,7 +178,7 @@ def _devices() -> Iterator[Capability]:
         for name, client in _backends().items():
             if name != first[0].platform:
                 by_kind.update((d.platform, d.device_kind) for d in client.devices())
-    except (ImportError, RuntimeError) as error:
+    except Exception as error:
         yield Capability(
             "devices",
             "any",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from sdyscope.graph.strings import label
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
 from sdyscope.words.counts import counted
 
@@ -78,14 +79,14 @@ def mesh_words(mesh: MeshDocument) -> str:
     Where most axes have one device, as of a trainer that has all its axes on any mesh, those are
     counted: `data=4 x model=2 and 9 axes of size 1, 8 devices`.
     """
-    name = "" if mesh.name in ("mesh", "") else f"{mesh.name}: "
+    name = "" if mesh.name in ("mesh", "") else f"{label(mesh.name)}: "
     if not mesh.axes:
         return f"{name}device {mesh.order or 0} alone"
     shown = {axis: size for axis, size in mesh.axes.items() if size > 1}
     of_one = len(mesh.axes) - len(shown)
     if not shown or of_one < _FOLDED:
         shown, of_one = dict(mesh.axes), 0
-    axes = " x ".join(f"{axis}={size}" for axis, size in shown.items())
+    axes = " x ".join(f"{label(axis)}={size}" for axis, size in shown.items())
     axes += f" and {of_one} axes of size 1" if of_one else ""
     return f"{name}{axes}, {counted(mesh.devices, 'device')}{_order(mesh)}"
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
+from os import getcwd, sep
 from typing import Protocol
 
 from sdyscope.annotations import op_name, op_text, scope_of, shown_name
@@ -23,9 +23,9 @@ __all__ = [
 ]
 
 #: Where a package was installed says nothing about it.
-_PACKAGES = rf"{re.escape(os.sep)}(?:site|dist)-packages{re.escape(os.sep)}"
+_PACKAGES = rf"{re.escape(sep)}(?:site|dist)-packages{re.escape(sep)}"
 _INSTALLED = re.compile(rf"^.*{_PACKAGES}")
-_INSTALLED_IN_TEXT = re.compile(rf"{re.escape(os.sep)}\S*{_PACKAGES}")
+_INSTALLED_IN_TEXT = re.compile(rf"{re.escape(sep)}\S*{_PACKAGES}")
 
 
 class _Line(Protocol):
@@ -37,7 +37,7 @@ class _Line(Protocol):
 
 def file_text(file: str) -> str:
     """A path as short as it is clear: below the working directory, or below `site-packages`."""
-    return _INSTALLED.sub("", file.removeprefix(os.getcwd() + os.sep))
+    return _INSTALLED.sub("", file.removeprefix(getcwd() + sep))
 
 
 def source_text(source: _Line | None) -> str:
@@ -51,7 +51,7 @@ def source_text(source: _Line | None) -> str:
 
 def shortened(words: str) -> str:
     """Words in which each path is as short as ``file_text`` makes it."""
-    return _INSTALLED_IN_TEXT.sub("", words).replace(os.getcwd() + os.sep, "")
+    return _INSTALLED_IN_TEXT.sub("", words).replace(getcwd() + sep, "")
 
 
 @dataclass(frozen=True, slots=True)

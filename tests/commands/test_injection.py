@@ -41,6 +41,22 @@ def test_no_command_passes_an_escape_sequence_on(sdyscope, hostile, command, for
     assert not RAW.search(done.out + done.err)
 
 
+LINES = HOSTILE
+for escape in (r"\1B[31m", r"\1B]0;own\07", r"\1B[2J", r"\C2\9B", r"\E2\80\AE", r"\1B[7m"):
+    LINES = LINES.replace(escape, r"\0Aevil ")
+
+
+@pytest.mark.parametrize(
+    "command", ["show", "check", "lint", "propagate", "comms", "memory", "explain", "graph"]
+)
+def test_no_name_makes_a_line_of_its_own(sdyscope, tmp_path, command):
+    path = tmp_path / "lines.mlir"
+    path.write_text(LINES)
+    done = sdyscope(command, path, *(["arg0"] if command == "explain" else []))
+    assert done.out or done.err
+    assert not re.search(r"^\s*evil", done.out + done.err, re.MULTILINE)
+
+
 def test_no_error_passes_an_escape_sequence_on(sdyscope, tmp_path):
     for name in ("not\x1b[31mthere.mlir", "mo\u202edel"):
         done = sdyscope("show", tmp_path / name)

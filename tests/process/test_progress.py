@@ -5,6 +5,7 @@ import pty
 import re
 import subprocess
 import sys
+import tempfile
 
 import pytest
 
@@ -32,24 +33,37 @@ def _progress(monkeypatch):
 
 def on_a_terminal(patience, more=""):
     """What a terminal gets, and the status of the process."""
-    ours, theirs = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-c", CODE.format(patience=patience, more=more)],
-        stderr=theirs,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "70"},
+    text, _, status = said_on_a_terminal(
+        [sys.executable, "-c", CODE.format(patience=patience, more=more)], COLUMNS="70"
     )
-    os.close(theirs)
-    text = b""
-    while True:
-        try:
-            data = os.read(ours, 65536)
-        except OSError:  # Linux says so that nobody writes any more
-            break
-        if not data:
-            break
-        text += data
-    os.close(ours)
-    return text.decode(), process.wait()
+    return text, status
+
+
+def said_on_a_terminal(words, folder=None, **environment):
+    """What a command says on a terminal, what it answers elsewhere, and its status."""
+    ours, theirs = pty.openpty()
+    with tempfile.TemporaryFile() as answer:
+        process = subprocess.Popen(
+            words,
+            stdout=answer,
+            stderr=theirs,
+            cwd=folder,
+            env={**os.environ, "TERM": "xterm", **environment},
+        )
+        os.close(theirs)
+        text = b""
+        while True:
+            try:
+                data = os.read(ours, 65536)
+            except OSError:  # Linux says so that nobody writes any more
+                break
+            if not data:
+                break
+            text += data
+        os.close(ours)
+        status = process.wait()
+        answer.seek(0)
+        return text.decode(), answer.read().decode(), status
 
 
 def test_on_a_terminal_it_says_what_is_done_and_goes_away():
@@ -98,21 +112,13 @@ def test_nothing_is_shown_of_what_nobody_waits_for(capsys):
 
 
 def test_a_command_says_which_stage_it_is_at(tmp_path):
-    ours, theirs = pty.openpty()
     (tmp_path / "slow.py").write_text(
         "import time\nimport jax\nfrom sdyscope import Program\n\n"
         "def f(x):\n    time.sleep(2)\n    return x * 2\n\n\n"
         "def program():\n    return Program('slow', jax.jit(f), (1.0,))\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sdyscope", "show", "slow.py:program"],
-        stderr=theirs,
-        stdout=subprocess.PIPE,
-        cwd=tmp_path,
-        env={**os.environ, "TERM": "xterm", "COLUMNS": "100"},
-    )
-    os.close(theirs)
-    answer, _ = process.communicate()
-    assert b"slow; no mesh" in answer
-    assert b"tracing slow" in os.read(ours, 1 << 20)
-    os.close(ours)
+    words = [sys.executable, "-m", "sdyscope", "show", "slow.py:program"]
+    text, answer, status = said_on_a_terminal(words, tmp_path, COLUMNS="100")
+    assert status == 0
+    assert "slow; no mesh" in answer
+    assert "tracing slow" in text

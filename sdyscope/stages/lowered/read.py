@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError, caret_snippet
+from sdyscope.graph.strings import label
 from sdyscope.process.child import cpu_limit
 from sdyscope.process.compiler_log import last_words
 from sdyscope.stages import compat
@@ -236,7 +237,7 @@ def _module(module: Any, context: Any, path: Path | None, stderr: str) -> Lowere
     attributes = operation.attributes
     name = path.stem if path else "module"
     if "sym_name" in attributes:
-        name = compat.text(attributes["sym_name"])
+        name = label(compat.text(attributes["sym_name"]))
     main = _main(module)
     if main is None:
         raise TargetError(
