@@ -167,12 +167,12 @@ class _Search:
                 made = self.unreduced(part, axes)
                 if made is not None:
                     return made
-            if part.result is not None and (made := self.returned(part, axes)) is not None:
+            if part.result is not None and (made := self.returned(collective, part, axes)):
                 return made
             argument = self.around.argument(part.argument)
-            if not ops and argument is not None:
-                ops = [op for op, _ in self.graph.uses(*argument)]
-            for near in filter(None, (ops, makers)):
+            users = [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
+            ops = ops or users
+            for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
                     if (made := find(near, axes, collective, part, values)) is not None:
@@ -238,11 +238,13 @@ class _Search:
 
     # Reshardings.
 
-    def returned(self, part: Part, axes: tuple[AxisPart, ...]) -> CollectiveOrigin | None:
+    def returned(
+        self, collective: Collective, part: Part, axes: tuple[AxisPart, ...]
+    ) -> CollectiveOrigin | None:
         """A value that the program returns with another sharding than it has."""
         assert part.result is not None
         value = self.graph.returned.get(part.result)
-        if value is None:
+        if value is None or not self.could_be_for(value, collective, axes):
             return None
         return self.made(Need(value, None, part.result), axes, part, "")
 
@@ -256,9 +258,7 @@ class _Search:
     ) -> CollectiveOrigin | None:
         for ring in self.around.rings(ops):
             needs = [need for op in ring for need in self.around.needs(op, axes)]
-            if collective.kind == "all-gather":
-                # What is not in pieces along the axes is not gathered over them.
-                needs = [need for need in needs if self.around.carried(need.value, axes)]
+            needs = [need for need in needs if self.could_be_for(need.value, collective, axes)]
             if needs:
                 fits = [
                     (self.around.misfit(need, collective, part, axes), need.value not in values)
@@ -268,6 +268,12 @@ class _Search:
                 kind = collective.kind if fits[best][0] < NO_FIT else ""
                 return self.made(needs[best], axes, part, kind)
         return None
+
+    def could_be_for(
+        self, value: ValueId, collective: Collective, axes: tuple[AxisPart, ...]
+    ) -> bool:
+        """Whether it may be what is sent: what is not in pieces along the axes is not gathered."""
+        return collective.kind != "all-gather" or bool(self.around.carried(value, axes))
 
     def made(
         self, need: Need, axes: tuple[AxisPart, ...], part: Part, kind: str
