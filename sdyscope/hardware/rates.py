@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
+from fractions import Fraction
 
 from sdyscope.errors import TargetError
 
@@ -63,7 +64,9 @@ def parse_size(text: str, *, least: int = 1) -> int:
     if found is None or (found["binary"] and not found["prefix"]):
         raise TargetError(f"{text!r} is no size in bytes.", hint="Write 16GiB, 800MB or 512B.")
     scale = (1024 if found["binary"] else 1000) ** _PREFIXES[found["prefix"]]
-    size = int(float(found["number"]) * scale)
+    if float(found["number"]) * scale >= 2**63:
+        raise TargetError(f"The size {text[:40]!r} is more than a computer can hold.")
+    size = int(Fraction(found["number"]) * scale)
     if size < least:
         raise TargetError(f"The size {text!r} is less than a byte.")
     return size

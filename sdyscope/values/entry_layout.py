@@ -176,7 +176,10 @@ def _stored(found: re.Match[str]) -> StoredArray:
     dims = [shape[dim] for dim in reversed(order)] or list(shape)
     tiles = rest[rest.index("T(") :] if "T(" in rest else ""
     for tile in _TILE.findall(re.sub(r"[A-SU-Z]\(.*", "", tiles)):
-        dims = _tiled(dims, [int(size) for size in tile.split(",") if size])
+        sizes = [int(size) for size in tile.split(",") if size]
+        if 0 in sizes:
+            raise CompilerError(f"{found[0][:60]!r} has a tile of size 0.")
+        dims = _tiled(dims, sizes)
     bits = _ELEMENT_BITS.search(rest)
     width = int(bits[1]) if bits else bit_width(dtype)
     space = _SPACE.search(rest)

@@ -53,3 +53,11 @@ def test_latencies(text, value):
 def test_what_is_no_latency(text):
     with pytest.raises(TargetError, match="no latency"):
         parse_latency(text)
+
+
+def test_a_size_is_exact_and_has_a_limit():
+    assert parse_size("9007199254740993B") == 9_007_199_254_740_993
+    assert parse_size("0.1GiB") == 107_374_182
+    for text in ("9" * 400 + "B", "9" * 5_000 + "GiB", "8388608TiB"):
+        with pytest.raises(TargetError, match="more than a computer can hold"):
+            parse_size(text)

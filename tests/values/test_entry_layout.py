@@ -76,3 +76,8 @@ def test_a_bad_number_is_said(number):
 def test_a_layout_of_other_dimensions_is_no_layout(layout):
     with pytest.raises(CompilerError, match="a layout of other dimensions"):
         stored_array(f"f32[4,4]{layout}")
+
+
+def test_a_tile_of_size_0_is_said():
+    with pytest.raises(CompilerError, match="a tile of size 0"):
+        stored_array("f32[4,4]{1,0:T(8,0)}")
