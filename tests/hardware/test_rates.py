@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sdyscope.errors import TargetError
-from sdyscope.hardware.rates import parse_bandwidth, parse_latency
+from sdyscope.hardware.rates import parse_bandwidth, parse_latency, parse_size
 from sdyscope.words.rates import bandwidth_text
 
 
