@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
-from sdyscope.models._parameter_specs import Layer, MeshAxes, ParameterSpec
+from sdyscope.models._parameter_specs import FactorizationSpec, Layer, MeshAxes, ParameterSpec
 from sdyscope.models._train_step import AnyMesh, place
 from sdyscope.models.fsdp_transformer import Positions, attend, rms_norm
 
@@ -46,7 +46,9 @@ class Linear(Layer):
     def parameter_specs(self) -> dict[str, ParameterSpec]:
         """The weight, and a bias on the axes of the weight's outputs."""
         weight = ParameterSpec(
-            (self.input_dim, self.output_dim), mesh_axes=self.param_partition_spec
+            (self.input_dim, self.output_dim),
+            mesh_axes=self.param_partition_spec,
+            factorization=FactorizationSpec(axes=("row", "col")),
         )
         if not self.bias:
             return {"weight": weight}
@@ -135,10 +137,14 @@ class MixtureOfExperts(Layer):
         return {
             "gate_weight": ParameterSpec((model, experts), mesh_axes=(None, None)),
             "wi_weight": ParameterSpec(
-                (experts, model, hidden), mesh_axes=("expert", "fsdp", "model")
+                (experts, model, hidden),
+                mesh_axes=("expert", "fsdp", "model"),
+                factorization=FactorizationSpec(axes=(None, "row", "col")),
             ),
             "wo_weight": ParameterSpec(
-                (experts, hidden, model), mesh_axes=("expert", "model", "fsdp")
+                (experts, hidden, model),
+                mesh_axes=("expert", "model", "fsdp"),
+                factorization=FactorizationSpec(axes=(None, "row", "col")),
             ),
         }
 

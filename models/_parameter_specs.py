@@ -23,6 +23,29 @@ MeshAxes: TypeAlias = tuple[str | tuple[str, ...] | None, ...]
 
 
 @dataclass(frozen=True)
+class FactorizationSpec:
+    """Which dimensions of a parameter are the rows and the columns of a matrix.
+
+    Adafactor keeps a second moment of each instead of one of the whole. All other dimensions count
+    matrices.
+
+    Attributes:
+      axes: For each dimension `row`, `col` or None; each of the two once.
+    """
+
+    axes: tuple[Literal["row", "col"] | None, ...]
+
+    def __post_init__(self) -> None:
+        if self.axes.count("row") != 1 or self.axes.count("col") != 1:
+            raise ValueError(f"a factorization has one row and one col, not {self.axes}")
+
+    @property
+    def dimensions(self) -> tuple[int, int]:
+        """The dimension of the rows and that of the columns."""
+        return self.axes.index("row"), self.axes.index("col")
+
+
+@dataclass(frozen=True)
 class ParameterSpec:
     """What a layer says of one of its parameters.
 
@@ -34,9 +57,10 @@ class ParameterSpec:
       initializer: `normal` has variance 1/fan_in.
       fan_in_axis: The dimension that products with it are summed over, counted from the last.
       weight_decay_scale: How strongly it decays, times the learner's own weight decay.
+      factorization: What Adafactor takes for rows and columns; None keeps its second moment whole.
 
-    AXLearn's has a `factorization`, too, which tells Adafactor rows from columns. The learner here
-    is Adam.
+    Raises:
+      ValueError: the factorization has another number of dimensions than the shape.
     """
 
     shape: tuple[int, ...]
@@ -45,11 +69,19 @@ class ParameterSpec:
     initializer: Literal["normal", "zeros", "ones"] = "normal"
     fan_in_axis: int = -2
     weight_decay_scale: float = 1.0
+    factorization: FactorizationSpec | None = None
+
+    def __post_init__(self) -> None:
+        if self.factorization is not None and len(self.factorization.axes) != len(self.shape):
+            raise ValueError(f"{self.factorization} is not of {len(self.shape)} dimensions")
 
     def stacked(self, count: int, mesh_axis: str | None) -> "ParameterSpec":
         """`count` of them along a new leading dimension, which is on `mesh_axis` or on none."""
         axes = (mesh_axis, *(self.mesh_axes or (None,) * len(self.shape)))
-        return dataclasses.replace(self, shape=(count, *self.shape), mesh_axes=axes)
+        factored = self.factorization and FactorizationSpec((None, *self.factorization.axes))
+        return dataclasses.replace(
+            self, shape=(count, *self.shape), mesh_axes=axes, factorization=factored
+        )
 
     def initial(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
         """Values to begin with."""

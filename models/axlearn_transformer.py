@@ -21,10 +21,10 @@ where BATCH is ('data', 'fsdp', 'expert'). All that is in a track has 'track' on
 **From a layer to the step.** Each layer (in `_axlearn_layers.py`) declares its own parameters, with
 the sharding as one property among others. `collect` gathers the declarations recursively into a
 tree that mirrors the model; mapping it gives the PartitionSpecs. The trainer's state is (prng_key,
-model, learner), and the learner's moments lie where their parameters do. `jax.jit` is told the
-sharding of the state and the batch as `in_shardings`, and of the new state as `out_shardings`. The
-old state is donated: its buffers become the new one's, which is only possible because the two lie
-alike.
+model, learner), and the learner's moments lie where their parameters do, Adafactor's (in
+`_adafactor.py`) on what is left of their axes. `jax.jit` is told the sharding of the state and the
+batch as `in_shardings`, and of the new state as `out_shardings`. The old state is donated: its
+buffers become the new one's, which is only possible because the two lie alike.
 
 **Fully sharded data parallelism** is `fsdp` on one dimension of every weight: an all-gather of the
 weight before its use, and a reduction of its gradient into shards after.
@@ -52,6 +52,7 @@ by data x fsdp x expert, d_model by fsdp.
 """
 
 import dataclasses
+import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -64,6 +65,7 @@ from jax.lax import with_sharding_constraint
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Program
 from sdyscope.mesh_config import mesh_shape_from_axes
+from sdyscope.models._adafactor import abstract_state, scale_by_factored_rms
 from sdyscope.models._axlearn_layers import (
     BATCH,
     Attention,
@@ -91,6 +93,7 @@ from sdyscope.models._train_step import (
 )
 from sdyscope.models.fsdp_transformer import Positions
 
+LEARNERS = ("adamw", "adafactor")
 MESH = mesh_shape_from_axes(expert=2, fsdp=-1, track=2).over(8).sizes
 
 
@@ -119,6 +122,9 @@ class Settings:
     )
     constrained: bool = field(
         default=True, metadata={"help": "constrain the activations' shardings"}
+    )
+    learner: str = field(
+        default="adamw", metadata={"help": "what updates the parameters", "choices": LEARNERS}
     )
     donate: bool = field(default=True, metadata={"help": "donate the trainer's state"})
 
@@ -151,10 +157,28 @@ def build(settings: Settings) -> Decoder:
 # --- the trainer ----------------------------------------------------------------------------------
 
 
-def make_learner(specs: Any) -> optax.GradientTransformation:
-    """Adam, with weight decay for the parameters whose specs say so."""
+def make_learner(name: str, specs: Any) -> optax.GradientTransformation:
+    """Adam or Adafactor, with weight decay for the parameters whose specs say so."""
     decays = jax.tree.map(lambda spec: spec.weight_decay_scale > 0, specs)
-    return optax.adamw(LEARNING_RATE, mask=decays)
+    if name == "adamw":
+        return optax.adamw(LEARNING_RATE, mask=decays)
+    return optax.chain(
+        scale_by_factored_rms(specs),
+        optax.clip_by_block_rms(1.0),
+        optax.add_decayed_weights(1e-4, decays),
+        optax.scale_by_learning_rate(LEARNING_RATE),
+    )
+
+
+def learner_state(
+    name: str, learner: optax.GradientTransformation, specs: Any, params: Any, mesh: AnyMesh
+) -> Any:
+    """The learner's state as `jax.ShapeDtypeStruct`s, its statistics beside their parameters."""
+    if name == "adamw":
+        return optimizer_state(mesh, learner, params)
+    # Only the first transformation of the chain keeps anything.
+    _, *others = jax.eval_shape(learner.init, params)
+    return (abstract_state(specs, mesh), *others)
 
 
 class TrainerState(NamedTuple):
@@ -169,8 +193,8 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     """One train step on `mesh`: `(state, batch) -> (state, {"loss": ..., "aux": ...})`.
 
     Raises:
-      TargetError: a size is not positive, head_dim is odd, an option has no such choice, or the
-        mesh has several devices on `pipeline`.
+      TargetError: a size or the experts' capacity is not positive, head_dim is odd, an option has
+        no such choice, or the mesh has several devices on `pipeline`.
     """
     stages = dict(zip(mesh.axis_names, mesh.axis_sizes, strict=True)).get("pipeline", 1)
     if stages > 1:
@@ -182,17 +206,23 @@ def program(mesh: AnyMesh, settings: Settings) -> Program:
     sizes = ("blocks", "layers", "tracks", "experts", "d_model", "heads", "head_dim", "d_ff")
     positive(settings, *sizes, "vocab", "batch", "sequence")
     one_of("dtype", settings.dtype, DTYPES)
+    one_of("learner", settings.learner, LEARNERS)
+    if not 0 < settings.capacity < math.inf:
+        raise TargetError(
+            f"capacity={settings.capacity} leaves no token room in an expert.",
+            hint="1 is each expert's even share of the tokens, 2 twice that.",
+        )
     if settings.head_dim % 2:
         raise TargetError(f"head_dim={settings.head_dim} must be even: rotary turns pairs.")
     model = build(settings)
     specs = model.collect()
-    learner = make_learner(specs)
+    learner = make_learner(settings.learner, specs)
 
     params = abstract(specs, mesh)
     state = TrainerState(
         jax.ShapeDtypeStruct((2,), jnp.uint32, sharding=place(mesh, None)),
         params,
-        optimizer_state(mesh, learner, params),
+        learner_state(settings.learner, learner, specs, params, mesh),
     )
     tokens = jax.ShapeDtypeStruct(
         (settings.batch, settings.sequence), jnp.int32, sharding=place(mesh, BATCH, "seq")

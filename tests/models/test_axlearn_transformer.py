@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.sharding import AbstractMesh, AxisType, PartitionSpec
 
@@ -12,8 +13,10 @@ from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
 from sdyscope.mesh_config import mesh_shape_from_axes
 from sdyscope.models import axlearn_transformer
+from sdyscope.models._adafactor import moment_specs, scale_by_factored_rms
 from sdyscope.models._axlearn_layers import Context, Embedding, Linear, MixtureOfExperts
 from sdyscope.models._parameter_specs import (
+    FactorizationSpec,
     Layer,
     ParameterSpec,
     abstract,
@@ -61,7 +64,11 @@ def test_specs_are_collected_into_a_tree_that_mirrors_the_layers():
     sharded = Linear(4096, 1024, ("fsdp", "model"))
     specs = Pair(sharded, (Linear(8, 4), Linear(4, 2, bias=False))).collect()
     assert specs["first"] == {
-        "weight": ParameterSpec((4096, 1024), mesh_axes=("fsdp", "model")),
+        "weight": ParameterSpec(
+            (4096, 1024),
+            mesh_axes=("fsdp", "model"),
+            factorization=FactorizationSpec(("row", "col")),
+        ),
         "bias": ParameterSpec(
             (1024,), mesh_axes=("model",), initializer="zeros", weight_decay_scale=0.0
         ),
@@ -149,7 +156,7 @@ def test_inputs_have_the_structure_of_the_arguments(program):
 def test_only_weights_decay():
     """With a gradient of zero nothing but decay moves a parameter."""
     specs = Linear(3, 2).collect()
-    learner = axlearn_transformer.make_learner(specs)
+    learner = axlearn_transformer.make_learner("adamw", specs)
     ones = {"weight": np.ones((3, 2)), "bias": np.ones(2)}
     updates, _ = learner.update(jax.tree.map(np.zeros_like, ones), learner.init(ones), ones)
     assert {name: bool(np.any(update)) for name, update in updates.items()} == {
@@ -237,7 +244,78 @@ def test_the_configuration_for_32768_devices():
     assert place.local_shape((8, 4096, 16)) == (1, 16, 16)
 
 
+# --- Adafactor ------------------------------------------------------------------------------------
+
+
+def test_statistics_are_on_what_is_left_of_their_weights_axes():
+    spec = ParameterSpec(
+        (4, 64, 128),
+        mesh_axes=("expert", "fsdp", "model"),
+        factorization=FactorizationSpec((None, "row", "col")),
+    ).stacked(2, "track")
+    factors = moment_specs(spec)
+    assert (factors.row.shape, factors.row.mesh_axes) == ((2, 4, 64), ("track", "expert", "fsdp"))
+    assert (factors.col.shape, factors.col.mesh_axes) == ((2, 4, 128), ("track", "expert", "model"))
+    # What is no matrix keeps its second moment whole.
+    whole = moment_specs(ParameterSpec((64,), mesh_axes=("model",)))
+    assert (whole.shape, whole.mesh_axes) == ((64,), ("model",))
+
+
+@pytest.mark.parametrize("axes", [("row", "row"), ("row", None), (None, "row", "col")])
+def test_a_factorization_has_one_row_one_column_and_the_shapes_dimensions(axes):
+    with pytest.raises(ValueError, match=r"factorization|FactorizationSpec"):
+        ParameterSpec((4, 8), factorization=FactorizationSpec(axes))
+
+
+def test_optax_scales_gradients_alike():
+    """Optax takes the two largest dimensions for the matrix, which these are."""
+    factored = FactorizationSpec((None, "row", "col"))
+    specs = {
+        "w": ParameterSpec((3, 8, 16), factorization=factored),
+        "b": ParameterSpec((5,), initializer="ones"),
+    }
+    ours = scale_by_factored_rms(specs)
+    theirs = optax.scale_by_factored_rms(min_dim_size_to_factor=4)
+    rng = np.random.default_rng(0)
+    params = initial(specs, rng)
+    states = [one.init(params) for one in (ours, theirs)]
+    for _ in range(4):
+        gradients = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape, np.float32), params)
+        scaled = []
+        for at, one in enumerate((ours, theirs)):
+            found, states[at] = one.update(gradients, states[at], params)
+            scaled.append(found)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5), *scaled)
+
+
+def test_the_state_of_adafactor_is_requested_lowered_and_small():
+    small = {**TINY, "learner": "adafactor"}
+    found = Inspection(resolve("axlearn-transformer", settings=small), ["shardy"])
+    assert found.check().passed
+    rows = {row.name: row for row in found.tensors.tensors}
+    weight = "state.learner[0].moments['layer0']['track']['layer1']['feed_forward']['wi_weight']"
+    for factor, axes in (("row", "'fsdp'"), ("col", "'model'")):
+        spec = rows[f"{weight}.{factor}"].requested.sharding.spec
+        assert str(spec) == f"P('track', 'expert', {axes})"
+    inputs, _ = found.program.inputs()
+    assert jax.tree.structure(inputs) == jax.tree.structure(found.program.args)
+
+
+@pytest.mark.compiles
+def test_eight_devices_learn_with_adafactor_what_one_does():
+    small = {**TINY, "learner": "adafactor"}
+    assert (
+        Inspection(resolve("axlearn-transformer", settings=small), ["shardy"]).run(steps=1).passed
+    )
+
+
 # --- experts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("capacity", [0, -1.0, float("inf")])
+def test_experts_without_room_are_refused(capacity):
+    with pytest.raises(TargetError, match="leaves no token room"):
+        resolve("axlearn-transformer", settings={"capacity": capacity})
 
 
 @pytest.mark.parametrize("capacity", [4.0, 0.5])
