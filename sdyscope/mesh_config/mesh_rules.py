@@ -42,24 +42,36 @@ class MeshRule:
             ) from error
 
 
+def _rule(given: object) -> MeshRule:
+    if isinstance(given, MeshRule):
+        return given
+    if isinstance(given, tuple | list) and len(given) == 2:
+        return MeshRule(*given)
+    raise TargetError(
+        f"The mesh rule {given!r} is no pair of a pattern and a shape.",
+        hint='Such as ("tpu-v5p-.*", mesh_shape_from_axes(data=-1)).',
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class MeshRules:
     """A shape, and others in its place on some hardware.
 
     Attributes:
         mesh_shape: the shape where no rule matches; None where one has to.
-        rules: tried in order; the first that matches is taken.
+        rules: tried in order; the first that matches is taken. Pairs of a pattern and a shape, as a
+            trainer's ``mesh_rules`` has them, become rules.
 
     Raises:
-        TargetError: the shapes are of different axes, or of the same in another order, or there is
-            no shape at all.
+        TargetError: the shapes are of different axes, or of the same in another order, there is no
+            shape at all, or what should be a rule is neither that nor a pair.
     """
 
     mesh_shape: MeshShape | None
     rules: tuple[MeshRule, ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "rules", tuple(self.rules))
+        object.__setattr__(self, "rules", tuple(map(_rule, self.rules)))
         shapes = [
             shape for shape in (self.mesh_shape, *(r.mesh_shape for r in self.rules)) if shape
         ]

@@ -31,7 +31,7 @@ def test_the_values_beside_the_lines_are_those(mesh_toml):
         if said and code == code.strip() and said[0] in "({P":
             assert str(eval(code, names)) == said, code
             compared += 1
-    assert compared == 6
+    assert compared == 8
 
 
 def test_a_program_that_reads_its_mappings(mesh_toml):

@@ -151,6 +151,34 @@ def test_lists_and_numpy_numbers_are_as_good_as_tuples_and_ints():
 
 # --- Rules ----------------------------------------------------------------------------------------
 
+
+@pytest.mark.parametrize(
+    ("selector", "devices", "expected"),
+    [
+        ("tpu-v5p-4096-8", 32_768, (1, 16, 1, 256, 1, 8, 1)),
+        ("tpu-v5p-4096-2", 8_192, (1, 16, 1, 128, 1, 4, 1)),
+        ("tpu-v6e-2048", 2_048, (1, 32, 1, 64, 1, 1, 1)),
+        ("gpu-h100", 32_768, (1, 16, 1, 256, 1, 8, 1)),  # none matches: the default
+    ],
+)
+def test_rules_are_written_as_in_a_trainers_configuration(selector, devices, expected):
+    rules = MeshRules(
+        mesh_shape_from_axes(data=-1, fsdp=256, track=8),
+        rules=(
+            ("tpu-v5p-4096-8", mesh_shape_from_axes(data=-1, fsdp=256, track=8)),
+            ("tpu-v5p-4096-2", mesh_shape_from_axes(data=-1, fsdp=128, track=4)),
+            ("tpu-v6e-2048", mesh_shape_from_axes(data=-1, fsdp=64, track=1)),
+        ),
+    )
+    assert rules.select(selector).over(devices).shape == expected
+
+
+@pytest.mark.parametrize("given", ["tpu", ("tpu",), ("tpu", 3), (3, MeshShape(("x",), (1,)))])
+def test_what_is_no_rule_is_said(given):
+    with pytest.raises(TargetError, match="mesh rule"):
+        MeshRules(MeshShape(("x",), (1,)), (given,))
+
+
 RULES = MeshRules(
     mesh_shape_from_axes(data=-1),
     (
