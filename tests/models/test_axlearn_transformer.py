@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AbstractMesh, AxisType, NamedSharding, PartitionSpec
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.mesh_config import mesh_shape_from_axes
 from sdyscope.models import axlearn_transformer
@@ -342,3 +343,42 @@ def test_a_token_goes_to_its_expert_while_there_is_room(capacity):
             expected[b, s] = gates[b, s, expert] * (hidden @ params["wo_weight"][expert])
     np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-5)
     assert (dropped > 0) == (capacity < 1)
+
+
+# --- the document's example -----------------------------------------------------------------------
+
+
+@pytest.mark.compiles
+def test_a_weight_on_fsdp_256_is_gathered_and_its_gradient_reduced():
+    """Section 4.3 of the document: f32[4096,1024] as P('fsdp', None), 16 rows a device."""
+    mesh = abstract_mesh(fsdp=256)
+
+    def array(*shape):
+        sharding = NamedSharding(mesh, PartitionSpec("fsdp", None))
+        return jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding)
+
+    def step(weight, batch):
+        gradient = jax.grad(lambda weight: jnp.mean(jnp.square(batch @ weight)))(weight)
+        return weight - 0.1 * gradient
+
+    weight, batch = array(4096, 1024), array(512, 4096)
+    jitted = jax.jit(step, out_shardings=weight.sharding)
+    found = Inspection(Program("step", jitted, (weight, batch)), ["shardy"])
+    row = next(row for row in found.tensors.tensors if row.name == "weight")
+    place = row.lowered["shardy"].placement
+    assert place.local_shape(weight.shape) == (16, 1024)
+    rows = {device: place.index(device, weight.shape)[0] for device in (0, 1, 255)}
+    assert rows == {0: slice(0, 16), 1: slice(16, 32), 255: slice(4080, 4096)}
+
+    size = 4096 * 1024 * 4
+    sent = {
+        (one.kind, part.scope): part.sent
+        for one in found.collectives("shardy").collectives
+        for part in one.parts
+        if part.bytes == size
+    }
+    # The weight, of which a device has a 256th, before its use; every device's gradient of it all.
+    assert sent == {
+        ("all-gather", "jvp()"): size * 255 // 256,
+        ("all-reduce", "transpose(jvp())"): 2 * size * 255 // 256,
+    }
