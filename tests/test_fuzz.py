@@ -16,9 +16,9 @@ def fuzz():
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
-    before = signal.getsignal(signal.SIGALRM)
+    before = signal.getsignal(signal.SIGPROF)
     yield module
-    signal.signal(signal.SIGALRM, before)
+    signal.signal(signal.SIGPROF, before)
     del sys.modules[spec.name]
 
 
@@ -29,6 +29,7 @@ def test_every_kind_is_read_as_it_is(fuzz):
 
 
 def test_no_input_is_an_internal_error_or_a_hang(fuzz):
-    found = fuzz.run(0.1, seed=0)
+    """The same inputs each time: how fast the machine is makes no difference."""
+    found = fuzz.run(0, seed=0, inputs=100)
     assert [f"{kind.name}: {line}" for kind in found for line in kind.wrong] == []
-    assert sum(kind.inputs for kind in found) > 1_000
+    assert {kind.inputs for kind in found} == {100}
