@@ -10,8 +10,10 @@ import difflib
 import importlib
 import importlib.util
 import inspect
+import math
 import os
 import pkgutil
+import re
 import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -146,6 +148,23 @@ def takes_mapping(word: str) -> bool:
 
     That is one with a parameter `mapping`. False for what can't be resolved, which `resolve` tells.
     """
+    function = _function(word)
+    return function is not None and MAPPING in inspect.signature(function).parameters
+
+
+def makes_mesh(word: str) -> bool:
+    """Whether a word names Python code that makes its own mesh: a function takes none.
+
+    True for code that can't be imported, perhaps for want of devices.
+    """
+    if os.path.exists(word) or ":" not in word or in_directory(word):
+        return False
+    function = _function(word)
+    return function is None or "mesh" not in inspect.signature(function).parameters
+
+
+def _function(word: str) -> Callable[..., Any] | None:
+    """The function that a word names; None for anything else, and for what can't be resolved."""
     place, colon, name = word.rpartition(":")
     model = word.replace("_", "-")
     try:
@@ -154,10 +173,10 @@ def takes_mapping(word: str) -> bool:
         elif model in model_names():
             found = _model_module(model).program
         else:
-            return False
+            return None
     except SdyscopeError:
-        return False
-    return inspect.isroutine(found) and MAPPING in inspect.signature(found).parameters
+        return None
+    return found if inspect.isroutine(found) else None
 
 
 def function_of(word: str) -> Callable[..., Any]:
@@ -276,9 +295,31 @@ def _failed(what: str, error: BaseException) -> TargetError:
         f"{what}: {type(error).__name__}: {message or 'no message'}",
         file=line.file if line else None,
         line=line.line if line else None,
+        hint=_hint_of_devices(message),
     )
     found.rest = rest
     return found
+
+
+#: How `jax.make_mesh`, `create_device_mesh` and NumPy's `reshape` of `jax.devices()` say that there
+#: are other numbers of devices than asked for.
+_DEVICES_ASKED_FOR = re.compile(
+    r"(?:Number of devices (?P<there>\d+) must .*mesh_shape"
+    r"|cannot reshape array of size (?P<size>\d+) into shape) ?\((?P<shape>[\d, ]+)\)"
+)
+
+
+def _hint_of_devices(message: str) -> str | None:
+    """What to do where a program finds other numbers of devices than it makes a mesh of."""
+    found = _DEVICES_ASKED_FOR.search(message)
+    if found is None:
+        return None
+    there = int(found["there"] or found["size"])
+    jax = sys.modules.get("jax")
+    if jax is None or there != jax.device_count():
+        return None  # An array of something else.
+    needed = math.prod(int(size) for size in found["shape"].split(",") if size.strip())
+    return f"Say how many devices there are: --devices {needed}. Here the program finds {there}."
 
 
 def _own_folders() -> list[Path]:

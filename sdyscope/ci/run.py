@@ -17,6 +17,7 @@ from sdyscope.ci.golden import golden_files
 from sdyscope.ci.judge import unjudged, unused_ignores
 from sdyscope.ci.places import Found, Places
 from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.hardware.names import parse_devices
 from sdyscope.process import child, children
 from sdyscope.process.output import locked, say, write_atomically
 
@@ -126,6 +127,16 @@ def summed(
     )
 
 
+def _asked_for(target: Target) -> tuple[int, ...]:
+    """How many devices a program finds that makes its own mesh, where the target says that."""
+    if target.devices is None or target.mesh is not None or target.mesh_config is not None:
+        return ()
+    try:
+        return (parse_devices(target.devices).count,)
+    except TargetError:
+        return ()  # The target's own process says it.
+
+
 def _outcomes(
     config: Config,
     targets: Sequence[Target],
@@ -140,7 +151,7 @@ def _outcomes(
         children.Work(
             f"target {one.name!r}",
             (*words, "--target", one.name),
-            child.LOWERING,
+            child.lowering(*_asked_for(one)),
             config.file.parent,
         )
         for one in targets

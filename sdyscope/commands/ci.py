@@ -222,10 +222,10 @@ def _answer(config: Config, target: Target, *, updating: bool) -> int:
 def _judged(config: Config, target: Target, updating: bool) -> Outcome:
     from sdyscope.ci import judge
     from sdyscope.commands import mesh_choice, named_axes, opening
-    from sdyscope.hardware.names import parse_hardware
+    from sdyscope.hardware.names import parse_devices, parse_hardware
 
     on = None if target.on is None else parse_hardware(target.on)
-    devices = None if target.devices is None else mesh_choice.parse_devices(target.devices)
+    devices = None if target.devices is None else parse_devices(target.devices)
     about: dict[str, Any] = {"target": target.word, "on": on, "settings": target.settings}
     mesh = mesh_choice.chosen_mesh(
         target.mesh,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import click
 
@@ -12,10 +13,13 @@ from sdyscope.commands import options
 _NAMED_FOR_GPU = "-"
 
 
-# Every platform that is installed is looked at, so none is chosen here; but memory is left to
-# whatever else runs on a GPU.
+def _environment(**_: Any) -> dict[str, str]:
+    """Every platform that is installed is looked at; memory is left to what else runs on a GPU."""
+    return {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
 @options.command(
-    environment={"XLA_PYTHON_CLIENT_PREALLOCATE": "false"},
+    environment=_environment,
     examples=(
         "doctor",
         "doctor --write-gpu-config",

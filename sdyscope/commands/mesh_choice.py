@@ -5,8 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import math
-import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from sdyscope.errors import TargetError
-from sdyscope.hardware.names import Hardware
+from sdyscope.hardware.names import Devices, Hardware, parse_devices
 from sdyscope.process.output import say
 from sdyscope.words.counts import listed
 
@@ -23,21 +22,6 @@ if TYPE_CHECKING:
 
 #: What a configuration says beside its mesh.
 _MAPPINGS = ("shared_mapping", "compute_mapping", "param_mapping")
-
-_DEVICES = re.compile(r"(?P<count>[0-9]+)(?:x(?P<slices>[0-9]+)slices?)?")
-
-
-@dataclass(frozen=True, slots=True)
-class Devices:
-    """What a mesh is inferred for.
-
-    Attributes:
-      count: all devices.
-      slices: how many slices they are.
-    """
-
-    count: int
-    slices: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +45,6 @@ def read_devices(_: click.Context, __: click.Parameter, value: str | None) -> De
         return parse_devices(value)
     except TargetError as error:
         raise click.BadParameter(error.message) from error
-
-
-def parse_devices(text: str) -> Devices:
-    """The devices of `16` or `4096x8slices`.
-
-    Raises:
-      TargetError: it is neither.
-    """
-    found = _DEVICES.fullmatch(text)
-    if found is None or not int(found["count"]) or not int(found["slices"] or 1):
-        raise TargetError(
-            f"{text!r} is no number of devices, such as 16, or 4096x8slices for 8 slices of 4096."
-        )
-    slices = int(found["slices"] or 1)
-    return Devices(int(found["count"]) * slices, slices)
 
 
 def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., int]:
@@ -169,10 +138,7 @@ def chosen_mesh(
     shape = _shape(mesh, config, selector)
     if shape is None:
         if devices is not None and not has_devices:
-            raise TargetError(
-                "--devices is what the size of a mesh axis is inferred from, and there is no mesh.",
-                hint="Give one with --mesh, such as data=-1,model=2, or with --mesh-config.",
-            )
+            _devices_are_asked_for(parameters)
         return None
     if mesh is not None and shape.is_sized and (has_devices or devices is None):
         return dict(mesh)
@@ -193,6 +159,28 @@ def chosen_mesh(
             "that of their numbers; here they are in order, so that other axes cross slices."
         )
     return found.sizes
+
+
+def _devices_are_asked_for(parameters: Mapping[str, Any]) -> None:
+    """Whether a number of devices changes anything: for programs that make their own mesh of them.
+
+    Raises:
+      TargetError: it does not.
+    """
+    from sdyscope import targets
+
+    if not any(map(targets.makes_mesh, _words(parameters))):
+        raise TargetError(
+            "--devices is what the size of a mesh axis is inferred from, and there is no mesh.",
+            hint="Give one with --mesh, such as data=-1,model=2, or with --mesh-config.",
+        )
+
+
+def _words(parameters: Mapping[str, Any]) -> Sequence[str]:
+    """The targets of a command."""
+    return parameters.get("targets") or [
+        word for name in ("target", "first", "second") if (word := parameters.get(name))
+    ]
 
 
 def known_devices(
@@ -280,9 +268,7 @@ def with_mapping(
     found = None if config is None else mapped_mesh(config)
     if found is None or "settings" not in parameters:
         return {}
-    words = parameters.get("targets") or [
-        word for name in ("target", "first", "second") if (word := parameters.get(name))
-    ]
+    words = _words(parameters)
     if any(map(targets.takes_mapping, words)):
         return {"settings": {**(parameters["settings"] or {}), targets.MAPPING: found}}
     given = [name for name in _MAPPINGS if getattr(found, name)]

@@ -12,7 +12,7 @@ from sdyscope.commands import completing, mesh_choice
 from sdyscope.commands.command_help import THE_ANSWER, Command, Shared
 from sdyscope.errors import TargetError
 from sdyscope.facts.program import Partitioner
-from sdyscope.hardware.names import FORMS, Hardware, parse_hardware
+from sdyscope.hardware.names import FORMS, Devices, Hardware, parse_hardware
 from sdyscope.process import child
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -25,8 +25,23 @@ PARTITIONERS: Mapping[str, tuple[Partitioner, ...]] = {
 }
 
 
+def lowering(
+    mesh: Mapping[str, int] | None = None,
+    mesh_config: str | tuple[str, ...] | None = None,
+    devices: int | Devices | None = None,
+    **_: Any,
+) -> dict[str, str]:
+    """Variables of a command that starts no accelerator; see `child.lowering`.
+
+    A mesh that is given is abstract: only a program that makes its own finds the devices.
+    """
+    if not isinstance(devices, Devices) or mesh is not None or mesh_config:
+        return child.lowering()
+    return child.lowering(devices.count)
+
+
 def command(
-    environment: Mapping[str, str] | Callable[..., Mapping[str, str]] = child.LOWERING,
+    environment: Callable[..., Mapping[str, str]] = lowering,
     launcher: Callable[..., Callable[..., int]] | None = None,
     cls: type[Command] = Command,
     examples: Sequence[str] = (),
@@ -36,8 +51,8 @@ def command(
     The first line of the function's docstring is its line in `sdyscope --help`.
 
     Args:
-      environment: variables that the child gets unless the user has set them, or a function of the
-        command's parameters that makes them. By default no accelerator is started.
+      environment: makes of the command's parameters the variables that the child gets unless the
+        user has set them. By default no accelerator is started.
       launcher: what starts the child, of the command's parameters; by default `child.run`.
       cls: reads its command line.
       examples: command lines that help shows, without the name `sdyscope`.
@@ -88,8 +103,8 @@ def mesh(function: _Function) -> _Function:
             metavar="N",
             callback=mesh_choice.read_devices,
             help="How many devices there are, such as 16, or 4096x8slices: a size of -1 is "
-            "inferred from them. By default those of --on, else as many as the target's own mesh "
-            "has.",
+            "inferred from them, and a program that makes its own mesh finds so many. By default "
+            "those of --on, else as many as the target's own mesh has; such a program finds 8.",
         )(made)
     for option in (
         click.option(

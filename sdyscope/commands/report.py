@@ -26,9 +26,9 @@ _STEPS = 3
 FORMATS = {"html": "report.html", "markdown": "", "json": "", "svg": ""}
 
 
-def _environment(run: bool, **options: Any) -> Mapping[str, str]:
-    """Only what is run needs devices."""
-    return running.environment(**options) if run else child.LOWERING
+def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
+    """Only what is run may need accelerators."""
+    return running.environment(**parameters) if run else options.lowering(**parameters)
 
 
 @options.command(
@@ -210,7 +210,7 @@ def _run(inspection: Inspection) -> Run:
 
     if inspection.program is not None:
         needed = devices_needed(inspection.program)
-        more_cpu_devices(max(running.VIRTUAL, needed))
+        more_cpu_devices(max(child.VIRTUAL, needed))
     return inspection.run(steps=_STEPS, devices=running.devices_for(inspection))
 
 

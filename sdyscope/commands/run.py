@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -16,15 +15,12 @@ from sdyscope.commands import mesh_choice, opening, options
 from sdyscope.commands.command_help import Command
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.program import Partitioner, Program
-from sdyscope.hardware.names import LARGEST_CPU
-from sdyscope.process import child_wire, launch
+from sdyscope.hardware.names import Devices
+from sdyscope.process import child, child_wire, launch
 
 if TYPE_CHECKING:
     from sdyscope.inspection import Inspection
     from sdyscope.stages.executed.processes import Group
-
-#: How many virtual CPU devices there are unless the mesh needs more.
-VIRTUAL = 8
 
 #: How a word begins that is a mesh: `data=4`.
 _MESH = re.compile(r"[^=\s-][^=\s]*=-?[0-9]")
@@ -79,7 +75,7 @@ def _read_meshes(
 
 def environment(
     mesh: Mapping[str, int] | None,
-    devices: int | mesh_choice.Devices | None = None,
+    devices: int | Devices | None = None,
     platform: str | None = None,
     mesh_config: str | None = None,
     mesh_selector: str | None = None,
@@ -88,19 +84,16 @@ def environment(
     **_: Any,
 ) -> dict[str, str]:
     """What JAX reads once, when it is imported: how many CPU devices, and whether only those."""
-    wanted = {}
-    given = devices.count if isinstance(devices, mesh_choice.Devices) else devices
-    if "xla_force_host_platform_device_count" not in os.environ.get("XLA_FLAGS", "") and (
-        given or processes != "auto"
-    ):
+    wanted: dict[str, str] = {}
+    given = devices.count if isinstance(devices, Devices) else devices
+    if given or processes != "auto":
         asked = max(
             mesh_choice.known_devices(mesh, mesh_config, mesh_selector),
             *(math.prod(shape.values()) for shape in meshes),
             0,
         )
         several = processes if isinstance(processes, int) else 1
-        count = given or math.ceil(max(VIRTUAL, asked) / several)
-        wanted["JAX_NUM_CPU_DEVICES"] = str(min(count, LARGEST_CPU))
+        wanted |= child.virtual_devices(given or math.ceil(max(child.VIRTUAL, asked) / several))
     if platform == "cpu" or isinstance(processes, int):
         wanted["JAX_PLATFORMS"] = "cpu"
     return wanted
@@ -283,7 +276,7 @@ def command(
         )
         if inspection.program is not None and devices is None:
             most = max((math.prod(shape.values()) for shape in meshes), default=1)
-            needed = max(VIRTUAL, finding.devices_needed(inspection.program), most)
+            needed = max(child.VIRTUAL, finding.devices_needed(inspection.program), most)
             finding.more_cpu_devices(math.ceil(needed / group.count))
         moved_on("lowering the program", 0, 1)
         return inspection

@@ -14,7 +14,15 @@ from typing import Literal, TypeAlias
 
 from sdyscope.errors import TargetError
 
-__all__ = ["FORMS", "LARGEST_CPU", "Hardware", "HardwarePlatform", "parse_hardware"]
+__all__ = [
+    "FORMS",
+    "LARGEST_CPU",
+    "Devices",
+    "Hardware",
+    "HardwarePlatform",
+    "parse_devices",
+    "parse_hardware",
+]
 
 HardwarePlatform: TypeAlias = Literal["cpu", "tpu", "cuda", "any"]
 """What JAX calls the kinds of hardware that it lowers for; `any` for the accelerators that it
@@ -26,6 +34,7 @@ FORMS = "cpu:8, tpu:v5e:4x4, tpu:v6e:16x16x2slices, cuda:h100:1x128x8, or device
 #: Devices that XLA's CPU client can have (seen with JAX 0.7.2 to 0.12).
 LARGEST_CPU = 2048
 
+_DEVICES = re.compile(r"(?P<count>[0-9]+)(?:x(?P<slices>[0-9]+)slices?)?")
 _CPU = re.compile(r"cpu(?::(?P<count>[0-9]+))?")
 _TPU = re.compile(
     r"tpu:(?P<chip>[A-Za-z0-9]+):(?P<dims>[0-9]+(?:x[0-9]+)*?)(?:x(?P<slices>[0-9]+)slices?)?"
@@ -33,6 +42,34 @@ _TPU = re.compile(
 _CUDA = re.compile(r"(?:cuda|gpu):(?P<config>.+):(?P<dims>[0-9]+x[0-9]+x[0-9]+)")
 _PRESENT = re.compile(r"(?P<kind>devices|gpu|cuda|tpu)(?::(?P<count>[0-9]+))?")
 _KINDS: Mapping[str, HardwarePlatform] = {"devices": "any", "tpu": "tpu"}
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """How many devices there are.
+
+    Attributes:
+        count: all of them.
+        slices: how many slices they are.
+    """
+
+    count: int
+    slices: int = 1
+
+
+def parse_devices(text: str) -> Devices:
+    """The devices of `16` or `4096x8slices`.
+
+    Raises:
+        TargetError: it is neither.
+    """
+    found = _DEVICES.fullmatch(text)
+    if found is None or not int(found["count"]) or not int(found["slices"] or 1):
+        raise TargetError(
+            f"{text!r} is no number of devices, such as 16, or 4096x8slices for 8 slices of 4096."
+        )
+    slices = int(found["slices"] or 1)
+    return Devices(int(found["count"]) * slices, slices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,12 +37,13 @@ import click
 
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import LARGEST_CPU
 from sdyscope.process import compiler_log, output, progress
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_file, scratch_folder, sweep
 
-#: For commands that only lower: no accelerator is started, whatever is installed.
-LOWERING: Mapping[str, str] = {"JAX_PLATFORMS": "cpu"}
+#: How many virtual CPU devices a program finds unless more are asked for.
+VIRTUAL = 8
 
 #: Seconds that a child has to end by itself once it was told to stop.
 GRACE = 3.0
@@ -97,20 +98,32 @@ class Errand:
 _serving: list[Errand] = []
 
 
+def virtual_devices(count: int = VIRTUAL) -> dict[str, str]:
+    """Variables that let JAX start so many CPU devices; none where XLA_FLAGS says how many."""
+    if "xla_force_host_platform_device_count" in os.environ.get("XLA_FLAGS", ""):
+        return {}  # XLA takes only one of the two.
+    return {"JAX_NUM_CPU_DEVICES": str(min(count, LARGEST_CPU))}
+
+
+def lowering(count: int = VIRTUAL) -> dict[str, str]:
+    """Variables of what only lowers: no accelerator is started, whatever is installed."""
+    return {"JAX_PLATFORMS": "cpu", **virtual_devices(count)}
+
+
 def errand() -> Errand | None:
     """What this process was started for; None where it is no child."""
     return _serving[0] if _serving else None
 
 
 def in_child(
-    environment: Mapping[str, str] | Callable[..., Mapping[str, str]],
+    environment: Callable[..., Mapping[str, str]],
     launcher: Callable[..., Callable[..., int]] | None = None,
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Makes the function of a click command run in a child process.
 
     Args:
-      environment: variables that the child gets unless the user has set them; or a function that
-        makes them from the command's parameters.
+      environment: makes of the command's parameters the variables that the child gets unless the
+        user has set them.
       launcher: gives, of the command's parameters, what is called in place of `run`.
 
     The command line is parsed in the parent, which finds wrong usage at once, and again in the
@@ -124,7 +137,7 @@ def in_child(
             if _serving:
                 with progress.shown(context.command_path):
                     return function(**parameters)
-            wanted = environment(**parameters) if callable(environment) else environment
+            wanted = environment(**parameters)
             # The object of the root context is the command line itself: see __main__.run_here.
             launch = run if launcher is None else launcher(**parameters)
             return launch(context.command_path, context.obj, wanted, verbose=verbose)

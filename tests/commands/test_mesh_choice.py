@@ -7,10 +7,10 @@ import pytest
 from click.testing import CliRunner
 
 from sdyscope.commands import options
-from sdyscope.commands.mesh_choice import Devices, devices_of
+from sdyscope.commands.mesh_choice import devices_of
 from sdyscope.commands.run import environment
 from sdyscope.errors import SdyscopeError
-from sdyscope.hardware.names import parse_hardware
+from sdyscope.hardware.names import Devices, parse_hardware
 
 CONFIG = """
 [rules]

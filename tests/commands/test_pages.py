@@ -1,6 +1,5 @@
 """What every page of the documentation shows is what the commands print, as wide as it says."""
 
-import importlib.util
 import re
 import shlex
 import subprocess
@@ -77,7 +76,13 @@ def played(block):
 
 
 BLOCKS = [
-    pytest.param(page, number, played(block), id=f"{page.stem}-{number}")
+    pytest.param(
+        page,
+        number,
+        played(block),
+        id=f"{page.stem}-{number}",
+        marks=pytest.mark.libtpu if TPU.search(block) else (),
+    )
     for page in PAGES
     for number, block in enumerate(BLOCK.findall(page.read_text(encoding="utf-8")), 1)
 ]
@@ -146,8 +151,6 @@ def test_console_blocks_are_what_the_commands_print(
             monkeypatch.chdir(ROOT)
         if any(word.startswith("levanter-gpt2") for word in words):
             pytest.importorskip("haliax", reason="needs Haliax: pip install 'sdyscope[levanter]'")
-        if TPU.search(line) and importlib.util.find_spec("libtpu") is None:
-            pytest.skip("needs libtpu: pip install 'sdyscope[tpu]'")
         if words[0] in ("record", "run"):
             printed, status = of_child(words, columns)
         else:
