@@ -120,7 +120,12 @@ class _Builder:
 
     def visit_top(self, operation: Any) -> None:
         """Adds the module and all that is inside it."""
-        attributes = self.attributes(tuple(self.items(operation.attributes)), 0)
+        written = operation.attributes
+        try:
+            pairs = tuple(self.items(written))
+        except TypeError:
+            pairs = self.pairs_of_unknown(written)
+        attributes = self.attributes(pairs, 0)
         location = self.location(operation.location)
         top = Op(0, operation.name, "", (), (), "", None, 0, 0, location, attributes)
         self.ops.append(top)

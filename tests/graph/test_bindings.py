@@ -379,6 +379,21 @@ def test_shardings_that_do_not_parse_are_kept_and_listed():
     assert [op.shardings for op in graph.ops] != [op.shardings for op in whole.ops]
 
 
+def test_attributes_that_the_bindings_have_no_class_for():
+    where = 'loc(callsite("f" at "g"))'
+    text = (
+        f"module @m attributes {{mhlo.a = {where}, mhlo.num_partitions = 2 : i32}} {{\n"
+        "func.func public @main(%arg0: tensor<8xf32>) -> tensor<8xf32> {\n"
+        f"%0 = stablehlo.tanh %arg0 {{mhlo.b = {where}}} : tensor<8xf32>\n"
+        "return %0 : tensor<8xf32>\n}\n}\n"
+    )
+    graph = build(parse(text))
+    assert graph.ops[0].attributes["mhlo.num_partitions"] == 2
+    assert 'callsite("f" at "g")' in str(graph.ops[0].attributes["mhlo.a"])
+    (tanh,) = (op for op in graph.ops if op.kind == "stablehlo.tanh")
+    assert 'callsite("f" at "g")' in str(tanh.attributes["mhlo.b"])
+
+
 def test_gspmd_attributes():
     graph = build(lowered("regions", "gspmd"))
     targets = {op.call_target for op in graph.operations() if op.call_target}

@@ -10,15 +10,13 @@ __all__ = ["HIDDEN", "redacted"]
 #: What stands where a secret was.
 HIDDEN = "***"
 
-_NAMES = (
-    r"(?:[\w-]{0,60}"
-    r"(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential)s?)"
-)
-#: `--hf-token`, whose value is the next word, and `--hf-token=...` or `HF_TOKEN=...`.
-_OPTION = re.compile(rf"--?{_NAMES}", re.IGNORECASE)
-_ASSIGNED = re.compile(rf"((?:--?)?{_NAMES}=).+", re.IGNORECASE | re.DOTALL)
+_NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|api[-_]?key|access[-_]?key|credential)s?"
+#: `--hf-token`, whose value is the next word, and `--hf-token=...` or `HF_TOKEN=...`. What
+#: is before the name is kept, so it is not searched for.
+_OPTION = re.compile(rf"--?[\w-]{{0,60}}{_NAMES}", re.IGNORECASE)
+_ASSIGNED = re.compile(rf"({_NAMES}=).+", re.IGNORECASE | re.DOTALL)
 #: `https://user:password@host`.
-_IN_URL = re.compile(r"(\w{1,20}://[^/\s:@]{0,200}:)[^/\s@]{1,400}(?=@)")
+_IN_URL = re.compile(r"((?<=\w)://[^/\s:@]{0,200}:)[^/\s@]{1,400}(?=@)")
 #: Tokens that their makers mark: Hugging Face, GitHub, GitLab, Slack, AWS, Google, OpenAI and
 #: others, Weights & Biases (40 hexadecimal digits alone), JSON web tokens.
 _MARKED = re.compile(
