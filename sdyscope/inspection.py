@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.diff.lowered import LoweredDiff
     from sdyscope.analysis.diff.propagated import PropagatedDiff
     from sdyscope.analysis.memory.memory import Memory
+    from sdyscope.analysis.memory.predicted import PredictedMemory
     from sdyscope.analysis.propagation.explain import Explainer, Explanation
     from sdyscope.analysis.run.values import Run
     from sdyscope.analysis.search.cost import Rates
@@ -138,6 +139,22 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.memory.memory import memory_of
 
         return memory_of(self, partitioner, on)
+
+    def predicted_memory(self, partitioner: Partitioner | None = None) -> PredictedMemory:
+        """Bytes a device of arguments and results, where propagation puts them.
+
+        Nothing is compiled, so it is for any mesh; the padding of tiles and what is computed in
+        between are not known. Shardy's propagation needs no compiler; GSPMD's is XLA's.
+
+        Args:
+            partitioner: whose propagation; by default the first that the program is lowered under.
+
+        Raises:
+            CompilerError: the module can't be propagated.
+        """
+        from sdyscope.analysis.memory.predicted import predicted_memory
+
+        return predicted_memory(self, partitioner)
 
     def collectives(
         self,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import click
+
 from sdyscope.commands import opening, options
 
 if TYPE_CHECKING:
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     examples=(
         "memory mlp",
         "memory fsdp-transformer --on cuda:h100:1x1x8",
+        "memory train.py:step --predicted --mesh data=512,model=64",
     ),
 )
 @options.target
@@ -22,6 +25,11 @@ if TYPE_CHECKING:
 @options.one_partitioner("Under which to compile.")
 @options.settings
 @opening.module
+@click.option(
+    "--predicted",
+    is_flag=True,
+    help="Use propagated shardings instead of compiling: any mesh, no devices.",
+)
 @options.top(10, "rows to show of what could be sharded further")
 @options.strict
 @options.json("analysis.memory.memory:MemoryDocument")
@@ -32,6 +40,7 @@ def command(
     partitioner: str | None,
     settings: dict[str, str],
     module: str | None,
+    predicted: bool,
     top: int,
     strict: bool,
     as_json: bool,
@@ -45,22 +54,39 @@ def command(
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it, which says what arguments and results take, and which share a buffer; --mesh names its
     mesh.
+
+    With --predicted nothing is compiled: arguments and results are where propagation puts them, and
+    temporaries are not known.
     """
-    from sdyscope.analysis.memory.memory import memory_document
+    from sdyscope.analysis.memory.memory import memory_document, predicted_document
+    from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document, paragraphs, table
     from sdyscope.terminal.account import account_paragraphs
     from sdyscope.views import memory
 
+    if predicted and on is not None:
+        raise TargetError(
+            "--predicted compiles for no hardware.", hint="Leave --on out, or --predicted."
+        )
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
-    found = memory_document(inspection, on)
+    found = predicted_document(inspection) if predicted else memory_document(inspection, on)
     status = 0 if found.passed and not (strict and found.account) else 1
     here = output.answers()
     if as_json:
         here.write_bytes(document.encode(found))
         return status
+    if found.predicted is not None:
+        table.print_text(memory.predicted_heading(found, found.predicted), "heading")
+        here.write("")
+        table.print_table(memory.groups(found.predicted))
+        here.write("")
+        if found.predicted.savings:
+            table.print_table(memory.savings(found.predicted, top, here.columns))
+            here.write("")
+        paragraphs.print_paragraphs(memory.predicted_footer(found.predicted, top))
     for number, (compiled, partitioners) in enumerate(memory.told(found)):
         if number:
             here.write("")

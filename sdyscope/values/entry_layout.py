@@ -16,13 +16,21 @@ from typing import Literal, TypeAlias
 from sdyscope.errors import CompilerError
 from sdyscope.values.dtypes import bit_width
 
-__all__ = ["EntryLayout", "Memory", "StoredArray", "read_entry_layout", "stored_array"]
+__all__ = [
+    "HOST_MEMORY",
+    "EntryLayout",
+    "Memory",
+    "StoredArray",
+    "read_entry_layout",
+    "stored_array",
+]
 
 Memory: TypeAlias = Literal["device", "host"]
 """Where an array is: in the device's own memory, or offloaded to its host's."""
 
 #: `Layout::kHostMemorySpace` in `xla/layout.h`.
-_HOST = 5
+#: The memory space of the host.
+HOST_MEMORY = 5
 
 _LAYOUT = "entry_computation_layout={"
 _ALIAS = "input_output_alias={"
@@ -59,7 +67,7 @@ class StoredArray:
     @property
     def memory(self) -> Memory:
         """Which memory that is. Others than the host's are the device's own, such as its caches."""
-        return "host" if self.memory_space == _HOST else "device"
+        return "host" if self.memory_space == HOST_MEMORY else "device"
 
 
 @dataclass(frozen=True, slots=True)

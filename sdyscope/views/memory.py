@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from sdyscope.analysis.memory.memory import Group, Memory, MemoryDocument
 from sdyscope.analysis.memory.options import saved_together
+from sdyscope.analysis.memory.predicted import PredictedMemory
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
@@ -17,8 +18,10 @@ from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told as told_finding
 from sdyscope.words.memory import (
+    NOT_COMPILED,
     agreement_text,
     chosen_text,
+    propagated_text,
     remade_text,
     results_table_text,
     savings_text,
@@ -62,7 +65,14 @@ def heading(found: MemoryDocument, compiled: Memory, partitioners: Sequence[Part
     return "; ".join([name, *mesh_words_of(found.meshes), made])
 
 
-def groups(compiled: Memory) -> Table:
+def predicted_heading(found: MemoryDocument, predicted: PredictedMemory) -> str:
+    """The program, its meshes and whose propagation it is by, in a line."""
+    name = f"{found.name} ({found.file})" if found.file else found.name
+    made = f"predicted by {predicted.partitioner}'s propagation, not compiled"
+    return "; ".join([name, *mesh_words_of(found.meshes), made])
+
+
+def groups(compiled: Memory | PredictedMemory) -> Table:
     """A row a group of arguments or results, then what the program needs in all."""
     padded = any(group.stored != group.bytes_per_device for group in compiled.groups)
     shared = any(group.shared for group in compiled.groups)
@@ -102,8 +112,8 @@ def _size_or_dash(count: int) -> Cell:
     return Cell(size(count)) if count else Cell("-", "muted")
 
 
-def _needed(compiled: Memory, *, before: int, empty: int) -> list[Row]:
-    said = compiled.compiler
+def _needed(compiled: Memory | PredictedMemory, *, before: int, empty: int) -> list[Row]:
+    said = compiled.compiler if isinstance(compiled, Memory) else None
     if said is None:
         held = ("arguments and results", *[""] * before, size(compiled.stored), *[""] * empty)
         return [Heading("a device holds"), held]
@@ -129,7 +139,7 @@ def _needed(compiled: Memory, *, before: int, empty: int) -> list[Row]:
     ]
 
 
-def savings(compiled: Memory, top: int, columns: int | None = None) -> Table:
+def savings(compiled: Memory | PredictedMemory, top: int, columns: int | None = None) -> Table:
     """A row for each tensor that could be sharded further, what saves most first.
 
     Args:
@@ -140,7 +150,7 @@ def savings(compiled: Memory, top: int, columns: int | None = None) -> Table:
     return fitted(lambda brief: _savings_table(compiled, top, brief=brief), columns)
 
 
-def _savings_table(compiled: Memory, top: int, *, brief: bool) -> Table:
+def _savings_table(compiled: Memory | PredictedMemory, top: int, *, brief: bool) -> Table:
     found = saved_together(compiled.under_sharded)
     rows: list[Row] = []
     for saving in found[: top or None]:
@@ -196,12 +206,42 @@ def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> I
     yield from finding_paragraphs(tuple(map(told_finding, findings)))
 
 
-def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
+def predicted_footer(predicted: PredictedMemory, top: int) -> Iterator[Paragraph]:
+    """What the numbers are, and what was left out; ``top`` is as of ``footer``."""
+    for paragraph in (*_saved(predicted, top), *_predicted_legend(predicted)):
+        yield replace(paragraph, hang=3)
+
+
+def _predicted_legend(predicted: PredictedMemory) -> Iterator[Paragraph]:
+    if unknown := sum(tensor.origin == "unknown" for tensor in predicted.tensors):
+        yield Paragraph(unknown_text(unknown), "warning")
+    if placed := sum(tensor.origin == "propagated" for tensor in predicted.tensors):
+        yield Paragraph(propagated_text(placed), "muted")
+    yield Paragraph(NOT_COMPILED, "muted")
+    yield from _legend(predicted)
+
+
+def _saved(compiled: Memory | PredictedMemory, top: int) -> Iterator[Paragraph]:
     found = saved_together(compiled.under_sharded)
     if found:
         left = len(found) - len(found[: top or None])
         more = f"; {counted(left, 'row')} left out by --top" if left else ""
         yield Paragraph(savings_text(sum(saving.saves for saving in found)) + more)
+
+
+def _legend(compiled: Memory | PredictedMemory) -> Iterator[Paragraph]:
+    yield Paragraph(
+        "a device: what it holds; redundant: what it would not hold if every block were held once",
+        "muted",
+    )
+    if any(group.stored != group.bytes_per_device for group in compiled.groups):
+        yield Paragraph("stored: with the padding of the hardware's tiles", "muted")
+    if any(group.shared for group in compiled.groups):
+        yield Paragraph("reused: donated arguments' buffers, in which results lie", "muted")
+
+
+def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
+    yield from _saved(compiled, top)
     if compiled.hardware is not None:
         yield from map(Paragraph, beyond_help(compiled))
     if compiled.hardware is None:
@@ -215,14 +255,7 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
                 "muted",
             )
     yield from (Paragraph(text, tone) for text, tone in remarks(compiled))
-    yield Paragraph(
-        "a device: what it holds; redundant: what it would not hold if every block were held once",
-        "muted",
-    )
-    if any(group.stored != group.bytes_per_device for group in compiled.groups):
-        yield Paragraph("stored: with the padding of the hardware's tiles", "muted")
-    if any(group.shared for group in compiled.groups):
-        yield Paragraph("reused: donated arguments' buffers, in which results lie", "muted")
+    yield from _legend(compiled)
     if compiled.results_table:
         yield Paragraph(results_table_text(compiled.results_table), "muted")
     yield from (Paragraph(note, "warning") for note in notes(compiled))

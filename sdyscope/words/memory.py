@@ -5,14 +5,23 @@ from __future__ import annotations
 from sdyscope.words.counts import counted, size
 
 __all__ = [
+    "NOT_COMPILED",
     "agreement_text",
     "chosen_text",
     "peak_text",
+    "propagated_text",
     "remade_text",
     "results_table_text",
     "savings_text",
     "unknown_text",
 ]
+
+
+#: What is not known of a program that was not compiled.
+NOT_COMPILED = (
+    "temporaries, code and the padding of tiles are not known: without --predicted the program is "
+    "compiled"
+)
 
 
 def agreement_text(equal: bool | None) -> str:
@@ -32,6 +41,11 @@ def unknown_text(tensors: int) -> str:
 def chosen_text(tensors: int) -> str:
     """How many the compiler placed."""
     return f"{counted(tensors, 'tensor was', 'tensors were')} placed by the compiler"
+
+
+def propagated_text(tensors: int) -> str:
+    """How many propagation placed."""
+    return f"{counted(tensors, 'tensor was', 'tensors were')} placed by propagation"
 
 
 def peak_text(peak: int) -> str:

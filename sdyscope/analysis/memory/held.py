@@ -11,7 +11,8 @@ from typing import Literal, TypeAlias
 from sdyscope.annotations import Annotation
 from sdyscope.errors import ConversionError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.tensors import Tensor
+from sdyscope.facts.program import Partitioner
+from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.values.convert import to_named_sharding, to_placement
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout, StoredArray
@@ -19,13 +20,23 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec
 
-__all__ = ["Held", "HeldKind", "Option", "Origin", "group_of", "held", "held_block"]
+__all__ = [
+    "Held",
+    "HeldKind",
+    "Option",
+    "Origin",
+    "group_of",
+    "held",
+    "held_block",
+    "held_propagated",
+    "rows_held",
+]
 
 HeldKind: TypeAlias = Literal["argument", "result"]
 
-Origin: TypeAlias = Literal["requested", "lowered", "compiled", "unknown"]
+Origin: TypeAlias = Literal["requested", "lowered", "propagated", "compiled", "unknown"]
 """Who says where a tensor is: its author, the lowered module, or, where both leave it open, the
-compiler."""
+compiler; of a program that is not compiled, propagation."""
 
 _ARGUMENT_GROUP = re.compile(r"[^\[.(]+")
 _RESULT_GROUP = re.compile(r"[^\[.(]*(?:\[[^\]]*\])?")
@@ -69,8 +80,8 @@ class Held:
         options: single dimensions that could be cut further, what saves most first.
         best: with all that can be cut along free axes; None when nothing can.
         saves: bytes a device that `best` saves.
-        placement: where it is, as the compiler says, else as it was closed in the lowered module;
-            None where nobody says.
+        placement: where it is, as the compiler or propagation says, else as it was closed in the
+            lowered module; None where nobody says.
     """
 
     name: str
@@ -154,7 +165,48 @@ def held(
     annotation = row.lowered[compiled.partitioner]
     shape = row.shape if row.shape is not None else stored.shape
     by_compiler = compiled.placement(kind, number, len(shape), mesh)
-    origin, place, sharding = _placed(row, annotation, by_compiler, mesh)
+    placed = _placed(row, annotation, ("compiled", by_compiler), mesh)
+    return _held(row, kind, number, stored, by_compiler, placed)
+
+
+def held_propagated(
+    row: Tensor,
+    kind: HeldKind,
+    number: int,
+    partitioner: Partitioner,
+    propagated: Placement | None,
+    memory_space: int,
+    mesh: Mesh | None,
+) -> Held:
+    """What a device holds of one tensor where propagation puts it, as if no tile were padded.
+
+    Args:
+        row: the tensor.
+        kind: what it is.
+        number: its number in the module.
+        partitioner: whose propagation.
+        propagated: where that puts it; None where it does not say.
+        memory_space: where it is stored, as in ``StoredArray``.
+        mesh: what shardings are named on where they do not name a mesh themselves.
+    """
+    placed = _placed(row, row.lowered[partitioner], ("propagated", propagated), mesh)
+    shape = row.shape or ()
+    local = tuple(shape) if placed[1] is None else placed[1].local_shape(shape)
+    stored = StoredArray(row.dtype, local, "", _bytes(local, row.dtype), memory_space)
+    return _held(row, kind, number, stored, propagated, placed)
+
+
+def _held(
+    row: Tensor,
+    kind: HeldKind,
+    number: int,
+    stored: StoredArray,
+    last: Placement | None,
+    placed: tuple[Origin, Placement | None, NamedSharding | None],
+) -> Held:
+    """Of one tensor that is placed so; ``last`` is where it is in the end."""
+    origin, place, sharding = placed
+    shape = row.shape if row.shape is not None else stored.shape
     whole = _bytes(shape, row.dtype)
     local = stored.shape if place is None else place.local_shape(shape)
     return Held(
@@ -171,8 +223,20 @@ def held(
         bytes_per_device=_bytes(local, row.dtype),
         stored=stored,
         donated=row.requested is not None and row.requested.donated,
-        placement=by_compiler or place,
+        placement=last or place,
     )
+
+
+def rows_held(table: TensorTable, partitioner: Partitioner) -> list[tuple[HeldKind, int, Tensor]]:
+    """Arguments and results of a module in order, each with its number there."""
+    found: list[tuple[HeldKind, int, Tensor]] = []
+    for row in table.tensors:
+        there = row.lowered.get(partitioner)
+        if there is None or there.index is None:
+            continue
+        if row.kind == "argument" or row.kind == "result":
+            found.append((row.kind, there.index, row))
+    return sorted(found, key=lambda entry: entry[:2])
 
 
 def held_block(
@@ -217,18 +281,29 @@ def group_of(name: str, kind: str) -> str:
 
 
 def _placed(
-    row: Tensor, annotation: Annotation, by_compiler: Placement | None, mesh: Mesh | None
+    row: Tensor,
+    annotation: Annotation,
+    last: tuple[Origin, Placement | None],
+    mesh: Mesh | None,
 ) -> tuple[Origin, Placement | None, NamedSharding | None]:
-    """Where a tensor is, who says so, and that as a PartitionSpec."""
+    """Where a tensor is, who says so, and that as a PartitionSpec.
+
+    Args:
+        row: the tensor.
+        annotation: what is written of it in the lowered module.
+        last: who decides what those leave open, and how.
+        mesh: what shardings are named on where they do not name a mesh themselves.
+    """
     rank = len(row.shape or ())
     asked = row.requested.sharding if row.requested is not None else None
     if asked is not None and UNCONSTRAINED not in asked.spec.entries:
         return "requested", to_placement(asked, rank), asked
     if annotation.placement is not None and not annotation.open_dims:
         return "lowered", annotation.placement, _named(annotation.placement, rank, mesh)
-    if by_compiler is None:
+    who, place = last
+    if place is None:
         return "unknown", None, None
-    return "compiled", by_compiler, _named(by_compiler, rank, mesh)
+    return who, place, _named(place, rank, mesh)
 
 
 def _named(place: Placement, rank: int, mesh: Mesh | None) -> NamedSharding | None:

@@ -8,19 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.memory.donation import dropped_donations, unused_donations, with_shares
-from sdyscope.analysis.memory.held import Held, HeldKind, Option, Origin, held, held_block
+from sdyscope.analysis.memory.held import (
+    Held,
+    HeldKind,
+    Option,
+    Origin,
+    held,
+    held_block,
+    rows_held,
+)
 from sdyscope.analysis.memory.options import under_sharded, with_options
+from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
 from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, MemoryAnalysis, OfCompiled
 from sdyscope.facts.findings import Observation
 from sdyscope.facts.program import Partitioner
-from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.facts.tensors import TensorTable
 from sdyscope.hardware.names import Hardware
 from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged
@@ -35,9 +44,11 @@ __all__ = [
     "MemoryDocument",
     "Option",
     "Origin",
+    "PredictedMemory",
     "memory",
     "memory_document",
     "memory_of",
+    "predicted_document",
 ]
 
 
@@ -153,7 +164,8 @@ class MemoryDocument:
             program.
         meshes: the meshes that its shardings are on.
         passed: whether there is nothing worse than a note.
-        compiled: one for each partitioner.
+        compiled: one for each partitioner; none where nothing is compiled.
+        predicted: what propagation comes to, where that was asked for in place of a compile.
         account: what is not known.
     """
 
@@ -164,6 +176,7 @@ class MemoryDocument:
     meshes: dict[str, Mesh]
     passed: bool
     compiled: tuple[Memory, ...]
+    predicted: PredictedMemory | None = None
     account: Account
 
 
@@ -186,6 +199,25 @@ def memory_document(program: Staged, on: Hardware | str | None = None) -> Memory
         meshes=program.meshes,
         passed=all(one.passed for one in found),
         compiled=found,
+        account=account_of(program),
+    )
+
+
+def predicted_document(program: Staged, partitioner: Partitioner | None = None) -> MemoryDocument:
+    """What a device holds by propagation alone; nothing is compiled.
+
+    Raises:
+        CompilerError: the module can't be propagated.
+    """
+    found = predicted_memory(program, partitioner)
+    return MemoryDocument(
+        name=program.name,
+        file=program.file,
+        jax_version=program.jax_version,
+        meshes=program.meshes,
+        passed=True,
+        compiled=(),
+        predicted=found,
         account=account_of(program),
     )
 
@@ -216,12 +248,12 @@ def memory(table: TensorTable | None, compiled: Compiled, mesh: Mesh | None = No
     except SdyscopeError as error:
         error.file = error.file or (None if compiled.path is None else str(compiled.path))
         raise
-    if table is None:
+    if table is None or compiled.partitioner is None:
         every = list(_blocks(compiled, layout))
     else:
         every = [
             held(row, kind, number, layout, compiled, mesh)
-            for kind, number, row in _rows(table, compiled)
+            for kind, number, row in rows_held(table, compiled.partitioner)
         ]
     every = with_shares(list(map(with_options, every)), layout)
     equal, results_table = compared(layout, every, compiled)
@@ -247,19 +279,3 @@ def _blocks(compiled: Compiled, layout: EntryLayout) -> Iterator[Held]:
         yield held_block("argument", number, names.get(number, ""), stored, compiled)
     for number, stored in enumerate(layout.results):
         yield held_block("result", number, "", stored, compiled)
-
-
-_Row: TypeAlias = tuple[HeldKind, int, Tensor]
-
-
-def _rows(table: TensorTable, compiled: Compiled) -> list[_Row]:
-    """Arguments and results of the module in order, each with its number there."""
-    found: list[_Row] = []
-    for row in table.tensors:
-        assert compiled.partitioner is not None
-        there = row.lowered.get(compiled.partitioner)
-        if there is None or there.index is None:
-            continue
-        if row.kind == "argument" or row.kind == "result":
-            found.append((row.kind, there.index, row))
-    return sorted(found, key=lambda entry: entry[:2])

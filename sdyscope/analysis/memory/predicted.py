@@ -1,0 +1,153 @@
+"""What a device holds of arguments and results where propagation puts them: nothing is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sdyscope.analysis.memory.held import Held, HeldKind, held_propagated, rows_held
+from sdyscope.analysis.memory.options import under_sharded, with_options
+from sdyscope.analysis.memory.totals import Group, groups
+from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Partitioner
+from sdyscope.graph import Argument, Result
+from sdyscope.graph.model import AttributeValue
+from sdyscope.staged import Staged
+from sdyscope.values.entry_layout import HOST_MEMORY
+
+__all__ = ["PredictedMemory", "predicted_memory"]
+
+_HOST_KINDS = ("pinned_host", "unpinned_host")
+
+
+@dataclass(frozen=True)
+class PredictedMemory:
+    """What a device holds of a program that is not compiled.
+
+    Bytes are those of the blocks, without the padding of a hardware's tiles; what is computed in
+    between is not known.
+
+    Attributes:
+        partitioner: whose propagation it is by.
+        devices: how many there are; 0 where the module does not say.
+        tensors: arguments, then results.
+        groups: argument groups, then result groups, in order.
+        stored: bytes of arguments, and of results that lie in no argument's buffer.
+        savings: names of what could be sharded further, what saves most first.
+    """
+
+    partitioner: Partitioner
+    devices: int
+    tensors: tuple[Held, ...]
+    groups: tuple[Group, ...]
+
+    __document__ = ("partitioner", "devices", "stored", "groups", "tensors", "savings")
+
+    @property
+    def stored(self) -> int:
+        """Bytes of arguments, and of results that lie in no argument's buffer."""
+        return sum(
+            one.stored.bytes for one in self.tensors if one.kind == "argument" or not one.shares
+        )
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """Names of what could be sharded further, what saves most first."""
+        return tuple(one.name for one in self.under_sharded)
+
+    @property
+    def under_sharded(self) -> tuple[Held, ...]:
+        """What could be sharded further, what saves most first."""
+        return under_sharded(self.tensors)
+
+
+def predicted_memory(program: Staged, partitioner: Partitioner | None = None) -> PredictedMemory:
+    """What a device holds of arguments and results; see ``Inspection.predicted_memory``."""
+    chosen = program.chosen(partitioner)
+    propagated = program.propagated(chosen)
+    main = program.graph(chosen).main
+    if main is None:
+        raise CompilerError(f"{program.name} has no function to look at.")
+    mesh = program.only_mesh(chosen)
+    devices = program.lowered[chosen].num_devices or (0 if mesh is None else mesh.size)
+    places: dict[tuple[HeldKind, int], Argument | Result] = {}
+    places |= {("argument", one.index): one for one in main.arguments}
+    places |= {("result", one.index): one for one in main.results}
+    every: list[Held] = []
+    for kind, number, row in rows_held(program.tensors, chosen):
+        at = places[kind, number]
+        value = None if at.node is None else propagated.values.get((at.node, 0))
+        place = None if value is None else value.placed(len(row.shape or ()))
+        if place is not None and place.num_devices == 1:
+            place = replace(place, num_devices=devices or 1)  # Whole, on however many.
+        every.append(
+            held_propagated(
+                row,
+                kind,
+                number,
+                chosen,
+                place,
+                HOST_MEMORY if at.attributes.get("mhlo.memory_kind") in _HOST_KINDS else 0,
+                mesh,
+            )
+        )
+    attributes = {one.index: one.attributes for one in main.arguments}
+    every = _with_shares(list(map(with_options, every)), attributes)
+    return PredictedMemory(chosen, devices, tuple(every), groups(every))
+
+
+def _with_shares(
+    held: Sequence[Held], attributes: Mapping[int, Mapping[str, AttributeValue]]
+) -> list[Held]:
+    """The tensors, each with the one that will lie in the same buffer.
+
+    JAX names the result that takes the place of a donated argument where it knows both shardings
+    (``tf.aliasing_output``), and leaves it to XLA otherwise (``jax.buffer_donor``): that takes the
+    next result of equal size, both sorted by size.
+
+    Source: ``xla/hlo/transforms/simplifiers/optimize_input_output_buffer_alias.cc``.
+    """
+    arguments = [one for one in held if one.kind == "argument"]
+    results = {one.number: one for one in held if one.kind == "result"}
+    pairs: dict[int, int] = {}
+    donors = []
+    for one in arguments:
+        named = attributes[one.number]
+        result = named.get("tf.aliasing_output")
+        if isinstance(result, int):
+            pairs[one.number] = result
+        elif "jax.buffer_donor" in named:
+            donors.append(one)
+    free = [one for number, one in results.items() if number not in pairs.values()]
+    donors.sort(key=_size_of_buffer)
+    free.sort(key=_size_of_buffer)
+    while donors and free:
+        ours, theirs = _size_of_buffer(donors[0]), _size_of_buffer(free[0])
+        if ours == theirs:
+            pairs[donors.pop(0).number] = free.pop(0).number
+        elif ours < theirs:
+            donors.pop(0)
+        else:
+            free.pop(0)
+    names = {one.number: one.name for one in arguments}
+    by_result = {result: names[argument] for argument, result in pairs.items()}
+    made = []
+    for one in held:
+        if one.kind == "result":
+            made.append(replace(one, shares=by_result.get(one.number, "")))
+            continue
+        named = attributes[one.number]
+        shared = results.get(pairs.get(one.number, -1))
+        made.append(
+            replace(
+                one,
+                shares="" if shared is None else shared.name,
+                donated=one.donated or "tf.aliasing_output" in named or "jax.buffer_donor" in named,
+            )
+        )
+    return made
+
+
+def _size_of_buffer(one: Held) -> tuple[int, int]:
+    """What must be equal of two tensors that share a buffer: its memory and its size."""
+    return one.stored.memory_space, one.stored.bytes
