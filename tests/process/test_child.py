@@ -28,7 +28,7 @@ import click
 from sdyscope.commands import options
 from sdyscope.process import output
 
-@options.command(environment={"SDYSCOPE_TEST_DEFAULT": "from the command"})
+@options.command(environment=lambda **_: {"SDYSCOPE_TEST_DEFAULT": "from the command"})
 @click.argument("code")
 def command(code):
     """Run some code."""
