@@ -30,3 +30,17 @@ def bit_width(dtype: str) -> int:
 def num_bytes(elements: int, dtype: str) -> int:
     """Bytes of ``elements`` packed elements, rounded up to a whole byte."""
     return -(-elements * bit_width(dtype) // 8)
+
+
+_HLO_NAMES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
+
+
+def hlo_dtype(name: str) -> str:
+    """HLO's name of an element type of MLIR: ``i1`` -> ``pred``, ``i32`` -> ``s32``."""
+    if name in _HLO_NAMES:
+        return _HLO_NAMES[name]
+    if name.startswith("ui"):
+        return f"u{name[2:]}"
+    if name.startswith("i") and name[1:].isdecimal():
+        return f"s{name[1:]}"
+    return name.lower()

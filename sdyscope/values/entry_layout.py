@@ -28,8 +28,7 @@ __all__ = [
 Memory: TypeAlias = Literal["device", "host"]
 """Where an array is: in the device's own memory, or offloaded to its host's."""
 
-#: `Layout::kHostMemorySpace` in `xla/layout.h`.
-#: The memory space of the host.
+#: The host's memory space: `Layout::kHostMemorySpace` in `xla/layout.h`.
 HOST_MEMORY = 5
 
 _LAYOUT = "entry_computation_layout={"

@@ -21,6 +21,7 @@ from sdyscope.facts.remarks import Remark, RemarkKind
 from sdyscope.graph import OpGraph
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL
 from sdyscope.hlo import NotUnderstood, Shape
+from sdyscope.values.dtypes import hlo_dtype
 from sdyscope.values.explicit_collectives import AllToAllParamList, AxisRefList, ListOfAxisRefLists
 from sdyscope.values.mesh import AxisRef, Mesh, SubAxisInfo
 from sdyscope.values.replica_groups import CollectiveDeviceList
@@ -53,8 +54,6 @@ _KINDS: dict[str, CollectiveKind] = {
     "stablehlo.send": "send",
     RAGGED_ALL_TO_ALL: "ragged-all-to-all",
 }
-
-_NAMES = {"i1": "pred", "complex<f32>": "c64", "complex<f64>": "c128"}
 
 #: What every device has already: nothing is sent.
 _FREE = "sdy.all_slice"
@@ -196,7 +195,7 @@ class _Reader:
             mesh = self.mesh_of(sharding)
             for at, dim in enumerate(sharding.dim_shardings):
                 sizes[at] = -(-sizes[at] // math.prod(map(mesh.axis_size, dim.axes)))
-        return Shape(_hlo_dtype(value.type.dtype), tuple(sizes))
+        return Shape(hlo_dtype(value.type.dtype), tuple(sizes))
 
     def mesh_of(self, sharding: TensorSharding | None) -> Mesh:
         mesh = None if sharding is None else sharding.mesh
@@ -396,14 +395,3 @@ def _axes_of_written(one: ExplicitCollective, mesh: Mesh) -> tuple[tuple[AxisRef
     listed = CollectiveDeviceList(groups)
     size = listed.group_size or max(map(len, groups), default=mesh.size)
     return axes_of_groups(listed, mesh), size
-
-
-def _hlo_dtype(name: str) -> str:
-    """HLO's name of an element type of MLIR: ``i1`` -> ``pred``, ``i32`` -> ``s32``."""
-    if name in _NAMES:
-        return _NAMES[name]
-    if name.startswith("ui"):
-        return f"u{name[2:]}"
-    if name.startswith("i") and name[1:].isdecimal():
-        return f"s{name[1:]}"
-    return name.lower()

@@ -14,7 +14,7 @@ from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 from sdyscope.values.convert import to_named_sharding, to_placement
-from sdyscope.values.dtypes import num_bytes
+from sdyscope.values.dtypes import hlo_dtype, num_bytes
 from sdyscope.values.entry_layout import EntryLayout, StoredArray
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
@@ -192,7 +192,7 @@ def held_propagated(
     placed = _placed(row, row.lowered[partitioner], ("propagated", propagated), mesh)
     shape = row.shape or ()
     local = tuple(shape) if placed[1] is None else placed[1].local_shape(shape)
-    stored = StoredArray(row.dtype, local, "", _bytes(local, row.dtype), memory_space)
+    stored = StoredArray(hlo_dtype(row.dtype), local, "", _bytes(local, row.dtype), memory_space)
     return _held(row, kind, number, stored, propagated, placed)
 
 

@@ -21,7 +21,7 @@ from sdyscope.analysis.memory.held import (
     held_block,
     rows_held,
 )
-from sdyscope.analysis.memory.options import under_sharded, with_options
+from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.predicted import PredictedMemory, predicted_memory
 from sdyscope.analysis.memory.totals import Group, bytes_differ, compared, groups
 from sdyscope.errors import SdyscopeError
@@ -53,7 +53,7 @@ __all__ = [
 
 
 @dataclass(frozen=True)
-class Memory(OfCompiled):
+class Memory(OfCompiled, OfHeld):
     """What a device holds of one compiled program.
 
     Attributes:
@@ -120,18 +120,6 @@ class Memory(OfCompiled):
         return None if self.compiler is None else self.compiler.total
 
     @property
-    def stored(self) -> int:
-        """Bytes of arguments, and of results that lie in no argument's buffer."""
-        return sum(
-            one.stored.bytes for one in self.tensors if one.kind == "argument" or not one.shares
-        )
-
-    @property
-    def savings(self) -> tuple[str, ...]:
-        """Names of what could be sharded further, what saves most first."""
-        return tuple(one.name for one in self.under_sharded)
-
-    @property
     def rematerializations(self) -> tuple[str, ...]:
         """The partitioner's words on reshardings by full rematerialization."""
         return self.compiled.rematerializations
@@ -140,11 +128,6 @@ class Memory(OfCompiled):
     def notes(self) -> tuple[str, ...]:
         """What else there is to know."""
         return self.compiled.notes
-
-    @property
-    def under_sharded(self) -> tuple[Held, ...]:
-        """What could be sharded further, what saves most first."""
-        return under_sharded(self.tensors)
 
     @property
     def passed(self) -> bool:

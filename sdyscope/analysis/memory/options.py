@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from sdyscope.analysis.memory.held import Held, Option
 from sdyscope.values.sharding import UNCONSTRAINED, SpecEntry, entry_axes
 
-__all__ = ["Saving", "saved_together", "under_sharded", "with_options"]
+__all__ = ["OfHeld", "Saving", "saved_together", "under_sharded", "with_options"]
 
 #: What tells the layers of a model apart in a pytree path.
 _INDEX = re.compile(r"\[\d+\]")
@@ -86,6 +86,29 @@ def under_sharded(held: Iterable[Held]) -> tuple[Held, ...]:
         if one.best is not None:
             found.append(one)
     return tuple(sorted(found, key=lambda one: -one.saves))
+
+
+class OfHeld:
+    """What follows from the arguments and results that a device holds, ``tensors``."""
+
+    tensors: tuple[Held, ...]
+
+    @property
+    def stored(self) -> int:
+        """Bytes of arguments, and of results that lie in no argument's buffer."""
+        return sum(
+            one.stored.bytes for one in self.tensors if one.kind == "argument" or not one.shares
+        )
+
+    @property
+    def savings(self) -> tuple[str, ...]:
+        """Names of what could be sharded further, what saves most first."""
+        return tuple(one.name for one in self.under_sharded)
+
+    @property
+    def under_sharded(self) -> tuple[Held, ...]:
+        """What could be sharded further, what saves most first."""
+        return under_sharded(self.tensors)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sdyscope.analysis.memory.held import Held, HeldKind, held_propagated, rows_held
-from sdyscope.analysis.memory.options import under_sharded, with_options
+from sdyscope.analysis.memory.options import OfHeld, with_options
 from sdyscope.analysis.memory.totals import Group, groups
 from sdyscope.errors import CompilerError
 from sdyscope.facts.program import Partitioner
@@ -21,7 +21,7 @@ _HOST_KINDS = ("pinned_host", "unpinned_host")
 
 
 @dataclass(frozen=True)
-class PredictedMemory:
+class PredictedMemory(OfHeld):
     """What a device holds of a program that is not compiled.
 
     Bytes are those of the blocks, without the padding of a hardware's tiles; what is computed in
@@ -42,23 +42,6 @@ class PredictedMemory:
     groups: tuple[Group, ...]
 
     __document__ = ("partitioner", "devices", "stored", "groups", "tensors", "savings")
-
-    @property
-    def stored(self) -> int:
-        """Bytes of arguments, and of results that lie in no argument's buffer."""
-        return sum(
-            one.stored.bytes for one in self.tensors if one.kind == "argument" or not one.shares
-        )
-
-    @property
-    def savings(self) -> tuple[str, ...]:
-        """Names of what could be sharded further, what saves most first."""
-        return tuple(one.name for one in self.under_sharded)
-
-    @property
-    def under_sharded(self) -> tuple[Held, ...]:
-        """What could be sharded further, what saves most first."""
-        return under_sharded(self.tensors)
 
 
 def predicted_memory(program: Staged, partitioner: Partitioner | None = None) -> PredictedMemory:

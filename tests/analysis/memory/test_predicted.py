@@ -30,6 +30,7 @@ def facts(tensors):
             one.group,
             one.bytes_per_device,
             one.replicas,
+            one.stored.dtype,
             one.stored.bytes,
             one.stored.memory,
             one.donated,
