@@ -21,7 +21,7 @@ from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, num
 from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
-from sdyscope.words.mesh import mesh_text
+from sdyscope.words.mesh import mesh_text, sizes_words
 from sdyscope.words.rates import time_text
 from sdyscope.words.run import (
     ERROR,
@@ -57,7 +57,7 @@ def heading(run: Run) -> str:
     if run.processes:
         text += f" of {len(run.processes)} processes"
     if run.mesh is not None and run.mesh.axes:
-        text += "; " + " x ".join(f"{axis}={count}" for axis, count in run.mesh.shape.items())
+        text += "; " + sizes_words(run.mesh.shape)
     return text
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from sdyscope.graph.strings import label
+from sdyscope.graph.strings import label, unescape
 from sdyscope.values.mesh import AxisRef, IotaTile, Mesh
 from sdyscope.words.counts import counted
 
@@ -69,6 +70,8 @@ def mesh_documents(meshes: Mapping[str, Mesh]) -> tuple[MeshDocument, ...]:
     )
 
 
+_QUOTED = re.compile(r'"(?:[^"\\]|\\.)*"')
+
 #: From how many axes of size 1 on they are counted instead of listed.
 _FOLDED = 3
 
@@ -86,9 +89,14 @@ def mesh_words(mesh: MeshDocument) -> str:
     of_one = len(mesh.axes) - len(shown)
     if not shown or of_one < _FOLDED:
         shown, of_one = dict(mesh.axes), 0
-    axes = " x ".join(f"{label(axis)}={size}" for axis, size in shown.items())
+    axes = sizes_words(shown)
     axes += f" and {of_one} axes of size 1" if of_one else ""
     return f"{name}{axes}, {counted(mesh.devices, 'device')}{_order(mesh)}"
+
+
+def sizes_words(sizes: Mapping[str, int]) -> str:
+    """`data=4 x model=2`, of mesh axes and their sizes."""
+    return " x ".join(f"{label(axis)}={size}" for axis, size in sizes.items())
 
 
 def _order(mesh: MeshDocument) -> str:
@@ -165,4 +173,7 @@ def over_text(
 
 def axis_text(axis: object) -> str:
     """A mesh axis, or anything that is written with axes: `a:(1)2` for `"a":(1)2`."""
-    return str(axis).replace('"', "")
+    text = str(axis)
+    if "\\" in text:
+        text = _QUOTED.sub(lambda found: label(unescape(found[0])), text)
+    return text.replace('"', "")

@@ -29,6 +29,7 @@ from sdyscope.stages.align.hlo_tags import read_tags, untagged
 from sdyscope.stages.align.tags import tag_names
 from sdyscope.stages.compiled import compiler_child
 from sdyscope.stages.compiled.topology import environment, mismatched_plugin, missing_plugin
+from sdyscope.stages.lowered.axis_names import fatal_axes
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.tiling import TupleSharding
@@ -237,6 +238,12 @@ def check_hardware(lowered: LoweredModule, graph: OpGraph, on: Hardware | None =
         raise TargetError(
             f"{lowered.name} was lowered for {' and '.join(lowered.platforms)}, not for {on}.",
             hint="Name the program itself, so that it can be lowered again.",
+        )
+    if fatal := fatal_axes(lowered):
+        raise CompilerError(
+            "Under Shardy XLA aborts on names of mesh axes with a backslash or what is not ASCII: "
+            f"{', '.join(map(repr, fatal))}.",
+            hint="Rename the axis.",
         )
     if any(op.call_target == _CALLED_BACK for op in graph.operations()):
         raise CompilerError(

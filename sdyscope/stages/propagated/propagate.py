@@ -26,6 +26,7 @@ from sdyscope.stages import compat
 from sdyscope.stages.align.align import align
 from sdyscope.stages.align.tags import copy, tag
 from sdyscope.stages.align.values import aligned_values
+from sdyscope.stages.lowered.axis_names import garbled_axes
 from sdyscope.stages.lowered.lower import LoweredModule
 from sdyscope.stages.propagated.debug_info import debug_info, propagation_of
 from sdyscope.stages.propagated.hlo_order import inline_named
@@ -190,6 +191,11 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
     Raises:
       CompilerError: XLA refuses the module.
     """
+    if garbled := garbled_axes(lowered):
+        raise CompilerError(
+            f"XLA can't import {lowered.name}: it garbles names of mesh axes with a quote, a "
+            f"backslash or what is not printable ASCII: {', '.join(map(repr, garbled))}."
+        )
     file = io.BytesIO()
     module.operation.write_bytecode(file)
     with lowered.context, captured_stderr():

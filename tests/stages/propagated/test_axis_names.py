@@ -1,0 +1,97 @@
+"""Names of mesh axes that XLA garbles when it imports a module of Shardy's."""
+
+from __future__ import annotations
+
+import io
+import subprocess
+import sys
+
+import jax
+import pytest
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.errors import CompilerError
+from sdyscope.facts.program import Program
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.stages.lowered.axis_names import fatal_axes, garbled_axes
+from sdyscope.stages.lowered.lower import LoweredModule, lower
+from sdyscope.stages.propagated.shardy_import import import_module
+from sdyscope.values.mesh import Mesh
+from sdyscope.words.mesh import axis_text
+
+#: Every character of ASCII but the one that ends a string in C, and those that XLA crashes on.
+ASCII = [chr(code) for code in range(1, 128) if chr(code) not in "\\\x12\x13\x14"]
+
+
+def program_over(**axes: int) -> Program:
+    mesh = compat.abstract_mesh(Mesh.of(axes))
+    placed = NamedSharding(mesh, P(tuple(axes)))
+    x = jax.ShapeDtypeStruct((len(axes) * 8,), "float32")
+    return Program("step", jax.jit(jax.numpy.tanh, in_shardings=placed), args=(x,))
+
+
+def names_after_import(lowered: LoweredModule) -> list[str]:
+    """What XLA calls the axes, in the module that it propagates on."""
+    file = io.BytesIO()
+    lowered.module.operation.write_bytecode(file)
+    with lowered.context:
+        module = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+        import_module(module)
+        [mesh] = (one for one in module.body.operations if one.operation.name == "sdy.mesh")
+        return list(compat.mesh_of_attribute(mesh.operation.attributes["mesh"]).shape)
+
+
+def test_the_axes_told_are_those_that_xla_garbles() -> None:
+    # One axis a character, in one module: all of them are asked at once.
+    names = [f"a{char}b" for char in ASCII]
+    lowered = lower(program_over(**dict.fromkeys(names, 1)), "shardy")
+    after = names_after_import(lowered)
+    assert len(after) == len(names)
+    garbled = tuple(name for name, there in zip(names, after, strict=True) if there != name)
+    assert garbled_axes(lowered) == garbled
+    assert len(garbled) == 23  # 21 control characters, the quote, and delete
+
+
+@pytest.mark.parametrize("name", ["da\nta", 'da"ta', "da\x1bta", "a\\b", "données", "データ"])
+def test_they_are_propagated_on_without_xlas_import(name: str) -> None:
+    found = Inspection(program_over(**{name: 8}))
+    propagated = found.propagated("shardy")
+    assert [doubt.kind for doubt in propagated.doubts] == ["not imported"]
+    [sharding] = {
+        value.sharding for value in propagated.values.values() if value.sharding is not None
+    }
+    assert [axis.name for axis in sharding.dim_shardings[0].axes] == [name]
+
+
+def test_others_are_exact() -> None:
+    propagated = Inspection(program_over(**{"a/b'c d~": 8})).propagated("shardy")
+    assert propagated.doubts == ()
+
+
+CHILD = """
+import jax, sys
+jax.config.update("jax_num_cpu_devices", 2)
+mesh = jax.make_mesh((2,), (sys.argv[1],))
+placed = jax.sharding.NamedSharding(mesh, jax.P(sys.argv[1]))
+jax.jit(jax.numpy.tanh, in_shardings=placed).lower(jax.ShapeDtypeStruct((8,), "float32")).compile()
+"""
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("name", ["a\\b", "a\x13b", "données"])
+def test_xla_ends_the_process_on_the_fatal_ones(name: str) -> None:
+    assert subprocess.run([sys.executable, "-c", CHILD, name], capture_output=True).returncode < 0
+    found = Inspection(program_over(**{name: 8}))
+    assert fatal_axes(found.lowered["shardy"]) == (name,)
+    with pytest.raises(CompilerError, match="XLA aborts on names of mesh axes") as caught:
+        found.compiled("shardy")
+    assert repr(name) in caught.value.message
+    assert fatal_axes(found.lowered["gspmd"]) == ()
+
+
+def test_an_axis_is_called_by_its_name() -> None:
+    assert axis_text('"donn\\C3\\A9es":(1)2') == "données:(1)2"
+    assert axis_text('"a\\22b"') == 'a"b'.replace('"', "")
+    assert axis_text('"da\\0Ata"') == "da\\x0ata"
