@@ -84,7 +84,7 @@ class AnnotatedAxes:
         self.graph = decided.graph
         self.pointers = pointers
         self.openness = None if pointers is None else Openness(pointers.flow, annotations)
-        self._written = [Written(one, *spec_of(one, decided.mesh)) for one in annotations]
+        self._written = [self._as_written(one) for one in annotations]
         self._on_results: dict[int | None, Written] = {}
         self._on_ops: dict[int, Written] = {}
         for one in self._written:
@@ -146,6 +146,9 @@ class AnnotatedAxes:
         """The annotation of a constraint, or that is written on any other op."""
         return self._on_ops.get(op)
 
+    def _as_written(self, one: Annotation) -> Written:
+        return Written(one, *spec_of(one, self.decided.mesh, self.graph.meshes))
+
     def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
         kept = self.decided.propagated.values.get(value)
         if self.pointers is None or kept is None or kept.node is None:
@@ -158,9 +161,7 @@ class AnnotatedAxes:
                 if start is None:
                     continue
                 if start.annotation is not None:
-                    written = Written(
-                        start.annotation, *spec_of(start.annotation, self.decided.mesh)
-                    )
+                    written = self._as_written(start.annotation)
                     yield _annotated(written, piece, recorded=True)
                 else:
                     yield AnnotatedAxis(start.kind, start.name, "", piece, start.source, True)

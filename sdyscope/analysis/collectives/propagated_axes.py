@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
@@ -45,7 +45,13 @@ class PropagatedAxes:
             self._known[value] = (
                 None
                 if found is None
-                else _shardy_form(found.sharding, found.placement, self.rank(value), self.mesh)
+                else _shardy_form(
+                    found.sharding,
+                    found.placement,
+                    self.rank(value),
+                    self.mesh,
+                    self.propagated.graph.meshes,
+                )
             )
         return self._known[value]
 
@@ -100,15 +106,27 @@ def axes_in(sharding: TensorSharding | None, mesh: Mesh) -> AxesByDim:
     return tuple(tuple(part_of(axis, mesh) for axis in dim.axes) for dim in sharding.dim_shardings)
 
 
-def spec_of(annotation: Annotation, mesh: Mesh) -> tuple[Spec, AxesByDim]:
-    """A written sharding as JAX writes it, and its axes; its own text where it follows none."""
+def spec_of(
+    annotation: Annotation, mesh: Mesh, meshes: Mapping[str, Mesh | str]
+) -> tuple[Spec, AxesByDim]:
+    """A written sharding as JAX writes it, and its axes in the program's mesh.
+
+    Its own text, and no axes, where it follows none.
+
+    Args:
+        annotation: what is written.
+        mesh: the mesh that values are sharded on.
+        meshes: those of the module, by symbol: an annotation can be on another one of them.
+    """
     rank = len(annotation.shape or ())
     sharding = _shardy_form(
-        annotation.sharding, annotation.placement, rank, mesh, annotation.open_dims
+        annotation.sharding, annotation.placement, rank, mesh, meshes, annotation.open_dims
     )
     if sharding is None:
         return annotation.text, ()
-    return spec_in(sharding, rank, mesh) or sharding, axes_in(sharding, mesh)
+    written = annotation.sharding if isinstance(annotation.sharding, TensorSharding) else sharding
+    own = _mesh_of(written, meshes) or mesh
+    return spec_in(written, rank, own) or written, axes_in(sharding, mesh)
 
 
 def spec_in(sharding: TensorSharding | None, rank: int, mesh: Mesh) -> Spec | None:
@@ -126,13 +144,22 @@ def _shardy_form(
     placement: Placement | None,
     rank: int,
     mesh: Mesh,
+    meshes: Mapping[str, Mesh | str],
     open_dims: tuple[int, ...] = (),
 ) -> TensorSharding | None:
-    if isinstance(sharding, TensorSharding):
-        return sharding
+    """In axes of ``mesh``; of a sharding on another mesh that cuts otherwise, in its own."""
+    written = sharding if isinstance(sharding, TensorSharding) else None
+    if written is not None and _mesh_of(written, meshes) in (None, mesh):
+        return written
     if placement is None or placement.device is not None:
-        return None
+        return written
     try:
         return to_tensor_sharding(replace(placement, manual=()), rank, mesh, open_dims=open_dims)
     except ConversionError:
-        return None
+        return written
+
+
+def _mesh_of(sharding: TensorSharding, meshes: Mapping[str, Mesh | str]) -> Mesh | None:
+    """The mesh that a sharding names; None where it names none that was understood."""
+    mesh = sharding.mesh if isinstance(sharding.mesh, Mesh) else meshes.get(sharding.mesh)
+    return mesh if isinstance(mesh, Mesh) else None

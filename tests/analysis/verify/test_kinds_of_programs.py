@@ -1,0 +1,147 @@
+"""Programs of kinds that are easily answered wrongly: kernels, two meshes, ragged exchanges."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from sdyscope.facts.program import Program
+from sdyscope.inspection import Inspection
+from sdyscope.stages import compat
+from sdyscope.values.mesh import Mesh
+
+pytestmark = [
+    pytest.mark.compiles,
+    pytest.mark.skipif(
+        compat.version_tuple() < (0, 10), reason="HLO's bindings do not show a computation's ops"
+    ),
+]
+
+DATA_MODEL = compat.abstract_mesh(Mesh.of({"data": 4, "model": 2}))
+EXPERT = compat.abstract_mesh(Mesh.of({"expert": 8}))
+
+
+def array(mesh: Any, shape: tuple[int, ...], *spec: Any, dtype: Any = jnp.float32) -> Any:
+    return jax.ShapeDtypeStruct(shape, dtype, sharding=NamedSharding(mesh, P(*spec)))
+
+
+def kernel(x_ref: Any, y_ref: Any, o_ref: Any) -> None:
+    o_ref[...] = x_ref[...] * 2 + y_ref[...]
+
+
+def fused(x: Any, y: Any) -> Any:
+    out = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(kernel, out_shape=out, interpret=True)(x, y)
+
+
+def pallas() -> Program:
+    """The gradient of a Pallas kernel in a ``shard_map``."""
+    spec = P("data", "model")
+    mapped = jax.shard_map(
+        fused, mesh=DATA_MODEL, in_specs=(spec, spec), out_specs=spec, check_vma=False
+    )
+    call = jax.custom_vjp(mapped)
+    call.defvjp(lambda a, b: (mapped(a, b), ()), lambda _, g: (2 * g, g))
+
+    def step(w: Any, x: Any) -> Any:
+        return jax.grad(lambda w: jnp.sum(call(x @ w, x @ w) ** 2))(w)
+
+    args = (array(DATA_MODEL, (16, 16), "data", "model"), array(DATA_MODEL, (8, 16), "data"))
+    return Program("pallas", jax.jit(step), args)
+
+
+def grouped_matmul() -> Program:
+    """Megablox's grouped matrix multiplication, experts on their own devices."""
+    from jax.experimental.pallas.ops.tpu import megablox
+
+    kinds = {"preferred_element_type": jnp.float32, "interpret": True, "tiling": (8, 8, 8)}
+    spec = P("expert")
+
+    def step(x: Any, w: Any, sizes: Any) -> Any:
+        mapped = jax.shard_map(
+            functools.partial(megablox.gmm, **kinds),
+            mesh=EXPERT,
+            in_specs=(spec, spec, spec),
+            out_specs=spec,
+            check_vma=False,
+        )
+        return mapped(x, w, sizes).sum()
+
+    shapes = (((64, 8), jnp.float32), ((16, 8, 8), jnp.float32), ((16,), jnp.int32))
+    args = tuple(array(EXPERT, shape, "expert", dtype=dtype) for shape, dtype in shapes)
+    return Program("grouped_matmul", jax.jit(step), args)
+
+
+def two_meshes() -> Program:
+    """The same eight devices as one mesh and as another, in one program."""
+    other = compat.abstract_mesh(Mesh.of({"dp": 2, "tp": 2, "ep": 2}))
+
+    def constrain(value: Any, mesh: Any, *spec: Any) -> Any:
+        return jax.lax.with_sharding_constraint(value, NamedSharding(mesh, P(*spec)))
+
+    def step(w: Any, x: Any) -> Any:
+        hidden = constrain(x @ w, DATA_MODEL, "data", "model")
+        hidden = constrain(jnp.tanh(hidden), other, ("dp", "tp"), "ep")
+        return constrain(hidden @ w.T, other, "dp", None).sum()
+
+    args = (array(DATA_MODEL, (64, 64), None, "model"), array(DATA_MODEL, (32, 64), "data"))
+    return Program("two_meshes", jax.jit(step), args)
+
+
+@pytest.mark.parametrize(
+    ("make", "causes"),
+    [(pallas, 0), (grouped_matmul, 0), (two_meshes, 3)],
+    ids=["pallas", "grouped_matmul", "two_meshes"],
+)
+@pytest.mark.usefixtures("own_compiles")  # with the flags of the audit's compile, for the memory
+def test_all_agrees_with_the_compiler(make: Any, causes: int) -> None:
+    found = Inspection(make()).verify(causes)
+    assert not found.not_verified
+    assert len(found.programs) == 2
+    for program in found.programs:
+        stages = {stage.stage: stage for stage in program.stages}
+        assert [stage.disagreements for stage in program.stages] == [()] * (4 + bool(causes))
+        assert stages["propagated"].compared > 8
+        assert stages["collectives"].compared
+        assert not causes or stages["causes"].compared == causes
+    assert found.agrees
+
+
+def test_a_cause_on_another_mesh_is_named() -> None:
+    shown = Inspection(two_meshes()).collectives("shardy")
+    [summed] = [one for one in shown.collectives if one.largest.bytes == 4096]
+    origin = summed.largest.origin
+    named = [(one.kind, one.name) for one in (*origin.annotations, *origin.otherwise)]
+    # `model` of the one mesh is `ep` of the other.
+    assert ("argument", "w") in named
+    assert [str(one.spec) for one in origin.annotations if one.name == "w"] == ["P(None, 'model')"]
+    assert sum(kind == "constraint" for kind, _ in named) == 2
+
+
+def test_a_ragged_exchange_is_predicted_and_said_to_be_refused() -> None:
+    def body(x: Any, sizes: Any) -> Any:
+        out = jnp.zeros((x.shape[0] * 2, x.shape[1]), x.dtype)
+        start = jnp.zeros_like(sizes)
+        return jax.lax.ragged_all_to_all(x, out, start, sizes, start, sizes, axis_name="expert")
+
+    def step(x: Any, sizes: Any) -> Any:
+        spec = P("expert")
+        return jax.shard_map(body, mesh=EXPERT, in_specs=(spec, spec), out_specs=spec)(x, sizes)
+
+    x = array(EXPERT, (128, 32), "expert")
+    sizes = array(EXPERT, (64,), "expert", dtype=jnp.int32)
+    program = Inspection(Program("ragged", jax.jit(step), (x, sizes)), ["shardy"])
+    found = program.verify(0)
+    assert not found.agrees
+    assert not found.programs
+    [refused] = found.not_verified
+    assert "ragged-all-to-all" in refused.reason
+    [one] = program.predicted_collectives("shardy").collectives.collectives
+    assert (one.kind, one.at_most) == ("ragged-all-to-all", True)
