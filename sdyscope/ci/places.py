@@ -63,6 +63,11 @@ class Places:
                 return candidate.relative_to(self.root).as_posix()
         return None
 
+    def source(self, source: SourceLocation | None) -> SourceLocation | None:
+        """A line with its path from the root on; as it is where its file is not in it."""
+        file = None if source is None else self.path(source.file)
+        return source if source is None or file is None else replace(source, file=file)
+
     def text(self, words: str) -> str:
         """Words with the paths in them from the root on."""
         return words.replace(f"{self.root}{os.sep}", "")
@@ -102,6 +107,7 @@ class Places:
             message=self.text(finding.message),
             expected=self.text(finding.expected),
             found=self.text(finding.found),
+            source=self.source(finding.source),
         )
         return CiFinding(
             target="" if target is None else target.name,

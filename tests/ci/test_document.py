@@ -27,7 +27,10 @@ def test_paths_are_told_from_github_s_folder_on(tmp_path, monkeypatch):
     inner = tmp_path / "project"
     inner.mkdir()
     monkeypatch.setenv("GITHUB_WORKSPACE", str(tmp_path))
-    assert by_rule(document(inner))["not-divisible"].file == "project/step.py"
+    found = by_rule(document(inner))["not-divisible"]
+    assert found.file == "project/step.py"
+    # Its heading says the same, wherever the command was started.
+    assert found.finding.source.file == "project/step.py"
 
 
 def test_what_fails(tmp_path):
