@@ -119,7 +119,7 @@ def test_axes_that_a_model_does_not_need_are_fine():
         ("mlp", {"settings": {"optimizer": "adam"}}, "optimizer=adam of mlp must be adamw or sgd"),
         ("mlp", {"mesh": {"dta": 4, "model": 2}}, "mlp does not use the mesh axis 'dta'."),
         ("mlp", {"mesh": {"fsdp": 8}}, "mlp uses none of the axes of the mesh fsdp=8."),
-        ("mpl", {}, "'mpl' is no reference model, no file and no module:name."),
+        ("mpl", {}, "'mpl' is not a reference model, a file or a module:name."),
     ],
 )
 def test_wrong_words_for_reference_models(word, given, message):

@@ -138,7 +138,7 @@ def test_a_target_is_for_some_versions_of_jax(written, jax, is_for):
         ('partitioner = "both"', "partitionr = 1", 6, ("no key 'partitionr'", "'partitioner'?")),
         ('partitioner = "both"', "partitioner = 1", 6, ('Write partitioner = "shardy"',)),
         ('target = "train.py:step"\n', "", 10, ("targets.step] needs 'target'", 'target = "')),
-        ('"1.5MiB"', '"1.5 megs"', 22, ("'1.5 megs' is no size in bytes.", "Write 16GiB")),
+        ('"1.5MiB"', '"1.5 megs"', 22, ("'1.5 megs' is not a size in bytes.", "Write 16GiB")),
         ('"1.5MiB"', "-1", 22, ("less than none",)),
         (
             '"1.5MiB"',

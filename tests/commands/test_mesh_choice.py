@@ -208,7 +208,7 @@ def test_what_is_wrong_is_said(config, words, message):
 
 @pytest.mark.parametrize("word", ["0", "-1", "8x", "8x0slices", "eight"])
 def test_what_is_no_number_of_devices_is_wrong_usage(word):
-    assert f"{word!r} is no number of devices" in chosen("mlp", "--devices", word)
+    assert f"{word!r} is not a number of devices" in chosen("mlp", "--devices", word)
 
 
 def test_targets_without_a_mesh_of_their_own(tmp_path, config):

@@ -73,8 +73,8 @@ def test_the_file_s_name_says_the_form(sdyscope, target, tmp_path):
 def test_markdown_says_what_it_costs(sdyscope, target):
     text = sdyscope("report", target, "--format", "markdown").out
     assert "| **lowered** | ✅ all agree |" in text
-    assert "<summary>Memory a device</summary>" in text
-    assert "<summary>Collectives a step</summary>" in text
+    assert "<summary>Memory per device</summary>" in text
+    assert "<summary>Collectives per step</summary>" in text
 
 
 def test_a_module_from_a_file(sdyscope, mlp_files):

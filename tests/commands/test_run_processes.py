@@ -193,7 +193,8 @@ def test_a_process_that_lowers_something_else_is_named(programs):
     done = run(f"{programs}:other")
     assert (done.returncode, done.stdout) == (2, "")
     assert re.match(
-        r"error: process 1 of 2 \(pid \d+ on .*\) has lowered another program than process 0.\n",
+        r"error: process 1 of 2 \(pid \d+ on .*\) "
+        r"has lowered a different program than process 0.\n",
         done.stderr,
     )
 
@@ -211,7 +212,7 @@ def test_wrong_results_of_one_process_are_found_and_placed(programs):
 def test_a_process_that_ends_itself_is_named_at_once(programs):
     done = run(f"{programs}:exits", "--timeout", 100)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the program it looked at, with exit status 3, before it had an answer" in done.stderr
+    assert "the program (exit status 3), before sdyscope had an answer" in done.stderr
 
 
 def test_a_killed_process_is_named_and_the_other_one_stopped(programs):

@@ -132,14 +132,14 @@ def test_what_is_wrong_is_said(data, words):
 @pytest.mark.parametrize(
     ("text", "section", "words"),
     [
-        ("axes = ]", None, "mesh.toml:1:8: The file is no TOML: Invalid value."),
-        ("axes = ", None, "mesh.toml: The file is no TOML: Invalid value (at end of document)."),
-        (b"\xff\xfe", None, "mesh.toml: The mesh configuration can't be read: it is no text."),
+        ("axes = ]", None, "mesh.toml:1:8: The file is not TOML: Invalid value."),
+        ("axes = ", None, "mesh.toml: The file is not TOML: Invalid value (at end of document)."),
+        (b"\xff\xfe", None, "mesh.toml: The mesh configuration can't be read: it is not text."),
         ("x = 1", None, "no mesh configuration in the file"),
         (
             "mesh_shap = {a = 1}",
             None,
-            "'mesh_shap' is none of its keys: did you mean 'mesh_shape'?",
+            "'mesh_shap' is not one of its keys: did you mean 'mesh_shape'?",
         ),
         ("[a]\nmesh_shap = {a = 1}", None, "did you mean 'mesh_shape'?"),
         (BOTH, None, "2 mesh configurations in the file, in rules and trainer.mesh.\nName one"),
@@ -185,7 +185,7 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_wrong_yaml_is_one_sentence_with_its_place(written):
     pytest.importorskip("yaml")
-    with pytest.raises(TargetError, match=r"mesh\.yml:2:\d+: The file is no YAML: "):
+    with pytest.raises(TargetError, match=r"mesh\.yml:2:\d+: The file is not YAML: "):
         read_mesh_config(written("axes: {data: -1\nmodel: ]", "mesh.yml"))
     with pytest.raises(TargetError, match="holds no table"):
         read_mesh_config(written("- 1\n- 2\n", "mesh.yml"))

@@ -121,7 +121,7 @@ function values(beginning, { state, labels, list }) {
             ["value", "type", ...labels].map((words) =>
               el("th", { scope: "col" }, el("bdi", {}, words)),
             ),
-            el("th.end", { scope: "col" }, "a device"),
+            el("th.end", { scope: "col" }, "per device"),
           ),
         ),
         el(
