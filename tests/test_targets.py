@@ -171,7 +171,7 @@ def test_a_file_that_looks_like_a_reference_model(user):
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("jitted", {}, "is a jitted function, and what it is called with is not known."),
+        ("jitted", {}, "is a jitted function, and its arguments are not known."),
         ("number", {}, "is a int."),
         ("redy", {}, "user_programs has no 'redy'."),
         ("ready", {"mesh": {"a": 2}}, "is a finished Program: --mesh can't change it."),
@@ -261,7 +261,7 @@ def test_files_that_are_not_there(word):
 
 
 def test_a_python_file_needs_a_name(user):
-    with pytest.raises(TargetError, match="needs the name of what is meant in it") as caught:
+    with pytest.raises(TargetError, match="needs the name of a program in it") as caught:
         resolve(user)
     assert f"{user}:name" in caught.value.hint
 

@@ -216,7 +216,7 @@ def _load(path: Path) -> Mapping[str, Any]:
 
 
 def read_toml(text: str, path: Path) -> Mapping[str, Any]:
-    """What a TOML text says; a TargetError has the place of what is no TOML."""
+    """What a TOML text says; a TargetError has the place of what is not TOML."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -159,7 +159,7 @@ def follows_text(values: int, differences: int, sent: int, where: str) -> str:
     """
     verb = "follows" if differences == 1 else "follow"
     change = f"{size(abs(sent))} {'more' if sent > 0 else 'less'} sent {where}"
-    text = f"{counted(differences, 'difference')} of collectives {verb}: "
+    text = f"{counted(differences, 'difference')} in collectives {verb}: "
     text += change if sent else "the bytes sent are equal"
     if not values:
         return text

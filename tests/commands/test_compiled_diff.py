@@ -222,7 +222,7 @@ def test_a_text_and_the_program_that_it_is_of(sdyscope, program, tmp_path):
     [
         (("mlp", "--on", "cpu:8"), "At lowered nothing is compiled"),
         (("mlp", "--at", "compiled", "--on", "cpu:3"), "cpu:3 has 3 devices"),
-        (("mlp", "--at", "compiled", *["--on", "cpu:8"] * 3), "--on is for each of two sides"),
+        (("mlp", "--at", "compiled", *["--on", "cpu:8"] * 3), "--on takes one value per side"),
         (("mlp", "--at", "compiled", "--on", "abacus"), "names no hardware"),
         (("mlp", "--at", "compiled", "--partitioner", "shardy"), "nothing to compare it with"),
     ],

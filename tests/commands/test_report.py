@@ -219,11 +219,11 @@ def test_a_run_that_was_is_shown(sdyscope, target, tmp_path):
     file.write_text(json.dumps(told))
     sdyscope(*words).said(f"{told['tensors'][0]['path']} is another one there")
     file.write_text("{}")
-    sdyscope(*words).said("This is no document of a run")
+    sdyscope(*words).said("This is not a run document")
 
 
 def test_what_can_t_be_run_is_said(sdyscope, mlp_files):
     done = sdyscope("report", mlp_files / "gspmd.mlir", "--no-compile", "--run", "--format", "json")
     stage = json.loads(done.out)["stages"][-1]
     assert (stage["state"], stage["verdict"]) == ("bad", "failed")
-    assert "without values to run it on" in stage["words"]
+    assert "without input values" in stage["words"]

@@ -166,7 +166,7 @@ def test_copies_that_differ_between_processes_are_found_and_named(programs):
     said = " ".join(done.stdout.split())
     host = socket.gethostname()
     # 0 + 1 + 2 + 3 in one process, 4 + 5 + 6 + 7 in the other.
-    assert "2 of 4 devices hold another value" in said
+    assert "2 of 4 devices hold a different value" in said
     assert f"device 2 (process 1 on {host}) and device 0 (process 0 on {host}) by 2.7" in said
 
 
@@ -308,7 +308,7 @@ def test_nobody_takes_the_port_before_the_first_process_listens_on_it():
 
 def test_wrong_usage_is_said_before_anything_is_started():
     done = run("mlp", processes="none")
-    assert "'none' is neither a number from 1 nor 'auto'" in done.stderr
+    assert "'none' is neither a positive number nor 'auto'" in done.stderr
     done = run("mlp", "--platform", "gpu")
     assert (done.returncode, done.stdout) == (2, "")
     assert "virtual CPU devices" in done.stderr

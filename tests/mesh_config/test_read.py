@@ -91,7 +91,7 @@ def test_names_of_axes_can_come_from_the_sizes():
         ({"mesh_shape": {"a": 1}, "axes": {}}, "mesh_shape and axes are two ways"),
         ({"mesh_shape": [1, 2]}, "mesh_shape is a list of sizes, and mesh_axis_names does not"),
         ({"mesh_shape": 8}, "mesh_shape is 8, neither a list of sizes nor a table of them."),
-        ({"mesh_shape": {1: 4, 2: 2}}, "1 is no name of a mesh axis.\nA name is a text."),
+        ({"mesh_shape": {1: 4, 2: 2}}, "1 is not the name of a mesh axis.\nA name is a string."),
         ({"mesh_shape": {"ici": [1], "dcn": [1], "c": 1}}, "has ici, dcn and c, where ici and dcn"),
         ({"mesh_shape": {"ici_mesh_shape": [1]}}, "has ici_mesh_shape, where ici and dcn are"),
         ({"mesh_rules": {"x": {"a": 1}}}, "mesh_rules is a table, not a list.\nSuch as [["),
@@ -187,7 +187,7 @@ def test_wrong_yaml_is_one_sentence_with_its_place(written):
     pytest.importorskip("yaml")
     with pytest.raises(TargetError, match=r"mesh\.yml:2:\d+: The file is not YAML: "):
         read_mesh_config(written("axes: {data: -1\nmodel: ]", "mesh.yml"))
-    with pytest.raises(TargetError, match="holds no table"):
+    with pytest.raises(TargetError, match="has no table"):
         read_mesh_config(written("- 1\n- 2\n", "mesh.yml"))
     with pytest.raises(TargetError, match=r"no YAML: expected a single document.*, but found"):
         read_mesh_config(written("axes: {}\n---\naxes: {}\n", "mesh.yml"))
@@ -208,7 +208,9 @@ def test_empty_yaml_has_no_configuration(written):
             read_mesh_config(written(text, "mesh.yml"))
     with pytest.raises(TargetError, match="mesh is empty, not a table"):
         read_mesh_config(written("mesh:\n", "mesh.yml"), "mesh")
-    with pytest.raises(TargetError, match=r"True is no name of a mesh axis\.\nA name is a text"):
+    with pytest.raises(
+        TargetError, match=r"True is not the name of a mesh axis\.\nA name is a string"
+    ):
         read_mesh_config(written("mesh_shape: {on: 4, b: 2}", "mesh.yml"))
 
 

@@ -235,7 +235,7 @@ def test_one_name_is_one_program(suite):
 def test_what_is_no_program_is_told(suite):
     change(suite, 'program(w=axes, b="replicated")', "len")
     done = run(suite, "-k", "step", ok=1)
-    done.stdout.fnmatch_lines(["E *is of a program, and this is a builtin_function_or_method."])
+    done.stdout.fnmatch_lines(["E *is of a program, not of a builtin_function_or_method."])
 
 
 def test_syrupy_s_snapshots_and_these_leave_each_other_alone(suite, monkeypatch):

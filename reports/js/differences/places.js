@@ -84,7 +84,7 @@ function follows(one, context) {
     ...(cause?.behind ?? []).map((words) => el("p.place-behind", { dir: "auto" }, coloured(words))),
     collectives.length
       ? [
-          el("h3.place-title", {}, `${count(collectives.length, "difference")} of collectives`),
+          el("h3.place-title", {}, `${count(collectives.length, "difference")} in collectives`),
           collectiveTable(collectives, context),
         ]
       : null,

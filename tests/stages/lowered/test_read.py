@@ -284,7 +284,7 @@ def test_a_number_of_partitions_that_is_none(tmp_path, count):
     )
     path.write_text(text)
     with pytest.raises(
-        TargetError, match=r"mhlo.num_partitions is .*, which is no number"
+        TargetError, match=r"mhlo.num_partitions is .*, which is not a number"
     ) as raised:
         read.read(path)
     assert raised.value.hint == "It is an integer of 1 or more, such as 8 : i32."
