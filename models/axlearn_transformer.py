@@ -114,7 +114,7 @@ class Settings:
     head_dim: int = field(default=16, metadata={"help": "width of a head; even, for rotary"})
     d_ff: int = field(default=128, metadata={"help": "width of the hidden layer, of each expert"})
     vocab: int = field(default=256, metadata={"help": "number of tokens there are"})
-    batch: int = field(default=8, metadata={"help": "sequences a step"})
+    batch: int = field(default=8, metadata={"help": "sequences per step"})
     sequence: int = field(default=16, metadata={"help": "tokens a sequence"})
     dtype: str = field(
         default="float32",

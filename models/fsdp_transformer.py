@@ -91,7 +91,7 @@ class Settings:
     head_dim: int = field(default=32, metadata={"help": "width of a head; even, for rotary"})
     d_ff: int = field(default=512, metadata={"help": "width of the MLP's hidden layer"})
     vocab: int = field(default=1024, metadata={"help": "number of tokens there are"})
-    batch: int = field(default=16, metadata={"help": "sequences a step"})
+    batch: int = field(default=16, metadata={"help": "sequences per step"})
     sequence: int = field(default=64, metadata={"help": "tokens a sequence"})
     tied: bool = field(default=False, metadata={"help": "unembed with the embedding's transpose"})
     scan: bool = field(default=False, metadata={"help": "run the layers in one lax.scan"})

@@ -102,7 +102,7 @@ class Settings:
     heads: int = field(default=4, metadata={"help": "attention heads, each embed / heads wide"})
     mlp_scale: int = field(default=4, metadata={"help": "width of the MLP over that of the stream"})
     vocab: int = field(default=256, metadata={"help": "number of tokens there are"})
-    batch: int = field(default=16, metadata={"help": "sequences a step"})
+    batch: int = field(default=16, metadata={"help": "sequences per step"})
     positions: int = field(default=32, metadata={"help": "tokens a sequence"})
     dtype: str = field(
         default="bfloat16",

@@ -59,7 +59,7 @@ MESH = {"data": 4, "model": 2}
 class Settings:
     """Sizes and options; the sizes are the guide's."""
 
-    batch: int = field(default=16, metadata={"help": "samples a step"})
+    batch: int = field(default=16, metadata={"help": "samples per step"})
     features: int = field(default=128, metadata={"help": "width of the input and of each block"})
     hidden: int = field(default=256, metadata={"help": "width between the two matmuls"})
     outputs: int = field(default=10, metadata={"help": "width of the last block's result"})

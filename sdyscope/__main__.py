@@ -69,7 +69,7 @@ def _open_what_is_closed() -> None:
     while os.open(os.devnull, os.O_RDWR) < _STANDARD_ERROR:
         pass
     if sys.stdout is None:
-        sys.exit(_fail("standard output is closed, and there would be nowhere to write to."))
+        sys.exit(_fail("standard output is closed, so there is nowhere to write."))
 
 
 def run_here(arguments: Sequence[str]) -> int:

@@ -212,7 +212,7 @@ def _unknown(word: str) -> TargetError:
     close = difflib.get_close_matches(word.replace("_", "-"), names, n=1)
     hint = f"Did you mean {close[0]}?" if close else f"The reference models are {one_of(names)}."
     return TargetError(
-        f"{word!r} is no reference model, no file and no module:name.",
+        f"{word!r} is not a reference model, a file or a module:name.",
         hint=f"{hint} Else give path/file.py:name, package.module:name or a file.",
     )
 
@@ -220,7 +220,7 @@ def _unknown(word: str) -> TargetError:
 def _file(word: str, path: Path, axes: Mesh | None, settings: dict[str, object]) -> Compiled | Path:
     if path.suffix == ".py":
         raise TargetError(
-            "A Python file needs the name of what is meant in it.",
+            "A Python file needs the name of a program in it.",
             file=word,
             hint=f"Write {word}:name. {_WRITE_A_PROGRAM}",
         )
@@ -380,7 +380,7 @@ def _as_program(found: Any, word: str, name: str) -> Program:
         return Program(name, found)  # jax.stages.Lowered, Traced
     if hasattr(found, "trace") and hasattr(found, "lower"):
         raise TargetError(
-            f"{word} is a jitted function, and what it is called with is not known.",
+            f"{word} is a jitted function, and its arguments are not known.",
             hint=_WRITE_A_PROGRAM,
         )
     raise TargetError(f"{word} is a {type(found).__name__}.", hint=_WRITE_A_PROGRAM)

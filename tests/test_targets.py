@@ -119,7 +119,7 @@ def test_axes_that_a_model_does_not_need_are_fine():
         ("mlp", {"settings": {"optimizer": "adam"}}, "optimizer=adam of mlp must be adamw or sgd"),
         ("mlp", {"mesh": {"dta": 4, "model": 2}}, "mlp does not use the mesh axis 'dta'."),
         ("mlp", {"mesh": {"fsdp": 8}}, "mlp uses none of the axes of the mesh fsdp=8."),
-        ("mpl", {}, "'mpl' is no reference model, no file and no module:name."),
+        ("mpl", {}, "'mpl' is not a reference model, a file or a module:name."),
     ],
 )
 def test_wrong_words_for_reference_models(word, given, message):
@@ -171,7 +171,7 @@ def test_a_file_that_looks_like_a_reference_model(user):
 @pytest.mark.parametrize(
     ("name", "given", "message"),
     [
-        ("jitted", {}, "is a jitted function, and what it is called with is not known."),
+        ("jitted", {}, "is a jitted function, and its arguments are not known."),
         ("number", {}, "is a int."),
         ("redy", {}, "user_programs has no 'redy'."),
         ("ready", {"mesh": {"a": 2}}, "is a finished Program: --mesh can't change it."),
@@ -261,7 +261,7 @@ def test_files_that_are_not_there(word):
 
 
 def test_a_python_file_needs_a_name(user):
-    with pytest.raises(TargetError, match="needs the name of what is meant in it") as caught:
+    with pytest.raises(TargetError, match="needs the name of a program in it") as caught:
         resolve(user)
     assert f"{user}:name" in caught.value.hint
 

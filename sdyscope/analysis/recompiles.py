@@ -97,9 +97,9 @@ class Recompile:
       defined: where it stands; null when not known.
       program: label of the program that it was compiled to.
       before: label of the earlier program that it is most like; the same label where JAX lowered
-        the very same module again.
+        an identical module again.
       times: how often it was lowered for that; more than once in several processes, too.
-      lowering_seconds: how long that took; of the very same module by its share of all.
+      lowering_seconds: how long that took; of an identical module by its share of all.
       compile_seconds: how long compiling it took, likewise.
       called: the lines of the program that led to it.
       arguments: the arguments that changed, and the results, whose shardings were asked for.

@@ -385,7 +385,7 @@ class _Walk:
         if sharding is None:
             return None, "", ()
         if isinstance(sharding, str):
-            return None, self.unread.get(sharding, "it is of no form that is known"), ()
+            return None, self.unread.get(sharding, "it has no known form"), ()
         if isinstance(sharding, TupleSharding):
             if len(sharding.elements) != 1:
                 return None, f"{len(sharding.elements)} shardings are written on one value", ()

@@ -36,7 +36,7 @@ from sdyscope.words.findings import Finding
 
 __all__ = ["Golden", "GoldenFile", "golden", "golden_files"]
 
-_UPDATE = "If this is meant, write it with sdyscope ci --update and have the file reviewed."
+_UPDATE = "If this is intended, write it with sdyscope ci --update and have the file reviewed."
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ _NAMED = 3
 def _blocks(blocks: Blocks) -> str:
     """What the other mesh makes of the tensors, in a few words."""
     if not blocks.changes:
-        return " All that is known of is in the same blocks."
+        return " All known tensors are in the same blocks."
     count = sum({each.tensors: each.count for each in blocks.changes}.values())
     words = [
         f"all {one.kind}s{f' under {one.partitioner}' if one.partitioner else ''}: "
@@ -156,7 +156,7 @@ def _finding(change: Change) -> Finding:
     over = f"{key.over} in" if key.over else ""
     name = "the top of the program" if change.name == "." else change.name
     messages = {
-        "changed": "It is another than in the snapshot.",
+        "changed": "It differs from the snapshot.",
         "removed": "The snapshot has it, and the program does not.",
         "added": "The program has it, and the snapshot does not.",
     }
@@ -298,7 +298,7 @@ def golden_files(
     Args:
         config: the configuration, all targets of which a file may have.
         outcomes: what came of the targets that were looked at.
-        updating: whether what changed is written anew.
+        updating: whether what changed is rewritten.
         remove_unused: whether programs that are no targets are removed then.
     """
     names: dict[Path, list[str]] = {}
@@ -338,7 +338,7 @@ def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Fo
         finding = Finding(
             "snapshot-unused",
             "warning",
-            f"{path.name} has a program that is no target.",
+            f"{path.name} has a program that is not a target.",
             tensor=name,
             kind="program",
             hint="Take it out with sdyscope ci --update --remove-unused.",

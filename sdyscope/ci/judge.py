@@ -371,9 +371,9 @@ def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterat
             finding = Finding(
                 "unused-ignore",
                 "warning",
-                f"Nothing was found that is ignored here: {one.rule} of {one.tensors}."
+                f"No finding matches this ignore: {one.rule} of {one.tensors}."
                 if one.rule in RULES
-                else f"There is no rule {one.rule!r}, so nothing is ignored here.",
+                else f"There is no rule {one.rule!r}, so this ignores nothing.",
                 tensor=f"{one.rule} of {one.tensors}",
                 kind="ignore",
                 hint=f"Did you mean {close[0]!r}?" if close else "Take it out.",

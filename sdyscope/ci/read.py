@@ -77,7 +77,7 @@ def _text(file: Path) -> str:
     try:
         return file.read_bytes().decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text in UTF-8"
+        why = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise TargetError(f"The configuration can't be read: {why}.", file=file) from error
 
 
@@ -85,7 +85,7 @@ def read_config(file: Path) -> Config:
     """The configuration in a file.
 
     Raises:
-        TargetError: the file can't be read, is no TOML, has no ``[tool.sdyscope]``, or something in
+        TargetError: the file can't be read, is not TOML, has no ``[tool.sdyscope]``, or something in
             that is not known or can't be; with the line, and what to write.
     """
     text = _text(file).replace("\r\n", "\n")
@@ -144,7 +144,7 @@ class _Reader:
 
     def table(self, value: Any, path: TomlPath) -> Mapping[str, Any]:
         if not isinstance(value, Mapping):
-            self.fail(path, f"{path[-1]!r} is no table.", f"Write {WRITE[str(path[0])]}.")
+            self.fail(path, f"{path[-1]!r} is not a table.", f"Write {WRITE[str(path[0])]}.")
         return value
 
     def converted(self, value: Any, type_: type[_Value], path: TomlPath) -> _Value:
@@ -169,7 +169,7 @@ class _Reader:
             self.fail(path, f"{_named(path)} needs {found[1]!r}.", f"Write {WRITE[found[1]]}.")
         key = next((part for part in reversed(path) if part in WRITE), "")
         hint = f"Write {WRITE[str(key)]}." if key else None
-        self.fail(path, f"{str(key) or _named(path)!r} can't be that: {_in_toml(message)}.", hint)
+        self.fail(path, f"{str(key) or _named(path)!r} is wrong: {_in_toml(message)}.", hint)
 
     def at(self, path: TomlPath, make: Callable[[], _Value]) -> _Value:
         """What ``make`` returns; its error gets the place of the key."""
@@ -199,7 +199,7 @@ class _Reader:
         if table.mesh is not None and table.mesh_config is not None:
             self.fail(
                 where("mesh-config"),
-                "mesh and mesh-config both say what the mesh is.",
+                "mesh and mesh-config both define the mesh.",
                 "Leave one of them out.",
             )
         mesh = self.mesh(table.mesh, where("mesh"))
@@ -260,7 +260,7 @@ class _Reader:
         versions = (value,) if isinstance(value, str) else value
         for version in versions:
             if not re.fullmatch(r"\d+(\.\d+)*", version):
-                self.fail(path, f"{version!r} is no version of JAX.", f"Write {WRITE['jax']}.")
+                self.fail(path, f"{version!r} is not a JAX version.", f"Write {WRITE['jax']}.")
         return versions
 
     def source(self, path: TomlPath) -> SourceLocation:
@@ -279,7 +279,7 @@ class _Reader:
         if isinstance(value, str):
             return self.at(path, lambda: parse_size(value, least=0))
         if value is not None and value < 0:
-            self.fail(path, f"{value} bytes are less than none.", f"Write {WRITE['bytes']}.")
+            self.fail(path, f"{value} bytes is negative.", f"Write {WRITE['bytes']}.")
         return value
 
     def budgets(

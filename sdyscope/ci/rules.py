@@ -9,18 +9,18 @@ from sdyscope.lint import RULES
 __all__ = ["rule_words"]
 
 _OWN: Mapping[str, str] = {
-    "snapshot-changed": "A tensor or collective is another than in the golden file.",
+    "snapshot-changed": "A tensor or collective differs from the golden file.",
     "snapshot-removed": "The golden file has something that the program does not have.",
     "snapshot-added": "The program has something that the golden file does not have.",
     "snapshot-missing": "The golden file does not have the program.",
-    "snapshot-unused": "The golden file has a program that is no target.",
+    "snapshot-unused": "The golden file has a program that is not a target.",
     "over-communication": "A step communicates more than its budget allows.",
-    "over-replication": "A device holds more that other devices hold, too, than is allowed.",
+    "over-replication": "A device holds more replicated bytes than its budget allows.",
     "over-memory": "A device needs more memory than its budget allows.",
     "budget-uncertain": "A budget could not be counted with certainty.",
     "not-known": "Something of the program is not known: not understood, impossible, refused, left "
     "out, approximate or not compared.",
-    "unused-ignore": "A finding is ignored that is not there.",
+    "unused-ignore": "An ignored finding does not occur.",
 }
 
 

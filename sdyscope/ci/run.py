@@ -42,7 +42,7 @@ def run(
         notify: told what is being done, how much of it is done, and of how much.
         jobs: how many targets at a time; None for as many as there are cores.
         verbose: whether what the compiler logs is passed on.
-        updating: whether what changed in golden files is written anew.
+        updating: whether what changed in golden files is rewritten.
         remove_unused: whether programs that are no targets are removed from them then.
 
     Raises:
@@ -54,9 +54,9 @@ def run(
     if not running:
         # Green for ever, from the day on which JAX is a new one.
         raise TargetError(
-            f"No target is for JAX {jax}, so nothing was looked at.",
+            f"No target is for JAX {jax}, so nothing was checked.",
             file=config.file,
-            hint="Write the targets' jax anew, or leave it out.",
+            hint="Change the targets' jax, or leave it out.",
         )
     outcomes = _outcomes(config, running, jobs or _cores(), verbose, updating, notify)
     general: list[Found] = []

@@ -143,7 +143,7 @@ WRITE: Mapping[str, str] = {
     "ignore": 'ignore = [{ rule = "not-divisible", tensors = "*", reason = "..." }]',
     "rule": 'rule = "not-divisible"',
     "tensors": "tensors = \"params['embed']*\"",
-    "reason": 'reason = "why this is well"',
+    "reason": 'reason = "why this is fine"',
     "fail-on": 'fail-on = "error", "warning" or "note"',
     "strict": "strict = true or false",
 }

@@ -35,12 +35,12 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "snapshot",
         "ci",
     ),
-    "What comes out": (
+    "Output": (
         "report",
         "lower",
         "graph",
     ),
-    "What it looks at": (
+    "Input": (
         "record",
         "models",
     ),

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     "--jobs",
     metavar="N",
     type=click.IntRange(1),
-    help="How many targets to check at a time. By default as many as there are cores.",
+    help="Targets to check in parallel. By default one per core.",
 )
 @click.option("--update", is_flag=True, help="Rewrite what changed in the golden files.")
 @click.option(
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 @options.json("ci.document:Ci")
 @options.verbose
 @click.option(
-    "--outcome", is_flag=True, hidden=True, help="Print what came of one target, for ci itself."
+    "--outcome", is_flag=True, hidden=True, help="Print the result of one target, for ci itself."
 )
 def command(
     config: str | None,
@@ -92,11 +92,11 @@ def command(
     verbose: bool,
     outcome: bool,
 ) -> int:
-    """Check all targets that are configured in pyproject.toml.
+    """Check all targets configured in pyproject.toml.
 
     Each target of [tool.sdyscope] is checked, linted, compared with its golden file and held to its
-    budgets, in a process of its own, several at a time. Says what was found on the terminal, as
-    annotations and a summary for GitHub, as JUnit's XML and as SARIF.
+    budgets, in a process of its own, several at a time. Findings go to the terminal, to
+    annotations and a summary for GitHub, to JUnit XML and to SARIF.
 
     Exit status 1 if something was found, 2 if a target could not be checked; the others are checked
     all the same.

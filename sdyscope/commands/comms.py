@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Predict from Shardy's reshards instead of compiling: any mesh, no devices.",
 )
-@click.option("--scopes", is_flag=True, help="List scopes in place of single collectives.")
+@click.option("--scopes", is_flag=True, help="List scopes instead of single collectives.")
 @click.option("--all", "everything", is_flag=True, help="List every collective, or every scope.")
 @options.strict
 @options.json("analysis.collectives.comms:CommsDocument")
@@ -51,10 +51,10 @@ def command(
 ) -> int:
     """Show every collective: kind, mesh axes, bytes, line, and why.
 
-    The program is compiled ahead of time; nothing is run. How many collectives a step executes,
-    loops included, over which mesh axes, how many bytes a device sends for them, which line of the
-    program they are made for, and which annotations made them necessary. With --predicted nothing
-    is compiled either: they are those that Shardy's own passes put in.
+    The program is compiled ahead of time; nothing is run. Shows how many collectives a step
+    executes, loops included, over which mesh axes, how many bytes a device sends for them, for
+    which line of the program, and which annotations made them necessary. With --predicted
+    nothing is compiled either: the collectives are those Shardy's own passes insert.
 
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it; --mesh then names the mesh.
@@ -98,7 +98,7 @@ def _predictable(
         )
     if "shardy" not in partitioners:
         raise TargetError(
-            "Only Shardy's reshards predict collectives; GSPMD's are known when it has compiled.",
+            "Only Shardy's reshards predict collectives; GSPMD's are known only once compiled.",
             hint="Leave --predicted out.",
         )
     return partitioners if opening.is_read(target) else ("shardy",)

@@ -22,7 +22,7 @@ _VARIABLE = "_SDYSCOPE_COMPLETE"
 )
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 def command(shell: str) -> int:
-    """Print a script with which a shell completes command lines.
+    """Print a shell completion script.
 
     It completes commands, options and their choices, reference models and files, mesh axes and
     settings of a reference model, hardware, lint's rules, the targets of ci and the pages of docs.

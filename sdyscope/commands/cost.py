@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 @options.target
 @options.mesh
 @options.on
-@options.one_partitioner("Under which to compile.")
-@rates.bandwidths("what the table of hardware says")
+@options.one_partitioner("The partitioner to compile under.")
+@rates.bandwidths("the figures of the hardware table")
 @rates.latencies
 @options.settings
 @opening.module
@@ -42,10 +42,10 @@ def command(
 ) -> int:
     """Estimate what limits a step: compute, memory or a mesh axis.
 
-    The program is compiled, not run. How long arithmetic, memory and the links of each mesh axis
-    are busy at least, by models of rings, tori and switches and by published figures of the
-    hardware; and so what a step takes at least, with everything overlapped and with nothing. It is
-    an estimate, not a measurement.
+    The program is compiled, not run. Shows the minimum time of arithmetic, memory and the
+    links of each mesh axis, from models of rings, tori and switches and from published figures
+    of the hardware; and thus of a step, with full overlap and with none. It is an estimate,
+    not a measurement.
     """
     from sdyscope.analysis.cost.cost import cost_document
     from sdyscope.process import output

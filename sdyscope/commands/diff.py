@@ -73,7 +73,7 @@ def command(
     """Compare two partitioners, programs, files or directories.
 
     With A alone, the program under both partitioners. Tensors are matched by path and scope:
-    renamed values, another order of ops and moved source lines are no difference. Of two
+    renamed values, reordered ops and moved source lines are not differences. Of two
     directories of dumps, modules with the same name are compared; of two recorded runs, programs
     with the same name and shapes.
 
@@ -102,7 +102,7 @@ def command(
             hint="Leave --on out, or ask for --at compiled.",
         )
     if len(on) > 2:
-        raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
+        raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
     asked = _Asked(mesh, partitioners, settings, module, at, on, everything)
     found = snapshot_diff.between(first, second, at=at)
     if found is None:

@@ -25,13 +25,13 @@ _WIDEST = 100
 
 @click.command(cls=Command, examples=("docs", "docs propagate", "docs models/mlp"))
 @click.argument("name", metavar="[NAME]", default=_INDEX, shell_complete=completing.pages)
-@click.option("--raw", is_flag=True, help="Print the Markdown as it is written.")
+@click.option("--raw", is_flag=True, help="Print the raw Markdown.")
 def command(name: str, raw: bool) -> int:
-    """Read the documentation, which is installed with the tool.
+    """Read the documentation installed with the tool.
 
     NAME is a page, such as the name of a command, models/mlp, or schema/show for the form of its
-    --json; without it the list of all pages. Where standard output is no terminal, the page is
-    printed as it is written, in Markdown.
+    --json; without it the list of all pages. If standard output is not a terminal, the page is
+    printed as raw Markdown.
     """
     found = pages()
     wanted = name.removeprefix("docs/").removesuffix(".md").removesuffix(".json")

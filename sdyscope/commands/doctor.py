@@ -30,12 +30,12 @@ def _environment(**_: Any) -> dict[str, str]:
     metavar="[FILE]",
     is_flag=False,
     flag_value=_NAMED_FOR_GPU,
-    help="Write XLA's description of the GPU that is present, for --on cuda:FILE:1x1x8 elsewhere. "
-    "FILE is by default its name, such as nvidia-h200.txtpb.",
+    help="Write XLA's description of this machine's GPU, for --on cuda:FILE:1x1x8 elsewhere. "
+    "FILE defaults to its name, such as nvidia-h200.txtpb.",
 )
 @options.json("views.doctor:Doctor")
 def command(write_gpu_config: str | None, as_json: bool) -> int:
-    """Tell what this JAX, this machine and its plugins allow.
+    """Report what this JAX, machine and plugins support.
 
     Tries both partitioners on a one-line program, the MLIR and HLO bindings and every device that
     JAX can start, and lists the optional packages. Exit status 1 if something that every command

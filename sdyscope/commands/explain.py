@@ -44,7 +44,7 @@ def command(
     line (model.py:42) or an SSA name (%12).
 
     For each axis on each dimension: the annotation that it comes from, and each step from there to
-    the value. For each axis that a tensor beside it has and the value has not: what stopped it.
+    the value. For each axis that a neighbouring tensor has and the value lacks: what stopped it.
     """
     from sdyscope.analysis.propagation.explain import explain_document
     from sdyscope.process import output

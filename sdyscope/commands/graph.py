@@ -25,7 +25,7 @@ _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
 @click.option(
     "--partitioner",
     type=options.choice(Partitioner),
-    help="Whose module to look at. By default Shardy's, or the one that a file is written for.",
+    help="The partitioner whose module to write. By default Shardy, or that of the file.",
 )
 @options.settings
 @opening.module
@@ -34,7 +34,7 @@ _Format: TypeAlias = Literal["json", "graphml", "model-explorer"]
     type=options.choice(_Stage),
     default="lowered",
     show_default=True,
-    help="Whose shardings values have: those that are written, or those that were decided.",
+    help="Which shardings to write: those in the lowered module, or those after propagation.",
 )
 @click.option(
     "--format",
@@ -70,7 +70,7 @@ def command(
     """Write the op graph: ops, edges, scopes and shardings.
 
     Every op of the module with its scope, source line, types, shardings and regions, and every use
-    of a value. Its size is told on standard error.
+    of a value. Its size is printed on standard error.
     """
     from sdyscope.errors import TargetError
     from sdyscope.process import output
@@ -78,7 +78,7 @@ def command(
     from sdyscope.words.account import account_lines, account_title
 
     if as_json and form != "json":
-        raise TargetError(f"--json and --format {form} are two things.", hint="Leave one out.")
+        raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     inspection = opening.open_one(
         target,
         mesh=mesh,

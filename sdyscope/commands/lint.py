@@ -31,7 +31,7 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
 @click.argument("target", metavar="TARGET", required=False, shell_complete=completing.targets)
 @options.mesh
 @options.on
-@options.one_partitioner("Under which to look.")
+@options.one_partitioner("The partitioner to check under.")
 @options.settings
 @opening.module
 @click.option(
@@ -60,10 +60,10 @@ def _globs(_: click.Context, __: click.Parameter, words: Sequence[str]) -> tuple
     "--explain",
     shell_complete=completing.rules,
     metavar="RULE",
-    help="Say more about one rule; of a value, `sdyscope explain` does.",
+    help="Explain one rule; `sdyscope explain` explains a value.",
 )
 @click.option(
-    "--all", "everything", is_flag=True, help="Of a recorded run, look at JAX's own functions, too."
+    "--all", "everything", is_flag=True, help="In a recorded run, also check JAX's own functions."
 )
 @options.strict
 @options.json("views.lint:Lint")
@@ -86,11 +86,11 @@ def command(
 ) -> int:
     """Look for what is wrong, or costs more than it should.
 
-    Rules with stable names look at every stage: annotations that did not arrive, constraints that
-    contradict one another, donations of no use, tensors that are whole where others are in pieces,
-    collectives that need not be. Exit status 1 if there is anything worse than a note.
+    Rules with stable names look at every stage: annotations that were lost, constraints that
+    contradict each other, unused donations, replicated tensors in sharded groups, avoidable
+    collectives. Exit status 1 if there is anything worse than a note.
 
-    Of a directory that `record` made, or of dumps, every program is looked at; DIR:NAME is one.
+    Of a directory that `record` made, or of dumps, every program is checked; DIR:NAME is one.
 
     --rules lists the rules and --explain says what one finds, why, and what it does not find; both
     take no TARGET.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @options.target
 @options.mesh
 @options.on
-@options.one_partitioner("Under which to compile.")
+@options.one_partitioner("The partitioner to compile under.")
 @options.settings
 @opening.module
 @click.option(
@@ -47,9 +47,10 @@ def command(
 ) -> int:
     """Show what a device holds, and which bytes it could save.
 
-    The program is compiled, not run: by argument and result the bytes a device, which of them share
-    a buffer, what the program needs besides, and which tensors could be sharded further along which
-    axes. Exit status 1 if a donation is of no use, or bytes are not what the compiler says.
+    The program is compiled, not run. Shows the bytes per device of each argument and result,
+    which of them share a buffer, what else the program needs, and which tensors could be
+    sharded further along which axes. Exit status 1 if a donation is unused, or bytes disagree
+    with the compiler's.
 
     TARGET may also be the HLO text of a compiled program, as `compiled.as_text()` and XLA's dumps
     have it, which says what arguments and results take, and which share a buffer; --mesh names its

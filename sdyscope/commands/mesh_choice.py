@@ -69,7 +69,7 @@ def choosing(function: Callable[..., int], has_devices: bool) -> Callable[..., i
         other_config = None
         if isinstance(mesh_config, tuple):
             if len(mesh_config) > 2:
-                raise TargetError("--mesh-config is for each of two sides.", hint="Give it twice.")
+                raise TargetError("--mesh-config takes one file per side.", hint="Give it twice.")
             mesh_config, other_config = (*mesh_config, None, None)[:2]
         if has_devices:
             count = parameters.get("devices")
@@ -155,8 +155,8 @@ def chosen_mesh(
         raise
     if found.mesh.device_ids is not None:
         _note(
-            f"on {found.slices:,} slices JAX puts the devices of {found} in another order than "
-            "that of their numbers; here they are in order, so that other axes cross slices."
+            f"on {found.slices:,} slices JAX does not order the devices of {found} by their "
+            "numbers; here they are in that order, so other axes cross slices."
         )
     return found.sizes
 
@@ -171,7 +171,7 @@ def _devices_are_asked_for(parameters: Mapping[str, Any]) -> None:
 
     if not any(map(targets.makes_mesh, _words(parameters))):
         raise TargetError(
-            "--devices is what the size of a mesh axis is inferred from, and there is no mesh.",
+            "--devices sets the size of an inferred mesh axis, and there is no mesh.",
             hint="Give one with --mesh, such as data=-1,model=2, or with --mesh-config.",
         )
 
@@ -214,7 +214,7 @@ def _shape(
         return None if mesh is None else MeshShape(tuple(mesh), tuple(mesh.values()))
     if mesh is not None:
         raise TargetError(
-            "--mesh and --mesh-config both say what the mesh is.", hint="Leave one of them out."
+            "--mesh and --mesh-config both define the mesh.", hint="Leave one of them out."
         )
     if not config:
         raise TargetError("--mesh-config names no file.", hint="Name one: FILE or FILE:SECTION.")
@@ -274,8 +274,8 @@ def with_mapping(
     given = [name for name in _MAPPINGS if getattr(found, name)]
     if given and not quiet:
         _note(
-            f"the mesh of {config} is taken, and not its {listed(given)}: {listed(words)} takes no "
-            f"parameter `{targets.MAPPING}` (`sdyscope docs mesh`)."
+            f"only the mesh of {config} is used, not its {listed(given)}: {listed(words)} takes "
+            f"no parameter `{targets.MAPPING}` (`sdyscope docs mesh`)."
         )
     return {}
 

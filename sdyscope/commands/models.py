@@ -10,9 +10,9 @@ from sdyscope.commands import options
 )
 @options.json("views.models:Models")
 def command(as_json: bool) -> int:
-    """List the reference models, which any TARGET can name.
+    """List the reference models, each usable as a TARGET.
 
-    With each model come the mesh that it is shown on and the settings that --set can change.
+    Each model is listed with the mesh it is shown on and the settings that --set can change.
     """
     from sdyscope.process import output
     from sdyscope.targets import reference_models

@@ -32,7 +32,7 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
         return None, "Mappings of logical axes are in a mesh configuration: --mesh-config."
     mapped = mesh_choice.mapped_mesh(config)
     if mapped is None:
-        return None, f"{config} has sizes of a mesh, and no mappings of logical axes."
+        return None, f"{config} has mesh sizes, but no mappings of logical axes."
     if inspection.program is None:
         why_not = "A file does not say what the dimensions of its tensors are called."
     else:
@@ -45,5 +45,5 @@ def logical_axes(inspection: Inspection, config: str | None) -> tuple[LogicalAxe
             "LogicallyPartitioned do."
         )
     if mapped.shared_mapping or mapped.compute_mapping or mapped.param_mapping:
-        say(f"note: the mappings of {config} are not looked at. {why_not}")
+        say(f"note: the mappings of {config} are not used. {why_not}")
     return None, why_not

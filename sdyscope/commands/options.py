@@ -102,9 +102,9 @@ def mesh(function: _Function) -> _Function:
             cls=Shared,
             metavar="N",
             callback=mesh_choice.read_devices,
-            help="How many devices there are, such as 16, or 4096x8slices: a size of -1 is "
-            "inferred from them, and a program that makes its own mesh finds so many. By default "
-            "those of --on, else as many as the target's own mesh has; such a program finds 8.",
+            help="The number of devices, such as 16, or 4096x8slices: a size of -1 is inferred "
+            "from it, and a program that makes its own mesh finds this many. By default that "
+            "of --on, else of the target's own mesh; a program that makes its own finds 8.",
         )(made)
     for option in (
         click.option(
@@ -118,8 +118,8 @@ def mesh(function: _Function) -> _Function:
             cls=Shared,
             metavar="FILE[:SECTION]",
             multiple=several,
-            help="A mesh configuration, TOML or YAML, in place of --mesh; see `sdyscope docs mesh`."
-            + " Given twice, it is for each of two sides." * several,
+            help="A mesh configuration, TOML or YAML, instead of --mesh; see `sdyscope docs mesh`."
+            + " Given twice, one per side." * several,
         ),
         click.option(
             "--mesh",
@@ -127,7 +127,7 @@ def mesh(function: _Function) -> _Function:
             shell_complete=completing.mesh,
             metavar="AXIS=SIZE,...",
             callback=read,
-            help="The mesh to use, such as data=4,model=2; one size can be -1, for what is left. "
+            help="The mesh to use, such as data=4,model=2; one size can be -1, inferred. "
             "By default the target's own.",
         ),
     ):
@@ -170,12 +170,12 @@ def partitioner(default: str = "both") -> Callable[[_Function], _Function]:
         default=default,
         show_default=True,
         callback=read,
-        help="Whose annotations and decisions to look at.",
+        help="The partitioner to show.",
     )
 
 
 def one_partitioner(
-    about: str, otherwise: str = "shardy, or what a file is written for"
+    about: str, otherwise: str = "shardy, or that of the file"
 ) -> Callable[[_Function], _Function]:
     """`--partitioner` where most often one is looked at; `partitioner` is None where none is named.
 
@@ -203,7 +203,8 @@ def on(function: _Function) -> _Function:
         shell_complete=completing.hardware,
         metavar="HARDWARE",
         callback=read,
-        help=f"What to compile for, there or not: {FORMS}. By default as many virtual CPU devices "
+        help=f"Hardware to compile for, present or not: {FORMS}. By default as many virtual CPU "
+        "devices "
         "as the mesh has.",
     )(function)
 
@@ -221,7 +222,7 @@ def on_each(function: _Function) -> _Function:
         multiple=True,
         metavar="HARDWARE",
         callback=read,
-        help=f"At compiled, what to compile for: {FORMS}. Given twice, each side for its own. "
+        help=f"At compiled, hardware to compile for: {FORMS}. Given twice, one per side. "
         "By default as many virtual CPU devices as the mesh has.",
     )(function)
 
@@ -307,7 +308,7 @@ def json(document: str) -> Callable[[_Function], _Function]:
             cls=Json,
             document=document,
             is_flag=True,
-            help="Print one JSON document in place of tables; `sdyscope docs schema/NAME` "
+            help="Print one JSON document instead of tables; `sdyscope docs schema/NAME` "
             "describes it.",
         )(function)
 

@@ -22,7 +22,7 @@ from sdyscope.commands import opening, options, propagation
 @click.option(
     "--match",
     metavar="GLOB",
-    help="Only what has this path, scope or source line: * is anything, ? is one character.",
+    help="Only values with this path, scope or source line: * matches anything, ? one character.",
 )
 @click.option("--all", "everything", is_flag=True, help="List every value, or every step.")
 @click.option("--steps", is_flag=True, help="List Shardy's steps: which axis moved from where.")
@@ -53,9 +53,9 @@ def command(
 ) -> int:
     """Show how every value is sharded after propagation.
 
-    A row a value, repeated layers as one. First whether this is exactly what XLA decides, and what
-    it was taken from. Shardy's passes run here, for a mesh of any size; GSPMD's propagation is part
-    of XLA, which compiles the program for CPU up to there.
+    One row per value; repeated layers share a row. The first line says whether this is exactly
+    what XLA decides, and where it was taken from. Shardy's passes run here, for a mesh of any
+    size; GSPMD's propagation is part of XLA, which compiles the program for CPU up to there.
 
     With --set-sharding, --priority or --conservative: what would be sharded otherwise, by where it
     begins. The program is not traced again.
@@ -69,7 +69,7 @@ def command(
     from sdyscope.views import propagate
 
     if steps and at_step is not None:
-        raise TargetError("--steps lists steps, --at-step is about one.", hint="Give one of them.")
+        raise TargetError("--steps and --at-step exclude each other.", hint="Give one of them.")
     inspection = opening.open_under(
         target, partitioner, mesh=mesh, settings=settings, module=module
     )
@@ -89,7 +89,7 @@ def command(
     if match is not None and not found.values and not found.steps:
         raise TargetError(
             f"Nothing has a path, scope or source line that matches {match!r}.",
-            hint="The whole of it has to: begin and end with * to match a part.",
+            hint="The pattern must match the whole path; use '*name*' to match part of it.",
         )
     status = 1 if strict and found.account else 0
     if as_json:

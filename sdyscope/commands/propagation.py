@@ -17,7 +17,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 #: `--partitioner`, by default Shardy, or what a file is written for: then it is None.
-partitioner = options.one_partitioner("Whose decisions to look at; GSPMD's need a compile by XLA.")
+partitioner = options.one_partitioner("The partitioner to show; GSPMD needs a compile by XLA.")
 
 
 def what_if(function: _Function) -> _Function:
@@ -33,7 +33,7 @@ def what_if(function: _Function) -> _Function:
             "priorities",
             multiple=True,
             metavar="NAME[DIM]=N",
-            help="What if a dimension had this priority (0 first, as all that have none)? Such as "
+            help="What if a dimension had this priority (0 first, the default)? Such as "
             "\"params['w1'][1]=1\". Can be repeated.",
         ),
         click.option(
@@ -81,7 +81,7 @@ def wished(
 
     if conservative and "shardy" not in inspection.partitioners:
         raise TargetError(
-            "Conservative propagation is Shardy's, and this is about GSPMD.",
+            "Only Shardy propagates conservatively, not GSPMD.",
             hint="Ask for it with --partitioner shardy.",
         )
     wishes = [*map(parse_sharding, shardings), *map(parse_priority, priorities)]

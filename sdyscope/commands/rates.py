@@ -25,7 +25,8 @@ def bandwidths(otherwise: str) -> Callable[[_Function], _Function]:
         multiple=True,
         metavar="AXIS=RATE",
         callback=_by_axis(parse_bandwidth, "AXIS=RATE"),
-        help="What a device sends over a mesh axis, such as model=90GB/s, 84GiB/s or 400Gbit/s. "
+        help="The bandwidth of a device over a mesh axis, such as model=90GB/s, 84GiB/s or "
+        "400Gbit/s. "
         f"Can be repeated. By default {otherwise}.",
     )
 
@@ -38,7 +39,7 @@ def latencies(function: _Function) -> _Function:
         multiple=True,
         metavar="AXIS=TIME",
         callback=_by_axis(parse_latency, "AXIS=TIME"),
-        help="What a hop over a mesh axis takes, such as model=1us. Can be repeated.",
+        help="The latency of a hop over a mesh axis, such as model=1us. Can be repeated.",
     )(function)
 
 

@@ -29,13 +29,13 @@ _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
     metavar="DIR",
     required=True,
     type=click.Path(path_type=Path),
-    help="The directory to fill: a new or an empty one.",
+    help="The directory to write: new or empty.",
 )
 @click.option(
     "--partitioner",
     type=options.choice(_Partitioner),
-    help="Run the script under this partitioner; with both, under its own, and lower every program "
-    "under the other one as well. By default the script's own alone.",
+    help="Run the script under this partitioner; with both, under its own, and also lower every "
+    "program under the other. By default only the script's own.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace the run that DIR holds.")
 @click.option(
@@ -44,7 +44,7 @@ _Partitioner: TypeAlias = Literal["shardy", "gspmd", "both"]
     help="Add to the run that DIR holds, as when every host of a run records its own process.",
 )
 @options.json("facts.recorded:Record")
-@click.option("--verbose", is_flag=True, help="Say of each process what was recorded in it.")
+@click.option("--verbose", is_flag=True, help="List what was recorded in each process.")
 @click.argument("words", metavar="[--] COMMAND...", nargs=-1, type=click.UNPROCESSED)
 def command(
     folder: Path,
@@ -65,8 +65,8 @@ def command(
     them, and `diff DIR_A DIR_B` compares two runs. With --json, what COMMAND prints goes to
     standard error.
 
-    Exit status: that of COMMAND, and 128 + N where signal N ended it. 2, with a sentence, where it
-    was not started, or succeeded and what was recorded is gone.
+    Exit status: that of COMMAND, and 128 + N where signal N ended it. 2, with a message, if it
+    did not start, or succeeded but the recording is gone.
     """
     from sdyscope.commands import record_run
     from sdyscope.process import output

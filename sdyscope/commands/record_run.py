@@ -102,13 +102,13 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
         )
     try:
         if folder.exists() and not folder.is_dir():
-            raise TargetError("This is no directory.", file=folder, hint="Name another one.")
+            raise TargetError("This is not a directory.", file=folder, hint="Name another one.")
         there = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
         # Another host may just be about to write its first file.
         recorded = bool(there) and (is_recorded(folder) or there <= {INDEX, *_FOLDERS})
         if there and not (recorded and (overwrite or add)):
             raise TargetError(
-                "This directory holds a recorded run already."
+                "This directory already holds a recorded run."
                 if recorded
                 else "This directory is not empty.",
                 file=folder,
@@ -119,7 +119,7 @@ def prepare(folder: Path, *, overwrite: bool, add: bool) -> None:
         links = [name for name in (*_FOLDERS, INDEX) if (folder / name).is_symlink()]
         if links:
             raise TargetError(
-                f"{links[0]} in it is a link, through which nothing is written.",
+                f"{links[0]} in it is a link, and links are not written through.",
                 file=folder,
                 hint="Name another directory, or remove the link.",
             )
@@ -177,14 +177,14 @@ def finish(folder: Path) -> tuple[Record, Run]:
     Raises:
       TargetError: the directory can't be written or read any more, or was removed meanwhile.
     """
-    # The index is a copy: whatever the script has made of it, it is written anew.
+    # The index is a copy: whatever the script has made of it, it is rewritten.
     with locked(folder):
         found = read(folder, trust_index=False)
         if found.runs:
             write_index(folder, found)
     if not found.runs:
         raise TargetError(
-            "What was recorded is gone: the directory was removed while the script ran.",
+            "The recording is gone: the directory was removed while the script ran.",
             file=folder,
             hint="Record into a directory that the script does not clear.",
         )

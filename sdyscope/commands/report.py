@@ -49,12 +49,12 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
 @click.option(
     "--no-compile",
     is_flag=True,
-    help="Leave the compile out, and with it memory and communication.",
+    help="Do not compile: no memory and no communication.",
 )
 @click.option(
     "--run",
     is_flag=True,
-    help="Run it, too, as `sdyscope run` does, and show what the devices held.",
+    help="Also run it, as `sdyscope run` does, and show what the devices held.",
 )
 @click.option(
     "--ran",
@@ -66,7 +66,7 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
     "--format",
     "form",
     type=click.Choice(list(FORMATS)),
-    help="By default html, or what the name of the file says; json is what --json writes.",
+    help="By default html, or by the file name; json is what --json writes.",
 )
 @click.option(
     "-o",
@@ -81,7 +81,7 @@ def _environment(run: bool, **parameters: Any) -> Mapping[str, str]:
 @click.option(
     "--tensor",
     metavar="NAME",
-    help="Draw where this tensor is, as SVG: a pytree path, or what `sdyscope explain` takes.",
+    help="Draw this tensor's placement as SVG: a pytree path, or what `sdyscope explain` takes.",
 )
 @options.json("page.document:Report")
 def command(
@@ -107,8 +107,8 @@ def command(
     is a folder of pictures: each placement that arguments have, and what a step communicates. One
     of them alone is a file.
 
-    With B, a second target, the page shows what the two differ in, by where it begins; so it does
-    of two snapshot files, and of one target with --on given twice.
+    With B, a second target, the page shows their differences, by where they begin; likewise
+    for two snapshot files, and for one target with --on given twice.
     """
     from sdyscope.errors import TargetError
     from sdyscope.page import document as report
@@ -116,25 +116,25 @@ def command(
 
     if on and no_compile:
         raise TargetError(
-            "--on is what to compile for, and --no-compile compiles for nothing.",
+            "--on names hardware to compile for, and --no-compile does not compile.",
             hint="Leave one of them out.",
         )
     if as_json and form not in (None, "json"):
-        raise TargetError(f"--json is not --format {form}.", hint="Leave one of them out.")
+        raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
     chosen = form or ("json" if as_json else "svg" if tensor else _form_of(path))
     if chosen == "svg" and path is None:
-        raise TargetError("SVG is several pictures.", hint="Name a folder or a file with -o.")
+        raise TargetError("SVG output is several files.", hint="Name a folder or a file with -o.")
     if tensor is not None and (chosen != "svg" or second is not None or not _is_picture(path)):
-        raise TargetError("--tensor is one picture.", hint="Leave it out, or name -o FILE.svg.")
+        raise TargetError("--tensor draws one picture.", hint="Leave it out, or name -o FILE.svg.")
     if run and ran is not None:
-        raise TargetError("--ran is a run that was, and --run another.", hint="Leave one out.")
+        raise TargetError("--ran shows a finished run, --run makes another.", hint="Leave one out.")
     if len(on) > 2:
-        raise TargetError("--on is for each of two sides.", hint="Give it once or twice.")
+        raise TargetError("--on takes one value per side.", hint="Give it once or twice.")
     snapshots = report_differences.of_snapshots(target, second)
     if second is not None or len(on) > 1:
         if chosen != "html" or run or ran:
             raise TargetError(
-                "Of two sides there is a page of their differences.",
+                "Two targets make a page of their differences.",
                 hint="Leave --format, --json and --run out, or use `sdyscope diff`.",
             )
         where = path or Path("differences.html")

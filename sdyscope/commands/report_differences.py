@@ -58,7 +58,7 @@ def page(
             return opening.open_one(word, partitioners=partitioners, module=module)
         return opening.open_one(word, mesh=mesh, settings=settings, partitioners=partitioners)
 
-    why = "It was not compiled, as asked: without --no-compile it is."
+    why = "Not compiled, because of --no-compile."
     first, second = words
     one = opened(first)
     two = None if second is None else opened(second)

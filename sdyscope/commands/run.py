@@ -41,7 +41,7 @@ class _Processes(click.ParamType[int | str]):
         if text == "auto":
             return text
         if not (text.isascii() and text.isdecimal() and int(text)):
-            self.fail(f"{text!r} is neither a number from 1 nor 'auto'.", param, ctx)
+            self.fail(f"{text!r} is neither a positive number nor 'auto'.", param, ctx)
         return int(text)
 
 
@@ -109,8 +109,8 @@ def launcher(
     """What starts the child, or as many as there are to be."""
     if isinstance(processes, int) and platform not in (None, "cpu"):
         raise click.UsageError(
-            f"--processes {processes} are made of virtual CPU devices. For --platform {platform} "
-            "have the cluster start one process a host, each with --processes auto."
+            f"--processes {processes} uses virtual CPU devices. For --platform {platform} have "
+            "the cluster start one process per host, each with --processes auto."
         )
     alone = processes is None
     return functools.partial(
@@ -187,9 +187,9 @@ def _nobody(what: str, done: int, total: int) -> None:
     multiple=True,
     metavar="MESH...",
     callback=_read_meshes,
-    help="Run it on each of these meshes as well, such as data=4,model=2 data=8, on the same "
-    "values, and compare the results. One device is always among them. Without --mesh the first "
-    "that can hold the program takes its place.",
+    help="Also run it on each of these meshes, such as data=4,model=2 data=8, with the same "
+    "values, and compare the results. One device is always among them. Without --mesh the "
+    "first that can hold the program takes its place.",
 )
 @click.option(
     "--reference",
@@ -203,8 +203,8 @@ def _nobody(what: str, done: int, total: int) -> None:
     "--devices",
     type=click.IntRange(min=1),
     metavar="N",
-    help="How many devices there are in each process: at most so many are used, and so many "
-    "virtual CPU devices are made. Those of all processes together must be enough for the mesh.",
+    help="Devices per process: at most this many are used, and this many virtual CPU devices "
+    "are made. All processes together must have enough for the mesh.",
 )
 @click.option(
     "--processes",
@@ -217,7 +217,7 @@ def _nobody(what: str, done: int, total: int) -> None:
     "--timeout",
     type=click.FloatRange(min=0, min_open=True),
     metavar="SECONDS",
-    help="Stop when no process has gone on to anything for so long (a compilation is one thing).  "
+    help="Stop when no process makes progress for this long (a compilation is one step).  "
     f"[default: {TIMEOUT:g} for several --processes, else never]",
 )
 @click.option(
@@ -231,7 +231,7 @@ def _nobody(what: str, done: int, total: int) -> None:
     default=10,
     show_default=True,
     metavar="N",
-    help="How many steps to time, after a warm-up.",
+    help="Steps to time, after a warm-up.",
 )
 @options.strict
 @options.json("analysis.run.values:Run")

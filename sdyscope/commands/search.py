@@ -19,7 +19,7 @@ def _axes(_: click.Context, __: click.Parameter, value: str | None) -> tuple[str
         return None
     axes = tuple(axis.strip() for axis in value.split(","))
     if not all(axes) or len(set(axes)) < len(axes):
-        raise click.BadParameter(f"{value!r} is no list of different axes, such as fsdp,model.")
+        raise click.BadParameter(f"{value!r} is not a list of distinct axes, such as fsdp,model.")
     return axes
 
 
@@ -41,7 +41,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
     "arguments",
     multiple=True,
     metavar="GLOB",
-    help='Arguments to search, such as "params*": * is anything, ? is one character. Can be '
+    help='Arguments to search, such as "params*": * matches anything, ? one character. Can be '
     "repeated. By default those whose next value the program returns.",
 )
 @click.option(
@@ -54,7 +54,7 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
     "--max-memory",
     metavar="SIZE",
     callback=_size,
-    help="What a device may hold of arguments and results, such as 16GiB.",
+    help="Limit on the arguments and results a device holds, such as 16GiB.",
 )
 @click.option(
     "--budget",
@@ -85,22 +85,22 @@ def _size(_: click.Context, __: click.Parameter, value: str | None) -> int | Non
     help="Candidates to compile at most, until one is confirmed; 0 for none.",
 )
 @options.on
-@rates.bandwidths("all axes count alike")
+@rates.bandwidths("all axes count the same")
 @click.option(
     "--flops-per-byte",
     type=click.FloatRange(min=0),
     metavar="N",
-    help="FLOPs of a device in the time in which it sends a byte; 0 to leave arithmetic out. By "
+    help="FLOPs a device computes in the time it sends a byte; 0 to leave arithmetic out. By "
     "default 2200, as on TPU v5e and H100.",
 )
-@click.option("--untied", is_flag=True, help="Decide on the same tensor of each layer by itself.")
+@click.option("--untied", is_flag=True, help="Decide on each layer's tensors separately.")
 @click.option(
     "--seed",
     type=click.IntRange(min=0),
     default=0,
     show_default=True,
     metavar="N",
-    help="Of the random numbers; with it and --budget a search is the same each time.",
+    help="The random seed; with it and --budget a search is reproducible.",
 )
 @options.settings
 @opening.module

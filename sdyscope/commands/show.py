@@ -28,7 +28,7 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
 @click.option(
     "--match",
     metavar="GLOB",
-    help="Only tensors whose path or scope matches: * is anything, ? is one character.",
+    help="Only tensors whose path or scope matches: * matches anything, ? one character.",
 )
 @click.option(
     "--kind",
@@ -42,9 +42,9 @@ _Kind: TypeAlias = Literal["argument", "result", "constraint", "shard_map"]
     "--all",
     "everything",
     is_flag=True,
-    help="A row for each tensor of repeated layers; of a recorded run, list JAX's own functions.",
+    help="One row for each tensor of repeated layers; in a recorded run, list JAX's own functions.",
 )
-@click.option("--slices", is_flag=True, help="Say which devices hold which slice of each tensor.")
+@click.option("--slices", is_flag=True, help="Show which devices hold which slice of each tensor.")
 @options.strict
 @options.json("analysis.show:Show")
 def command(
@@ -63,10 +63,11 @@ def command(
 ) -> int:
     """Show every tensor: what was requested, and what was lowered.
 
-    A row a tensor, repeated layers as one, a column a partitioner; then the shape of the block that
-    a device holds, its bytes, and how many devices hold the same. --slices says which devices hold
-    which part. Of a directory of dumps, a row a module; of a recorded run also how often and for
-    how long each was compiled, and why again. Exit status 1 if a file of it can't be read.
+    One row per tensor (repeated layers share a row), one column per partitioner; then the
+    shape of the block that a device holds, its bytes, and how many devices hold the same.
+    --slices shows which devices hold which part. For a directory of dumps, one row per module;
+    for a recorded run also how often and for how long each was compiled, and why again. Exit
+    status 1 if a file of it can't be read.
     """
     from sdyscope.analysis.show import UnreadFile, show
     from sdyscope.errors import TargetError

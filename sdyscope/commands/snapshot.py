@@ -43,11 +43,11 @@ def _read_stages(
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 @click.option("-o", "--output", "file", metavar="FILE", help="The snapshot file.")
 @click.option("--check", "check", is_flag=True, help="Compare with the file, and write nothing.")
-@click.option("--update", "update", is_flag=True, help="Write anew what changed in the file.")
+@click.option("--update", "update", is_flag=True, help="Rewrite what changed in the file.")
 @click.option(
     "--remove-unused",
     is_flag=True,
-    help="With --update, remove programs from the file that are none of the targets.",
+    help="With --update, remove programs from the file that are not targets.",
 )
 @click.option(
     "--stages",
@@ -56,7 +56,7 @@ def _read_stages(
     help=f"Which stages: {', '.join(_STAGES)}. By default what the file has, or the first three.",
 )
 @options.mesh
-@options.one_partitioner("Under which.", "what the file has, or shardy")
+@options.one_partitioner("The partitioner.", "what the file has, or shardy")
 @options.on
 @options.settings
 @opening.module
@@ -104,7 +104,7 @@ def command(
         )
     if path is not None and is_there and not (check or update) and not is_snapshot(path):
         raise TargetError(
-            "this file is there and is no snapshot.", file=file, hint="Name another one with -o."
+            "this file exists and is not a snapshot.", file=file, hint="Name another one with -o."
         )
     text = read_file(path) if path is not None and is_there and (check or update) else ""
     before = {one.name: one for one in read_snapshots(text, file)} if text else {}
@@ -159,7 +159,7 @@ def command(
 
 def _check_options(file: str | None, check: bool, update: bool, remove_unused: bool) -> None:
     if check and update:
-        raise TargetError("--check writes nothing and --update does.", hint="Give one of the two.")
+        raise TargetError("--check and --update exclude each other.", hint="Give one of the two.")
     if file is None and (check or update):
         raise TargetError(
             f"{'--check' if check else '--update'} needs a snapshot file.",

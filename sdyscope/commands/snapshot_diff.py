@@ -78,7 +78,7 @@ def _refuse(first: str, second: str | None, is_first: bool) -> NoReturn:
         )
     golden, other = (first, second) if is_first else (second, first)
     raise TargetError(
-        f"{golden} is a snapshot, and {other} is none.",
+        f"{golden} is a snapshot, and {other} is not.",
         hint=f"A program is compared with a snapshot by sdyscope snapshot {other} --check -o "
         f"{golden}.",
     )

@@ -24,7 +24,7 @@ from sdyscope.errors import TargetError
 @click.argument("words", metavar="[FILE | WORDS...]", nargs=-1)
 @options.json("words.symptoms:Symptoms")
 def command(words: tuple[str, ...], as_json: bool) -> int:
-    """Say which commands find the reason for an error or a hang.
+    """Name the commands that find the cause of an error or a hang.
 
     Searches a log, or - for standard input, or the words of an error for what JAX and XLA say when
     something goes wrong, and names the commands that find the reason. Without words, all symptoms

@@ -26,8 +26,8 @@ from sdyscope.facts.program import Partitioner
     default=4,
     show_default=True,
     metavar="N",
-    help="How many sets of annotations to remove, those of the largest collectives first; each "
-    "takes a compile.",
+    help="Sets of annotations to remove, those of the largest collectives first; each takes a "
+    "compile.",
 )
 @click.option(
     "--seconds",
@@ -35,7 +35,7 @@ from sdyscope.facts.program import Partitioner
     default=600,
     show_default=True,
     metavar="S",
-    help="With --corpus, after how long a module is given up.",
+    help="With --corpus, the time limit per module.",
 )
 @options.mesh
 @options.partitioner()
@@ -57,9 +57,9 @@ def command(
 ) -> int:
     """Audit what sdyscope shows of a program against XLA's own dumps.
 
-    The program is compiled once more, plainly, and every value, collective and byte is read from
-    what XLA writes down, by a reader of its own. Exit status 1 if anything that the other commands
-    show is otherwise there.
+    The program is compiled once more, plainly, and every value, collective and byte is read
+    from XLA's dumps by a separate reader. Exit status 1 if they disagree with what the other
+    commands show.
     """
     from sdyscope.commands import verify_corpus
     from sdyscope.process import output, progress

@@ -90,9 +90,9 @@ def audit(
             found.append(read(VerifyDocument, msgspec.json.decode(answer)))
         except worker.WorkerDiedError as died:
             if died.how == "SIGKILL":
-                reason = f"It was given up after {seconds:g} seconds, or killed."
+                reason = f"It was stopped after {seconds:g} seconds, or killed."
             else:
-                reason = f"The process that audits it ended ({died.how})."
+                reason = f"The process auditing it ended ({died.how})."
             crashed.append(NotVerified(path.name, None, reason, died.how != "SIGKILL"))
     return verify_document(
         target,

@@ -126,7 +126,7 @@ class NotRequested:
 
 @dataclass(frozen=True, slots=True)
 class ShardingDropped:
-    """A sharding was asked for, and the module has none.
+    """A sharding was requested, but the module has none.
 
     Attributes:
         requested: what was asked for.
@@ -137,7 +137,7 @@ class ShardingDropped:
 
 @dataclass(frozen=True, slots=True)
 class OtherPlacement:
-    """The module has another sharding than was asked for.
+    """The module's sharding is not the one requested.
 
     Attributes:
         requested: what was asked for.
@@ -165,7 +165,7 @@ class PinnedAxes:
 
 @dataclass(frozen=True, slots=True)
 class OtherPriorities:
-    """The module gives dimensions a priority that was not asked for.
+    """The module gives dimensions a priority that was not requested.
 
     Attributes:
         priorities: those that were asked for, one a dimension; 0 is the first and the default.

@@ -349,7 +349,7 @@ def _check_index(path: Path) -> None:
         raise TargetError(f"It can't be read: {error.strerror}.", file=path) from error
     except _UNREADABLE as error:
         raise TargetError(
-            f"This is no index of a recorded run: {error}.",
+            f"This is not the index of a recorded run: {error}.",
             file=path,
             hint="Remove the file: the run is read from the files beside it.",
         ) from error
@@ -361,7 +361,7 @@ def _check_schema(schema: str, path: Path) -> None:
         return
     newer = schema.startswith("sdyscope.record/")
     raise TargetError(
-        f"It has the form {schema!r}, and this sdyscope reads {SCHEMA!r}.",
+        f"Its schema is {schema!r}; this sdyscope reads {SCHEMA!r}.",
         file=path,
         hint="Read it with a newer sdyscope." if newer else "Record the run again.",
     )
@@ -439,8 +439,7 @@ def _programs(
         outside = [file for file in _files(program) if not _is_inside(folder, file)]
         if outside:
             problems.append(
-                f"{program.name} is left out: {outside[0][:_NAMED]} is no file of this "
-                "directory's own."
+                f"{program.name} is left out: {outside[0][:_NAMED]} is outside this directory."
             )
             continue
         there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
@@ -449,7 +448,7 @@ def _programs(
                 problems.append(f"{program.name} has no module for {one} any more: {file} is gone.")
         made = program.compiled
         if made is not None and not (folder / made.file).is_file():
-            problems.append(f"What {program.name} was compiled to is gone: {made.file}.")
+            problems.append(f"The compiled {program.name} is gone: {made.file}.")
             made = None
         if program.partitioner in there:
             found.append(replace(program, modules=there, compiled=made))

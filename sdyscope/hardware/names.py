@@ -66,7 +66,8 @@ def parse_devices(text: str) -> Devices:
     found = _DEVICES.fullmatch(text)
     if found is None or not int(found["count"]) or not int(found["slices"] or 1):
         raise TargetError(
-            f"{text!r} is no number of devices, such as 16, or 4096x8slices for 8 slices of 4096."
+            f"{text!r} is not a number of devices, such as 16, or 4096x8slices for 8 slices of "
+            "4096."
         )
     slices = int(found["slices"] or 1)
     return Devices(int(found["count"]) * slices, slices)
@@ -143,7 +144,7 @@ def parse_hardware(text: str) -> Hardware:
     if found := _PRESENT.fullmatch(text):
         count = None if found["count"] is None else int(found["count"])
         if count == 0:
-            raise TargetError(f"{text} is no device at all.", hint=f"Write {FORMS}.")
+            raise TargetError(f"{text} is not a device.", hint=f"Write {FORMS}.")
         return Hardware(_KINDS.get(found["kind"], "cuda"), count)
     raise TargetError(f"{text!r} names no hardware to compile for.", hint=f"Write {FORMS}.")
 

@@ -29,11 +29,13 @@ def parse_bandwidth(text: str) -> float:
     """
     found = _BANDWIDTH.fullmatch(text.strip())
     if found is None or (found["binary"] and not found["prefix"]):
-        raise TargetError(f"{text!r} is no bandwidth.", hint="Write 90GB/s, 84GiB/s or 400Gbit/s.")
+        raise TargetError(
+            f"{text!r} is not a bandwidth.", hint="Write 90GB/s, 84GiB/s or 400Gbit/s."
+        )
     scale = (1024.0 if found["binary"] else 1000.0) ** _PREFIXES[found["prefix"]]
     value = float(found["number"]) * scale / (1 if found["unit"] == "B" else 8)
     if not 0 < value < math.inf:
-        raise TargetError(f"The bandwidth {text!r} is not more than nothing and finite.")
+        raise TargetError(f"The bandwidth {text!r} is not positive and finite.")
     return value
 
 
@@ -46,7 +48,7 @@ def parse_latency(text: str) -> float:
     found = _LATENCY.fullmatch(text.strip())
     value = math.inf if found is None else float(found["number"]) * _SECONDS[found["unit"]]
     if found is None or value == math.inf:
-        raise TargetError(f"{text!r} is no latency.", hint="Write 1us, 500ns or 0.01ms.")
+        raise TargetError(f"{text!r} is not a latency.", hint="Write 1us, 500ns or 0.01ms.")
     return value
 
 
@@ -62,7 +64,7 @@ def parse_size(text: str, *, least: int = 1) -> int:
     """
     found = _SIZE.fullmatch(text.strip())
     if found is None or (found["binary"] and not found["prefix"]):
-        raise TargetError(f"{text!r} is no size in bytes.", hint="Write 16GiB, 800MB or 512B.")
+        raise TargetError(f"{text!r} is not a size in bytes.", hint="Write 16GiB, 800MB or 512B.")
     scale = (1024 if found["binary"] else 1000) ** _PREFIXES[found["prefix"]]
     if float(found["number"]) * scale >= 2**63:
         raise TargetError(f"The size {text[:40]!r} is more than a computer can hold.")

@@ -109,4 +109,4 @@ def _sizes(text: str, whole: str) -> tuple[int, ...]:
 
 def _no_shape(text: str) -> SdyscopeError:
     shown = text if len(text) <= 60 else text[:57] + "..."
-    return ConversionError(f"{shown!r} is no shape of HLO")
+    return ConversionError(f"{shown!r} is not an HLO shape")

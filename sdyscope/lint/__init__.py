@@ -233,7 +233,7 @@ def linted(
                 not_run.append(NotRun(one.name, partitioner, error.message, True))
     if "partitioners-differ" in {one.name for one in rules} and len(found) < 2:
         only = next(iter(found))
-        reason = "It compares two partitioners: --partitioner both."
+        reason = "It compares two partitioners: pass --partitioner both."
         not_run.append(NotRun("partitioners-differ", only, reason, False))
     located = tuple(
         replace(one, source=program.defined_at) if one.source is None else one

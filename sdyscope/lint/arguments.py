@@ -21,17 +21,16 @@ _MOST = 0.5
 
 @rule("under-sharded", "warning")
 def under_sharded(subject: Subject) -> Iterator[Message]:
-    """A large tensor is not sharded on an axis that its group is sharded on.
+    """A large tensor is not sharded over an axis its group is sharded over.
 
-    Most bytes of the arguments beside it (of `params`, say) are sharded on an axis, this tensor is
-    not, although a dimension divides, and that costs at least 5 % of what a device holds of the
-    group. Under FSDP this is the embedding that was forgotten (AI-Hypercomputer/maxtext#1810).
+    Most bytes of its group (such as `params`) are sharded over an axis, this tensor is not although
+    a dimension divides, and that costs at least 5 % of what a device holds of the group. Under FSDP
+    this is typically a forgotten embedding (AI-Hypercomputer/maxtext#1810).
 
     How a group is sharded is read off the group: parameters that are all whole, as under pure data
-    parallelism, or all on `model` and on nothing else, are a decision, and nothing is found.
+    parallelism, or all on `model` and on nothing else, are a decision, and nothing is reported.
     `sdyscope memory` lists everything that could be sharded further, and how much that saves. Small
-    tensors (biases, scales) are below the 5 %. What an optimizer keeps of a tensor is counted with
-    it.
+    tensors (biases, scales) are below the 5 %. A tensor's optimizer state is counted with it.
     """
     mesh = subject.mesh
     known = subject.arguments
@@ -79,13 +78,13 @@ def _under_sharded_finding(
     most = " and ".join(f"{usual[axis]:.0%}" for axis, _ in missing)
     where = ", ".join(f"dimension {dim} on {axis!r}" for axis, dim in missing)
     more = (
-        f" So it is for what the optimizer keeps of it, {counted(followers, 'tensor')}."
+        f" The same goes for its optimizer state, {counted(followers, 'tensor')}."
         if followers
         else ""
     )
     return Message(
         f"It is not sharded on {names}, as {most} of the bytes of {group} are: a device holds "
-        f"{one.bytes_per_device:,} bytes of it, {saves:,} more than it need.{more}",
+        f"{one.bytes_per_device:,} bytes of it, {saves:,} more than it needs to.{more}",
         tensor=one.name,
         kind=one.row.kind,
         found=spec_words(one.known, one.shape, mesh),
@@ -123,14 +122,13 @@ def _could_have(one: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[tupl
 
 @rule("optimizer-state-differs", "warning")
 def optimizer_state_differs(subject: Subject) -> Iterator[Message]:
-    """An optimizer keeps state of a parameter and it is sharded otherwise.
+    """A parameter and its optimizer state are sharded differently.
 
     Adam's moments and the like have the shape of their parameter, and are updated with its
-    gradient: sharded otherwise, each step moves one to the other. State belongs to the parameter
-    that stands at the same place of its tree, `opt_state[0].mu['w1']` to `params['w1']`.
+    gradient: if the shardings differ, each step moves one to the other. State belongs to the
+    parameter at the same place of its tree, `opt_state[0].mu['w1']` to `params['w1']`.
 
-    State that is sharded on all the axes of its parameter and on more besides is ZeRO's stage 1,
-    and not found.
+    State that is sharded over all axes of its parameter and more is ZeRO stage 1, and not reported.
     """
     mesh = subject.mesh
     known, leads = subject.arguments, subject.parameters
@@ -143,13 +141,13 @@ def optimizer_state_differs(subject: Subject) -> Iterator[Message]:
         if state.known == parameter.known or _refines(state, parameter, mesh):
             continue
         yield Message(
-            f"It is kept of {parameter.name}, and sharded otherwise: each update moves one of the "
-            "two.",
+            f"It is optimizer state of {parameter.name}, but sharded differently: each update "
+            "moves one of the two.",
             tensor=state.name,
             kind=state.row.kind,
             expected=f"{spec_words(parameter.known, parameter.shape, mesh)}, as {parameter.name}",
             found=spec_words(state.known, state.shape, mesh),
-            hint="Give the optimizer's state the shardings of the parameters.",
+            hint="Give the optimizer state the shardings of the parameters.",
         )
 
 
@@ -161,14 +159,14 @@ def _refines(state: Placed, parameter: Placed, mesh: Mesh) -> bool:
 
 @rule("next-value-differs", "warning")
 def next_value_differs(subject: Subject) -> Iterator[Message]:
-    """The next value of an argument comes back sharded otherwise.
+    """The next value of an argument is returned with another sharding.
 
     A train step returns parameters that go into the next step. Where `out_shardings` leaves the
-    results to the compiler, they may come back otherwise than they went in: then the second step is
-    traced and compiled again for the new shardings, a donated buffer is of no use, and memory is
-    not what the first step's was. An argument is the next value's if its path says so
-    (`result[0]['w1']` for `params['w1']`), or if it is donated and is all of an argument. Results
-    that the program leaves open are only known when it is compiled.
+    results to the compiler, they may come back with other shardings: then the second step is traced
+    and compiled again for the new shardings, a donated buffer is unused, and memory differs from
+    the first step's. An argument is the next value's if its path says so (`result[0]['w1']` for
+    `params['w1']`), or if it is donated and is all of an argument. Results that the program leaves
+    open are only known once it is compiled.
     """
     mesh = subject.mesh
     arguments, results = subject.arguments, subject.results
@@ -188,8 +186,8 @@ def next_value_differs(subject: Subject) -> Iterator[Message]:
             unknown += 1
         elif after.known != before.known:
             yield Message(
-                f"{after.name} is its next value, and comes back sharded otherwise: the next step "
-                "is compiled again for that, or moves it first.",
+                f"{after.name} is its next value, but returned with another sharding: the next "
+                "step is compiled again, or moves it first.",
                 tensor=before.name,
                 kind=before.row.kind,
                 expected=spec_words(before.known, before.shape, mesh),

@@ -18,9 +18,9 @@ __all__ = ["size_one_axis", "unused_mesh_axis"]
 def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
     """No sharding of the program names a mesh axis of more than one device.
 
-    All devices along the axis hold the same blocks and do the same work, so they are of no use: no
+    All devices along the axis hold the same blocks and do the same work, so they are wasted: no
     argument, result, constraint or `shard_map` of the program names it. Axes of size 1 are not
-    found.
+    reported.
 
     An axis that the program does not name, such as one over replicas that another program averages,
     is not a fault; ignore the rule for that program.
@@ -34,8 +34,8 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
             yield Message(
                 f"No sharding names the mesh axis {axis.name!r}: the {axis.size} devices along it "
                 "hold the same and compute the same.",
-                hint=f"Shard a dimension over {axis.name!r}, such as that of the batch, or take it "
-                "out of the mesh.",
+                hint=f"Shard a dimension over {axis.name!r}, such as the batch dimension, or "
+                "remove it from the mesh.",
             )
 
 
@@ -43,9 +43,9 @@ def unused_mesh_axis(subject: Subject) -> Iterator[Message]:
 def size_one_axis(subject: Subject) -> Iterator[Message]:
     """A sharding names a mesh axis of size 1.
 
-    Nothing is split over it. Said once for all tensors that name the axis. A mesh with axes of size
-    1 is the normal way to switch a kind of parallelism off; it is worth a look only where that was
-    not meant. A file does not say what was requested, so nothing is found in one.
+    Nothing is split over it. Reported once for all tensors that name the axis. A mesh with axes of
+    size 1 is the normal way to switch a kind of parallelism off; it matters only if that was not
+    intended. A file does not record what was requested, so nothing is reported in one.
     """
     named: dict[tuple[Mesh, str], list[RequestedTensor]] = {}
     for asked in subject.program.requested:

@@ -24,23 +24,23 @@ _PART = re.compile(r"[^a-z0-9]+", re.IGNORECASE)
 
 @rule("batch-not-sharded", "warning")
 def batch_not_sharded(subject: Subject) -> Iterator[Message]:
-    """A batch is not sharded on an axis of the mesh that is for data.
+    """A batch is not sharded over a data axis of the mesh.
 
-    The devices along the axis then all compute the same. An axis is for data if it is called so
+    The devices along the axis then all compute the same. A data axis is recognized by its name
     (`data`, `batch`, `dp`, `fsdp`, `replica`, `dcn` and the like, also as part of a name, as in
     `data_parallel`): parameters may be sharded over `fsdp`, and the batch must be as well, or the
     axis saves memory and no time.
 
     A batch is an argument that is called `batch`, `inputs`, `x`, `tokens`, `targets` and the like,
     or one of whole numbers that a train step does not return the next value of. Scalars and
-    arguments whose first dimension is not that of the largest batch (masks, tables) are not looked
-    at, nor is one with no dimension that divides. Any dimension counts, so a sequence over `data`
-    is not found.
+    arguments whose first dimension is not that of the largest batch (masks, tables) are not
+    checked, nor is one with no dimension that divides. Any dimension counts, so a sequence over
+    `data` is not reported.
     """
     mesh = subject.mesh
     axes = [axis for axis in mesh.axes if axis.size > 1 and _is_data(axis.name)]
     if not axes:
-        raise NotApplicable("No axis of the mesh is called as axes of the batch are.")
+        raise NotApplicable("No axis of the mesh has the name of a batch axis.")
     placed = [one for one in batches(subject) if one.placement is not None]
     if not placed:
         raise NotApplicable("No argument of the program is recognizably a batch.")

@@ -29,17 +29,17 @@ def _known(one: Annotation) -> Placement:
 def conflicting_constraints(subject: Subject) -> Iterator[Message]:
     """One value is constrained to two shardings.
 
-    Two `with_sharding_constraint` calls are about the same value, or the second is about what the
-    first returns with nothing between the two. Both are satisfied, and the value is moved: the
-    usual cause is a helper that constrains what its caller constrains already.
+    Two `with_sharding_constraint` calls constrain the same value, or the second constrains the
+    result of the first with nothing in between. Both are satisfied, and the value is moved: the
+    usual cause is a helper that constrains what its caller already constrains.
 
-    A note where no device needs what it does not have: from whole to cut, say. A note, too, where
-    the two stand one behind the other in one function, which is how a move in two steps is written:
-    mixtures of experts sort their tokens first where these are, and then send them. Constraints
+    A note where no device needs data it does not have, such as from replicated to sharded. Also a
+    note where the two follow one another in one function, which is how a move in two steps is
+    written: mixtures of experts sort their tokens locally first, and then send them. Constraints
     that leave a dimension `UNCONSTRAINED` do not contradict one that closes it. Arguments that are
-    constrained otherwise at once (as weights that FSDP gathers) are not found, and neither are
-    `jax.sharding.reshard`, `shard_map` and nested `jit`s: they say that a move is meant. A gradient
-    is constrained where its value is, which is told once.
+    constrained differently at once (as weights that FSDP gathers) are not reported, and neither are
+    `jax.sharding.reshard`, `shard_map` and nested `jit`s: there a move is intended. A gradient is
+    constrained where its value is, which is reported once.
     """
     graph = subject.graph
     by_op = {one.op: one for one in _constraints(subject)}
@@ -74,11 +74,11 @@ def _conflict(subject: Subject, one: Annotation, other: Annotation, *, chained: 
     where = f" at {other.source}" if other.source is not None else ""
     sliced = _cuts(other, one) or (not chained and _cuts(one, other))
     if chained:
-        message = f"It was constrained just before{where}, and is constrained otherwise here"
+        message = f"It was constrained just before{where}, and is constrained differently here"
     else:
-        message = f"The same value is constrained otherwise{where}"
+        message = f"The same value is constrained differently{where}"
     message += (
-        ": each device cuts what it needs out of what it has."
+        ": each device slices what it needs from what it has."
         if sliced
         else ": the compiler satisfies both, and moves it from one to the other."
     )
@@ -92,7 +92,7 @@ def _conflict(subject: Subject, one: Annotation, other: Annotation, *, chained: 
         partitioner=subject.partitioner,
         expected=f"{subject.words(_known(other))}{where}",
         found=subject.words(_known(one)),
-        hint="Keep one of them. If the move is meant, say so with jax.sharding.reshard, or ignore "
+        hint="Keep one of them. If the move is intended, write jax.sharding.reshard, or ignore "
         "the rule here.",
         severity="note" if sliced or in_steps else "warning",
     )
@@ -135,10 +135,10 @@ def constraint_overridden(subject: Subject) -> Iterator[Message]:
     After propagation the constrained value has another placement on the dimensions that the
     constraint closes; or it is returned, and the compiled program returns it otherwise. The latter
     is what happens to dimensions that do not divide: XLA keeps the constraint inside, with padding,
-    and returns the whole tensor on every device (jax-ml/jax#26946). That is only known when the
+    and returns the whole tensor on every device (jax-ml/jax#26946). That is only known once the
     program is compiled.
 
-    A result that `out_shardings` asks for is not found: there the author wants the move.
+    A result with requested `out_shardings` is not reported: there the move is intended.
     """
     propagated = subject.propagated
     told: set[int] = set()
@@ -152,7 +152,7 @@ def constraint_overridden(subject: Subject) -> Iterator[Message]:
                 subject,
                 one,
                 found.placement,
-                f"{subject.partitioner} decides otherwise for the very value.",
+                f"{subject.partitioner} decides differently for this value.",
             )
     if subject.compiles:
         yield from _returned(subject, told)
@@ -177,7 +177,7 @@ def _returned(subject: Subject, told: set[int]) -> Iterator[Message]:
                 subject,
                 one,
                 result.placement,
-                f"{result.name}, which it is returned as, comes back otherwise"
+                f"{result.name}, as which it is returned, has another sharding"
                 + (": its dimensions do not divide." if padded else "."),
                 "Make the size a multiple of the number of blocks."
                 if padded

@@ -82,17 +82,17 @@ def _manual_functions(graph: OpGraph) -> frozenset[str]:
 
 @rule("collective-before-custom-call", "warning", needs="propagated")
 def collective_before_custom_call(subject: Subject) -> Iterator[Message]:
-    """A custom call gets its operand by a collective.
+    """A custom call's operand needs a collective.
 
-    The partitioner can't look into a custom call (an FFI kernel, LAPACK) and does not know how to
-    split it: each device gets all of the operand, and does all of the work
+    The partitioner can't see into a custom call (an FFI kernel, LAPACK) and does not know how to
+    split it: each device gets the whole operand and does all of the work
     (marin-community/marin#6470). Call it inside a `shard_map`, where each device calls it for its
     own block, or give it a rule.
 
     In a compiled program the collective itself is found, whatever the call's rule promised. Without
-    compiling, and where the call can't be compiled here, it is predicted for calls without a
-    sharding rule of which an operand is in pieces. Custom calls inside a `shard_map` and the
-    partitioner's own are not found.
+    compiling, and where the call can't be compiled here, it is predicted for calls that have a
+    sharded operand and no sharding rule. Custom calls inside a `shard_map` and the partitioner's
+    own are not reported.
     """
     calls = [op for op in _calls(subject) if not _CALLBACK.search(op.call_target or "")]
     if not calls:
@@ -146,7 +146,7 @@ def _article(kind: str) -> str:
 
 
 def _times(one: Collective) -> str:
-    return f", {one.count:,} times a step" if one.count > 1 else ""
+    return f", {one.count:,} times per step" if one.count > 1 else ""
 
 
 def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]:
@@ -207,14 +207,14 @@ def _feeds(
 
 @rule("host-callback-gathers", "warning", needs="propagated")
 def host_callback_gathers(subject: Subject) -> Iterator[Message]:
-    """A callback to the host gathers what it is given.
+    """A host callback gathers its operands.
 
     `jax.debug.callback`, `jax.debug.print`, `io_callback` and `pure_callback` outside of a
-    `shard_map` run once, with whole arrays. What is sharded is gathered for them, and a result goes
-    back to every device. A print that was left in a train step costs a gather of what it prints,
-    each step.
+    `shard_map` run once, with whole arrays. Sharded operands are gathered for them, and a result
+    goes back to every device. A print left in a train step costs a gather of what it prints, each
+    step.
 
-    Callbacks that take scalars or what every device has whole are not found.
+    Callbacks that take scalars or replicated values are not reported.
     """
     told: set[object] = set()
     for op in _calls(subject):
@@ -233,12 +233,12 @@ def host_callback_gathers(subject: Subject) -> Iterator[Message]:
             continue
         told.add((source, first))
         yield Message(
-            f"A callback to the host takes {first} whole, and it is in pieces on several devices: "
-            f"{sent:,} bytes are gathered each time it is called.",
+            f"A callback to the host takes {first} whole, but it is sharded: {sent:,} bytes are "
+            "gathered on each call.",
             tensor=subject.scope(op) or op.call_target or "",
             kind="op",
             source=source,
             partitioner=subject.partitioner,
-            hint="Give the callback a summary, call it in a shard_map for what each device has, or "
-            "take it out.",
+            hint="Pass the callback a summary, call it in a shard_map on each device's block, "
+            "or remove it.",
         )

@@ -67,7 +67,7 @@ def _named(subject: Subject, axes: Mapping[str, Sequence[str]]) -> Iterator[Logi
 
 #: Where the rules look at all.
 _GIVEN = """\
-Only looked for with a [mesh configuration](mesh.md) that has mappings: `--mesh-config`, where the
+Only checked with a [mesh configuration](mesh.md) that has mappings: `--mesh-config`, where the
 arguments name their dimensions (Haliax's `NamedArray`, Flax's `LogicallyPartitioned`), or in
 Python, where the names can be given: `inspection.lint(logical=LogicalAxes(config, parameters,
 activations))`."""
@@ -90,11 +90,10 @@ logical_axis_unused = _mapped(
     "warning",
     """A mapping names a logical axis that no tensor has.
 
-    The entry shards nothing: most often the name is misspelt, and what was meant stays whole. A
-    note where the mapping has the name by default.
+    The entry shards nothing: most often the name is misspelt, and the intended tensors stay
+    replicated. A note where the mapping has the name by default.
     """,
-    "A mapping that names a mesh axis which is not there is refused when the configuration is "
-    "read.",
+    "A mapping that names an unknown mesh axis is refused when the configuration is read.",
 )
 
 logical_axes_collide = _mapped(
@@ -111,16 +110,16 @@ logical_not_divisible = _mapped(
     "error",
     """A dimension does not divide by the mesh axes that it is mapped to.
 
-    JAX refuses such an argument. It is said whether the other mapping would do.
+    JAX refuses such an argument. The finding says whether it divides under the other mapping.
     """,
 )
 
 parameter_not_sharded = _mapped(
     "parameter-not-sharded",
     "note",
-    """A parameter is whole under the mapping of parameters.
+    """A parameter is replicated under the parameter mapping.
 
     None of its logical axes is mapped. Biases and scales, with fewer than two dimensions, are not
-    found.
+    reported.
     """,
 )

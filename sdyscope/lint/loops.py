@@ -37,19 +37,18 @@ def gathered_in_loop(subject: Subject) -> Iterator[Message]:
 
     An all-gather inside a loop whose operand is the same each time: a weight that a scan over
     microbatches or decoding steps uses, gathered again in each of them. It was followed in the
-    compiled loop: nothing that it is made from changes between iterations. Gathered once before the
-    loop it is sent once, and held all the while.
+    compiled loop: nothing it is computed from changes between iterations. Gathered once before the
+    loop it is sent once, and held for the whole loop.
 
-    FSDP is not found. A scan over a stack of layers takes another layer in each iteration and
-    gathers that: each is another value, and gathering it late is what saves the memory. Nor is a
-    gather that runs once, or a layer that is gathered in the forward and again in the backward
-    pass.
+    FSDP is not reported. A scan over a stack of layers gathers a different layer in each iteration,
+    and gathering it late is what saves the memory. Nor is a gather that runs once, or a layer that
+    is gathered in the forward and again in the backward pass.
 
     Some compilers move such a gather out of the loop themselves: XLA's for CPUs does, the one for
-    TPUs does not. So ask with `--on` for the hardware that is meant.
+    TPUs does not. So name the target hardware with `--on`.
 
-    Where the memory is not there, gathering again is right: ignore the rule, with that as the
-    reason. A note where it is less than 64 KiB a step.
+    Where memory is short, gathering again is right: ignore the rule, with that as the reason. A
+    note where it is less than 64 KiB per step.
     """
     module = subject.hlo
     callers = {
@@ -128,12 +127,12 @@ def _gathered(subject: Subject, module: HloModule, one: Collective) -> Message:
     origin = part.origin
     value = origin.value if origin is not None else ""
     saves = (one.count - 1) * sum(each.sent for each in one.parts)
-    times = "an unknown number of times" if one.unknown_trips else f"{one.count:,} times a step"
+    times = "an unknown number of times" if one.unknown_trips else f"{one.count:,} times per step"
     over = ", ".join(str(axis) for axis in one.axes or ())
     source = part.source or (origin.source if origin is not None else None)
     return Message(
         f"The same value is gathered over {over or 'devices'} in each iteration of a loop, {times}"
-        f": a device sends {saves:,} bytes for what it had already.",
+        f": a device sends {saves:,} bytes for data it already had.",
         tensor=value or f"{part.scope}/{part.primitive}".strip("/") or one.name,
         kind="collective",
         source=source,
@@ -146,15 +145,15 @@ def _gathered(subject: Subject, module: HloModule, one: Collective) -> Message:
 
 @rule("scanned-dimension-sharded", "warning", needs="propagated")
 def scanned_dimension_sharded(subject: Subject) -> Iterator[Message]:
-    """A loop runs over a dimension that is sharded.
+    """A loop runs over a sharded dimension.
 
-    The layers of a scan are stacked along a dimension, and that dimension is sharded on a mesh
-    axis, as it is when a rule for all parameters shards the first dimension. One layer is then on
-    one group of devices alone: each iteration sends it to all the others, or gathers the whole
-    stack. Leave the dimension that is scanned whole.
+    The layers of a scan are stacked along a dimension, and that dimension is sharded over a mesh
+    axis, as when a rule for all parameters shards the first dimension. Each layer is then on only
+    one group of devices: each iteration sends it to all others, or gathers the whole stack. Do not
+    shard the scanned dimension.
 
-    Stacks that are sharded on their other dimensions are FSDP or tensor parallelism, and not found.
-    Nor is pipelining with `shard_map`, where each device loops over its own.
+    Stacks that are sharded on their other dimensions are FSDP or tensor parallelism, and not
+    reported. Nor is pipelining with `shard_map`, where each device loops over its own.
     """
     graph = subject.graph
     told: set[str] = set()
@@ -209,12 +208,11 @@ def _scanned_finding(
     does = "takes one of" if name == "dynamic_slice" else "puts one into"
     return Message(
         f"A loop {does} the {size} elements of dimension {dim} in each iteration, and that "
-        "dimension is in pieces on several devices: each iteration moves all of it, or all but "
-        "one device wait.",
+        "dimension is sharded: each iteration moves all of it, or all but one device wait.",
         tensor=what,
         kind="op",
         source=op.source,
         partitioner=subject.partitioner,
         found=subject.words(place),
-        hint="Leave the dimension that is scanned whole, and shard another one.",
+        hint="Leave the scanned dimension unsharded, and shard another one.",
     )

@@ -20,8 +20,8 @@ from sdyscope.values.tiling import TupleSharding
 __all__ = ["full_rematerialization"]
 
 _HINT = (
-    "Go there in steps that XLA knows, with a constraint between the two, or shard one of them "
-    "closer to the other: change one axis or one dimension at a time."
+    "Reshard in steps that XLA supports, with a constraint in between, or make the two "
+    "shardings more alike: change one axis or one dimension at a time."
 )
 
 
@@ -49,21 +49,21 @@ _OTHERWISE = frozenset(
 
 @rule("full-rematerialization", "warning", needs="propagated")
 def full_rematerialization(subject: Subject) -> Iterator[Message]:
-    """XLA makes a whole tensor on every device to shard it otherwise.
+    """XLA replicates a tensor on every device to reshard it.
 
     XLA's partitioner goes from one sharding to another by slices, all-to-alls, permutes and
     all-gathers over some of the axes. Where it knows no such way, it gathers all of the tensor on
     every device and cuts it anew, and logs "Involuntary full rematerialization" without a word on
-    where (jax-ml/jax#18591, openxla/xla#7148, openxla/xla#15402, jax-ml/jax#21562). Here it is led
-    back to the op and its line.
+    where (jax-ml/jax#18591, openxla/xla#7148, openxla/xla#15402, jax-ml/jax#21562). Here it is
+    traced to the op and its line.
 
-    Of a compiled program these are XLA's own words: confirmed. Without compiling it is predicted,
-    for the program's constraints: what comes into them or goes from them into an elementwise op
-    with another sharding, as Shardy propagates them, are put into a module of their own that has
-    nothing else, and XLA is asked about that. Reshardings that no constraint asks for, and those of
-    GSPMD, are only known of a compiled program.
+    For a compiled program these are XLA's own messages: confirmed. Without compiling it is
+    predicted, for the program's constraints: the reshardings into a constraint, or from one into an
+    elementwise op with another sharding, as Shardy propagates them, are put into a module of their
+    own, and XLA compiles that. Reshardings that no constraint asks for, and those of GSPMD, are
+    only known for a compiled program.
 
-    Going to or from a tensor that is whole everywhere is no rematerialization, and not found.
+    Resharding to or from a replicated tensor is not a rematerialization, and not reported.
     """
     if subject.compiles:
         try:
@@ -90,11 +90,11 @@ def _confirmed(subject: Subject) -> Iterator[Message]:
     for alike in told.values():
         one = alike[0]
         rank = len(one.shape.dimensions) if one.shape is not None else 0
-        times = f" (so it is for {len(alike)} ops of this line)" if len(alike) > 1 else ""
+        times = f" (likewise for {len(alike)} ops of this line)" if len(alike) > 1 else ""
         name = f"{one.scope}/{one.primitive}".strip("/") or one.operation
         yield Message(
-            "XLA knows no better way from one sharding to the other than to make the whole tensor "
-            f"on every device, and says so{times}.",
+            "XLA can't reshard it without replicating the whole tensor on every device, and "
+            f"logs that{times}.",
             tensor=name,
             kind="op",
             source=one.source,
@@ -134,8 +134,8 @@ def _predicted(subject: Subject) -> Iterator[Message]:
             continue
         told.add(key)
         yield Message(
-            "XLA will know no better way from one sharding to the other than to make the whole "
-            "tensor on every device. This is predicted: XLA was asked about this move alone.",
+            "XLA will not be able to reshard it without replicating the whole tensor on every "
+            "device. This is predicted: XLA compiled this resharding alone.",
             tensor=one.path,
             kind="constraint",
             source=one.source,
@@ -149,7 +149,7 @@ def _predicted(subject: Subject) -> Iterator[Message]:
 def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
     """The constraints that move a value from one sharding to another, neither of them whole."""
     if subject.partitioner != "shardy":
-        raise Unavailable("What GSPMD will move is only known when the program is compiled.")
+        raise Unavailable("What GSPMD will move is only known once the program is compiled.")
     found = []
     for one in subject.annotations:
         if one.kind != "constraint" or one.manual or not one.shape:

@@ -25,16 +25,16 @@ def _checked(name: str, severity: Severity, documentation: str) -> Rule:
 
 @rule("silent-fallback", "error")
 def silent_fallback(subject: Subject) -> Iterator[Message]:
-    """Shardy was asked for, and GSPMD is what runs.
+    """Shardy was requested, but GSPMD runs.
 
-    The module is written for the other partitioner than was asked for, or XLA found annotations of
-    both in it and gave Shardy up (jaxlib up to 0.10 says so on standard error alone: "Module has
-    GSPMD attrs or ops, but Shardy is enabled"; later ones refuse the module). All that was tried
-    out under Shardy is then not what runs.
+    The module is lowered for a partitioner other than requested, or XLA found annotations of both
+    in it and fell back to GSPMD (jaxlib up to 0.10 says so only on standard error: "Module has
+    GSPMD attrs or ops, but Shardy is enabled"; later ones refuse the module). Everything seen under
+    Shardy is then not what runs.
 
     Look for `jax_use_shardy_partitioner` being set by the program, and for parts that were lowered
-    elsewhere: exported functions, custom calls with annotations of their own. What the compiler
-    logs is only known of a compiled program.
+    elsewhere: exported functions, custom calls with annotations of their own. The compiler's log is
+    only known for a compiled program.
     """
     yield from _found(subject, "silent-fallback")
     if not subject.compiles:
@@ -76,8 +76,8 @@ not_understood = _checked(
     "warning",
     """Something in the module could not be read.
 
-    An attribute about sharding that this version of sdyscope does not understand. Nothing that
-    depends on it was looked at.
+    A sharding attribute that this version of sdyscope does not understand. Nothing that depends on
+    it was checked.
     """,
 )
 
@@ -94,7 +94,7 @@ not_aligned = _checked(
 lowered_differs = _checked(
     "lowered-differs",
     "error",
-    """The module has another sharding than was asked for.
+    """The module's sharding is not the one requested.
 
     What JAX wrote into the module puts other blocks on the devices than the `NamedSharding` that
     the program names there. Shardings are compared by placement, so two spellings of one are equal.
@@ -104,7 +104,7 @@ lowered_differs = _checked(
 sharding_dropped = _checked(
     "sharding-dropped",
     "error",
-    """A sharding was asked for, and the module has none.
+    """A sharding was requested, but the module has none.
 
     The tensor is left to the compiler, although the program names a sharding for it.
     """,
@@ -113,17 +113,16 @@ sharding_dropped = _checked(
 open_dims_differ = _checked(
     "open-dims-differ",
     "error",
-    """Other dimensions are left open than `UNCONSTRAINED` left.
+    """The open dimensions are not the ones marked `UNCONSTRAINED`.
 
-    A dimension that the compiler may shard although it was not asked to, or one that it may not
-    (jax-ml/jax#37047).
+    A dimension is open that was not marked, or one that was marked is closed (jax-ml/jax#37047).
     """,
 )
 
 manual_axes_differ = _checked(
     "manual-axes-differ",
     "error",
-    """The body of a `shard_map` is manual on other axes than was asked for.
+    """The body of a `shard_map` is manual over other axes than requested.
 
     What the body does on an axis then means something else.
     """,
@@ -132,10 +131,10 @@ manual_axes_differ = _checked(
 partitioners_differ = _checked(
     "partitioners-differ",
     "error",
-    """Shardy and GSPMD are told different things.
+    """Shardy and GSPMD get different shardings.
 
-    Only looked for with `--partitioner both`: one of the modules places a tensor otherwise, or
-    leaves other dimensions of it open.
+    Only checked with `--partitioner both`: the modules place a tensor differently, or leave
+    different dimensions of it open.
     """,
 )
 
@@ -151,7 +150,7 @@ type_differs = _checked(
 no_placement = _checked(
     "no-placement",
     "error",
-    """A sharding names no such axis, or does not fit the tensor.
+    """A sharding does not fit the mesh or the tensor.
 
     An axis that the mesh does not have, one that is used twice, more entries than there are
     dimensions. JAX refuses most of these when the sharding is made; modules from files can have
@@ -174,7 +173,7 @@ not_divisible = _checked(
 not_requested = _checked(
     "not-requested",
     "note",
-    """Nobody asked for a sharding, and the module has one.
+    """No sharding was requested, but the module has one.
 
     JAX writes such shardings for arrays whose types have them, on Explicit axes.
     """,

@@ -21,16 +21,16 @@ _SPLITTABLE = "iota_2x32_shape"
 def threefry_not_partitionable(subject: Subject) -> Iterator[Message]:
     """Sharded random numbers are drawn with `jax_threefry_partitionable` off.
 
-    The old form of Threefry computes an array in two halves and puts one behind the other. Sharded,
-    each device then has to send what it computed to where it belongs, and the numbers may depend on
-    the sharding (jax-ml/jax#40232, jax-ml/jax#21232). With `jax_threefry_partitionable`, on by
-    default since JAX 0.5, each device draws its own.
+    The old form of Threefry computes an array in two halves and concatenates them. If the array is
+    sharded, each device then has to send what it computed to where it belongs, and the numbers may
+    depend on the sharding (jax-ml/jax#40232, jax-ml/jax#21232). With `jax_threefry_partitionable`,
+    on by default since JAX 0.5, each device draws its own.
 
-    In a `vmap` over keys, in pieces of whole keys, the two halves of a key's numbers are on one
+    In a `vmap` over keys that is sharded by key, the two halves of a key's numbers are on one
     device, and nothing is sent.
 
     It is read off the module, where the two forms look different. Draws of fewer than 1,024 words
-    and draws that stay whole are not found.
+    and unsharded draws are not reported.
     """
     graph = subject.graph
     splittable = {op.function for op in graph.operations() if op.scope.endswith(_SPLITTABLE)}
@@ -45,9 +45,8 @@ def threefry_not_partitionable(subject: Subject) -> Iterator[Message]:
             continue
         numbers, words = place
         yield Message(
-            f"{numbers:,} random words are drawn with jax_threefry_partitionable off, and are in "
-            "pieces on several devices: their halves are computed together and sent where they "
-            "belong.",
+            f"{numbers:,} random words are drawn with jax_threefry_partitionable off, and are "
+            "sharded: their halves are computed together and sent where they belong.",
             tensor=subject.scope(op),
             kind="op",
             source=subject.source(op),
@@ -79,13 +78,13 @@ def _largest_in_pieces(
 
 @rule("rng-replicated", "warning", needs="propagated")
 def rng_replicated(subject: Subject) -> Iterator[Message]:
-    """Each device draws all random numbers, and keeps a part.
+    """Each device draws all random numbers and keeps only its part.
 
     The generators `rbg` and `unsafe_rbg` are one op of XLA's, which its partitioner does not split:
     whatever the sharding of the result, each device draws the whole array and slices. For dropout
     masks that is the cost of the mask times the number of devices.
 
-    Draws of fewer than 1,024 numbers and draws that are whole on every device anyway are not found.
+    Draws of fewer than 1,024 numbers and replicated draws are not reported.
     """
     for op in subject.graph.operations():
         if op.kind not in ("stablehlo.rng_bit_generator", "stablehlo.rng", "mhlo.rng"):

@@ -18,16 +18,15 @@ __all__ = ["slices_crossed_in_loop"]
 def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
     """A collective in a loop crosses slices.
 
-    Slices are connected by the data centre's network (DCN), which is slower than the links of a
-    slice by far. Gradients that are summed over it once a step are what it is for. What the layers
-    of a loop need of each other, activations of tensor parallelism or weights of FSDP, waits for it
-    in every layer: most often the mesh has its axes in an order in which another one than that of
-    data parallelism comes first.
+    Slices are connected by the data centre's network (DCN), which is far slower than the links
+    within a slice. It suits gradients that are summed once per step. Communication inside a loop
+    over layers, such as activations of tensor parallelism or weights of FSDP, waits for it in every
+    layer: most often the first mesh axis is not the one for data parallelism.
 
-    Only looked for where the program is compiled for several slices, such as `--on
-    tpu:v6e:16x16x2slices`, and in loops: layers that are written out are not found. Nor are sums
-    that are not in the forward pass, of which each may be a layer's gradient. A note where it is
-    less than 64 KiB a step.
+    Only checked where the program is compiled for several slices, such as `--on
+    tpu:v6e:16x16x2slices`, and in loops: unrolled layers are not reported. Nor are sums outside the
+    forward pass, each of which may be a layer's gradient. A note where it is less than 64 KiB per
+    step.
     """
     topology = subject.compiled.topology
     if topology is None or topology.size("slice") < 2:
@@ -35,7 +34,7 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
     collectives = subject.collectives
     mesh = collectives.mesh
     if mesh is None or mesh.size != topology.num_devices:
-        raise NotApplicable("The mesh is not that of the devices, so nobody knows what is where.")
+        raise NotApplicable("The mesh is not that of the devices, so placement is not known.")
     found: dict[object, list[tuple[Collective, Part]]] = {}
     for one in collectives.collectives:
         if not one.axes or (one.count < 2 and not one.unknown_trips):
@@ -57,16 +56,16 @@ def _finding(partitioner: Partitioner, members: Sequence[tuple[Collective, Part]
     sent = sum(each.sent for each, _ in members)
     times = sum(each.count for each, _ in members)
     over = listed([repr(str(axis).strip('"')) for axis in one.axes or ()])
-    often = "an unknown number of times" if one.unknown_trips else f"{times:,} times a step"
+    often = "an unknown number of times" if one.unknown_trips else f"{times:,} times per step"
     return Message(
         f"This {one.kind} over {over} is in a loop, runs {often}, and crosses slices: each "
-        f"iteration waits for the data centre's network. A device sends {sent:,} bytes a step for "
-        "it.",
+        f"iteration waits for the data centre's network. A device sends {sent:,} bytes per step "
+        "for it.",
         tensor=f"{part.scope}/{part.primitive}".strip("/") or one.name,
         kind="collective",
         source=part.source,
         partitioner=partitioner,
-        hint="Let only an axis of data parallelism cross slices: put it first in the mesh, with as "
-        "many devices as there are slices, and have the others within a slice.",
+        hint="Let only a data-parallel axis cross slices: put it first in the mesh, with as "
+        "many devices as there are slices, and keep the others within a slice.",
         severity="warning" if sent >= FEW_BYTES or one.unknown_trips else "note",
     )

@@ -25,8 +25,8 @@ donation_unused = _held(
     "warning",
     """A donated buffer is not used for any result.
 
-    The argument's memory is given up, and the result that was to take its place has another buffer:
-    both are held at once. Most often the result is sharded otherwise than the argument, because
+    The argument's buffer is donated, but the result meant to reuse it has another buffer: both are
+    held at once. Most often the result's sharding differs from the argument's, because
     `out_shardings` leaves that to the compiler (jax-ml/jax#25346, jax-ml/jax#9675). Give the result
     the argument's sharding, or do not donate the argument.
 

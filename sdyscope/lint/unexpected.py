@@ -56,7 +56,7 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
             continue
         found.update(axis for dim in (by_dim[:1] if leading else by_dim) for axis in dim)
     if not found:
-        raise NotApplicable("No argument of the program is recognizably a batch in pieces.")
+        raise NotApplicable("No argument of the program is recognizably a sharded batch.")
     return frozenset(found)
 
 
@@ -77,20 +77,20 @@ def _explained(
 
 @rule("parameter-gathered", "warning", needs="compiled")
 def parameter_gathered(subject: Subject) -> Iterator[Message]:
-    """A parameter is gathered over an axis that the batch is not on.
+    """A parameter is gathered over an axis the batch is not sharded over.
 
-    Tensor parallelism: a weight is in pieces so that each device computes with its own. Where what
-    is made with it is not in pieces on the same axis, or another operand is in pieces on another
+    In tensor parallelism a weight is sharded so that each device computes with its own shard. Where
+    the result is not sharded over the same axis, or another operand is sharded on another
     dimension, the partitioner gathers the weight, most often in the backward pass, and all devices
     along the axis do the same work.
 
-    Arguments of two or more dimensions are looked at, other than the batch, and layers of a stack
-    that a loop takes one by one. They are followed through casts and transpositions, and what a
-    device has after the gather must be the argument, whole on the gathered axes.
+    Arguments of two or more dimensions other than the batch are checked, and layers of a stack that
+    a loop takes one by one. They are followed through casts and transpositions, and the result of
+    the gather must be the argument, unsharded over the gathered axes.
 
-    FSDP is not found: there the batch is on the axis, and gathering late is what saves the memory.
-    Nor are activations that are gathered, nor tables that are looked up, of which a lookup in
-    pieces may cost more. A note where it is less than 64 KiB a step.
+    FSDP is not reported: there the batch is sharded over the axis, and gathering late is what saves
+    the memory. Nor are gathered activations, nor lookup tables, for which a sharded lookup may cost
+    more. A note where it is less than 64 KiB per step.
     """
     batch_axes = _batch_axes(subject)
     told_batches = {one.name for one in batches(subject)}
@@ -222,17 +222,17 @@ def _gathered_finding(
     )
     over = listed([repr(axis) for axis in axes])
     return Message(
-        f"It is in pieces over {over}, which the batch is not on, and is gathered there"
-        f"{within}, {f'{times:,} times' if times > 1 else 'once'} a step: a device sends "
+        f"It is sharded over {over}, which the batch is not, and is gathered there"
+        f"{within}, {f'{times:,} times' if times > 1 else 'once'} per step: a device sends "
         f"{sent:,} bytes, and all devices along {over} then do the same work with it.",
         tensor=argument.name,
         kind="argument",
         source=_source(gathers),
         partitioner=subject.partitioner,
         found=spec_words(argument.known, argument.shape, subject.mesh),
-        hint=f"Constrain what is made with it to be on {over}, too, so that each device computes "
-        "with its own piece. Where the pieces are only to save memory, shard the batch on this "
-        "axis as well.",
+        hint=f"Constrain the result computed from it to be sharded over {over}, too, so that "
+        "each device computes with its own shard. If it is sharded only to save memory, shard "
+        "the batch over this axis as well.",
         severity="warning" if sent >= FEW_BYTES else "note",
     )
 
@@ -252,19 +252,19 @@ def _source(parts: Sequence[tuple[Collective, Part]]) -> SourceLocation | None:
 
 @rule("batch-sharding-lost", "warning", needs="compiled")
 def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
-    """In the forward pass a product is summed over an axis that the batch is on.
+    """In the forward pass a product is summed over an axis the batch is sharded over.
 
-    Under FSDP a weight and the batch are in pieces on one axis. If the activations keep their batch
-    there, the weight is gathered. If they lose it (behind an embedding that is in pieces on its
-    features, say), they are in pieces on their features instead: every device has all examples, and
-    each product is summed over the devices. That is what Shardy and GSPMD do differently most often
-    where a program has no constraints.
+    Under FSDP a weight and the batch are sharded over the same axis. If the activations keep their
+    batch sharded there, the weight is gathered. If they lose it (after an embedding that is sharded
+    by feature, say), they are sharded by feature instead: every device has all examples, and each
+    product is summed over the devices. This is the most frequent difference between Shardy and
+    GSPMD in programs without constraints.
 
-    It is found where a product in the forward pass is reduced over an axis of the first dimension
-    of the batch, and the axis is on what is summed because a parameter has it, by the annotations
-    that the partitioner recorded or that were followed. Gradients are sums over the batch and not
-    found, nor are losses, and products that sum over the batch itself. A note where it is less than
-    64 KiB a step.
+    It is reported where a product in the forward pass is reduced over an axis of the first
+    dimension of the batch, and the summed dimension has that axis because of a parameter, by the
+    annotations that the partitioner recorded or that were followed. Gradients are sums over the
+    batch and not reported, nor are losses, nor products that sum over the batch itself. A note
+    where it is less than 64 KiB per step.
     """
     batch_axes = _batch_axes(subject, leading=True)
     is_batch = {one.name for one in batches(subject)}
@@ -315,9 +315,10 @@ def _lost_finding(
     assert origin is not None
     causes = dict.fromkeys(annotation_text(one) for one in origin.annotations if one.role == "has")
     return Message(
-        f"The batch is on {axes}, and this product is summed over {axes}: here its examples are "
-        "not in pieces there, and the axis splits what is summed, as it splits the parameter. A "
-        f"device sends {sent:,} bytes a step for it.",
+        f"The batch is sharded over {axes}, and this product is summed over {axes}: here its "
+        "examples are not sharded there, and the axis splits what is summed, as it splits the "
+        "parameter. A "
+        f"device sends {sent:,} bytes per step for it.",
         tensor=f"{part.scope}/{part.primitive}".strip("/") or one.name,
         kind="op",
         source=part.source or origin.source,

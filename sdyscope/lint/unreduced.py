@@ -42,14 +42,14 @@ _SUMMING = frozenset({"convolution", "dot", "dot_general", "reduce", "reduce_win
 
 @rule("unreduced-never-reduced", "error")
 def unreduced_never_reduced(subject: Subject) -> Iterator[Message]:
-    """Partial sums are taken for the whole.
+    """Partial sums are used as if they were complete.
 
     Two forms of one fault that gives wrong numbers without an error (openxla/xla#40034).
 
     A `shard_map` with `check_vma=False` returns a value that differs along an axis which its
-    `out_specs` leave out: the `psum` was forgotten. It is found where the value comes from blocks
-    of an argument and no collective at all stands between; behind a collective (or a custom call,
-    or in a loop) it is not followed, and not found.
+    `out_specs` leave out: the `psum` was forgotten. It is reported where the value comes from
+    blocks of an argument with no collective in between; past a collective (or a custom call, or in
+    a loop) it is not followed, and not reported.
 
     A value that is annotated `unreduced` over an axis, in a program whose compiled form has no
     reduction over that axis, and that does not return it so. This takes the compiled program.
@@ -83,8 +83,8 @@ def _of_bodies(subject: Subject) -> Iterator[Message]:
                 if body.varies((producer.id, edge.result)) == "yes":
                     yield Message(
                         f"Output {edge.operand} of this shard_map differs along {axis!r}, its "
-                        "out_specs say that it does not, and nothing in the body reduces over "
-                        f"{axis!r}: each device goes on with its own part for the whole.",
+                        "out_specs say it does not, and nothing in the body reduces over "
+                        f"{axis!r}: each device uses its own part as the whole.",
                         tensor=op.scope,
                         kind="shard_map output",
                         source=op.source,
@@ -201,8 +201,8 @@ def _of_annotations(subject: Subject) -> Iterator[Message]:
             if axis in reducing or axis in kept or _size(subject, axis) == 1:
                 continue
             yield Message(
-                f"It is unreduced over {axis!r}, a sum that is still to be made over the devices "
-                "along it, and the compiled program has no reduction over that axis.",
+                f"It is unreduced over {axis!r}, a sum still pending over the devices along it, "
+                "and the compiled program has no reduction over that axis.",
                 tensor=one.path,
                 kind=one.kind,
                 source=one.source,

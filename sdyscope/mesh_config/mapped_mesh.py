@@ -179,8 +179,8 @@ class MappedMesh:
         named = (physical,) if isinstance(physical, str) else physical
         if not isinstance(named, list | tuple) or not all(isinstance(axis, str) for axis in named):
             raise TargetError(
-                f"{where} maps {logical!r} to {physical!r}, which is no mesh axis and no list of "
-                "them.",
+                f"{where} maps {logical!r} to {physical!r}, which is neither a mesh axis nor a "
+                "list of them.",
                 hint="To leave it whole, map it to []." if physical is None else None,
             )
         known = self.mesh_shape.axis_names

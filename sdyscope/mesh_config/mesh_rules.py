@@ -27,7 +27,7 @@ class MeshRule:
 
     def __post_init__(self) -> None:
         if not isinstance(self.pattern, str):
-            raise TargetError(f"The pattern of a mesh rule is {self.pattern!r}, not a text.")
+            raise TargetError(f"The pattern of a mesh rule is {self.pattern!r}, not a string.")
         if not isinstance(self.mesh_shape, MeshShape):
             raise TargetError(
                 f"The shape of the mesh rule {self.pattern!r} is {self.mesh_shape!r}, not a "
@@ -38,7 +38,7 @@ class MeshRule:
                 re.compile(self.pattern)
         except re.error as error:
             raise TargetError(
-                f"The pattern {self.pattern!r} of a mesh rule is no regular expression: {error}."
+                f"The pattern {self.pattern!r} of a mesh rule is not a regular expression: {error}."
             ) from error
 
 
@@ -48,7 +48,7 @@ def _rule(given: object) -> MeshRule:
     if isinstance(given, tuple | list) and len(given) == 2:
         return MeshRule(*given)
     raise TargetError(
-        f"The mesh rule {given!r} is no pair of a pattern and a shape.",
+        f"The mesh rule {given!r} is not a pair of a pattern and a shape.",
         hint='Such as ("tpu-v5p-.*", mesh_shape_from_axes(data=-1)).',
     )
 

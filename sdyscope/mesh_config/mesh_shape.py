@@ -202,12 +202,12 @@ def check_name(name: object, what: str) -> None:
         what: what it is the name of, such as ``a mesh axis``.
 
     Raises:
-        TargetError: it is no text, or an empty one.
+        TargetError: it is not text, or an empty one.
     """
     if not isinstance(name, str):
         raise TargetError(
-            f"{name!r} is no name of {what}.",
-            hint="A name is a text. YAML reads on, off, yes and no as true and false, and digits "
+            f"{name!r} is not the name of {what}.",
+            hint="A name is a string. YAML reads on, off, yes and no as true and false, and digits "
             "as a number: put them in quotes.",
         )
     if not name:

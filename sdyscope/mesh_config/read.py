@@ -196,7 +196,7 @@ def _load(path: Path) -> Mapping[str, Any]:
     try:
         text = path.read_text(encoding="utf-8-sig")  # some editors begin with a mark
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise TargetError(f"The mesh configuration can't be read: {why}.", file=path) from error
     if path.suffix in _YAML:
         loaded = _yaml(text, path)
@@ -211,19 +211,19 @@ def _load(path: Path) -> Mapping[str, Any]:
                 )
             raise
     if not isinstance(loaded, Mapping):
-        raise TargetError("The file holds no table, so no mesh configuration.", file=path)
+        raise TargetError("The file has no table, so it has no mesh configuration.", file=path)
     return loaded
 
 
 def read_toml(text: str, path: Path) -> Mapping[str, Any]:
-    """What a TOML text says; a TargetError has the place of what is no TOML."""
+    """What a TOML text says; a TargetError has the place of what is not TOML."""
     try:
         found = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         said = str(error)
         at = re.search(r" \(at line (\d+), column (\d+)\)", said)
         raise TargetError(
-            f"The file is no TOML: {said[: at.start()] if at else said}.",
+            f"The file is not TOML: {said[: at.start()] if at else said}.",
             file=path,
             line=int(at[1]) if at else None,
             column=int(at[2]) if at else None,
@@ -312,7 +312,7 @@ def _yaml(text: str, path: Path) -> Any:
         if said.startswith("but "):
             said = f"{error.context}, {said}"
         raise TargetError(
-            f"The file is no YAML: {said}.",
+            f"The file is not YAML: {said}.",
             file=path,
             line=None if mark is None else mark.line + 1,
             column=None if mark is None else mark.column + 1,
@@ -366,7 +366,7 @@ def _misspelt(table: Mapping[str, Any]) -> str:
     """What to say of a key that is nearly one of a mesh configuration; empty for none."""
     for key, value in table.items():
         if close := difflib.get_close_matches(str(key), sorted(_TELLING), n=1):
-            return f"{key!r} is none of its keys: did you mean {close[0]!r}?"
+            return f"{key!r} is not one of its keys: did you mean {close[0]!r}?"
         if isinstance(value, Mapping) and (said := _misspelt(value)):
             return said
     return ""

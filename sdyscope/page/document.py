@@ -145,7 +145,7 @@ def document(
         notify("reading collectives", 3, steps)
         sent = _comms(inspection, on, missing)
     else:
-        reason = "It was not compiled, as asked: without --no-compile it is."
+        reason = "Not compiled, because of --no-compile."
         missing.append(Unavailable("compiled", None, False, reason))
     ran = None
     if run is not None:

@@ -199,7 +199,7 @@ def _largest(sent: CommsDocument | None) -> Iterator[Headline]:
         "plain",
         f"The largest collective{under} is {_article(one.kind)} over "
         f"{axes_text(one.axes, program.mesh)}, {share:.0%} of what is sent.",
-        f"{size(one.sent)} a step" + (f", for {place}" if place else "") + ".",
+        f"{size(one.sent)} per step" + (f", for {place}" if place else "") + ".",
         "communication",
     )
 

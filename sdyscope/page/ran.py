@@ -32,14 +32,12 @@ def read_run(file: Path) -> Run:
     except OSError as error:
         raise TargetError(f"cannot read: {error.strerror}", file=file) from error
     except ValueError as error:
-        raise TargetError(f"This is no JSON: {error}", file=file, hint=_HINT) from error
+        raise TargetError(f"This is not JSON: {error}", file=file, hint=_HINT) from error
     _numbers_that_json_has_no_form_for(told)
     try:
         run: Any = document.read(Run, told)
     except msgspec.ValidationError as error:
-        raise TargetError(
-            f"This is no document of a run: {error}", file=file, hint=_HINT
-        ) from error
+        raise TargetError(f"This is not a run document: {error}", file=file, hint=_HINT) from error
     made: Run = msgspec.structs.replace(run, findings=tuple(map(observed, run.findings)))
     return made
 

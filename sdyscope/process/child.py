@@ -284,9 +284,10 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
     reason = f": {words}" if words else "."
     if code >= 0:
         return CompilerError(
-            f"{name} was ended by the compiler or by the program it looked at, "
-            f"with exit status {code}, before it had an answer{reason}",
-            hint="Nothing was written. --verbose shows what the compiler logged.",
+            f"{name} was ended by the compiler or the program (exit status {code}), before "
+            f"sdyscope had an answer{reason}",
+            hint="Nothing was written. Does the program call sys.exit()? --verbose shows the "
+            "compiler's log.",
         )
     signum = -code
     if signum == signal.SIGKILL and not words:
@@ -296,9 +297,8 @@ def ended_early(name: str, code: int, log: str) -> CompilerError:
         )
     if signum == signal.SIGVTALRM:
         return CompilerError(
-            f"{name} was ended: the compiler's reader found no end of the input.",
-            hint="Nothing was written. A file that was cut or changed can send MLIR's reader round "
-            "in circles.",
+            f"{name} was stopped: the compiler's parser did not terminate on the input.",
+            hint="Nothing was written. A truncated or altered file can make MLIR's parser loop.",
         )
     deed = "aborted" if signum == signal.SIGABRT else "was ended"
     hint = (

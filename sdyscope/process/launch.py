@@ -338,7 +338,7 @@ def _failure(
             raise CompilerError(
                 f"{failed.words} was ended by JAX, which has lost another process. It was "
                 f"{failed.doing}.",
-                hint="The messages of the others may tell why.",
+                hint="The messages of the others may say why.",
             )
         who = name if failed.count == 1 else f"{name}, {failed.words},"
         if crash := failed.crash():
@@ -358,23 +358,23 @@ def _stalled(members: Sequence[_Member], timeout: float) -> SdyscopeError:
     others = [member for member in members if member.said > last.said]
     if last.count == 1:
         return CompilerError(
-            f"It has not gone on for {timeout:g} s: it was {last.doing}.",
+            f"It made no progress for {timeout:g} s: it was {last.doing}.",
             hint="It was stopped. --timeout allows more seconds.",
         )
     if len(members) == 1:
         return CompilerError(
-            f"{last.words} has not gone on for {timeout:g} s: it was {last.doing}.",
+            f"{last.words} made no progress for {timeout:g} s: it was {last.doing}.",
             hint="It was stopped. Another process may hang: each says where it was. --timeout "
             "allows more seconds.",
         )
     if not others:
         return CompilerError(
-            f"None of the {len(members)} processes has gone on for {timeout:g} s: all were "
+            f"None of the {len(members)} processes made progress for {timeout:g} s: all were "
             f"{last.doing}.",
             hint=hint,
         )
     return CompilerError(
-        f"{last.words} has not gone on for {timeout:g} s: it was {last.doing}. Process "
+        f"{last.words} made no progress for {timeout:g} s: it was {last.doing}. Process "
         f"{others[0].number} was {others[0].doing}.",
         hint=hint,
     )

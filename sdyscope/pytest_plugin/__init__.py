@@ -30,7 +30,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--sharding-remove-unused",
         action="store_true",
-        help="With --sharding-update, remove sharding snapshots that no test has.",
+        help="With --sharding-update, remove sharding snapshots that no test uses.",
     )
     parser.addini(
         MARKER,
@@ -51,7 +51,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declares the marker, and refuses options that don't go together."""
     config.addinivalue_line(
         "markers",
-        f"{MARKER}(count): has JAX start at least so many virtual CPU devices (sdyscope).",
+        f"{MARKER}(count): has JAX start at least this many virtual CPU devices (sdyscope).",
     )
     if config.getoption("sharding_remove_unused") and not config.getoption("sharding_update"):
         raise pytest.UsageError("--sharding-remove-unused goes with --sharding-update.")

@@ -215,7 +215,7 @@ def _inspection(subject: Any) -> Inspection:
         return inspect(subject)
     kind = type(subject).__name__
     raise TargetError(
-        f"A sharding snapshot is of a program, and this is a {kind}.",
+        f"A sharding snapshot is of a program, not of a {kind}.",
         hint="Compare sdyscope.inspect(step, *arguments) with it, or a jax.stages.Traced or "
         "Lowered.",
     )
@@ -256,7 +256,7 @@ def _explained(found: Answer, shown: str) -> Iterator[str]:
     for paragraph in comparison(found.comparison):
         yield from lines(paragraph, None)
     yield ""
-    yield f"If this is meant, write it with {_UPDATE}; it is in {shown}."
+    yield f"If this is intended, write it with {_UPDATE}; it is in {shown}."
 
 
 def _in_short(whole: Sequence[str], found: Answer) -> Iterator[str]:
@@ -272,8 +272,8 @@ def _in_short(whole: Sequence[str], found: Answer) -> Iterator[str]:
         yield line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
     comparison = found.comparison
     rest = 0 if comparison is None else len(comparison.header) + len(comparison.changes) - 1
-    more = f"{rest:,} more below" if rest else "More of it is below"
-    yield f"{more}, under 'sharding snapshot'. If this is meant: {_UPDATE}."
+    more = f"{rest:,} more below" if rest else "The rest is below"
+    yield f"{more}, under 'sharding snapshot'. If this is intended: {_UPDATE}."
 
 
 def shown(file: str | Path) -> str:

@@ -27,7 +27,7 @@ def read_count(given: object, asker: str) -> int:
     count = int(text) if re.fullmatch(r"\d{1,9}", text) else 0
     if not 1 <= count <= LARGEST_CPU:
         raise TargetError(
-            f"{asker} is {text or 'empty'}, which is no number of devices.",
+            f"{asker} is {text or 'empty'}, which is not a number of devices.",
             hint=f"Give a number from 1 to {LARGEST_CPU:,}.",
         )
     return count

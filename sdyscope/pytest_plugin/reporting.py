@@ -121,13 +121,13 @@ class Outcomes:
             for name in names:
                 yield f"{shown(file)}: {name}: unused; its test passed without it", "yellow"
             if not names:
-                yield f"{shown(file)}: unused; no test has it", "yellow"
+                yield f"{shown(file)}: unused; no test uses it", "yellow"
         for line in self.removed:
             yield line, "green"
         if (counts["changed"] or counts["missing"]) and not updating:
-            yield "What is meant is written with pytest --sharding-update.", "yellow"
+            yield "Intended changes are written with pytest --sharding-update.", "yellow"
         if unused:
-            yield f"What is unused is removed with {_REMOVE}.", "yellow"
+            yield f"Unused snapshots are removed with {_REMOVE}.", "yellow"
 
 
 def _is_whole(outcome: TestOutcome) -> bool:

@@ -103,7 +103,7 @@ def read_file(path: str | Path) -> str:
         return Path(path).read_bytes().decode()
     except UnicodeDecodeError as error:
         raise TargetError(
-            f"This is no snapshot: byte {error.start} is no text in UTF-8.", file=str(path)
+            f"This is not a snapshot: byte {error.start} is not UTF-8 text.", file=str(path)
         ) from None
     except OSError as error:
         raise TargetError(
@@ -191,7 +191,7 @@ class _Reader:
         match = re.fullmatch(rf"{MARK} (\d+)", line)
         if match is None:
             raise self.error(
-                "this is no snapshot", 1, hint=f"The first line of one is {MARK} {VERSION}."
+                "this is not a snapshot", 1, hint=f"The first line of one is {MARK} {VERSION}."
             )
         if not 1 <= int(match[1]) <= VERSION:
             raise self.error(

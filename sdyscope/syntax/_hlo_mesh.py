@@ -130,4 +130,4 @@ def _unescaped(match: re.Match[bytes]) -> bytes:
     except (ValueError, OverflowError):  # beyond a byte, or beyond Unicode
         pass
     shown = match[0].decode("ascii") if match[0] != b"\\" else "a backslash"
-    raise ConversionError(f"{shown} is no escape in a string")
+    raise ConversionError(f"{shown} is not an escape in a string")

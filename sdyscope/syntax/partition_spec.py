@@ -30,7 +30,7 @@ class _Values(Transformer[Token, Any]):
             try:
                 return str(ast.literal_eval(token))
             except (SyntaxError, ValueError):
-                raise ConversionError(f"{token} is no string of Python") from None
+                raise ConversionError(f"{token} is not a Python string") from None
 
     def NONE(self, token: Token) -> None:  # noqa: N802
         return None

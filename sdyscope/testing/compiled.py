@@ -66,7 +66,7 @@ def assert_no_collectives(
         count = sum(one.count for one in left)
         lines.append(
             f"expected no {what}{over} in {inspection.name}, found {count:,}, with which a device "
-            f"sends {size(sum(one.sent for one in left))} a step:"
+            f"sends {size(sum(one.sent for one in left))} per step:"
         )
         lines += _communicated(left, found)
     if found.not_understood_count:
@@ -123,10 +123,10 @@ def assert_max_bytes(
     if "sent" in limits:
         found = inspection.collectives(partitioner, on)
         if found.total.sent > limits["sent"]:
-            lines.append(_over("sent", found.total.sent, limits["sent"], "a device sends a step"))
+            lines.append(_over("sent", found.total.sent, limits["sent"], "a device sends per step"))
             lines += _communicated(found.collectives, found)
     if lines:
-        raise AssertionError("\n".join([f"{inspection.name} needs more than it may:", *lines]))
+        raise AssertionError("\n".join([f"{inspection.name} exceeds its limits:", *lines]))
 
 
 def _listed(words: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -184,7 +184,7 @@ def _bytes(word: str, limit: int | str) -> int:
     if isinstance(limit, str):
         return 0 if limit.strip() == "0" else parse_size(limit)
     if limit < 0:
-        raise TargetError(f"{word} is limited to {limit} bytes, which is less than nothing.")
+        raise TargetError(f"{word} is limited to {limit} bytes, which is negative.")
     return int(limit)
 
 

@@ -83,14 +83,14 @@ def assert_sharding(
     if isinstance(x, Inspection):
         if len(expected) != 2:
             raise TargetError(
-                "Of an inspection, a name and a sharding are expected.",
+                "For an inspection, give a name and a sharding.",
                 hint="assert_sharding(inspection, \"params['w']\", P('data'))",
             )
         failure = _of_program(x, str(expected[0]), expected[1], at, partitioner)
     else:
         if len(expected) != 1:
             raise TargetError(
-                "Of an array, one sharding is expected.",
+                "For an array, give one sharding.",
                 hint="assert_sharding(array, P('data'))",
             )
         failure = _of_array(x, expected[0], mesh)
@@ -103,8 +103,7 @@ def _of_array(array: Any, expected: Any, mesh: Any) -> str:
 
     if not is_array(array):
         raise TargetError(
-            f"assert_sharding is for jax.Arrays and inspections, and this is a "
-            f"{type(array).__name__}.",
+            f"assert_sharding takes a jax.Array or an inspection, not a {type(array).__name__}.",
             hint="Values inside of a program are named: assert_sharding(sdyscope.inspect(step, "
             "*arguments), \"params['w']\", P('data')).",
         )
@@ -118,7 +117,7 @@ def _of_array(array: Any, expected: Any, mesh: Any) -> str:
             f"An array {array.dtype}[{','.join(map(str, array.shape))}] is not where it should be:",
             f"  expected {found.expected}",
             f"  found    {found.found}",
-            f"  another block is on {found.devices:,} of {found.of:,} devices",
+            f"  a different block is on {found.devices:,} of {found.of:,} devices",
         )
     )
 
@@ -241,7 +240,7 @@ def _propagated(inspection: Inspection, chosen: Partitioner, name: str) -> Itera
     if every and gone == len(every):
         raise TargetError(
             f"The compiler folded {name} away before it propagated shardings.",
-            hint="Name a value that it is made of, or the stage with at='lowered'.",
+            hint="Name a value it is computed from, or the stage with at='lowered'.",
         )
 
 
@@ -249,7 +248,7 @@ def _annotated(inspection: Inspection, chosen: Partitioner, name: str, at: At) -
     rows = _rows(inspection, chosen, name)
     if not rows:
         raise TargetError(
-            f"{name} has no annotation, so nothing is said of it {_WORDS[at]}.",
+            f"{name} has no annotation, so it has no sharding {_WORDS[at]}.",
             hint="What propagation decided is at='propagated'.",
         )
     mesh = inspection.only_mesh(chosen)

@@ -161,7 +161,7 @@ def stored_array(text: str) -> StoredArray:
     """
     found = _ARRAY.fullmatch(text)
     if found is None:
-        raise CompilerError(f"{text[:60]!r} is no shape of an array in HLO.")
+        raise CompilerError(f"{text[:60]!r} is not the shape of an HLO array.")
     return _array(found)
 
 
@@ -169,7 +169,7 @@ def _array(found: re.Match[str]) -> StoredArray:
     try:
         return _stored(found)
     except ValueError as error:  # a number that is none, or of thousands of digits
-        raise CompilerError(f"{found[0][:60]!r} is no shape of an array in HLO.") from error
+        raise CompilerError(f"{found[0][:60]!r} is not the shape of an HLO array.") from error
 
 
 def _stored(found: re.Match[str]) -> StoredArray:

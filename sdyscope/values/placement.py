@@ -405,7 +405,7 @@ def hlo_sharding_placement(sharding: HloSharding, num_devices: int, rank: int) -
             f"{sharding} is for {len(sharding.data_dims)} dimensions; the tensor has {rank}"
         )
     if isinstance(tile.devices, tuple) and len(set(tile.devices)) < num_devices:
-        raise ConversionError(f"{sharding} lists a device twice, which has no placement")
+        raise ConversionError(f"{sharding} lists a device twice, so it has no placement")
     digits: list[tuple[int, int]] = []
     stride = num_devices
     for size in tile.dims:

@@ -22,8 +22,8 @@ __all__ = ["SENT", "footer", "heading", "tables", "tensor_text", "uncertain", "w
 
 #: What the bytes are.
 SENT = (
-    "sent: bytes that leave a device in a step, as many arrive; counted from the program by the "
-    "ring algorithms, not measured"
+    "sent: bytes each device sends per step (it receives as many), counted by ring algorithms, "
+    "not measured"
 )
 
 #: How many collectives, or scopes, are shown unless all are asked for.
@@ -64,7 +64,7 @@ def _total_words(one: Collectives) -> str:
     total = one.total
     if not total.count:
         return "no collectives, nothing is sent"
-    words = f"{counted(total.count, 'collective')} a step"
+    words = f"{counted(total.count, 'collective')} per step"
     if total.tensors != total.count:
         words += f" for {counted(total.tensors, 'tensor')}"
     bound = "at most " if any(each.at_most for each in one.collectives) else ""
@@ -300,25 +300,25 @@ def _label(found: CommsDocument, one: Collectives) -> str:
 def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """What the columns mean, and what is not certain or not known."""
     yield from _remade(found)
-    yield Paragraph(f"{SENT}. x: times a step", "muted")
+    yield Paragraph(f"{SENT}. x: times per step", "muted")
     if any(one.predicted for one in found.programs):
         yield Paragraph(
-            "predicted: what Shardy's own passes put in; XLA's partitioner may know another way, "
-            "and joins several into one. Without --predicted the program is compiled",
+            "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "
+            "and combines several into one. Without --predicted the program is compiled",
             "warning",
             hang=2,
         )
     if any(one.predicted and "reduce-scatter" in one.by_kind for one in found.programs):
         yield Paragraph(
-            "reduce-scatter: XLA's partitioner writes an all-reduce of which a device takes a "
-            "slice; TPUs and GPUs make the two one, CPUs do not",
+            "reduce-scatter: XLA's partitioner emits an all-reduce and a slice; TPUs and GPUs "
+            "fuse the two, CPUs do not",
             "muted",
             hang=2,
         )
     if len(distinct(found)) < len(found.programs) and found.programs[0].by_annotation:
         yield Paragraph(
-            "because: as Shardy recorded it; --partitioner gspmd shows what can be followed under "
-            "GSPMD, which records nothing",
+            "because: as Shardy recorded it; --partitioner gspmd shows what can be followed "
+            "under GSPMD, which records nothing",
             "muted",
         )
     origins = (
@@ -363,7 +363,7 @@ def _remade(found: CommsDocument) -> Iterator[Paragraph]:
 def uncertain(one: Collectives) -> Iterator[str]:
     """What is not certain of a program's collectives, and no part of the account."""
     if one.mesh is None and one.collectives:
-        yield "no mesh is known that fits, so no axes are named; --mesh names one of a file"
+        yield "no known mesh fits, so no axes are named; for a file, give --mesh"
     tensors = one.tensors
     if one.with_source < tensors:
         yield f"{tensors - one.with_source:,} of {tensors:,} tensors have no source line"

@@ -32,7 +32,7 @@ from sdyscope.words.types import type_text
 
 __all__ = ["details", "total"]
 
-#: How many differences of collectives are shown unless all are asked for.
+#: How many differences in collectives are shown unless all are asked for.
 LISTED = 12
 
 _NUMBER = re.compile(r"\d+")
@@ -46,7 +46,7 @@ def total(one: CompiledDiff) -> Paragraph:
     if failed:
         other = one.b if failed[0] is one.a else one.a
         where = across_text(one.across, failed[0].label)
-        text = f"{one.name}: compiles {across_text(one.across, other.label)}, and not {where}"
+        text = f"{one.name}: compiles {across_text(one.across, other.label)}, not {where}"
         return Paragraph(text, "bad", hang=2)
     sides = f"{across_text(one.across, one.a.label)} and {one.b.label}"
     if one.same:
@@ -74,9 +74,9 @@ def total(one: CompiledDiff) -> Paragraph:
 def _the_same(one: CompiledDiff) -> str:
     total = one.a.total
     assert total is not None
-    sent = f"{counted(total.count, 'collective')} a step" if total.count else "no collectives"
+    sent = f"{counted(total.count, 'collective')} per step" if total.count else "no collectives"
     if total.count:
-        sent += f" that send {size(total.sent)}"
+        sent += f" sending {size(total.sent)}"
     needed = next((row.a for row in one.memory if row.kind == "total"), None)
     held = (
         "" if needed is None else f", and {size(needed)} that a device {device_verb(one.has_text)}"
@@ -220,7 +220,7 @@ def _without_cause(one: CompiledDiff, count: int) -> str:
             "The shardings are the same on both: what differs is what the compilers make of them."
         )
     if one.has_text:
-        return f"{counted(count, 'difference')}; of a text it is not known where they begin:"
+        return f"{counted(count, 'difference')}; HLO text does not show where they begin:"
     if one.causes:
         return (
             f"{counted(count, 'difference')} where the tensors of the op are sharded alike, or are "
@@ -255,8 +255,8 @@ def _remarks(one: CompiledDiff) -> Iterator[Paragraph]:
     words = []
     if one.collectives:
         words.append(
-            "the columns of both sides: tensors a step; change: of the bytes that a device sends "
-            "in a step, counted from the program, not measured"
+            "the columns of both sides: tensors per step; change: in bytes each device sends "
+            "per step, counted from the program, not measured"
         )
     words += compiled_remarks(one)
     if one.entries is not None:
@@ -291,7 +291,7 @@ def _totals(one: CompiledDiff) -> Table:
     a, b = one.a.total, one.b.total
     rows: list[Row] = [
         Heading("collectives"),
-        _counts("collectives a step", a.count, b.count),
+        _counts("collectives per step", a.count, b.count),
         _counts("tensors", a.tensors, b.tensors),
     ]
     if one.a.dtypes != one.b.dtypes:
@@ -310,7 +310,7 @@ def _totals(one: CompiledDiff) -> Table:
     if differs:
         rows.append(Heading("memory"))
         rows += [_sizes(row.name, row.a, row.b) for row in differs]
-    columns = (Column("a device", fold=False), *map(number, _short_labels(one)), number("change"))
+    columns = (Column("per device", fold=False), *map(number, _short_labels(one)), number("change"))
     return Table(columns, tuple(rows))
 
 

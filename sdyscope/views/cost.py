@@ -78,8 +78,8 @@ def limits(program: Cost) -> list[str]:
     words = [_limit_words(program)]
     if program.overlapped is not None and program.sequential is not None:
         words.append(
-            f"at least {time_text(program.overlapped)} a step with everything overlapped, "
-            f"{time_text(program.sequential)} with nothing sent while it computes"
+            f"at least {time_text(program.overlapped)} per step with communication fully "
+            f"overlapped, {time_text(program.sequential)} with none overlapped"
         )
     return words
 
@@ -88,19 +88,19 @@ def _limit_words(program: Cost) -> str:
     limit = program.limit
     if limit is None:
         if program.chip is None:
-            return f"no times: of {program.device_kind} no figures are known"
-        return "no times: the figures that they need are not known"
+            return f"no times: no rates are known for {program.device_kind}"
+        return "no times: the rates they need are not known"
     others = [roof for roof in program.roofs if roof != limit and roof.seconds is not None]
     compute = [roof for roof in others if roof.resource != "axis"]
     axes = [roof for roof in others if roof.resource == "axis"]
     against = [f"{time_text(roof.seconds)} of {roof.resource}" for roof in compute]
     known = all(roof.seconds is not None for roof in program.roofs)
-    subject = "the step is limited by" if known else "as far as is known, the step is limited by"
+    subject = "the step is limited by" if known else "as far as known, the step is limited by"
     if limit.resource == "axis":
         over = f"axis `{limit.axis}`{_kinds_of_links(limit.levels)}"
         words = f"{subject} {over}: {time_text(limit.seconds)} of communication"
         if not against and program.compute.seconds is None:
-            return f"{words}; how long it computes is not known"
+            return f"{words}; compute time is not known"
     else:
         words = f"{subject} {limit.resource}: {time_text(limit.seconds)}"
         if axes:
@@ -225,7 +225,7 @@ def uncertain(program: Cost) -> Iterator[str]:
         hint = f"; --bandwidth {named[0]} gives them" if named else ""
         yield (
             f"{sent.unknown:,} of {sent.tensors:,} communicated tensors have no known time (+): no "
-            f"bandwidth is known of what they run over{hint}"
+            f"bandwidth is known for what they run over{hint}"
         )
     loops = sum(one.collective.unknown_trips for one in program.collectives)
     if work.unknown_trips or loops:
@@ -235,19 +235,19 @@ def uncertain(program: Cost) -> Iterator[str]:
         )
     if work.conditionals:
         yield (
-            f"{counted(work.conditionals, 'conditional')}: of each the dearest branch counts "
-            "for arithmetic and memory, and collectives as if every branch were taken"
+            f"{counted(work.conditionals, 'conditional')}: the most expensive branch counts for "
+            "arithmetic and memory, and collectives as if every branch were taken"
         )
     if work.not_counted:
         names = list(work.not_counted)
         more = f" and {len(names) - _NAMED:,} more" if len(names) > _NAMED else ""
         yield (
             f"{sum(work.not_counted.values()):,} custom calls whose operations are not known "
-            f"count nothing: {', '.join(names[:_NAMED])}{more}"
+            f"count as 0: {', '.join(names[:_NAMED])}{more}"
         )
     unknown = [kind for kind, peak in compute.peaks.items() if peak is None and compute.seconds]
     if unknown:
-        yield f"no peak is known of {listed(unknown)}, which count at that of bf16"
+        yield f"no peak is known for {listed(unknown)}: the peak of bf16 is used"
     yield from program.notes
 
 
@@ -255,7 +255,7 @@ def basis(program: Cost) -> Iterator[str]:
     """What the numbers rest on."""
     compute = program.compute
     if compute.by_xla is None:
-        yield "operations and bytes are counted by sdyscope: XLA has no cost analysis of this"
+        yield "operations and bytes are counted by sdyscope: XLA has no cost analysis for this"
     elif compute.flops > 1.0005 * compute.by_xla:
         yield (
             f"XLA's cost analysis counts a loop once: {metric_text(compute.by_xla, 'FLOP')} and "
@@ -273,6 +273,6 @@ def basis(program: Cost) -> Iterator[str]:
         {level.name for level in levels if level.latency is None and level.name != "given"}
     )
     if silent:
-        yield f"latency over {listed(silent)}: not known, counts nothing; --latency gives it"
+        yield f"latency over {listed(silent)}: not known, counted as 0; --latency gives it"
     if program.chip is not None and program.chip.figures:
         yield f"figures of {program.chip.name}: {'; '.join(program.chip.titles)}"

@@ -52,7 +52,7 @@ def document(capabilities: tuple[Capability, ...], gpu_config: GpuConfig | None 
 def wrote(config: GpuConfig) -> tuple[str, str]:
     """What there is to say about a description that was written, in two lines."""
     return (
-        f"{config.file} describes {config.kind}, to compile for 8 of them wherever you are:",
+        f"{config.file} describes {config.kind}, to compile for 8 of them on any machine:",
         f"--on cuda:{config.file}:1x1x8",
     )
 

@@ -188,7 +188,7 @@ def paragraphs(lint: Lint) -> Iterator[Paragraph]:
                 ", ".join(idle) if len(idle) <= _FEW else f"{len(idle)} of them (--json has which)"
             )
             yield Paragraph("")
-            yield Paragraph(f"nothing here to look at for {which}", "muted", 0, 2)
+            yield Paragraph(f"not applicable: {which}", "muted", 0, 2)
     if rule := next((one.name for one in lint.rules if one.findings), None):
         yield Paragraph("")
         yield Paragraph(f"sdyscope lint --explain {rule} says more about a rule.", "muted", 0, 2)

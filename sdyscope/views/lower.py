@@ -128,7 +128,7 @@ def _paths(lower: Lower, target: Path) -> Sequence[Path]:
     if not target.is_dir() and (target.exists() or is_file_name or len(lower.modules) == 1):
         if len(lower.modules) > 1:
             raise TargetError(
-                f"{len(lower.modules)} modules don't go into one file.",
+                f"{len(lower.modules)} modules can't be written to one file.",
                 file=target,
                 hint="Name a directory, or choose one module: --partitioner shardy.",
             )

@@ -77,7 +77,7 @@ def groups(compiled: Memory | PredictedMemory) -> Table:
     padded = any(group.stored != group.bytes_per_device for group in compiled.groups)
     shared = any(group.shared for group in compiled.groups)
     whole = any(group.bytes is not None for group in compiled.groups)
-    columns = [Column("group"), number("tensors"), number("a device")]
+    columns = [Column("group"), number("tensors"), number("per device")]
     if whole:
         columns.insert(2, number("whole"))
     if padded:
@@ -125,12 +125,12 @@ def _needed(compiled: Memory | PredictedMemory, *, before: int, empty: int) -> l
         ),
         ("temporaries", said.temporaries),
         ("code", said.generated_code),
-        ("in all", said.total),
+        ("total", said.total),
         ("and of the host's memory", said.host),
     ]
     optional = ("code", "and of the host's memory")
     return [
-        Heading("a device needs, says the compiler"),
+        Heading("a device needs, by the compiler"),
         *(
             (what, *[""] * before, size(count), *[""] * empty)
             for what, count in lines
@@ -231,13 +231,16 @@ def _saved(compiled: Memory | PredictedMemory, top: int) -> Iterator[Paragraph]:
 
 def _legend(compiled: Memory | PredictedMemory) -> Iterator[Paragraph]:
     yield Paragraph(
-        "a device: what it holds; redundant: what it would not hold if every block were held once",
+        "per device: what a device holds; redundant: what it would not hold if every block were "
+        "stored once",
         "muted",
     )
     if any(group.stored != group.bytes_per_device for group in compiled.groups):
         yield Paragraph("stored: with the padding of the hardware's tiles", "muted")
     if any(group.shared for group in compiled.groups):
-        yield Paragraph("reused: donated arguments' buffers, in which results lie", "muted")
+        yield Paragraph(
+            "reused: buffers of donated arguments, in which results are stored", "muted"
+        )
 
 
 def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
@@ -250,8 +253,8 @@ def _footer(compiled: Memory, top: int) -> Iterator[Paragraph]:
             yield Paragraph(f"{left:,} left out by --top")
         if compiled.compiler is None:
             yield Paragraph(
-                "the text of a compiled program says nothing of temporaries, nor how large the "
-                "whole tensors are: name the program itself, and it is compiled",
+                "the text of a compiled program has neither temporaries nor global tensor "
+                "sizes: name the program itself to compile it",
                 "muted",
             )
     yield from (Paragraph(text, tone) for text, tone in remarks(compiled))
@@ -296,4 +299,4 @@ def beyond_help(compiled: Memory) -> Iterator[str]:
         wasted = sum(tensor.replicated for tensor in members)
         if wasted > least:
             words = counted(len(members), "tensor")
-            yield f"{size(wasted)} a device are redundant in {words} {why}"
+            yield f"{size(wasted)} per device are redundant in {words} {why}"

@@ -83,7 +83,7 @@ def _setting(setting: TargetSetting) -> Setting:
 def table(models: Models) -> Table:
     """One row a model."""
     return Table(
-        columns=(Column("model", fold=False), Column("what it is")),
+        columns=(Column("model", fold=False), Column("description")),
         rows=tuple((model.name, model.summary) for model in models.models),
     )
 
@@ -92,7 +92,7 @@ def settings_table(model: Model) -> Table:
     """One row a setting of one model, under the mesh that it is shown on."""
     return Table(
         title=f"{model.name} --mesh {mesh_text(model.mesh)}",
-        columns=(Column("--set", fold=False), Column("default"), Column("what it is")),
+        columns=(Column("--set", fold=False), Column("default"), Column("description")),
         rows=tuple(
             (
                 setting.name,

@@ -299,14 +299,14 @@ def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator
         rest = _scopes(found, everything)[1]
         if rest > 0:
             yield (
-                f"{counted(rest, 'value')} more that came to be sharded: --all lists them",
+                f"{counted(rest, 'value')} more that are sharded: --all lists them",
                 "muted",
             )
         left_out = len(inside) - len(shown)
         if left_out:
             yield (
-                f"{counted(left_out, 'value')} inside {_is(left_out)} left out, on which no axis "
-                "was put, or which have a sharding of their own in the module: --all lists them",
+                f"{counted(left_out, 'value')} inside {_is(left_out)} left out, unsharded or "
+                "with a sharding of their own in the module: --all lists them",
                 "muted",
             )
     if found.hidden:
@@ -317,7 +317,7 @@ def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator
         if differ:
             yield (
                 f"{counted(differ, 'value')} {'differs' if differ == 1 else 'differ'} between "
-                f"{' and '.join(found.partitioners)}: sdyscope diff --at propagated says where "
+                f"{' and '.join(found.partitioners)}: sdyscope diff --at propagated shows where "
                 "that begins",
                 "warning",
             )
@@ -328,7 +328,7 @@ def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator
         verb = "is" if otherwise == 1 else "are"
         yield f"{counted(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"
     elif asked and found.at_step is None:
-        yield "what was requested is where it was requested", "muted"
+        yield "every requested sharding holds", "muted"
     headers = [column.header for column in made.columns]
     legend = [f"bytes: what a device holds; replicas ({REPLICAS}): how many devices hold the same"]
     if "from" in headers:

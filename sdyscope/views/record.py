@@ -181,8 +181,8 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
     elif record.processes:
         yield Paragraph(f"by JAX {record.processes[0].jax}", "muted")
     yield Paragraph(
-        "compiled: how often; seconds: of all its compilations; shardings: how many are written; "
-        "bytes: what a device holds of the arguments",
+        "compiled: how often; seconds: all compilations together; shardings: annotations in the "
+        "module; bytes: what a device holds of the arguments",
         "muted",
         hang=3,
     )

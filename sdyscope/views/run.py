@@ -77,7 +77,10 @@ def summary(run: Run) -> Table:
         ("compile", lambda one: time_text(one.compile_seconds)),
         ("arguments a device", lambda one: size(one.memory.arguments) if one.memory else NONE),
         ("results a device", _results),
-        ("temporaries a device", lambda one: size(one.memory.temporaries) if one.memory else NONE),
+        (
+            "temporaries a device",
+            lambda one: size(one.memory.temporaries) if one.memory else NONE,
+        ),
         ("buffers, in and out", _buffers),
         ("peak in use", _peak),
     ]
@@ -172,7 +175,7 @@ def _peak(one: PartitionerRun) -> Cell | str:
     if one.memory is None:
         return NONE
     if one.memory.peak is None:
-        return Cell("not told by this backend", "muted")
+        return Cell("not reported by backend", "muted")
     return ("at most " if one.memory.peak_is_bound else "") + size(one.memory.peak)
 
 
@@ -358,7 +361,7 @@ def footer(run: Run) -> Iterator[Paragraph]:
     if "chosen" in verdicts:
         yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted", hang=3)
     if any(one.errors for one in run.partitioners):
-        seconds = f" ({time_text(run.reference.step_seconds)} a step)"
+        seconds = f" ({time_text(run.reference.step_seconds)} per step)"
         yield Paragraph(f"{ERROR}, {reference_text(run.reference, seconds)}", "muted")
     if run.meshes:
         base = next((one.mesh for one in run.meshes if one.is_base), None)

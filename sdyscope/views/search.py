@@ -195,7 +195,7 @@ def _traffic(found: Search, best: Candidate, *, predicted: bool) -> Table:
         for (kind, over), counts in ordered
         if any(counts)
     ]
-    rows.append(("in all", "", *(size(figures.sent) for _, figures in columns)))
+    rows.append(("total", "", *(size(figures.sent) for _, figures in columns)))
     return Table(
         (
             Column("a device sends", fold=False),
@@ -275,7 +275,7 @@ def _times(before: int, after: int) -> str:
     if before == after:
         return f"as much ({size(after)})"
     if not before:
-        return f"{size(after)} in place of nothing"
+        return f"{size(after)} instead of nothing"
     if after < before:
         return f"{100 * (1 - after / before):.0f}% less ({size(after)})"
     if after < 2 * before:

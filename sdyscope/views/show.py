@@ -298,7 +298,7 @@ def _overview(show: Show, *, brief: bool) -> Table:
 def overview_footer(show: Show) -> Iterator[Paragraph]:
     """What the overview's numbers are, and the files that could not be read."""
     yield Paragraph(
-        "shardings: how many are written; bytes: what a device holds of the arguments", "muted"
+        "shardings: annotations in the module; bytes: what a device holds of the arguments", "muted"
     )
     if show.unread:
         yield Paragraph("")

@@ -41,7 +41,7 @@ def paragraphs(found: SnapshotDocument) -> Iterator[Paragraph]:
         yield Paragraph(f"{name}: {done} {found.file}", "good" if found.written else "bad", hang=2)
     for name in found.unused:
         yield Paragraph(
-            f"{name}: unused; {found.file} has it, and it is none of the targets", "warning", hang=2
+            f"{name}: unused: it is in {found.file} and not a target", "warning", hang=2
         )
     if found.action == "update":
         done = "written" if found.written else "nothing was written"
@@ -55,11 +55,11 @@ def _hints(found: SnapshotDocument) -> Iterator[Paragraph]:
     yield Paragraph("")
     if found.missing or not all(one.is_same for one in found.compared):
         yield Paragraph(
-            "If this is meant, write it with --update in place of --check.", "muted", hang=2
+            "If this is intended, write it with --update instead of --check.", "muted", hang=2
         )
     if found.unused:
         yield Paragraph(
-            "Name every program of the file as a target, or give --update --remove-unused.",
+            "Name every program of the file as a target, or pass --update --remove-unused.",
             "muted",
             hang=2,
         )

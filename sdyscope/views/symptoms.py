@@ -24,14 +24,12 @@ def paragraphs(found: Symptoms) -> Iterator[Paragraph]:
             yield Paragraph(", ".join(one.seen_as), "muted", indent=2)
         yield Paragraph("")
         yield Paragraph(
-            "`sdyscope symptoms FILE` searches a log for these, and says which commands find the "
-            "reason."
+            "`sdyscope symptoms FILE` searches a log for these, and says which commands find "
+            "the cause."
         )
         return
     if not found.symptoms:
-        yield Paragraph(
-            f"No symptom that is known is in {found.source}. `sdyscope symptoms` lists them."
-        )
+        yield Paragraph(f"No known symptom in {found.source}. `sdyscope symptoms` lists them.")
     for number, one in enumerate(found.symptoms):
         if number:
             yield Paragraph("")

@@ -28,7 +28,7 @@ _THINGS: Mapping[VerifiedStage, str] = {
 
 _LEFT_OUT: Mapping[LeftOut, str] = {
     "folded": "folded away",
-    "not partitioned": "without a sharding by nature",
+    "not partitioned": "of a kind without shardings",
     "empty": "without elements",
     "not in the dump": "not in XLA's dump under their name",
     "several in the dump": "several times in XLA's dump, one of them as shown",

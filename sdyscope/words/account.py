@@ -78,7 +78,7 @@ def reason_text(reason: Reason) -> str:
 
 
 _REASONS: Final[Mapping[Why, str]] = {
-    Why.NOT_ALIGNED: "the module does not have it where JAX lowers it",
+    Why.NOT_ALIGNED: "not in the module where JAX lowers it",
     Why.OTHER_TYPES: "its results have other types in the partitioner's module",
     Why.UNKNOWN_TRIPS: "collectives in loops of unknown trip count count once (+)",
     Why.IN_BRANCHES: "collectives in branches count as if always taken (?)",
@@ -89,7 +89,7 @@ _REASONS: Final[Mapping[Why, str]] = {
 
 _CLAUSES: Final[Mapping[UnknownKind, str]] = {
     "not understood": "{text} could not be read: {reason}",
-    "impossible": "{text} places nothing: {reason}",
+    "impossible": "{text} gives no placement: {reason}",
     "refused": "not {stage}: {reason}",
     "left out": "left out: {reason}",
     "approximate": "approximate, as {stage}: {reason}",

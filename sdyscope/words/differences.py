@@ -89,7 +89,7 @@ def lowered_notes(one: _Lowered) -> Iterator[str]:
             "Ops not compared: the partitioners spell constraints and shard_map with different ops."
         )
     if one.under is not None:
-        yield f"Compared under {one.under}; --partitioner names another."
+        yield f"Compared under {one.under}; --partitioner selects another."
 
 
 # --- propagated -----------------------------------------------------------------------------------
@@ -98,7 +98,7 @@ _NOT_COMPARED: Final[Mapping[NotComparedReason, str]] = {
     "absent": "{side}'s module has no such value",
     "not partitioned": "values of this kind have no sharding",
     "folded": "the compiler folded the value away {where}",
-    "no fixed shape": "the value is no tensor of a fixed shape",
+    "no fixed shape": "the value is not a tensor of fixed shape",
     "no placement": "{side}'s sharding has no placement",
 }
 
@@ -128,7 +128,7 @@ def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
         inputs: names and shardings, which both sides have alike.
     """
     sources = "; ".join(f"{name} {short(sharding)}" for name, sharding in inputs)
-    return f"computed from what is alike: {sources}" if sources else ""
+    return f"computed from values sharded alike: {sources}" if sources else ""
 
 
 def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str, str]) -> str:
@@ -153,14 +153,14 @@ def follows_text(values: int, differences: int, sent: int, where: str) -> str:
 
     Args:
         values: how many values are sharded differently from there on; 0 where it is a constraint.
-        differences: how many differences of collectives follow.
+        differences: how many differences in collectives follow.
         sent: how many more bytes the second side sends for them.
         where: what to call the second side: `under gspmd`.
     """
     verb = "follows" if differences == 1 else "follow"
     change = f"{size(abs(sent))} {'more' if sent > 0 else 'less'} sent {where}"
-    text = f"{counted(differences, 'difference')} of collectives {verb}: "
-    text += change if sent else "as much is sent"
+    text = f"{counted(differences, 'difference')} in collectives {verb}: "
+    text += change if sent else "the bytes sent are equal"
     if not values:
         return text
     are = counted(values, "value is", "values are")
@@ -183,7 +183,7 @@ def compared_over_text(
     if axes is None:
         return "no single axis" if group_size is None else f"groups of {group_size:,}"
     if not axes:
-        return "one device alone"
+        return "a single device"
     return " x ".join(_sized_axis(axis, meshes) for axis in axes)
 
 
@@ -258,7 +258,7 @@ def compiled_notes(side: _CompiledSide) -> Iterator[str]:
     """What else there is to know of one side that was compiled, in sentences."""
     yield from side.notes
     if side.origins_missing:
-        yield f"Why collectives are there is not known: {remark_text(side.origins_missing)}"
+        yield f"The origins of collectives are not known: {remark_text(side.origins_missing)}"
     if side.memory_missing:
         yield side.memory_missing
     if side.unread:
@@ -290,7 +290,7 @@ def compiled_remarks(one: _CompiledDiff) -> Iterator[str]:
         yield "memory: arguments and results, which is all that a text says of it"
     if one.causes_missing:
         reason = one.causes_missing.rstrip(".")
-        yield f"where differences begin is not known, as propagation failed: {reason}"
+        yield f"where differences begin is not known: propagation failed: {reason}"
 
 
 def device_verb(has_text: bool) -> str:

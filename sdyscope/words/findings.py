@@ -246,7 +246,7 @@ def _module(
             )
         case SilentFallback(asked, found):
             return _Words(
-                f"{asked} was asked for, and the module is written for {found}.",
+                f"{asked} was requested, but the module is lowered for {found}.",
                 hint="Look for jax_use_shardy_partitioner being set by the program.",
             )
         case UnreadAttribute(attribute, text, reason):
@@ -262,31 +262,31 @@ def _tensor(fact: TensorFact) -> _Words:
                 hint="Please report this with the program: every constraint should be found.",
             )
         case NoPlacement(sharding, reason):
-            wrong = "could not be read" if isinstance(sharding, str) else "places nothing"
+            wrong = "could not be read" if isinstance(sharding, str) else "gives no placement"
             is_requested = isinstance(sharding, NamedSharding)
             found = "" if is_requested else str(sharding)
             return _Words(f"{sharding} {wrong}: {reason.rstrip('.')}.", found=found)
         case OtherType(given, lowered):
             types = [type_text(one.shape, one.dtype) for one in (lowered, given)]
-            return _Words(f"It is {types[0]} in the module, and was given as {types[1]}.")
+            return _Words(f"It is {types[0]} in the module but was given as {types[1]}.")
         case NotRequested(lowered):
             return _Words(
-                "Nobody asked for a sharding here; JAX wrote one, as it does on Explicit axes.",
+                "No sharding was requested here; JAX wrote one, as it does for Explicit axes.",
                 LEFT,
                 open_text(lowered),
             )
         case ShardingDropped(requested):
-            message = "A sharding was asked for, and the module has none."
+            message = "A sharding was requested, but the module has none."
             return _Words(message, placed_text(requested), LEFT)
         case OtherPlacement(requested, lowered):
-            message = "The module has another sharding than was asked for."
+            message = "The module's sharding is not the one requested."
             return _Words(message, placed_text(requested), open_text(lowered))
         case PinnedAxes(axes, requested, lowered):
             pinned = ", ".join(map(axis_text, axes))
             message = f"The module forbids axes that the request leaves free: {pinned}."
             return _Words(message, placed_text(requested), lowered.text)
         case OtherPriorities(priorities, requested, lowered):
-            message = "The module gives dimensions a priority that was not asked for."
+            message = "The module gives dimensions a priority that was not requested."
             wanted = f", priorities {list(priorities)}" if any(priorities) else ""
             return _Words(message, placed_text(requested) + wanted, lowered.text)
         case DroppedAxes(sizes, sharding, lowered):
@@ -302,15 +302,15 @@ def _tensor(fact: TensorFact) -> _Words:
             )
         case OtherManualAxes():
             return _Words(
-                "The body is manual on other axes than was asked for."
+                "The body is manual over other axes than requested."
                 if fact.is_boundary
-                else "It is manual on other axes than the shard_map that it is in.",
+                else "It is manual over other axes than the enclosing shard_map.",
                 _manual(fact, fact.asked),
                 _manual(fact, fact.found),
             )
         case OtherPartitioner(first, of_first, second, of_second):
             return _Words(
-                f"{first} and {second} are told different things.",
+                f"{first} and {second} get different shardings.",
                 f"{first}: {open_text(of_first)}",
                 f"{second}: {open_text(of_second)}",
             )
@@ -353,14 +353,13 @@ def _memory(fact: OtherBytes | DonationUnused | DonationDropped) -> _Words:
         case DonationUnused():
             reason, hint = _why_unused(fact)
             return _Words(
-                f"It is donated, and its {fact.bytes:,} bytes a device are not used for a result: "
-                f"{reason}.",
+                f"It is donated, but its {fact.bytes:,} bytes per device are not reused: {reason}.",
                 hint=hint,
             )
         case DonationDropped():
             return _Words(
-                "It is donated, and the program does not use it: jit drops it, and its buffer is "
-                "freed without being used.",
+                "It is donated, but the program does not use it: jit drops it, and its buffer "
+                "is freed unused.",
                 hint="Do not pass it.",
             )
 
@@ -375,7 +374,7 @@ def _why_unused(fact: DonationUnused) -> tuple[str, str]:
         case "placed otherwise":
             there = ", ".join(f"{one.name} is {_stored(one)}" for one in results[:_TENSORS])
             return (
-                f"no {type_} result is placed as it is, {_stored(fact.argument)}: {there}",
+                f"no {type_} result has its placement, {_stored(fact.argument)}: {there}",
                 "Give the result the argument's sharding (out_shardings, or a constraint).",
             )
         case "taken":
@@ -385,7 +384,7 @@ def _why_unused(fact: DonationUnused) -> tuple[str, str]:
                 "Do not donate it.",
             )
         case "not taken":
-            return f"the compiler did not take it for {names}", ""
+            return f"the compiler did not reuse it for {names}", ""
 
 
 def _stored(one: Stored) -> str:
@@ -412,16 +411,16 @@ def _depends_on_mesh(fact: DependsOnMesh) -> _Words:
             f"{where}{fact.result} is {fact.ratio:g} times {what}{more}"
             + (f": the size of {axes}." if axes else ".")
             + inside,
-            hint="Look for a sum over an axis along which the value is summed already: the "
-            "gradient of what is replicated is, where shard_map checks it (check_vma)."
+            hint="Look for a second sum over the axis: with check_vma, shard_map already sums "
+            "the gradient of a replicated value."
             if axes
             else "",
         )
     return _Words(
         f"{where}{fact.result} is not {what}{more}: the error is {fact.error:.2g} of its norm."
         + inside,
-        hint="What a shard_map makes depends on how its blocks are cut. If it should not, compare "
-        "with a function without it: run --reference FILE:function."
+        hint="A shard_map's result depends on how its operands are split. If it should not, "
+        "compare with a function without it: run --reference FILE:function."
         if not fact.function
         else "",
     )
@@ -450,7 +449,7 @@ def _executed(
             return _depends_on_mesh(fact)
         case OtherBlocks():
             return _Words(
-                f"{fact.devices} of {fact.of} devices hold another block than was {fact.stage}: "
+                f"{fact.devices} of {fact.of} devices hold a different block than {fact.stage}: "
                 f"{_difference(fact)}.",
                 placed_text(fact.expected),
                 "" if fact.found is None else placed_text(fact.found),
@@ -458,11 +457,11 @@ def _executed(
             )
         case UnequalReplicas():
             return _Words(
-                f"{fact.devices} of {fact.of} devices hold another value than the first device "
+                f"{fact.devices} of {fact.of} devices hold a different value than the first device "
                 f"that has the same block: {holder_text(fact.holder)} and "
                 f"{holder_text(fact.first)} by {fact.error:.2g} of its norm.",
                 "the same value in every replica",
-                hint="It is no more than rounding explains."
+                hint="Rounding explains the difference."
                 if fact.is_rounding
                 else "Look for a shard_map output that is not reduced over an axis that its spec "
                 "leaves out.",
@@ -476,7 +475,7 @@ def _difference(fact: OtherBlocks) -> str:
     real = index_text(fact.block)
     if fact.buffer != tuple(stop - start for start, stop in fact.block):
         real += f" in a buffer of {list(fact.buffer)}"
-    return f"{holder_text(fact.holder)} has {real} and not {asked}"
+    return f"{holder_text(fact.holder)} has {real}, not {asked}"
 
 
 def index_text(index: Sequence[Extent]) -> str:
@@ -508,13 +507,13 @@ def _numbers(fact: OtherNumbers) -> _Words:
         names = ", ".join(fact.others[: _RESULTS - 1])
         more = f" and {wrong - _RESULTS} more" if wrong > _RESULTS else ""
         message = (
-            f"{wrong} of {fact.results} results are not what {whose} computes, this one most of "
-            f"all, then {names}{more}."
+            f"{wrong} of {fact.results} results are not what {whose} computes, this one by "
+            f"most, then {names}{more}."
         )
-    hint = "Look for an axis that is never reduced, or a shard_map that counts on its size."
+    hint = "Look for an axis that is never reduced, or a shard_map that assumes its size."
     if fact.only is not None:
         message += f" Of {fact.worst} only what {_process(fact.only)} holds is wrong."
-        hint = "Look for what is other there: a device, a driver, a package, what a callback reads."
+        hint = "Look for what differs there: a device, a driver, a package, what a callback reads."
     if fact.is_random:
         hint = "Random numbers may depend on the sharding: see the note above."
     if inside := inside_text(fact.inside):
@@ -523,7 +522,7 @@ def _numbers(fact: OtherNumbers) -> _Words:
     allowed = f"an error of at most {fact.tolerance:.2g} ({fact.coarsest})"
     return _Words(
         message,
-        allowed if fact.coarsest else "the very same",
+        allowed if fact.coarsest else "exactly equal",
         f"an error of {fact.error:.2g}{place}",
         hint,
     )
@@ -545,10 +544,10 @@ def _over_budget(fact: OverCommunication | OverReplication | OverMemory) -> _Wor
     message, found, see = _spent(fact)
     counts_ops = isinstance(fact, OverCommunication) and fact.unit == "collectives"
     return _Words(
-        f"{message}, and {fact.allowed:,} are allowed.",
+        f"{message}; {fact.allowed:,} are allowed.",
         f"at most {fact.allowed:,} {'in a step' if counts_ops else 'bytes'}",
         "; ".join(found),
-        f"If this is meant, allow more; sdyscope {see}.",
+        f"If this is intended, allow more; sdyscope {see}.",
     )
 
 
@@ -566,8 +565,8 @@ def _spent(fact: OverCommunication | OverReplication | OverMemory) -> tuple[str,
                 f"{bytes_:,} bytes: {name}, {counted(replicas, 'replica')}"
                 for name, bytes_, replicas in tensors[:_NAMED]
             ]
-            message = f"A device holds {used:,} bytes that other devices hold, too"
-            return message, found, "memory says what could be sharded further"
+            message = f"A device holds {used:,} bytes that other devices also hold"
+            return message, found, "memory shows what could be sharded further"
         case OverMemory(limit, used, _, parts):
             # The parts of a total are few, and all of them are worth knowing.
             named = parts if limit == "total" else parts[:_NAMED]
@@ -609,7 +608,7 @@ def _uncertain(
             )
         case UnreadLines(lines):
             return _Words(
-                f"{counted(lines, 'line')} of the compiled program could not be read, so that more "
+                f"{counted(lines, 'line')} of the compiled program could not be read, so more "
                 "may be sent."
             )
         case NoSuchTensor(pattern):

@@ -8,10 +8,9 @@ from typing import Final
 __all__ = ["MARKS"]
 
 MARKS: Final[Mapping[str, str]] = {
-    "moves": "needed in other blocks, by the op's sharding rule (predicted)",
-    "sums": "each device sums a part only, and the parts are added up, by the op's sharding rule "
-    "(predicted)",
+    "moves": "needed with another sharding, by the op's sharding rule (predicted)",
+    "sums": "partial sums, reduced across devices, by the op's sharding rule (predicted)",
     "sent": "a collective of the compiled program",
-    "differs": "the partitioners put it in different places",
+    "differs": "the partitioners place it differently",
 }
 """By mark; as they stand in the legend, and behind what is marked."""

@@ -19,18 +19,17 @@ __all__ = [
 
 #: What is not known of a program that was not compiled.
 NOT_COMPILED = (
-    "temporaries, code and the padding of tiles are not known: without --predicted the program is "
-    "compiled"
+    "temporaries, code and tile padding are not known: without --predicted the program is compiled"
 )
 
 
 def agreement_text(equal: bool | None) -> str:
     """Whether the compiler counts what the shardings come to; None where it does not say."""
     if equal is None:
-        return "the compiler does not say what it counts"
+        return "the compiler reports no byte counts"
     if equal:
-        return "arguments and results are what the compiler counts, to the byte"
-    return "arguments and results are not what the compiler counts"
+        return "arguments and results match the compiler's count, to the byte"
+    return "arguments and results do not match the compiler's count"
 
 
 def unknown_text(tensors: int) -> str:
@@ -50,12 +49,12 @@ def propagated_text(tensors: int) -> str:
 
 def peak_text(peak: int) -> str:
     """The most that is held at a time, where the compiler says."""
-    return f"the most that is held at a time is {size(peak)}, says the compiler"
+    return f"peak memory is {size(peak)}, says the compiler"
 
 
 def savings_text(saves: int) -> str:
     """What all tensors come to that free axes divide further."""
-    return f"sharding all of these further saves {size(saves)} a device"
+    return f"sharding all of these further saves {size(saves)} per device"
 
 
 def remade_text(values: int) -> str:
@@ -68,4 +67,4 @@ def remade_text(values: int) -> str:
 
 def results_table_text(table: int) -> str:
     """How many bytes the table of the results' addresses takes."""
-    return f"results: with {size(table)} for the table of their addresses"
+    return f"results: includes {size(table)} for the table of their addresses"

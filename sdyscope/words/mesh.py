@@ -168,7 +168,7 @@ def over_text(
         return groups
     if axes is None and groups:
         return f"{axes_text(axes, mesh)}, {groups}"
-    return axes_text(axes, mesh) or "one device alone"
+    return axes_text(axes, mesh) or "a single device"
 
 
 def axis_text(axis: object) -> str:

@@ -158,7 +158,7 @@ def origin_annotation_document(one: OriginAnnotation) -> OriginAnnotationDocumen
 _WHY: Final[Mapping[NotFound, str]] = {
     "": "",
     "no axes": "it runs over no axes of the mesh",
-    "no op": "the compiler kept no op that it was made for",
+    "no op": "the compiler did not record the op it was made for",
     "not sharded": "nothing around {op} is sharded on its axes",
 }
 
@@ -202,7 +202,7 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     """
     op = op_text(origin.op)
     if origin.kind == "program":
-        return f"the program says so itself: {op}"
+        return f"explicit in the program: {op}"
     if origin.not_found:
         return f"{NOT_FOUND}: {_WHY[origin.not_found].format(op=op)}"
     has = [one for one in origin.annotations if one.role == "has"]
@@ -210,7 +210,7 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     axes = dict.fromkeys(axis_text(axis) for one in has or needed for axis in one.axes)
     over = " and ".join(axes)
     if not origin.annotations and origin.kind == "reduction":
-        words = "it sums what is in pieces"
+        words = "it sums over a sharded dimension"
     elif origin.kind == "reduction":
         words = f"it sums over {over}, from {_listed(has, file)}{_otherwise(origin, file)}"
     elif origin.kind == "exchange" and origin.after is None and not needed:
@@ -225,7 +225,7 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
             wanted = _listed(needed, file) or f"{origin.result} {after}".strip()
             words += f" is returned as {wanted}"
         else:
-            words += f" is needed as {after}" if after else " is needed otherwise"
+            words += f" is needed as {after}" if after else " is needed with another sharding"
             words += f", for {_listed(needed, file)}" if needed else f" by {op}" if op else ""
         own = [one for one in has if one.name != origin.value]
         if own:

@@ -33,13 +33,13 @@ def sends_sentence(sent: Sequence[tuple[str | None, int]]) -> str:
     if not many:
         return "A device sends nothing."
     if few == many:
-        return f"A device sends {size(many)} a step{' under both' if len(sent) > 1 else ''}."
+        return f"A device sends {size(many)} per step{' under both' if len(sent) > 1 else ''}."
     if not few:
-        return f"Under {more} a device sends {size(many)} a step; under {less} nothing."
+        return f"Under {more} a device sends {size(many)} per step; under {less} nothing."
     if _is_alike(few, many):
-        return f"A device sends {size(many)} a step under {more}, {size(few)} under {less}."
+        return f"A device sends {size(many)} per step under {more}, {size(few)} under {less}."
     return (
-        f"Under {more} a device sends {many / few:.1f} times the bytes: {size(many)} a step, "
+        f"Under {more} a device sends {many / few:.1f} times the bytes: {size(many)} per step, "
         f"not {size(few)}."
     )
 

@@ -97,7 +97,7 @@ def decided_text(decided: DecidedValue) -> str:
         return "not partitioned"
     text = short(decided.sharding)
     if text == MANUAL:
-        return f"{MANUAL}: each device has its own, as the shard_map makes it"
+        return f"{MANUAL}: each device has its own block, as in the shard_map"
     if decided.placement is None or text == REPLICATED:
         return f"{REPLICATED} on every device"
     return f"{text}: {placement_text(decided.placement, decided.sharding.mesh)}"
@@ -108,7 +108,7 @@ def note_text(note: ExplanationNote) -> str:
     match note.kind:
         case "merged":
             more = f" and {note.more} more" if note.more else ""
-            return f"The compiler made one value of this and {', '.join(note.names)}{more}."
+            return f"The compiler merged this value with {', '.join(note.names)}{more}."
         case "folded":
             return "The compiler folded this value away before it propagated shardings."
         case "not partitioned":

@@ -96,7 +96,7 @@ def cause(alike: Sequence[_Recompile]) -> str:
     """
     first = alike[0]
     if first.program == first.before:
-        return "the very same module"
+        return "an identical module"
     told = [
         number
         for number, argument in enumerate(first.arguments)
@@ -131,7 +131,7 @@ def _argument(alike: Sequence[_Argument], before: str) -> str:
     was, now = _sharding(first.was), _few([_sharding(one.now) for one in alike])
     text = f"{name} was {was}, then {now}"
     if first.moved is False:
-        return f"{text}, which is the same placement written otherwise"
+        return f"{text}, the same placement written differently"
     if first.returned_as:
         return f"{text}, as {before} returns {first.returned_as}, its next value"
     return text
@@ -169,14 +169,14 @@ def advice(one: _Recompile) -> str:
     """What to do so that a function is compiled once, in sentences."""
     if one.program == one.before or not (one.arguments or one.meshes or one.op):
         return (
-            "JAX knows a function by its object: make the function and its jax.jit once, outside "
+            "JAX caches by function identity: create the function and its jax.jit once, outside "
             "of loops and calls."
         )
     arguments = [argument for argument in one.arguments if argument.kind == "argument"]
     changes = {_change(argument) for argument in arguments}
     said = []
     if "tree" in changes:
-        said.append("Pass the same tree of arguments each time.")
+        said.append("Pass arguments of the same tree structure each time.")
     if "type" in changes:
         dtypes = any(
             argument.was_type.partition("[")[0] != argument.type.partition("[")[0]
@@ -186,23 +186,22 @@ def advice(one: _Recompile) -> str:
         said.append(
             "Convert to one element type before the call."
             if dtypes
-            else "Each new shape is another program: pad to one of a few sizes, or drop what is "
-            "left over."
+            else "Each new shape is a new program: pad to a few fixed sizes, or drop the remainder."
         )
     alike = all(each.moved is False and not _is_seen(each) for each in one.arguments)
     if one.meshes and alike:
-        said.append("Make the mesh once, and use it everywhere.")
+        said.append("Create the mesh once and use it everywhere.")
     else:
         said += _sharding_advice([a for a in arguments if _change(a) == "sharding"])
         if not arguments and one.arguments:
-            said.append("Ask for the same out_shardings each time.")
+            said.append("Pass the same out_shardings each time.")
     if one.op is not None and not said:
         said.append(
             "A static argument or a Python number is part of the program: pass what changes from "
             "call to call as an array."
             if one.op.attribute
-            else "A static argument, or Python that branches or loops on it, makes other ops: keep "
-            "it to a few values, or use lax.cond and lax.fori_loop."
+            else "A static argument, or Python that branches or loops on it, changes the ops: "
+            "keep it to a few values, or use lax.cond and lax.fori_loop."
         )
     return " ".join(said)
 
@@ -213,14 +212,16 @@ def _sharding_advice(arguments: Sequence[_Argument]) -> list[str]:
     moved = [one for one in arguments if one.moved is not False and one not in returned]
     if returned:
         first = returned[0]
-        more = f" (so {len(returned) - 1:,} more)" if len(returned) > 1 else ""
+        more = f" (likewise {len(returned) - 1:,} more)" if len(returned) > 1 else ""
         said.append(
             f"Place {first.name} as {_sharding(first.now)} before the first call, or keep "
             f"{first.returned_as} as {_sharding(first.was)} with out_shardings{more}."
         )
     if moved:
         names = listed([one.name for one in moved[:_LISTED]])
-        said.append(f"Place {names} alike before each call, with jax.device_put or in_shardings.")
+        said.append(
+            f"Give {names} the same sharding before each call, with jax.device_put or in_shardings."
+        )
     if not said and arguments:
-        said.append("Nothing lies elsewhere: write the sharding one way everywhere.")
+        said.append("The placement is the same: write the sharding the same way everywhere.")
     return said

@@ -19,7 +19,7 @@ _PROCESS: Final[Mapping[ShardyProcess, str]] = {
     "ended": "The process for Shardy ends",
     "killed": "Shardy is killed",
     "crashed": "Shardy crashes",
-    "not started": "There can be no process for Shardy",
+    "not started": "The process for Shardy can't start",
     "failed": "Shardy fails",
 }
 
@@ -29,21 +29,20 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "The module has annotations of both partitioners, and XLA may fall back to GSPMD."
     ),
     "simplified for TPU": (
-        "XLA for TPU simplifies the module before it propagates; this does not."
+        "XLA for TPU simplifies the module before propagation; sdyscope does not."
     ),
     "not compared": "With JAX {said} this was not compared with XLA's own dump.",
     "priorities lost": (
-        "Priorities count here; XLA of this JAX loses them on the way to where it propagates."
+        "Priorities apply here; the XLA of this JAX loses them before it propagates."
     ),
-    "inlined": "XLA takes no sdy.named_computation; their ops were put in their place.",
+    "inlined": "XLA does not accept sdy.named_computation: their ops were inlined.",
     "not imported": (
-        "{said} Shardy ran on the ops in JAX's order instead, and XLA may decide otherwise."
+        "{said} Shardy ran on the ops in JAX's order instead; XLA may decide differently."
     ),
     "another JAX propagated": "{said} lowered it, and {names} propagated it.",
     "another JAX compiled": "{said} lowered it, and this JAX compiled it.",
     "simplified before": (
-        "This is what XLA's CPU compiler propagates; that of {said} can simplify the program "
-        "before."
+        "This is what XLA's CPU compiler propagates; that of {said} may simplify the program first."
     ),
     "several calls": (
         "Values of functions that are called several times, sharded differently at different "
@@ -55,22 +54,19 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "never called": "Values in functions that are never called: {count}.",
     "decided otherwise": (
-        "When it is told to write down where axes come from Shardy decides otherwise for {count:,} "
-        "of {of:,} ops, of which it is not known here."
+        "When it records where axes come from, Shardy decides differently for {count:,} of "
+        "{of:,} ops; their origins are not known."
     ),
     "unread origins": "{origins} could not be read, and {are} left out: {first}.",
     "no origins": (
-        "{process} when it is told to write down where axes come from; that is followed from its "
-        "steps."
+        "{process} when it records where axes come from; they are followed along its steps instead."
     ),
-    "no steps": (
-        "{process} when it is told to write down its steps; where axes come from is not known here."
-    ),
-    "no rule": "Shardy does not know what these need, and no collective is predicted: {names}.",
+    "no steps": ("{process} when it records its steps; where axes come from is not known here."),
+    "no rule": "Shardy has no rule for these, so no collective is predicted: {names}.",
     "unknown calls": "What these custom calls send is not known, and not counted: {names}.",
-    "no bytes": "Values of these types count no bytes: {names}.",
-    "not told": "The run's own compiler was not told which op each instruction is made from.",
-    "not asked for": "They were not asked for.",
+    "no bytes": "Values of these types count as 0 bytes: {names}.",
+    "not told": "The run's own compile did not record the op of each instruction.",
+    "not asked for": "They were not requested.",
     "no mesh": "No mesh is known whose axes could have one.",
     "not propagated": "It can't be propagated: {said}",
     "estimate": (
@@ -78,7 +74,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "real step takes longer."
     ),
     "JAX's own": "{said}: {count} of JAX's own functions were left out; --all compares them.",
-    "no choice": "{arguments} can only be as {they} {are}: no axis divides {them}.",
+    "no choice": "{arguments} can only stay as {they} {are}: no axis divides {them}.",
     "constraints stay": "{constraints} inside the program {stay} as written.",
     "too many devices": (
         "XLA partitions and compiles for at most {count:,} CPU devices: --on names the hardware to "
@@ -125,7 +121,7 @@ def remark_text(remark: Remark | str) -> str:
 def _unread_line(number: int, error: str) -> str:
     """What there is to say of a line: what its reader says, else that it is none of the HLO."""
     if not number:
-        return error or "it is not known as an op"
+        return error or "it is not a known op"
     return f"line {number}{f': {error}' if error else ' of the HLO'}"
 
 

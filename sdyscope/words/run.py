@@ -44,12 +44,12 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
             )
         case "mapped":
             text += (
-                ", in which bodies of shard_maps are mapped over their blocks: what they do wrong, "
-                "they do there, too. "
+                ", in which bodies of shard_maps are mapped over their blocks: their errors "
+                "occur there, too. "
             )
             if reference.alone_failure:
                 return f"{text}Not compared on a mesh of one device: {reference.alone_failure}."
-            return f"{text}On a mesh of one device the program computes something else."
+            return f"{text}On a mesh of one device the program computes something different."
 
 
 def compared_with(reference: Reference) -> str:
@@ -115,7 +115,7 @@ def _inner(inside: InnerDifference) -> str:
     else:
         amount = f"{inside.error:.2g} of its norm from what it is {whose}"
     text = (
-        f"The first value inside that differs is made by {place}{turn}: "
+        f"The first value inside that differs is computed by {place}{turn}: "
         f"{type_text(inside.shape, inside.dtype)}, {amount}."
     )
     if inside.unseen:
@@ -130,14 +130,15 @@ def _not_looked(inside: Inside) -> str:
         case "other structure":
             return (
                 "Its own jaxpr on one device gives the same as on the mesh, and values inside "
-                "can't be compared with another function's: look for what the two do differently."
+                "can't be compared with another function's: look for what the two do "
+                "differently."
             )
         case "other ops":
             return "Values inside are not compared: the program has other ops there."
         case "gone":
-            return "With values inside as further results it does not differ: none is named."
+            return "With values inside returned as well, it does not differ: none is named."
         case "processes":
-            return "Values inside are compared by one process alone, without --processes."
+            return "Values inside are compared only in one process, without --processes."
         case "failed":
             return f"Values inside could not be compared: {inside.reason}."
         case "":

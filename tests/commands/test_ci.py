@@ -130,7 +130,7 @@ def test_what_changed_is_told_on_its_line_and_others_break_alone(project, ci, mo
     broken = '[tool.sdyscope.targets.{0}]\ntarget = "step.py:{0}"\n'
     folder = project(STEP, broken.format("aborts"), broken.format("raises"))
     first = ci("--update", "--target", "step")
-    assert (first.status, "golden.snap is written anew" in first.out) == (0, True), first
+    assert (first.status, "golden.snap is rewritten" in first.out) == (0, True), first
     assert "step: a print while it is traced" in first.err
     golden = (folder / "golden.snap").read_text()
     changed = PROGRAM.replace('(x, on("data", "model"))', '(x, on("data"))')

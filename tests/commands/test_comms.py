@@ -95,7 +95,7 @@ def test_the_total_comes_first_then_kinds_and_the_largest(sdyscope, columns):
     assert columns is None or max(map(len, lines)) <= columns
     words = " ".join(done.out.split())
     assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 shardy and gspmd")
-    assert "alike: 2 collectives a step for 4 tensors; a device sends 103.7 KiB" in words
+    assert "alike: 2 collectives per step for 4 tensors; a device sends 103.7 KiB" in words
     assert "forward 166 B, backward 103.5 KiB" in words
     assert "all-reduce data=4 1 3 69.0 KiB 103.5 KiB" in words
     assert "mlp.py:99" in "".join(done.out.split()) or " 99" in words
@@ -145,9 +145,9 @@ def test_a_program_that_sends_nothing(sdyscope, program):
 def test_a_file_of_hlo_is_read_as_it_is(sdyscope, hlo):
     done = sdyscope("comms", hlo)
     assert "jit_f" in done.out
-    assert "1 collective a step; a device sends 4.0 KiB" in done.out
+    assert "1 collective per step; a device sends 4.0 KiB" in done.out
     assert "groups of 2" in done.out
-    assert "no mesh is known that fits" in done.out
+    assert "no known mesh fits" in done.out
     named = sdyscope("comms", hlo, "--mesh", "data=4,model=2")
     assert "all-reduce  model=2  1  f32[1024]  4.0 KiB  layer  a.py:3" in named.out
 
@@ -227,7 +227,7 @@ def test_predictions_are_labelled(sdyscope, columns):
     done = sdyscope("comms", "mlp", "--predicted", columns=columns)
     said = " ".join(done.out.split())
     assert "predicted from Shardy's reshards for TPUs and GPUs, not compiled" in said
-    assert "shardy, predicted: 4 collectives a step; a device sends 103.7 KiB" in said
+    assert "shardy, predicted: 4 collectives per step; a device sends 103.7 KiB" in said
     assert "all 4 predicted collectives" in said
     assert "Without --predicted the program is compiled" in said
     assert "compiled for" not in said

@@ -95,7 +95,7 @@ def test_the_same_under_both_partitioners(sdyscope):
     done = sdyscope("diff", "mlp", "--at", "compiled")
     assert (done.status, done.err) == (0, "")
     first, second = done.out.splitlines()[:2]
-    assert first.startswith("mlp: 2 collectives a step that send 103.7 KiB, and ")
+    assert first.startswith("mlp: 2 collectives per step sending 103.7 KiB, and ")
     assert first.endswith(", the same under shardy and gspmd")
     assert second == "data=4 x model=2, 8 devices; compiled for cpu:8"
 
@@ -193,7 +193,7 @@ def test_texts_of_compiled_programs(sdyscope, texts):
     assert "layer/psum" in done.out
     same = sdyscope("diff", texts[0], texts[0], "--at", "compiled")
     assert same.status == 0
-    assert "1 collective a step that send 4.0 KiB, and 8.0 KiB that a device holds" in same.out
+    assert "1 collective per step sending 4.0 KiB, and 8.0 KiB that a device holds" in same.out
     document = sdyscope("diff", *texts, "--at", "compiled", "--json").document("diff")
     (one,) = document["compiled"]
     assert {row["kind"]: row["a"] for row in one["memory"]} == {
@@ -222,7 +222,7 @@ def test_a_text_and_the_program_that_it_is_of(sdyscope, program, tmp_path):
     [
         (("mlp", "--on", "cpu:8"), "At lowered nothing is compiled"),
         (("mlp", "--at", "compiled", "--on", "cpu:3"), "cpu:3 has 3 devices"),
-        (("mlp", "--at", "compiled", *["--on", "cpu:8"] * 3), "--on is for each of two sides"),
+        (("mlp", "--at", "compiled", *["--on", "cpu:8"] * 3), "--on takes one value per side"),
         (("mlp", "--at", "compiled", "--on", "abacus"), "names no hardware"),
         (("mlp", "--at", "compiled", "--partitioner", "shardy"), "nothing to compare it with"),
     ],

@@ -38,10 +38,10 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
     assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 under shardy")
     # 2 x 3/4 of 70,660 bytes at 10 GB/s, and 2 x 3 hops.
     assert (
-        "estimate, not measured: as far as is known, the step is limited by axis `data` "
+        "estimate, not measured: as far as known, the step is limited by axis `data` "
         "(as given): 40.6 us of communication" in words
     )
-    assert "at least 40.6 us a step with everything overlapped" in words
+    assert "at least 40.6 us per step with communication fully overlapped" in words
     assert "axis data=4 40.6 us" in words
     assert "XLA's cost analysis" in words
 
@@ -49,7 +49,7 @@ def test_what_limits_the_step_comes_first(sdyscope, columns):
 @pytest.mark.compiles
 def test_bytes_and_operations_without_times(sdyscope):
     done = sdyscope("cost", "mlp", "--partitioner", "both")
-    assert "estimate, not measured: no times: of cpu no figures are known" in done.out
+    assert "estimate, not measured: no times: no rates are known for cpu" in done.out
     assert "under shardy and gspmd" in done.out
     assert "peak not known" in done.out
     assert "2 of 4 communicated tensors" not in done.out
@@ -84,10 +84,10 @@ def test_a_loop_of_unknown_length_is_told(sdyscope, tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--bandwidth", "model=90"), "'90' is no bandwidth. Write 90GB/s"),
+        (("--bandwidth", "model=90"), "'90' is not a bandwidth. Write 90GB/s"),
         (("--bandwidth", "model"), "'model' does not have the form AXIS=RATE"),
         (("--bandwidth", "a=1GB/s", "--bandwidth", "a=2GB/s"), "mesh axis 'a' is named twice"),
-        (("--latency", "model=1GB/s"), "'1GB/s' is no latency. Write 1us"),
+        (("--latency", "model=1GB/s"), "'1GB/s' is not a latency. Write 1us"),
     ],
 )
 def test_bad_rates_are_one_sentence(sdyscope, words, said):

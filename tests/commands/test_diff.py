@@ -73,7 +73,7 @@ def test_a_program_and_a_file(sdyscope, mlp_files):
 def test_two_programs(sdyscope):
     done = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1")
     assert done.status == 1
-    assert "Compared under shardy; --partitioner names another." in done.out
+    assert "Compared under shardy; --partitioner selects another." in done.out
     assert "Only mlp has this mesh: data=4 x model=2, 8 devices." in done.out
     assert "more: --all lists them" in done.out
     everything = sdyscope("diff", "mlp", "fsdp-transformer", "--set", "layers=1", "--all")

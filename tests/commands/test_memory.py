@@ -68,7 +68,7 @@ def test_reads_well_at_every_width(sdyscope, columns):
     assert max(map(len, lines)) <= columns
     assert all(line == line.rstrip() for line in lines)
     # What is the same under both is told once.
-    assert done.out.count("in all") == 1
+    assert done.out.count("total") == 1
     assert "under shardy and gspmd" in " ".join(lines)
 
 

@@ -226,7 +226,7 @@ def test_the_difference_of_two_configurations(sdyscope, tmp_path):
     gathers = [row for row in changes if row["key"]["kind"] == "all-gather"]
     assert [row["change"] for row in gathers] == ["only in a"] * 2
     assert {tuple(row["key"]["axes"]) for row in gathers} == {("data",)}
-    sdyscope(*words, *one, *two, *one).said("--mesh-config is for each of two sides.")
+    sdyscope(*words, *one, *two, *one).said("--mesh-config takes one file per side.")
 
 
 def test_a_program_that_takes_none_does_without(sdyscope, tmp_path):

@@ -225,11 +225,11 @@ def test_why_functions_were_compiled_again(sdyscope, again, monkeypatch):
     assert f"was compiled again once in {seconds:.2f} s, called from again.py:{line}" in said
     assert "argument w was replicated, then P(None, 'data'), as turned.1 returns result" in said
     assert "Place w as P(None, 'data') before the first call, or keep result as replicated" in said
-    assert "then P(('data', 'one'), None), which is the same placement written" in said
+    assert "then P(('data', 'one'), None), the same placement written" in said
     assert "scaled.2, scaled.3: value of stablehlo.constant" in said
     assert "pass what changes from call to call as an array" in said
     assert "stablehlo.sine where unrolled.1 has func.return" in said
-    assert "make the function and its jax.jit once, outside of loops and calls" in said
+    assert "create the function and its jax.jit once, outside loops and calls" in said
     assert "loss" not in said.partition("functions of JAX not listed")[2]
 
 
@@ -315,7 +315,7 @@ def test_what_another_jax_made_is_not_made_again(sdyscope, recorded, runs):
 def test_a_directory_that_is_not_fit(sdyscope, recorded, tmp_path):
     words = ("--", sys.executable, "-c", "pass")
     sdyscope("record", "-o", "before", *words).said("--overwrite replaces the run, --add adds")
-    sdyscope("record", "-o", "train.py", *words).said("train.py: This is no directory")
+    sdyscope("record", "-o", "train.py", *words).said("train.py: This is not a directory")
     (tmp_path / "mine").write_text("")
     sdyscope("record", "-o", tmp_path, "--overwrite", *words).said("is not empty")
     assert os.listdir(tmp_path) == ["mine"]

@@ -73,8 +73,8 @@ def test_the_file_s_name_says_the_form(sdyscope, target, tmp_path):
 def test_markdown_says_what_it_costs(sdyscope, target):
     text = sdyscope("report", target, "--format", "markdown").out
     assert "| **lowered** | ✅ all agree |" in text
-    assert "<summary>Memory a device</summary>" in text
-    assert "<summary>Collectives a step</summary>" in text
+    assert "<summary>Memory per device</summary>" in text
+    assert "<summary>Collectives per step</summary>" in text
 
 
 def test_a_module_from_a_file(sdyscope, mlp_files):
@@ -219,11 +219,11 @@ def test_a_run_that_was_is_shown(sdyscope, target, tmp_path):
     file.write_text(json.dumps(told))
     sdyscope(*words).said(f"{told['tensors'][0]['path']} is another one there")
     file.write_text("{}")
-    sdyscope(*words).said("This is no document of a run")
+    sdyscope(*words).said("This is not a run document")
 
 
 def test_what_can_t_be_run_is_said(sdyscope, mlp_files):
     done = sdyscope("report", mlp_files / "gspmd.mlir", "--no-compile", "--run", "--format", "json")
     stage = json.loads(done.out)["stages"][-1]
     assert (stage["state"], stage["verdict"]) == ("bad", "failed")
-    assert "without values to run it on" in stage["words"]
+    assert "without input values" in stage["words"]

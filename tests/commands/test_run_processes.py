@@ -166,7 +166,7 @@ def test_copies_that_differ_between_processes_are_found_and_named(programs):
     said = " ".join(done.stdout.split())
     host = socket.gethostname()
     # 0 + 1 + 2 + 3 in one process, 4 + 5 + 6 + 7 in the other.
-    assert "2 of 4 devices hold another value" in said
+    assert "2 of 4 devices hold a different value" in said
     assert f"device 2 (process 1 on {host}) and device 0 (process 0 on {host}) by 2.7" in said
 
 
@@ -193,7 +193,8 @@ def test_a_process_that_lowers_something_else_is_named(programs):
     done = run(f"{programs}:other")
     assert (done.returncode, done.stdout) == (2, "")
     assert re.match(
-        r"error: process 1 of 2 \(pid \d+ on .*\) has lowered another program than process 0.\n",
+        r"error: process 1 of 2 \(pid \d+ on .*\) "
+        r"has lowered a different program than process 0.\n",
         done.stderr,
     )
 
@@ -211,7 +212,7 @@ def test_wrong_results_of_one_process_are_found_and_placed(programs):
 def test_a_process_that_ends_itself_is_named_at_once(programs):
     done = run(f"{programs}:exits", "--timeout", 100)
     assert (done.returncode, done.stdout) == (2, "")
-    assert "the program it looked at, with exit status 3, before it had an answer" in done.stderr
+    assert "the program (exit status 3), before sdyscope had an answer" in done.stderr
 
 
 def test_a_killed_process_is_named_and_the_other_one_stopped(programs):
@@ -307,7 +308,7 @@ def test_nobody_takes_the_port_before_the_first_process_listens_on_it():
 
 def test_wrong_usage_is_said_before_anything_is_started():
     done = run("mlp", processes="none")
-    assert "'none' is neither a number from 1 nor 'auto'" in done.stderr
+    assert "'none' is neither a positive number nor 'auto'" in done.stderr
     done = run("mlp", "--platform", "gpu")
     assert (done.returncode, done.stdout) == (2, "")
     assert "virtual CPU devices" in done.stderr

@@ -68,8 +68,8 @@ def test_nothing_better_is_said(sdyscope):
     [
         (["--argument", "parms*"], ["matches 'parms*'", "Did you mean"]),
         (["--axes", "fsdp"], ["no axis 'fsdp'", "data, model"]),
-        (["--axes", "data,data"], ["'data,data' is no list"]),
-        (["--max-memory", "16"], ["'16' is no size", "16GiB"]),
+        (["--axes", "data,data"], ["'data,data' is not a list"]),
+        (["--max-memory", "16"], ["'16' is not a size", "16GiB"]),
         (["--bandwidth", "90GB/s"], ["AXIS=RATE"]),
         (["--bandwidth", "data=90"], ["no bandwidth"]),
         (["--bandwidth", "fsdp=9GB/s"], ["no axis 'fsdp'"]),

@@ -162,11 +162,11 @@ def test_a_module_in_a_file_does_not_say_what_was_requested(sdyscope, mlp_files)
 def test_bad_input(sdyscope, tmp_path):
     other = tmp_path / "mine.py"
     other.write_text("x = 1\n")
-    sdyscope("snapshot", "mlp", "-o", other).said("is no snapshot", "Name another one")
+    sdyscope("snapshot", "mlp", "-o", other).said("is not a snapshot", "Name another one")
     assert other.read_text() == "x = 1\n"
     sdyscope("snapshot", "mlp", "--check").said("--check needs a snapshot file")
     sdyscope("snapshot", "mlp", "-o", other, "--check", "--update").said("Give one of the two")
-    sdyscope("snapshot", "mlp", "-o", other, "--check").said("mine.py:1:1: this is no snapshot")
+    sdyscope("snapshot", "mlp", "-o", other, "--check").said("mine.py:1:1: this is not a snapshot")
     sdyscope("snapshot", "mlp", "mlp").said("Two of the programs are called mlp")
     sdyscope("snapshot", "mlp", "--remove-unused").said("goes with --update")
 

@@ -75,7 +75,7 @@ verify_corpus.serve()
     assert done.status == 1
     assert "all agree" in done.out
     assert "3 modules not audited" in done.out
-    assert "The process that audits it ended (SIGSEGV). (jax_ir0001_jit" in done.out
+    assert "The process auditing it ended (SIGSEGV). (jax_ir0001_jit" in done.out
 
 
 def test_what_is_for_the_other_partitioner_is_left_out(sdyscope, corpus):

@@ -125,7 +125,7 @@ def test_a_newer_form_and_a_broken_index(tmp_path):
     with pytest.raises(TargetError, match="Read it with a newer sdyscope"):
         read_record(tmp_path)
     write(tmp_path, "a", HEADER)
-    for text, words in (("{", "no index of a recorded run"), ("{}", "Record the run again")):
+    for text, words in (("{", "not the index of a recorded run"), ("{}", "Record the run again")):
         (tmp_path / INDEX).write_text(text)
         with pytest.raises(TargetError, match=words):
             read_record(tmp_path)

@@ -51,7 +51,7 @@ def test_latencies(text, value):
 
 @pytest.mark.parametrize("text", ["", "1", "us", "-1us", "1 hour", "1e999s"])
 def test_what_is_no_latency(text):
-    with pytest.raises(TargetError, match="no latency"):
+    with pytest.raises(TargetError, match="not a latency"):
         parse_latency(text)
 
 

@@ -131,7 +131,7 @@ def test_shapes(text, shown, size):
 
 @pytest.mark.parametrize("text", ["", "f32", "f32[", "(f32[]", "f32[])", "f32[a]", "f32[2] f32[2]"])
 def test_what_is_no_shape(text):
-    with pytest.raises(SdyscopeError, match="is no shape"):
+    with pytest.raises(SdyscopeError, match="is not an HLO shape"):
         parse_shape(text)
 
 

@@ -103,8 +103,8 @@ def test_what_xla_does_with_both_kinds_of_annotations(tmp_path):
     path.write_text(MIXED)
     found = linted(read(path, trusted=True), select=["silent-fallback"])
     assert [one.message for one in found.findings] == [
-        "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back to "
-        "GSPMD without a word."
+        "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
+        "to GSPMD silently."
     ]
 
 

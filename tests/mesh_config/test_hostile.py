@@ -28,9 +28,12 @@ def nested_aliases(form):
         ("x: &x\n  y: *x\n", "nested too deep"),
         ("mesh_shape: &m\n  ici: *m\n  dcn: {a: 1}\n", "nested too deep"),
         (f"mesh_shape: {{a: {DIGITS}}}", "a number of too many digits"),
-        ("mesh_axis_names: [2, b]\nmesh_shape: [2, 2]", "2 is no name of a mesh axis"),
-        ("mesh_axis_names: [a, -1]\nmesh_shape: {b: 2}", "-1 is no name of a mesh axis"),
-        ("mesh_axis_names: [a, b: ]\nmesh_shape: {c: 2}", "{'b': None} is no name of a mesh axis"),
+        ("mesh_axis_names: [2, b]\nmesh_shape: [2, 2]", "2 is not the name of a mesh axis"),
+        ("mesh_axis_names: [a, -1]\nmesh_shape: {b: 2}", "-1 is not the name of a mesh axis"),
+        (
+            "mesh_axis_names: [a, b: ]\nmesh_shape: {c: 2}",
+            "{'b': None} is not the name of a mesh axis",
+        ),
         ("mesh_shape: {a: 2021-13-99}", "a value that can't be"),
     ],
 )

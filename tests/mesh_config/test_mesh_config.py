@@ -93,7 +93,7 @@ def test_a_hybrid_shape_multiplies_slices_and_devices_of_a_slice(pairs):
         (lambda: MeshShape((), ()), "at least one axis"),
         (lambda: MeshShape(("a", "a"), (1, 2)), "'a' is named twice"),
         (lambda: MeshShape(("a", ""), (1, 2)), "The name of a mesh axis is empty"),
-        (lambda: MeshShape(("a", 3), (1, 2)), "3 is no name of a mesh axis"),
+        (lambda: MeshShape(("a", 3), (1, 2)), "3 is not the name of a mesh axis"),
         (lambda: MeshShape("data", (2,)), "are 'data', not a list of names"),
         (lambda: mesh_shape_from_axes("ab", a=2), "are 'ab', not a list of names"),
         (lambda: MeshShape(("a",), 4), "sizes of the mesh axes are 4, not a list of whole numbers"),
@@ -221,7 +221,7 @@ def test_the_first_rule_that_matches_wins(patterns, selector):
 
 def test_what_is_wrong_with_rules_is_said():
     shape = MeshShape(("x",), (-1,))
-    with pytest.raises(TargetError, match=r"'\(' of a mesh rule is no regular expression"):
+    with pytest.raises(TargetError, match=r"'\(' of a mesh rule is not a regular expression"):
         MeshRule("(", shape)
     with pytest.raises(TargetError, match="neither a mesh_shape nor a mesh rule"):
         MeshRules(None)
@@ -232,7 +232,7 @@ def test_what_is_wrong_with_rules_is_said():
     turned = MeshRule("b", MeshShape(("y", "x"), (1, 1)))
     with pytest.raises(TargetError, match="is about the axes y, x, and others are about x, y"):
         MeshRules(MeshShape(("x", "y"), (1, 1)), [turned])
-    with pytest.raises(TargetError, match="The pattern of a mesh rule is 3, not a text"):
+    with pytest.raises(TargetError, match="The pattern of a mesh rule is 3, not a string"):
         MeshRule(3, shape)
     with pytest.raises(TargetError, match=r"The shape of the mesh rule 'a' is .*, not a MeshShape"):
         MeshRule("a", {"x": 1})
@@ -343,17 +343,20 @@ def test_merged_axes_always_make_the_devices(axes, slices, more):
         ),
         ({"compute_mapping": {"batch": ["data", "data"]}}, "maps 'batch' to 'data' twice"),
         ({"axes": [1]}, "axes is [1], not a table of names and values"),
-        ({"axes": {2: 2}}, "2 is no name of a mesh axis"),
+        ({"axes": {2: 2}}, "2 is not the name of a mesh axis"),
         ({"axes": {"": 2}}, "The name of a mesh axis is empty"),
-        ({"shared_mapping": {3: "data"}}, "3 is no name of a logical axis"),
+        ({"shared_mapping": {3: "data"}}, "3 is not the name of a logical axis"),
         (
             {"shared_mapping": {"mlp": None}},
-            "maps 'mlp' to None, which is no mesh axis and no list",
+            "maps 'mlp' to None, which is neither a mesh axis nor a list",
         ),
         ({"shared_mapping": {"mlp": None}}, "To leave it whole, map it to []."),
         ({"batch_axis_name": 3}, "batch_axis_name is 3, not the name of a logical axis"),
-        ({"param_mapping": {"embed": 3}}, "maps 'embed' to 3, which is no mesh axis"),
-        ({"param_mapping": {"embed": ["data", 3]}}, "which is no mesh axis and no list of them"),
+        ({"param_mapping": {"embed": 3}}, "maps 'embed' to 3, which is neither a mesh axis"),
+        (
+            {"param_mapping": {"embed": ["data", 3]}},
+            "which is neither a mesh axis nor a list of them",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_mapped_mesh_is_said(fields, words):

@@ -91,7 +91,7 @@ def test_names_of_axes_can_come_from_the_sizes():
         ({"mesh_shape": {"a": 1}, "axes": {}}, "mesh_shape and axes are two ways"),
         ({"mesh_shape": [1, 2]}, "mesh_shape is a list of sizes, and mesh_axis_names does not"),
         ({"mesh_shape": 8}, "mesh_shape is 8, neither a list of sizes nor a table of them."),
-        ({"mesh_shape": {1: 4, 2: 2}}, "1 is no name of a mesh axis.\nA name is a text."),
+        ({"mesh_shape": {1: 4, 2: 2}}, "1 is not the name of a mesh axis.\nA name is a string."),
         ({"mesh_shape": {"ici": [1], "dcn": [1], "c": 1}}, "has ici, dcn and c, where ici and dcn"),
         ({"mesh_shape": {"ici_mesh_shape": [1]}}, "has ici_mesh_shape, where ici and dcn are"),
         ({"mesh_rules": {"x": {"a": 1}}}, "mesh_rules is a table, not a list.\nSuch as [["),
@@ -132,14 +132,14 @@ def test_what_is_wrong_is_said(data, words):
 @pytest.mark.parametrize(
     ("text", "section", "words"),
     [
-        ("axes = ]", None, "mesh.toml:1:8: The file is no TOML: Invalid value."),
-        ("axes = ", None, "mesh.toml: The file is no TOML: Invalid value (at end of document)."),
-        (b"\xff\xfe", None, "mesh.toml: The mesh configuration can't be read: it is no text."),
+        ("axes = ]", None, "mesh.toml:1:8: The file is not TOML: Invalid value."),
+        ("axes = ", None, "mesh.toml: The file is not TOML: Invalid value (at end of document)."),
+        (b"\xff\xfe", None, "mesh.toml: The mesh configuration can't be read: it is not text."),
         ("x = 1", None, "no mesh configuration in the file"),
         (
             "mesh_shap = {a = 1}",
             None,
-            "'mesh_shap' is none of its keys: did you mean 'mesh_shape'?",
+            "'mesh_shap' is not one of its keys: did you mean 'mesh_shape'?",
         ),
         ("[a]\nmesh_shap = {a = 1}", None, "did you mean 'mesh_shape'?"),
         (BOTH, None, "2 mesh configurations in the file, in rules and trainer.mesh.\nName one"),
@@ -185,9 +185,9 @@ def test_a_file_that_is_not_there(tmp_path):
 
 def test_wrong_yaml_is_one_sentence_with_its_place(written):
     pytest.importorskip("yaml")
-    with pytest.raises(TargetError, match=r"mesh\.yml:2:\d+: The file is no YAML: "):
+    with pytest.raises(TargetError, match=r"mesh\.yml:2:\d+: The file is not YAML: "):
         read_mesh_config(written("axes: {data: -1\nmodel: ]", "mesh.yml"))
-    with pytest.raises(TargetError, match="holds no table"):
+    with pytest.raises(TargetError, match="has no table"):
         read_mesh_config(written("- 1\n- 2\n", "mesh.yml"))
     with pytest.raises(TargetError, match=r"no YAML: expected a single document.*, but found"):
         read_mesh_config(written("axes: {}\n---\naxes: {}\n", "mesh.yml"))
@@ -208,7 +208,9 @@ def test_empty_yaml_has_no_configuration(written):
             read_mesh_config(written(text, "mesh.yml"))
     with pytest.raises(TargetError, match="mesh is empty, not a table"):
         read_mesh_config(written("mesh:\n", "mesh.yml"), "mesh")
-    with pytest.raises(TargetError, match=r"True is no name of a mesh axis\.\nA name is a text"):
+    with pytest.raises(
+        TargetError, match=r"True is not the name of a mesh axis\.\nA name is a string"
+    ):
         read_mesh_config(written("mesh_shape: {on: 4, b: 2}", "mesh.yml"))
 
 

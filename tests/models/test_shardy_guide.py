@@ -170,5 +170,5 @@ def test_a_priority_is_part_of_the_request(guide):
     ]
     found = check(replace(table, tensors=tuple(rows)))
     assert [told(one).message for one in found.observations] == [
-        "The module gives dimensions a priority that was not asked for."
+        "The module gives dimensions a priority that was not requested."
     ]

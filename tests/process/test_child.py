@@ -129,7 +129,7 @@ LIMIT = "from sdyscope.process import child\nwith child.cpu_limit(0.1)"
 def test_a_reader_that_finds_no_end_is_ended(start):
     status, out, err = end(start(f"{LIMIT}:\n    while True: pass"))
     assert (status, out) == (2, "")
-    assert err.startswith("error: sdyscope misbehave was ended: the compiler's reader found no end")
+    assert err.startswith("error: sdyscope misbehave was stopped: the compiler's parser did not")
     done = end(start(f"{LIMIT}: pass\nfor _ in range(10_000_000): pass"))
     assert done == (0, "half an answer\n", "")
 
@@ -148,7 +148,7 @@ def test_what_the_system_refuses_is_no_internal_error(command):
 def test_an_exit_on_the_way_is_not_the_command_s_status(start, code):
     status, out, err = end(start(code))
     assert (status, out) == (2, "")
-    assert "with exit status 1, before it had an answer" in err
+    assert "(exit status 1), before sdyscope had an answer" in err
 
 
 def test_crash_after_the_answer_does_not_spoil_it(start):

@@ -99,7 +99,7 @@ def test_too_late_is_told_by_the_test_that_is_marked(alone):
         [
             "@pytest.mark.sdyscope_devices(8) asks for 8 CPU devices, and JAX has started with 1 *",
             "*set sdyscope_devices = 8 in pytest's ini file*JAX_NUM_CPU_DEVICES=8 in the env*",
-            "@pytest.mark.sdyscope_devices(...) is many, which is no number of devices.",
+            "@pytest.mark.sdyscope_devices(...) is many, which is not a number of devices.",
         ]
     )
 
@@ -113,7 +113,9 @@ def test_too_late_is_told_before_any_test_is_collected(alone):
     alone.makeini("[pytest]\nsdyscope_devices = none")
     done = alone.runpytest_subprocess()
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: sdyscope_devices is none, which is no number of devices."])
+    done.stderr.fnmatch_lines(
+        ["ERROR: sdyscope_devices is none, which is not a number of devices."]
+    )
 
 
 def test_tests_of_others_wait_for_nothing(tmp_path):

@@ -113,10 +113,10 @@ def test_a_difference_is_told_as_by_check(written):
             "E *argument b f32[[]8]",
             "E *- requested replicated",
             "E *+ requested data",
-            "E *1 more below, under 'sharding snapshot'. If this is meant: pytest --shard*",
+            "E *1 more below, under 'sharding snapshot'. If this is intended: pytest --shard*",
             "*Captured sharding snapshot call*",
             "  not in the snapshot: argument c f32[[]8]",
-            "If this is meant, write it with pytest --sharding-update; it is in __shardings__*",
+            "If this is intended, write it with pytest --sharding-update; it is in __shardings__*",
             "1 changed",
         ]
     )
@@ -141,10 +141,10 @@ def test_what_no_test_has_is_reported_and_kept_until_told(written):
     done.stdout.fnmatch_lines(
         [
             "2 as before, 3 unused",
-            "__shardings__/test_gone/test_x.snap: unused; no test has it",
+            "__shardings__/test_gone/test_x.snap: unused; no test uses it",
             "__shardings__/test_suite/TestBoth.test_two.snap: decode: unused; its test passed *",
-            "__shardings__/test_suite/test_step[[]data-model[]]-*.snap: unused; no test has it",
-            "What is unused is removed with pytest --sharding-update --sharding-remove-unused.",
+            "__shardings__/test_suite/test_step[[]data-model[]]-*.snap: unused; no test uses it",
+            "Unused snapshots are removed with pytest --sharding-update --sharding-remove-unused.",
         ]
     )
     run(written, "--sharding-update").stdout.fnmatch_lines(["2 as before, 3 unused"])
@@ -201,7 +201,7 @@ def test_a_test_that_skips_itself_keeps_its_snapshots(written):
     )
     run(written).stdout.no_fnmatch_line("*unused*")
     change(written, "pytest.skip()", "return")
-    run(written, ok=1).stdout.fnmatch_lines(["*TestBoth.test_two.snap: unused; no test has it"])
+    run(written, ok=1).stdout.fnmatch_lines(["*TestBoth.test_two.snap: unused; no test uses it"])
 
 
 @pytest.mark.parametrize("update", [(), ("--sharding-update",)], ids=["check", "update"])
@@ -235,7 +235,7 @@ def test_one_name_is_one_program(suite):
 def test_what_is_no_program_is_told(suite):
     change(suite, 'program(w=axes, b="replicated")', "len")
     done = run(suite, "-k", "step", ok=1)
-    done.stdout.fnmatch_lines(["E *is of a program, and this is a builtin_function_or_method."])
+    done.stdout.fnmatch_lines(["E *is of a program, not of a builtin_function_or_method."])
 
 
 def test_syrupy_s_snapshots_and_these_leave_each_other_alone(suite, monkeypatch):
@@ -270,6 +270,6 @@ def test_workers_of_xdist_tell_the_controller(suite):
         [
             "2 as before, 2 unused",
             "*TestBoth.test_two.snap: decode: unused; its test passed without it",
-            "*test_step[[]data-model[]]-*.snap: unused; no test has it",
+            "*test_step[[]data-model[]]-*.snap: unused; no test uses it",
         ]
     )

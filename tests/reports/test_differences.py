@@ -33,7 +33,7 @@ def test_stages_say_what_the_analyses_say(open_page, differing):
     assert "all alike" in words[0]
     assert words[1].startswith(f"{found.different_values:,} of ")
     assert f"from {len(found.beginnings)} places on" in words[1]
-    assert "differences of collectives" in words[2]
+    assert "differences in collectives" in words[2]
 
 
 def test_every_value_that_follows_can_be_listed_and_leads_to_its_row(open_page, differing):
@@ -148,7 +148,7 @@ def test_cpus_and_tpus_beside_each_other(open_page, across, violations, width):
     assert TPU in page.inner_text(".view-title")
     words = page.locator(".compared-words").all_inner_texts()
     assert words[0] == "It is the same program on both, lowered for Shardy."
-    assert "differences of collectives" in words[2]
+    assert "differences in collectives" in words[2]
     # Shardings are not compared between two kinds of hardware, so nothing is said of them.
     assert page.inner_text("#rest-title") == "Collectives that differ"
     cut = page.evaluate(

@@ -293,8 +293,8 @@ def test_version_2_is_read():
 
 
 BAD = {
-    "": "this is no snapshot",
-    "module {}": "this is no snapshot",
+    "": "this is not a snapshot",
+    "module {}": "this is not a snapshot",
     "sdyscope snapshot 5\n": "is of version 5, and version 4 is the latest",
     "sdyscope snapshot 0\n": "is of version 0",
     "sdyscope snapshot 1\n\nvalue  a\n  lowered x\n": "expected a program",
@@ -341,7 +341,7 @@ def test_a_damaged_file_is_refused_or_read(data):
 def test_bytes_that_are_no_text_and_files_that_are_not_there(tmp_path):
     path = tmp_path / "x.snap"
     path.write_bytes(b"sdyscope snapshot 1\n\xff")
-    with pytest.raises(TargetError, match="byte 20 is no text in UTF-8"):
+    with pytest.raises(TargetError, match="byte 20 is not UTF-8 text"):
         read_file(path)
     with pytest.raises(TargetError, match="cannot read this file"):
         read_file(tmp_path / "gone.snap")

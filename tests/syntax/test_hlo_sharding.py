@@ -418,7 +418,7 @@ def test_unspecified_dims(text: str, dims: tuple[int, ...]) -> None:
         ("{devices=[2]\n0 1}", 2, 3, "unexpected '1' in a sharding"),
         ("{maximal}", 1, 1, "a maximal sharding, and no other, has a device"),
         ("{replicated metadata={op_name=3}}", 1, 23, "op_name is a string"),
-        (r'{replicated metadata={op_name="\q"}}', 1, 31, "is no escape in a string"),
+        (r'{replicated metadata={op_name="\q"}}', 1, 31, "is not an escape in a string"),
         ('{replicated metadata={op_name="a" op_name="b"}}', 1, 22, "metadata gives op_name twice"),
         ("{mesh['a'=4], [{a}]}", 1, 17, "Expected '?', '}' or a string in quotes."),
         ("{mesh['a'=4,'a'=2], []}", 1, 2, 'duplicate axis name "a" in a mesh'),

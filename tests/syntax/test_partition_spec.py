@@ -225,7 +225,7 @@ def test_a_text_and_its_value(text: str, value: PartitionSpec) -> None:
         ("P(,)", 1, 3, "unexpected ','"),
         ("P('x', unreduced='y')", 1, 18, "unexpected"),
         ("P('x', unreduced={})", 1, 19, "Expected an axis name in quotes."),
-        ("P('\\xg')", 1, 3, "'\\xg' is no string of Python"),
+        ("P('\\xg')", 1, 3, "'\\xg' is not a Python string"),
         ("P('x', 'x')", 1, 1, "axis 'x' is used twice"),
         ("P('x', unreduced={'x'})", 1, 1, "axis 'x' is used twice"),
         ("P(unreduced={'x'}, reduced={'x'})", 1, 1, "axis 'x' is used twice"),

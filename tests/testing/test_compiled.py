@@ -50,7 +50,7 @@ def test_bytes(mlp):
     with pytest.raises(AssertionError) as caught:
         assert_max_bytes(mlp, arguments=arguments - 1, temporaries=temporaries - 1)
     said = str(caught.value)
-    assert said.startswith("mlp needs more than it may:\narguments: ")
+    assert said.startswith("mlp exceeds its limits:\narguments: ")
     assert f"({arguments:,} > {arguments - 1:,} B)" in said
     assert "params['w1'] f32[128,256] P(None, 'model'), 4 replicas: 64.0 KiB" in said
     assert "could be P('data', 'model'), which saves 48.0 KiB" in said

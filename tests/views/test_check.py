@@ -9,7 +9,7 @@ from sdyscope.words.findings import Check, Finding
 ERROR = Finding(
     "lowered-differs",
     "error",
-    "The module has another sharding than was asked for.",
+    "The module's sharding is not the one requested.",
     "jit(step)/layer0",
     "constraint",
     SourceLocation("/elsewhere/model.py", 7),
@@ -49,7 +49,7 @@ def test_errors_come_first_and_notes_are_quiet():
             2,
             2,
         ),
-        Paragraph("The module has another sharding than was asked for.", "plain", 4),
+        Paragraph("The module's sharding is not the one requested.", "plain", 4),
         Paragraph("expected: dim 0 split 4 ways over data", "plain", 4, 10),
         Paragraph("found:    replicated on every device", "plain", 4, 10),
         Paragraph("Do this.", "muted", 4),

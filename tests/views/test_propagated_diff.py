@@ -44,7 +44,7 @@ def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):
         == "after   P('data', 'model'): dim 0 split 4 ways over data, dim 1 split 2 ways over model"
     )
     assert "more values follow from it; all " in lines[at + 3]
-    assert any(line.startswith("computed from what is alike: ") for line in lines)
+    assert any(line.startswith("computed from values sharded alike: ") for line in lines)
     assert not any("under before" in line for line in lines)
 
 

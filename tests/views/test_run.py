@@ -43,7 +43,7 @@ def test_summary_of_what_ran():
     assert found["verdict"] == "agrees"
     assert found["step, median of 3"] == "2.00 ms (1.00 ms to 4.00 ms)"
     assert found["compile"] == "1.50 s"
-    assert found["peak in use"] == "not told by this backend"
+    assert found["peak in use"] == "not reported by backend"
     memory = DeviceMemory(1024, 2048, 1024, 0, 4096, True)
     found = facts(made(dataclasses.replace(RAN, memory=memory)))
     assert found["peak in use"] == "at most 4.0 KiB"

@@ -86,7 +86,7 @@ def test_axes_have_their_size_where_both_meshes_agree_on_it():
     meshes = Mesh.of({"data": 4, "model": 2}), Mesh.of({"data": 8, "model": 2})
     axes = AxisRef("data"), AxisRef("model"), AxisRef("data", SubAxisInfo(1, 2))
     assert compared_over_text(axes, None, meshes) == "data x model=2 x data:(1)2"
-    assert compared_over_text((), None, meshes) == "one device alone"
+    assert compared_over_text((), None, meshes) == "a single device"
     assert compared_over_text(None, 4, meshes) == "groups of 4"
     assert compared_over_text(None, None, meshes) == "no single axis"
 
@@ -130,7 +130,7 @@ def test_entries():
             {"is_memory_compared": True, "has_text": True, "causes_missing": "no module."},
             [
                 "memory: arguments and results, which is all that a text says of it",
-                "where differences begin is not known, as propagation failed: no module",
+                "where differences begin is not known: propagation failed: no module",
             ],
         ),
     ],

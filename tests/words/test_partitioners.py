@@ -10,20 +10,20 @@ KIB = 1024
     ("sent", "words"),
     [
         ([("shardy", 0)], "A device sends nothing."),
-        ([("shardy", 2 * KIB)], "A device sends 2.0 KiB a step."),
-        ([(None, 2 * KIB)], "A device sends 2.0 KiB a step."),
-        ([("shardy", KIB), ("gspmd", KIB)], "A device sends 1.0 KiB a step under both."),
+        ([("shardy", 2 * KIB)], "A device sends 2.0 KiB per step."),
+        ([(None, 2 * KIB)], "A device sends 2.0 KiB per step."),
+        ([("shardy", KIB), ("gspmd", KIB)], "A device sends 1.0 KiB per step under both."),
         (
             [("shardy", 0), ("gspmd", KIB)],
-            "Under GSPMD a device sends 1.0 KiB a step; under Shardy nothing.",
+            "Under GSPMD a device sends 1.0 KiB per step; under Shardy nothing.",
         ),
         (
             [("shardy", 3 * KIB), ("gspmd", 2 * KIB)],
-            "Under Shardy a device sends 1.5 times the bytes: 3.0 KiB a step, not 2.0 KiB.",
+            "Under Shardy a device sends 1.5 times the bytes: 3.0 KiB per step, not 2.0 KiB.",
         ),
         (
             [("shardy", 103 * KIB), ("gspmd", 100 * KIB)],
-            "A device sends 103.0 KiB a step under Shardy, 100.0 KiB under GSPMD.",
+            "A device sends 103.0 KiB per step under Shardy, 100.0 KiB under GSPMD.",
         ),
     ],
 )

@@ -26,11 +26,11 @@ def test_each_remark_is_a_sentence(kind):
     [
         (
             Remark("no choice", count=1),
-            "1 of the arguments can only be as it is: no axis divides it.",
+            "1 of the arguments can only stay as it is: no axis divides it.",
         ),
         (
             Remark("no choice", count=7),
-            "7 of the arguments can only be as they are: no axis divides them.",
+            "7 of the arguments can only stay as they are: no axis divides them.",
         ),
         (
             Remark("constraints stay", count=1),
@@ -46,8 +46,8 @@ def test_each_remark_is_a_sentence(kind):
         ),
         (
             Remark("no steps", "SIGSEGV", process="crashed"),
-            "Shardy crashes (SIGSEGV) when it is told to write down its steps; where axes come "
-            "from is not known here.",
+            "Shardy crashes (SIGSEGV) when it records its steps; where axes come from is not known "
+            "here.",
         ),
         (
             Remark("unknown calls", names=(("put_signal", 1),)),

@@ -32,7 +32,7 @@ FIRST = InnerDifference("psum", "jit(f)", LINE, "f32", (4,), 7.0, 8.0, ("d",), O
 )
 def test_the_first_value_inside(changed, said):
     text = inside_text(Inside("result", replace(FIRST, **changed)))
-    assert text.startswith("The first value inside that differs is made by psum in jit(f)")
+    assert text.startswith("The first value inside that differs is computed by psum in jit(f)")
     assert said in text
 
 
@@ -78,7 +78,7 @@ def test_what_depends_on_a_mesh():
     text = message(fact)
     assert text.startswith(
         "On d=8, result is 8 times what the program computes on a mesh of one device, and 1 more "
-        "result differs: the size of d. The first value inside that differs is made by psum "
+        "result differs: the size of d. The first value inside that differs is computed by psum "
     )
     text = message(replace(fact, results=3, ratio=None, inside=None, function="dense"))
     assert text == (

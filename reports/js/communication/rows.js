@@ -85,7 +85,7 @@ function member(one, row, context) {
         one.line ? el("span.muted", {}, ` line ${whole(one.line)}`) : null,
       ),
     ],
-    ["sent a step", `${size(one.sent)}, ×${whole(one.count)}`],
+    ["sent per step", `${size(one.sent)}, ×${whole(one.count)}`],
     [
       "replica groups",
       one.groups ? el("code.groups", {}, el("bdi", {}, one.groups)) : "all devices",

@@ -84,7 +84,7 @@ function follows(one, context) {
     ...(cause?.behind ?? []).map((words) => el("p.place-behind", { dir: "auto" }, coloured(words))),
     collectives.length
       ? [
-          el("h3.place-title", {}, `${count(collectives.length, "difference")} of collectives`),
+          el("h3.place-title", {}, `${count(collectives.length, "difference")} in collectives`),
           collectiveTable(collectives, context),
         ]
       : null,
@@ -121,7 +121,7 @@ function values(beginning, { state, labels, list }) {
             ["value", "type", ...labels].map((words) =>
               el("th", { scope: "col" }, el("bdi", {}, words)),
             ),
-            el("th.end", { scope: "col" }, "a device"),
+            el("th.end", { scope: "col" }, "per device"),
           ),
         ),
         el(

@@ -50,7 +50,7 @@ export function kindTable(compiled, labels) {
     );
   return table("Totals", head(labels, ["sent by a device"]), [
     ...kinds.map(([kind, over, one, two]) => row([kind, " over ", coloured(over)], one, two)),
-    row(el("strong", {}, "in all"), a.total, b.total),
+    row(el("strong", {}, "total"), a.total, b.total),
   ]);
 }
 
@@ -59,8 +59,8 @@ export function memoryTable(compiled, labels) {
   const rows = byPart(compiled.memory.filter(([kind, , a, b]) => a !== b || kind === "total"));
   if (!rows.length) return null;
   return table(
-    "Memory of a device",
-    head(labels, ["memory of a device"]),
+    "Memory per device",
+    head(labels, ["memory per device"]),
     rows.map(([kind, name, a, b]) =>
       el(
         "tr",
@@ -68,7 +68,7 @@ export function memoryTable(compiled, labels) {
         el(
           "th",
           { scope: "row" },
-          kind === "total" ? el("strong", {}, "in all") : el("bdi", {}, name),
+          kind === "total" ? el("strong", {}, "total") : el("bdi", {}, name),
         ),
         el("td.end", {}, size(a)),
         el("td.end", {}, size(b)),

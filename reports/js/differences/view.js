@@ -138,7 +138,7 @@ function stageItems(data, labels) {
       const entries = compiled.entries?.different.length;
       const parts = [
         compiled.collectives.length &&
-          `${count(compiled.collectives.length, "difference")} of collectives`,
+          `${count(compiled.collectives.length, "difference")} in collectives`,
         entries && `${count(entries, "argument or result", "arguments and results")} differ`,
       ].filter(Boolean);
       return parts.join(", ") || "a device does not send and hold the same";

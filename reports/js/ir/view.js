@@ -286,7 +286,7 @@ export async function mount(_root, context) {
     keys: [
       { keys: "/", words: "Search the text", run: () => slots.search.select() },
       { keys: "n", words: "Next match", run: () => step(1) },
-      { keys: "N", words: "Last match", run: () => step(-1) },
+      { keys: "N", words: "Previous match", run: () => step(-1) },
       { keys: "z", words: "Fold or unfold all", run: foldAll },
       {
         keys: "p",

@@ -145,7 +145,7 @@ function groups(one, state) {
     "group",
     "tensors",
     "whole",
-    "a device",
+    "per device",
     padded && "stored",
     "redundant",
     shared && "reused",

@@ -137,7 +137,7 @@ function argumentsCard({ arguments: total, apart, groups }) {
   return card(
     "Arguments",
     size(total.bytes_per_device),
-    "a device",
+    "per device",
     el("p.card-words", {}, `${count(total.tensors, "tensor")}, ${size(total.bytes)} whole`),
     apart ? el("p.card-words", {}, apart) : null,
     bars(rows),
@@ -148,7 +148,7 @@ function memoryCard({ memory }) {
   const most = Math.max(...memory.map((one) => one.total), 1);
   const same = (name) => memory.every((one) => one[name] === memory[0][name]);
   return card(
-    "Memory a device",
+    "Memory per device",
     size(memory[0].total),
     memory.length > 1 ? `under ${partitionerName(memory[0].partitioner)}` : "",
     el("p.card-words", {}, "as the compiler counts it"),
@@ -189,7 +189,7 @@ function commsCard({ comms }) {
   const kinds = [...new Set(comms.flatMap((one) => one.kinds.map(([kind]) => kind)))];
   const number = (one, kind) => one.kinds.find(([name]) => name === kind)?.[1] ?? 0;
   return card(
-    "Collectives a step",
+    "Collectives per step",
     whole(comms[0].count),
     `${size(comms[0].sent)} sent by a device`,
     el(

@@ -23,7 +23,7 @@ export function details(rows, row, context, close) {
   const facts = [
     ["kind", get.kind(row)],
     ["type", rows.type(row)],
-    ["bytes", `${size(get.bytes(row))} whole, ${size(rows.bytesPerDevice(row))} a device`],
+    ["bytes", `${size(get.bytes(row))} whole, ${size(rows.bytesPerDevice(row))} per device`],
     ["SSA name", get.ssa(row)],
     ["source", source && `${source}${within(shared.sourceFunction(get.source(row)))}`],
     ["donated", get.donated(row) ? "its buffer may be used again" : ""],

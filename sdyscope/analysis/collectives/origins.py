@@ -130,7 +130,7 @@ class _Search:
         return not any(self.needs(part.makers, axes))
 
     def needs(self, tags: Sequence[tuple[int, ...]], axes: tuple[AxisPart, ...]) -> Iterator[Need]:
-        """What is needed otherwise around the ops that tags name."""
+        """What is needed with another sharding around the ops that tags name."""
         return (need for op in self.ops(tags) for need in self.around.needs(op, axes))
 
     def named_after_op(self, part: Part) -> Part:

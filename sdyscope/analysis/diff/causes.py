@@ -45,7 +45,7 @@ _INDEX = re.compile(r"\[\d+\]")
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """What differences of collectives follow from: exactly one of ``begins`` and ``constraint``.
+    """What differences in collectives follow from: exactly one of ``begins`` and ``constraint``.
 
     Attributes:
         begins: a value at which propagation begins to differ: its inputs are sharded alike.

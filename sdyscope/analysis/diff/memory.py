@@ -53,7 +53,7 @@ def memory_rows(a: Memory | None, b: Memory | None) -> tuple[MemoryRow, ...]:
     rows.sort(key=lambda row: row.kind)
     one, two = _needed(a, texts), _needed(b, texts)
     rows += [
-        MemoryRow("total" if name == "in all" else "needed", name, one.get(name), two.get(name))
+        MemoryRow("total" if name == "total" else "needed", name, one.get(name), two.get(name))
         for name in {**one, **two}
     ]
     return tuple(rows)
@@ -69,7 +69,7 @@ def _groups(memory: Memory, texts: bool) -> dict[tuple[Literal["argument", "resu
 
 def _needed(memory: Memory, texts: bool) -> dict[str, int]:
     if texts:
-        return {"in all": memory.stored}
+        return {"total": memory.stored}
     said = memory.compiled.memory
     if said is None:
         return {}
@@ -79,6 +79,6 @@ def _needed(memory: Memory, texts: bool) -> dict[str, int]:
         "shared by donation": said.aliases,
         "temporaries": said.temporaries,
         "code": said.generated_code,
-        "in all": said.total,
+        "total": said.total,
         **({"on the host": said.host} if said.host else {}),
     }

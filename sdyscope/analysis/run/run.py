@@ -56,12 +56,12 @@ def ran(
     if lowered.program is None:
         lowered.chosen(None)  # Of a compiled program that raises, with a better reason.
         raise TargetError(
-            f"{lowered.name} is a module without values to run it on.",
+            f"{lowered.name} is a module without input values.",
             hint="Name the program that it was lowered from.",
         )
     group, program = group or ALONE, lowered.program
     if meshes and on_mesh is None:
-        raise TargetError("It is not known how to make the program on another mesh.")
+        raise TargetError("The program cannot be built on another mesh.")
     if meshes and group.count > 1:
         raise TargetError(
             "Several meshes are compared in one process.", hint="Leave --processes or --meshes out."

@@ -142,7 +142,7 @@ def _axes(mesh: Mesh, axes: Sequence[str] | None) -> tuple[str, ...]:
     if not found:
         raise TargetError(
             "There is no axis to place: each has one device only.",
-            hint="Give another mesh with --mesh.",
+            hint="Choose another mesh with --mesh.",
         )
     return found
 
@@ -157,8 +157,7 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
     if not patterns:
         if not returned:
             raise TargetError(
-                "No argument's next value is among the results, so it is not clear what the "
-                "parameters are.",
+                "No argument's next value is among the results, so the parameters are not known.",
                 hint="Name them: --argument 'params*'.",
             )
         return [number for number, row in enumerate(rows) if number in returned and row.shape]
@@ -169,9 +168,9 @@ def _wanted(rows: Sequence[Tensor], patterns: Sequence[str], returned: set[int])
             close = get_close_matches(text.rstrip("*"), names, 3, 0.4)
             raise TargetError(
                 f"No argument's path matches {text!r}.",
-                hint=f"The whole of it has to. Did you mean {one_of(close)}?"
+                hint=f"The pattern must match the whole path. Did you mean {one_of(close)}?"
                 if close
-                else "The whole of it has to: end with * to match a beginning.",
+                else "The pattern must match the whole path: end it with * to match a prefix.",
             )
         found.update(matching)
     return [number for number in sorted(found) if rows[number].shape]

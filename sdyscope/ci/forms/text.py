@@ -122,7 +122,7 @@ def _paragraphs(found: Ci, notes: bool) -> Iterator[Paragraph]:
     if hidden:
         yield Paragraph(f"{counted(hidden, 'note')}: --notes", "muted", hang=2)
     for file in found.updated:
-        yield Paragraph(f"{file} is written anew", "good", hang=2)
+        yield Paragraph(f"{file} is rewritten", "good", hang=2)
     for section in found.sections(notes):
         yield from _section(section)
 

@@ -163,8 +163,8 @@ def _made(
     hlo, tags = read_tags((folder / compiler_child.HLO).read_text(), names)
     if chosen == "shardy" and _FELL_BACK in log:
         raise FallbackError(
-            "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
-            "to GSPMD without a word.",
+            "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
+            "back to GSPMD silently.",
             hint="Lower all of the program under one partitioner.",
         )
     memory = found["memory"]

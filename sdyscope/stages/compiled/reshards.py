@@ -114,7 +114,7 @@ class Resharder:
                     annotate_signature(function, self.graph, changes)
                     if not module.operation.verify():
                         raise TargetError(
-                            f"{self.lowered.name} is no valid module after these changes."
+                            f"{self.lowered.name} is not a valid module after these changes."
                         )
                 for function in named.values():
                     open_free_variables(function)

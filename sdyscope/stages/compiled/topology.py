@@ -207,7 +207,7 @@ def _gpu(config: str) -> str:
     try:
         return Path(config).read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = getattr(error, "strerror", None) or "it is no text"
+        why = getattr(error, "strerror", None) or "it is not text"
         raise TargetError(
             f"The description of the GPU can't be read: {why}.",
             file=config,

@@ -162,10 +162,10 @@ class Runner:
             if lowered != told[0][0]:
                 self.group.agreed = True
                 raise TargetError(
-                    f"{self.group.words(number)} has lowered another program than process 0.",
-                    hint="JAX counts on their being the same: look for what depends on "
+                    f"{self.group.words(number)} has lowered a different program than process 0.",
+                    hint="JAX requires them to be identical: look for what depends on "
                     "jax.process_index(), the host, the time, or the order of a set, which "
-                    "PYTHONHASHSEED=0 makes the same.",
+                    "PYTHONHASHSEED=0 fixes.",
                 )
             other = [k for k, one in enumerate(values) if one != told[0][1][k]]
             if other:
@@ -174,8 +174,8 @@ class Runner:
                 raise TargetError(
                     f"The argument {name} is not the same in "
                     f"{self.group.words(number)} and in process 0.",
-                    hint="Every process makes all values, and JAX counts on their being the same: "
-                    "draw random ones from a fixed seed.",
+                    hint="Every process makes all values, and JAX requires them to be "
+                    "identical: draw random ones from a fixed seed.",
                 )
 
     def _own_devices(self) -> tuple[tuple[Any, ...] | None, int]:
@@ -378,7 +378,7 @@ class Runner:
     def _beside_alone(self, found: Reference) -> Reference:
         """The same, compared with what the program computes on a mesh of one device."""
         if self._alone is None:
-            return replace(found, alone_failure="it is not known how to make the program for one")
+            return replace(found, alone_failure="the program can't be built for one")
         try:
             traced = self.traced_alone()
             if _types(traced) != _types(self.traced):

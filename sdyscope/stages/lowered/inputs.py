@@ -96,7 +96,7 @@ def _brought(
     leaves, tree = jax.tree.flatten(call)
     if tree != traced.in_tree:
         raise TargetError(
-            f"The inputs of {program.name} have another structure than its arguments.",
+            f"The inputs of {program.name} differ in structure from its arguments.",
             hint="Program.inputs returns (args, kwargs), structured like Program.args and kwargs.",
         )
     avals, given = traced.jaxpr.in_avals, compat.arguments(traced)

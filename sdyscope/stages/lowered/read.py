@@ -265,7 +265,7 @@ def _check_partitions(attribute: Any, path: Path | None) -> None:
         count = 0
     if count < 1:
         raise TargetError(
-            f"The module's mhlo.num_partitions is {attribute}, which is no number of devices.",
+            f"The module's mhlo.num_partitions is {attribute}, which is not a number of devices.",
             file=path,
             hint="It is an integer of 1 or more, such as 8 : i32.",
         )
@@ -356,10 +356,10 @@ def _hlo(proto: bytes, path: Path | None) -> LoweredModule:
         except Exception as error:  # XlaRuntimeError, by several names
             said = str(error).strip().partition("\n")[0]
             raise TargetError(
-                f"XLA can't turn this HLO into StableHLO: {said}.", file=path, hint=_OTHER_JAX
+                f"XLA can't convert this HLO to StableHLO: {said}.", file=path, hint=_OTHER_JAX
             ) from error
     found = _mlir(bytecode, path)
-    return replace(found, notes=("Read from HLO, and turned into StableHLO by XLA.",))
+    return replace(found, notes=("Read from HLO, converted to StableHLO by XLA.",))
 
 
 def _hlo_proto(data: bytes) -> bytes | None:

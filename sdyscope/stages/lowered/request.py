@@ -60,7 +60,7 @@ def from_jax_sharding(sharding: Any, ndim: int) -> tuple[NamedSharding | None, t
     try:
         return NamedSharding(mesh, _spec(spec, ndim)), tuple(notes)
     except ConversionError as error:
-        return None, (*notes, f"{spec} is no valid request: {error.message}.")
+        return None, (*notes, f"{spec} is not a valid request: {error.message}.")
 
 
 def _is_sum(kind: Any) -> bool:

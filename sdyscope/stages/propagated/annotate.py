@@ -59,7 +59,7 @@ def annotate(lowered: LoweredModule, graph: OpGraph, changes: Sequence[Change]) 
         for change in changes:
             _apply(change, graph, operations)
         if not module.operation.verify():
-            raise TargetError(f"{lowered.name} is no valid module after these changes.")
+            raise TargetError(f"{lowered.name} is not a valid module after these changes.")
     return replace(lowered, module=module, lowered=None)
 
 

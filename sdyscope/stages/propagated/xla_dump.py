@@ -195,8 +195,8 @@ def xla_dump(
             return Dump(path.name, path.read_text(), _first_sentence(refused))
     if partitioner == "shardy" and _FELL_BACK in child.stderr:
         raise FallbackError(
-            "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell back "
-            "to GSPMD without a word.",
+            "XLA did not run Shardy on this module, which has GSPMD's shardings too, but fell "
+            "back to GSPMD silently.",
             hint="Lower all of the program under one partitioner.",
         )
     if refused:

@@ -151,7 +151,7 @@ def test_a_donation_that_no_result_has_the_shape_of():
     found = memory(fun, given((16, 32), "data"), given((32, 8)))
     (finding,) = map(told, found.findings)
     assert (finding.rule, finding.severity, finding.tensor) == ("donation-unused", "warning", "w")
-    assert "512 bytes a device" in finding.message
+    assert "512 bytes per device" in finding.message
     assert "no result is f32[16,32]" in finding.message
     assert not found.passed
 
@@ -161,7 +161,7 @@ def test_a_donation_whose_result_is_placed_otherwise(partitioner):
     fun = jax.jit(lambda w: w + 1, donate_argnums=0, out_shardings=on("data"))
     found = memory(fun, given((16, 32), None, "model"), partitioner=partitioner)
     (finding,) = map(told, found.findings)
-    assert "no f32[16,32] result is placed as it is, P(None, 'model')" in finding.message
+    assert "no f32[16,32] result has its placement, P(None, 'model')" in finding.message
     assert "P('data')" in finding.message
     assert "out_shardings" in finding.hint
     assert finding.partitioner == partitioner

@@ -451,7 +451,7 @@ def test_what_can_not_be_explained_says_so():
 
 
 @pytest.mark.parametrize(
-    ("fate", "words"), [("merged", "made one value of this and"), ("folded", "folded this value")]
+    ("fate", "words"), [("merged", "merged this value with"), ("folded", "folded this value")]
 )
 def test_the_fate_of_a_value_is_said(fate, words):
     found = of_model("mlp")

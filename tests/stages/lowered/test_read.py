@@ -103,7 +103,7 @@ def test_hlo_text_and_protos(hlo):
         found = read.read_bytes(data)
         assert (found.name, found.found, found.num_devices) == ("jit_straight", "shardy", 8)
         assert found.meshes == MESHES
-        assert found.notes == ("Read from HLO, and turned into StableHLO by XLA.",)
+        assert found.notes == ("Read from HLO, converted to StableHLO by XLA.",)
     comment = b"// a dump\n\n" + hlo.encode()
     assert read.read_bytes(comment).name == "jit_straight"
 
@@ -284,7 +284,7 @@ def test_a_number_of_partitions_that_is_none(tmp_path, count):
     )
     path.write_text(text)
     with pytest.raises(
-        TargetError, match=r"mhlo.num_partitions is .*, which is no number"
+        TargetError, match=r"mhlo.num_partitions is .*, which is not a number"
     ) as raised:
         read.read(path)
     assert raised.value.hint == "It is an integer of 1 or more, such as 8 : i32."
