@@ -66,7 +66,7 @@ class Inspection(Staged, Displayed):
         )
         return Check(
             name=self.name,
-            passed=all(one.severity == "note" for one in findings),
+            passed=all(finding.severity == "note" for finding in findings),
             partitioners=tuple(self.lowered),
             tensors=checked.tensors,
             compared=checked.compared,
@@ -77,12 +77,12 @@ class Inspection(Staged, Displayed):
 
     def _of_modules(self) -> tuple[Observation, ...]:
         """What there is to say about whole modules, before any tensor is looked at."""
-        found = list(not_lowerable(self.failures, alone=not self.lowered))
+        observations = list(not_lowerable(self.failures, alone=not self.lowered))
         for partitioner, lowered in self.lowered.items():
-            found += fallback(partitioner, lowered.found)
+            observations += fallback(partitioner, lowered.found)
             annotations = self.annotations(partitioner)
-            found += not_understood(partitioner, self.graph(partitioner), annotations)
-        return tuple(found)
+            observations += not_understood(partitioner, self.graph(partitioner), annotations)
+        return tuple(observations)
 
     def lint(
         self,
@@ -296,11 +296,11 @@ class Inspection(Staged, Displayed):
         """
         from sdyscope.analysis.diff.sides import compiled_between
 
-        found = compiled_between(self, other, partitioner, on, other_on)
-        for side in (found.a, found.b):
+        diff = compiled_between(self, other, partitioner, on, other_on)
+        for side in (diff.a, diff.b):
             if side.error is not None:
                 raise side.error
-        return found
+        return diff
 
     def snapshot(
         self, stages: Sequence[Stage] | None = None, on: Hardware | str | None = None
@@ -515,10 +515,10 @@ def of_modules(
         modules: its module under each partitioner; at least one.
         failures: why there is none under another.
     """
-    made = Inspection(next(iter(modules.values())), (*modules, *failures))
-    made.partitioners = (*modules, *failures)
-    made._lowered = dict(modules), dict(failures)
-    return made
+    inspection = Inspection(next(iter(modules.values())), (*modules, *failures))
+    inspection.partitioners = (*modules, *failures)
+    inspection._lowered = dict(modules), dict(failures)
+    return inspection
 
 
 def read(path: str | Path, *, trusted: bool = False) -> Inspection:

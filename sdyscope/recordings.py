@@ -83,13 +83,13 @@ class Recording(Sequence[RecordedInspection]):
         """
         if not isinstance(index, str):
             return self._programs[index]
-        found = [program for program in self._programs if program.name == index]
-        if len(found) == 1:
-            return found[0]
-        if found:
-            shapes = [f"({', '.join(program.types)})" for program in found]
+        programs = [program for program in self._programs if program.name == index]
+        if len(programs) == 1:
+            return programs[0]
+        if programs:
+            shapes = [f"({', '.join(program.types)})" for program in programs]
             raise TargetError(
-                f"{len(found)} programs are called {index!r}: with {one_of(shapes)}.",
+                f"{len(programs)} programs are called {index!r}: with {one_of(shapes)}.",
                 hint="Take them by number.",
             )
         names = list(dict.fromkeys(program.name for program in self.own))

@@ -343,12 +343,12 @@ class Staged:
 
     def _propagate(self, chosen: Partitioner, by_xla: bool, conservative: bool) -> Propagated:
         """What propagation decides; what another JAX lowered, its own might decide otherwise."""
-        found = self._propagated_here(chosen, by_xla, conservative)
+        propagated = self._propagated_here(chosen, by_xla, conservative)
         by = self.other_jax(chosen)
         if by is None:
-            return found
+            return propagated
         doubt = Remark("another JAX propagated", str(by), names=((str(self._versions()), 0),))
-        return replace(found, doubts=(doubt, *found.doubts))
+        return replace(propagated, doubts=(doubt, *propagated.doubts))
 
     @staticmethod
     def _versions() -> Versions:
@@ -589,7 +589,9 @@ class Staged:
 
     def under(self, partitioners: Sequence[Partitioner]) -> Self:
         """The same program under some of its partitioners only; it is not traced again."""
-        kept = tuple(one for one in self.partitioners if one in partitioners)
+        kept = tuple(
+            partitioner for partitioner in self.partitioners if partitioner in partitioners
+        )
         if kept == self.partitioners:
             return self
         if "_lowered" not in self.__dict__:

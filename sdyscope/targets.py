@@ -311,14 +311,14 @@ _DEVICES_ASKED_FOR = re.compile(
 
 def _hint_of_devices(message: str) -> str | None:
     """What to do where a program finds other numbers of devices than it makes a mesh of."""
-    found = _DEVICES_ASKED_FOR.search(message)
-    if found is None:
+    match = _DEVICES_ASKED_FOR.search(message)
+    if match is None:
         return None
-    there = int(found["there"] or found["size"])
+    there = int(match["there"] or match["size"])
     jax = sys.modules.get("jax")
     if jax is None or there != jax.device_count():
         return None  # An array of something else.
-    needed = math.prod(int(size) for size in found["shape"].split(",") if size.strip())
+    needed = math.prod(int(size) for size in match["shape"].split(",") if size.strip())
     return f"Say how many devices there are: --devices {needed}. Here the program finds {there}."
 
 

@@ -74,11 +74,15 @@ class CommunicationLimit:
         """What it is about."""
         return BudgetSubject("collectives", self.kind or "", self.axis)
 
-    def covers(self, one: Collective) -> bool:
+    def covers(self, collective: Collective) -> bool:
         """Whether a collective counts; one that runs over no known axes counts to all axes."""
-        if self.kind is not None and one.kind != self.kind:
+        if self.kind is not None and collective.kind != self.kind:
             return False
-        return not self.axis or one.axes is None or any(axis.name == self.axis for axis in one.axes)
+        return (
+            not self.axis
+            or collective.axes is None
+            or any(axis.name == self.axis for axis in collective.axes)
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,7 +219,7 @@ def communication_spent(
         partitioner: under which the program was compiled.
     """
     for number, limit in enumerate(budgets.communication):
-        covered = [one for one in collectives.collectives if limit.covers(one)]
+        covered = [collective for collective in collectives.collectives if limit.covers(collective)]
         where: LimitPath = ("communication", number)
         if limit.bytes is not None:
             path = (*where, "bytes")
@@ -227,9 +231,9 @@ def communication_spent(
             yield _collectives_spent(count, covered, collectives)
     if budgets.unlisted is not None:
         rest = [
-            one
-            for one in collectives.collectives
-            if not any(limit.covers(one) for limit in budgets.communication)
+            collective
+            for collective in collectives.collectives
+            if not any(limit.covers(collective) for limit in budgets.communication)
         ]
         subject = BudgetSubject("unlisted")
         path = ("unlisted-communication",)
@@ -256,7 +260,7 @@ def _collectives_spent(limit: _Limit, covered: Sequence[Collective], among: Coll
 
 def _first_source(parts: Iterable[_Amount]) -> SourceLocation | None:
     """The line of what takes most, or of the next that has one."""
-    ordered = sorted(parts, key=lambda each: -each[0])
+    ordered = sorted(parts, key=lambda part: -part[0])
     return next((part.source for _, _, part in ordered if part.source is not None), None)
 
 
@@ -267,11 +271,11 @@ def _amounts(parts: Sequence[_Amount]) -> list[Amount]:
         if amount:
             scope = "/".join(word for word in (part.scope, part.primitive) if word)
             annotations = part.origin.annotations if part.origin is not None else ()
-            why = tuple(dict.fromkeys(each.written() for each in annotations))
+            why = tuple(dict.fromkeys(annotation.written() for annotation in annotations))
             key = (one.kind, scope, str(part.source), tuple(each.key for each in why))
             before = amounts.get(key, Amount(0, one.kind, scope, part.source, why))
             amounts[key] = replace(before, amount=before.amount + amount)
-    return sorted(amounts.values(), key=lambda one: -one.amount)
+    return sorted(amounts.values(), key=lambda amount: -amount.amount)
 
 
 def _uncertain(
@@ -308,11 +312,11 @@ def replication_spent(
         subject = BudgetSubject("replicated", tensors=allowed.tensors)
         path = ("replicated", number, "bytes")
         limit = _Limit(path, subject, "bytes", partitioner, allowed.bytes)
-        used = sum(one.replicated for one in members)
+        used = sum(member.replicated for member in members)
         if not members:
             yield limit.spent(used, limit.uncertain(NoSuchTensor(allowed.tensors)))
         elif used > allowed.bytes:
-            ordered = sorted(members, key=lambda one: -one.replicated)
+            ordered = sorted(members, key=lambda member: -member.replicated)
             tensors = tuple(
                 (one.name, one.replicated, one.replicas or 1) for one in ordered if one.replicated
             )
@@ -362,8 +366,8 @@ def _needed(
     """What the memory is for, as far as is known."""
     if name == "arguments":
         arguments = [one for one in held if one.kind == "argument"]
-        arguments.sort(key=lambda one: -one.stored.bytes)
-        return [(one.name, one.stored.bytes) for one in arguments]
+        arguments.sort(key=lambda argument: -argument.stored.bytes)
+        return [(argument.name, argument.stored.bytes) for argument in arguments]
     if name == "temporaries" or memory is None:
         return []
     parts = {

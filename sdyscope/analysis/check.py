@@ -92,8 +92,8 @@ def check(table: TensorTable, of_modules: Sequence[Observation] = ()) -> Checked
         of_tensor += _about_tensor(tensor)
         observations += of_tensor
     # What a body is manual on is read off its boundary, so a wrong boundary would be blamed twice.
-    errors = [one for one in observations if one.severity == "error"]
-    wrong = {one.partitioner for one in errors if "shard_map" in one.kind}
+    errors = [observation for observation in observations if observation.severity == "error"]
+    wrong = {error.partitioner for error in errors if "shard_map" in error.kind}
     observations += [
         one
         for tensor in table.tensors

@@ -170,9 +170,9 @@ class _Program:
     def boundary(self) -> Mapping[str, tuple[Annotation, ...]]:
         """Its arguments and results, as they are in the module."""
         found: dict[str, tuple[Annotation, ...]] = {"argument": (), "result": ()}
-        for one in self.staged.annotations(self.recorded.partitioner):
-            if one.kind in found:
-                found[one.kind] += (one,)
+        for annotation in self.staged.annotations(self.recorded.partitioner):
+            if annotation.kind in found:
+                found[annotation.kind] += (annotation,)
         return found
 
     @property
@@ -282,14 +282,14 @@ def _shardings(program: _Program, before: _Program, changed: set[str]) -> Iterat
             )
 
 
-def _type_text(one: Annotation) -> str:
-    shape = "?" if one.shape is None else ",".join(map(str, one.shape))
-    return f"{one.dtype}[{shape}]"
+def _type_text(annotation: Annotation) -> str:
+    shape = "?" if annotation.shape is None else ",".join(map(str, annotation.shape))
+    return f"{annotation.dtype}[{shape}]"
 
 
-def _sharded(program: _Program, one: Annotation) -> Sharded:
+def _sharded(program: _Program, annotation: Annotation) -> Sharded:
     graph = program.staged.graph(program.recorded.partitioner)
-    return one.sharded(graph.meshes, only_mesh(program.staged.meshes.values()))
+    return annotation.sharded(graph.meshes, only_mesh(program.staged.meshes.values()))
 
 
 def _returned(before: _Program) -> dict[int, tuple[str, object]]:

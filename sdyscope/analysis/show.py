@@ -71,7 +71,10 @@ class ShownTensor:
     def placement(self) -> Sharded | None:
         """Where the tensor is: as requested, else as the first module says that says anything."""
         shardings = (self.requested, *self.lowered.values())
-        return next((one for one in shardings if one is not None and one.placement), None)
+        return next(
+            (sharding for sharding in shardings if sharding is not None and sharding.placement),
+            None,
+        )
 
     @property
     def problem(self) -> str:
@@ -202,12 +205,13 @@ def show(
     wanted = _filter(match, kinds)
     return Show(
         target=target,
-        programs=tuple(shown(one, match=match, kinds=kinds) for one in programs),
+        programs=tuple(shown(program, match=match, kinds=kinds) for program in programs),
         unread=tuple(unread),
         recorded=recorded,
         recompiles=() if recorded is None else recompiles(recorded, programs),
         slices=tuple(
-            program_slices(one.name, filter(wanted, one.tensors.tensors)) for one in programs
+            program_slices(program.name, filter(wanted, program.tensors.tensors))
+            for program in programs
         )
         if slices
         else None,

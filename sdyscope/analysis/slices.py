@@ -96,7 +96,7 @@ def _unplaced(row: Tensor, place: Placement | None) -> Unplaced | None:
         return Unplaced.DROPPED
     inside = asked is not None and asked.kind == "constraint" and asked.manual_axes
     places = (place, *(annotation.placement for annotation in row.lowered.values()))
-    if inside or any(one is not None and one.manual for one in places):
+    if inside or any(place is not None and place.manual for place in places):
         return Unplaced.IN_SHARD_MAP
     if row.shape is None:
         return Unplaced.NO_SHAPE

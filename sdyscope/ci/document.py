@@ -189,9 +189,9 @@ class CiTarget:
         """What could not be done, `target` for all of it, and why."""
         if self.error is not None:
             yield "target", self.error
-        for one in self.checks:
-            if one.error is not None:
-                yield one.check, one.error
+        for check in self.checks:
+            if check.error is not None:
+                yield check.check, check.error
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +263,10 @@ class Ci:
     @property
     def every_finding(self) -> tuple[CiFinding, ...]:
         """All of them, target by target."""
-        return (*self.findings, *(one for target in self.targets for one in target.findings))
+        return (
+            *self.findings,
+            *(finding for target in self.targets for finding in target.findings),
+        )
 
     def sections(self, notes: bool = False) -> Iterator[Section]:
         """What of it is shown: of the configuration and of each target that has something.
@@ -273,22 +276,22 @@ class Ci:
         """
 
         def shown(findings: Sequence[CiFinding]) -> tuple[CiFinding, ...]:
-            return tuple(one for one in findings if one.is_shown(notes))
+            return tuple(finding for finding in findings if finding.is_shown(notes))
 
         if own := shown(self.findings):
             yield Section(self.config, findings=own)
-        for one in self.targets:
+        for target in self.targets:
             section = Section(
-                one.name,
-                one.mesh,
-                one.hardware,
-                one.skipped,
+                target.name,
+                target.mesh,
+                target.hardware,
+                target.skipped,
                 tuple(
                     error.text if what == "target" else f"{what} could not be done: {error.text}"
-                    for what, error in one.errors
+                    for what, error in target.errors
                 ),
-                shown(one.findings),
-                tuple(line for check in one.checks for line in check.not_run) if notes else (),
+                shown(target.findings),
+                tuple(line for check in target.checks for line in check.not_run) if notes else (),
             )
             if section.skipped or section.errors or section.findings or section.not_run:
                 yield section

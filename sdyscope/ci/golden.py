@@ -66,7 +66,11 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
         SdyscopeError: the file is no snapshot, or the program can't be taken through the stages.
     """
     text = read_file(wanted.path) if wanted.path.exists() else ""
-    sections = {one.snapshot.name: one for one in read_sections(text, wanted.path)} if text else {}
+    sections = (
+        {section.snapshot.name: section for section in read_sections(text, wanted.path)}
+        if text
+        else {}
+    )
     section = sections.get(target.name)
     stages = wanted.stages
     on = target.on
@@ -132,11 +136,11 @@ def _blocks(blocks: Blocks) -> str:
     """What the other mesh makes of the tensors, in a few words."""
     if not blocks.changes:
         return " All known tensors are in the same blocks."
-    count = sum({each.tensors: each.count for each in blocks.changes}.values())
+    count = sum({change.tensors: change.count for change in blocks.changes}.values())
     words = [
-        f"all {one.kind}s{f' under {one.partitioner}' if one.partitioner else ''}: "
-        f"{one.before:,} -> {one.after:,} bytes"
-        for one in blocks.totals
+        f"all {total.kind}s{f' under {total.partitioner}' if total.partitioner else ''}: "
+        f"{total.before:,} -> {total.after:,} bytes"
+        for total in blocks.totals
     ]
     for each in blocks.changes[:_NAMED]:
         had, has = (",".join(map(str, one.shape)) for one in (each.before, each.after))
@@ -318,7 +322,7 @@ def _golden_file(
     path: Path, targets: list[str], now: list[Snapshot], updating: bool, remove_unused: bool
 ) -> GoldenFile:
     text = read_file(path) if path.exists() else ""
-    there = {one.name: one for one in read_snapshots(text, path)} if text else {}
+    there = {snapshot.name: snapshot for snapshot in read_snapshots(text, path)} if text else {}
     made = text
     if updating and text:
         looked_at = {one.name for one in now}
@@ -333,7 +337,7 @@ def _golden_file(
 
 def _unused_programs(text: str, path: Path, names: Iterable[str]) -> Iterator[Found]:
     """Programs of a golden file that are no targets: nobody compares them any more."""
-    sections = {one.snapshot.name: one for one in read_sections(text, path)}
+    sections = {section.snapshot.name: section for section in read_sections(text, path)}
     for name in names:
         finding = Finding(
             "snapshot-unused",

@@ -107,7 +107,7 @@ def judge(
         hardware=_hardware(inspection, target) if is_whole else "",
         account=account,
     )
-    general = tuple(number for number, one in enumerate(config.ignores) if one in used)
+    general = tuple(number for number, ignore in enumerate(config.ignores) if ignore in used)
     return Outcome(looked_at, general, "".join(one.snapshot for one in done.values()))
 
 
@@ -132,7 +132,7 @@ def judged(
     findings = places.findings(found, target)
     checks = []
     for check, one in done.items():
-        own = [each for each in findings if each.check == check]
+        own = [finding for finding in findings if finding.check == check]
         status: CheckStatus = "passed"
         if one.error is not None:
             status = "error"
@@ -143,16 +143,16 @@ def judged(
         error = None if one.error is None else places.error(one.error, target)
         not_run = tuple(f"{each.rule}: {each.reason}" for each in one.not_run)
         checks.append(CiCheck(check, status, one.words, one.seconds, error, not_run))
-    statuses = {one.status for one in checks}
+    statuses = {check.status for check in checks}
     if updating:
         # They are written, and no longer there.
-        findings = tuple(one for one in findings if one.check != "snapshot")
+        findings = tuple(finding for finding in findings if finding.check != "snapshot")
     return replace(
         unjudged(config, target),
         status="error"
         if "error" in statuses
         else "failed"
-        if any(one.fails for one in findings)
+        if any(finding.fails for finding in findings)
         else "passed",
         checks=tuple(checks),
         budgets=tuple(
@@ -215,7 +215,9 @@ def _hardware(inspection: Inspection, target: Target) -> str:
 
 
 def _found(check: Check, findings: Iterable[Finding], target: Target) -> tuple[Found, ...]:
-    return tuple(Found(check, one, one.source or target.place, target.place) for one in findings)
+    return tuple(
+        Found(check, finding, finding.source or target.place, target.place) for finding in findings
+    )
 
 
 def _check(target: Target, inspection: Inspection) -> Done:
@@ -239,8 +241,10 @@ def _lint(
     not_run = {one.rule: one for one in done.not_run if one.applies}
     words = counted(len(done.rules), "rule") + (f", {len(not_run):,} not run" if not_run else "")
     # What check says is said once.
-    checked = {_alike(one) for one in inspection.check().findings} if target.check else set()
-    findings = [one for one in done.findings if _alike(one) not in checked]
+    checked = (
+        {_alike(finding) for finding in inspection.check().findings} if target.check else set()
+    )
+    findings = [finding for finding in done.findings if _alike(finding) not in checked]
     return Done(words, _found("lint", findings, target), not_run=tuple(not_run.values()))
 
 
@@ -265,7 +269,9 @@ def _budgets(config: Config, target: Target, inspection: Inspection) -> Done:
     for each in spent:
         written = config.limit_place(target, each.limit)
         findings = map(told, each.findings)
-        found += (Found("budgets", one, one.source or written, written) for one in findings)
+        found += (
+            Found("budgets", finding, finding.source or written, written) for finding in findings
+        )
     return Done(counted(len(spent), "limit"), tuple(found), tuple(spent))
 
 
@@ -310,7 +316,7 @@ def _joined(done: Mapping[Check, Done], inspection: Inspection) -> list[Found]:
         under.setdefault(alike, []).append(one)
     made: list[Found] = []
     for alike, members in under.items():
-        partitioners = {one.finding.partitioner for one in members}
+        partitioners = {member.finding.partitioner for member in members}
         everywhere = len(partitioners) > 1 and partitioners >= set(inspection.lowered)
         made += [alike] if everywhere else members
     return made
@@ -365,17 +371,19 @@ def _matches(ignore: Ignore, finding: Finding) -> bool:
 
 def unused_ignores(ignores: Iterable[Ignore], used: Container[Ignore]) -> Iterator[Found]:
     """What is ignored and was not found: a list of ignores is not to rot."""
-    for one in ignores:
-        if one not in used:
-            close = [] if one.rule in RULES else difflib.get_close_matches(one.rule, RULES, n=1)
+    for ignore in ignores:
+        if ignore not in used:
+            close = (
+                [] if ignore.rule in RULES else difflib.get_close_matches(ignore.rule, RULES, n=1)
+            )
             finding = Finding(
                 "unused-ignore",
                 "warning",
-                f"No finding matches this ignore: {one.rule} of {one.tensors}."
-                if one.rule in RULES
-                else f"There is no rule {one.rule!r}, so this ignores nothing.",
-                tensor=f"{one.rule} of {one.tensors}",
+                f"No finding matches this ignore: {ignore.rule} of {ignore.tensors}."
+                if ignore.rule in RULES
+                else f"There is no rule {ignore.rule!r}, so this ignores nothing.",
+                tensor=f"{ignore.rule} of {ignore.tensors}",
                 kind="ignore",
                 hint=f"Did you mean {close[0]!r}?" if close else "Take it out.",
             )
-            yield Found("check", finding, one.place, one.place)
+            yield Found("check", finding, ignore.place, ignore.place)

@@ -85,8 +85,8 @@ def read_config(file: Path) -> Config:
     """The configuration in a file.
 
     Raises:
-        TargetError: the file can't be read, is not TOML, has no ``[tool.sdyscope]``, or something in
-            that is not known or can't be; with the line, and what to write.
+        TargetError: the file can't be read, is not TOML, has no ``[tool.sdyscope]``, or something
+            in that is unknown or impossible; with the line, and what to write.
     """
     text = _text(file).replace("\r\n", "\n")
     whole = read_toml(text, file)
@@ -270,8 +270,8 @@ class _Reader:
 
     def ignores(self, tables: Sequence[IgnoreTable], path: TomlPath) -> tuple[Ignore, ...]:
         return tuple(
-            Ignore(one.rule, one.tensors, one.reason, self.source((*path, number)))
-            for number, one in enumerate(tables)
+            Ignore(table.rule, table.tensors, table.reason, self.source((*path, number)))
+            for number, table in enumerate(tables)
         )
 
     def size(self, value: SizeText | None, path: TomlPath) -> int | None:

@@ -50,7 +50,7 @@ def run(
     """
     start = time.perf_counter()
     jax = version("jax")
-    running = [one for one in targets if one.is_for(jax)]
+    running = [target for target in targets if target.is_for(jax)]
     if not running:
         # Green for ever, from the day on which JAX is a new one.
         raise TargetError(
@@ -63,7 +63,7 @@ def run(
     if len(running) == len(config.targets):
         general += _unused_ignores(config, outcomes)
     with contextlib.ExitStack() as locks:
-        golden = {one.snapshot.path for one in config.targets if one.snapshot is not None}
+        golden = {target.snapshot.path for target in config.targets if target.snapshot is not None}
         # In one order, so that two runs can't wait for each other; a folder once.
         for folder in sorted({path.parent for path in golden}) if updating else ():
             locks.enter_context(locked(folder))
@@ -75,10 +75,10 @@ def run(
     return summed(
         config,
         [
-            outcomes[one.name].target
-            if one.name in outcomes
-            else unjudged(config, one, skipped=_other_jax(one, jax))
-            for one in targets
+            outcomes[target.name].target
+            if target.name in outcomes
+            else unjudged(config, target, skipped=_other_jax(target, jax))
+            for target in targets
         ],
         general,
         jax=jax,
@@ -112,8 +112,10 @@ def summed(
     """
     places = Places(config.file)
     findings = places.findings(general, None)
-    is_error = any(one.status == "error" for one in targets)
-    failed = any(one.status == "failed" for one in targets) or any(one.fails for one in findings)
+    is_error = any(target.status == "error" for target in targets)
+    failed = any(target.status == "failed" for target in targets) or any(
+        finding.fails for finding in findings
+    )
     return Ci(
         passed=not is_error and not failed,
         exit_status=2 if is_error else 1 if failed else 0,
@@ -149,12 +151,12 @@ def _outcomes(
     words = ["ci", "--outcome", "--config", str(config.file), *["--update"] * updating]
     works = [
         children.Work(
-            f"target {one.name!r}",
-            (*words, "--target", one.name),
-            child.lowering(*_asked_for(one)),
+            f"target {target.name!r}",
+            (*words, "--target", target.name),
+            child.lowering(*_asked_for(target)),
             config.file.parent,
         )
-        for one in targets
+        for target in targets
     ]
     notify("looking at targets", 0, len(works))
     answers = children.run_all(
@@ -178,9 +180,11 @@ def _outcomes(
 
 def _unused_ignores(config: Config, outcomes: Mapping[str, Outcome]) -> Iterator[Found]:
     """Ignores for all targets that matched nothing, where everything could be looked at."""
-    if any(one.target.status == "error" for one in outcomes.values()):
+    if any(outcome.target.status == "error" for outcome in outcomes.values()):
         return
-    used = {config.ignores[number] for one in outcomes.values() for number in one.used_ignores}
+    used = {
+        config.ignores[number] for outcome in outcomes.values() for number in outcome.used_ignores
+    }
     yield from unused_ignores(config.ignores, used)
 
 

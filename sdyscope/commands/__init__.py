@@ -71,7 +71,7 @@ def document_type(name: str) -> type | None:
 
     command = load(name)
     assert command is not None, name
-    option = next((each for each in command.params if isinstance(each, Json)), None)
+    option = next((param for param in command.params if isinstance(param, Json)), None)
     if option is None:
         return None
     module, _, of_document = option.document.partition(":")

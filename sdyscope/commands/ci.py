@@ -188,7 +188,7 @@ def _chosen(config: Config, names: Sequence[str]) -> list[Target]:
     """The targets of these names, or all."""
     import difflib
 
-    known = [one.name for one in config.targets]
+    known = [target.name for target in config.targets]
     for name in names:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
@@ -197,7 +197,7 @@ def _chosen(config: Config, names: Sequence[str]) -> list[Target]:
                 file=config.file,
                 hint=f"Did you mean {close[0]!r}?" if close else f"There is {', '.join(known)}.",
             )
-    return [one for one in config.targets if not names or one.name in names]
+    return [target for target in config.targets if not names or target.name in names]
 
 
 def _answer(config: Config, target: Target, *, updating: bool) -> int:

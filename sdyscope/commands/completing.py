@@ -79,7 +79,8 @@ def settings(ctx: click.Context, _: str) -> Iterable[CompletionItem]:
     if target not in model_names():
         return []
     return [
-        CompletionItem(f"{one.name}=", help=one.help) for one in reference_model(target).settings
+        CompletionItem(f"{setting.name}=", help=setting.help)
+        for setting in reference_model(target).settings
     ]
 
 
@@ -88,7 +89,7 @@ def hardware(_: click.Context, __: str) -> Iterable[str]:
     """Platforms, and chips that the table of hardware has."""
     from sdyscope.hardware.specs import chips
 
-    kinds = [f"{'tpu' if one.torus else 'cuda'}:{name}:" for name, one in chips().items()]
+    kinds = [f"{'tpu' if chip.torus else 'cuda'}:{name}:" for name, chip in chips().items()]
     return [*_PLATFORMS, *kinds]
 
 

@@ -150,7 +150,7 @@ def command(
         made = look(programs[0])
     else:
         unread = {str(one.path): one.error.message for one in opened.unread}
-        made = lint.directory_document(target, [look(one) for one in programs], unread)
+        made = lint.directory_document(target, [look(program) for program in programs], unread)
     if as_json:
         output.answers().write_bytes(document.encode(made))
     else:

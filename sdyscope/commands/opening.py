@@ -66,7 +66,9 @@ class Opened:
     def own(self) -> tuple[Inspection, ...]:
         """The programs; of a recorded run those that are not JAX's own functions, if there are."""
         labels = {one.label for one in self.record.own} if self.record else set()
-        return tuple(one for one in self.programs if one.name in labels) or self.programs
+        return (
+            tuple(program for program in self.programs if program.name in labels) or self.programs
+        )
 
     @property
     def lowered(self) -> Opened:
@@ -78,10 +80,12 @@ class Opened:
 
         if not self.is_directory:
             return self
-        compiled = [one.source for one in self.programs if isinstance(one.source, Compiled)]
+        compiled = [
+            program.source for program in self.programs if isinstance(program.source, Compiled)
+        ]
         return replace(
             self,
-            programs=tuple(one for one in self.programs if not one.is_compiled),
+            programs=tuple(program for program in self.programs if not program.is_compiled),
             unread=(
                 *self.unread,
                 *(Unread(one.path or Path(one.name), compiled_already(one)) for one in compiled),
@@ -107,8 +111,10 @@ class Opened:
         return replace(
             self,
             programs=tuple(
-                Inspection(on_mesh(one.source, named)) if isinstance(one.source, Compiled) else one
-                for one in self.programs
+                Inspection(on_mesh(program.source, named))
+                if isinstance(program.source, Compiled)
+                else program
+                for program in self.programs
             ),
         )
 
@@ -275,7 +281,7 @@ def _only_own(opened: Opened) -> Inspection:
     assert opened.record is not None
     own = {program.label: program for program in opened.record.own}
     if len(own) == 1:
-        return next(one for one in opened.programs if one.name in own)
+        return next(program for program in opened.programs if program.name in own)
     few = [program.words for program in list(own.values())[:_LISTED]]
     if len(own) > _LISTED:
         few.append(f"and {len(own) - _LISTED} more")
@@ -475,11 +481,11 @@ def _read_recorded(
         for name, why in program.failures.items()
         if name in partitioners
     }
-    made = of_modules(modules, failures)
+    inspection = of_modules(modules, failures)
     compiled = _recorded_compile(folder, program, path)
     if compiled is not None:
-        made.recorded[program.partitioner] = compiled
-    return made
+        inspection.recorded[program.partitioner] = compiled
+    return inspection
 
 
 def _recorded_compile(folder: Path, program: RecordedProgram, path: Path) -> Compiled | None:

@@ -199,9 +199,9 @@ def _read(file: Path, inspection: Inspection) -> Run:
     """A run that was, of this program."""
     from sdyscope.page.ran import check_run_of, read_run
 
-    found = read_run(file)
-    check_run_of(found, inspection.name, inspection.tensors, file)
-    return found
+    run = read_run(file)
+    check_run_of(run, inspection.name, inspection.tensors, file)
+    return run
 
 
 def _run(inspection: Inspection) -> Run:
@@ -214,7 +214,7 @@ def _run(inspection: Inspection) -> Run:
     return inspection.run(steps=_STEPS, devices=running.devices_for(inspection))
 
 
-def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:
+def _pictures(folder: Path, report: Report, inspection: Inspection) -> int:
     """Writes each picture into a folder, and says which."""
     import re
 
@@ -227,8 +227,8 @@ def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:
         plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("_.")[:80] or "argument"
         known = sum(other == plain or other.startswith(f"{plain}~") for other in pictures)
         pictures[f"{plain}~{known + 1}" if known else plain] = picture
-    if made.comms is not None:
-        pictures["communication"] = report_svg.communication_svg(made.comms)
+    if report.comms is not None:
+        pictures["communication"] = report_svg.communication_svg(report.comms)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -241,27 +241,27 @@ def _pictures(folder: Path, made: Report, inspection: Inspection) -> int:
     return 0
 
 
-def _communication(made: Report) -> bytes:
+def _communication(report: Report) -> bytes:
     """What a step communicates, as one picture."""
     from sdyscope.errors import TargetError
     from sdyscope.page import svg as report_svg
 
-    if made.comms is None:
+    if report.comms is None:
         raise TargetError(
             "What a step communicates is not known: it was not compiled.",
             hint="Leave --no-compile out, or name a tensor with --tensor.",
         )
-    return report_svg.communication_svg(made.comms).encode()
+    return report_svg.communication_svg(report.comms).encode()
 
 
-def _content(form: str, made: Report, inspection: Inspection) -> bytes:
+def _content(form: str, report: Report, inspection: Inspection) -> bytes:
     from sdyscope.page import markdown as report_markdown
     from sdyscope.page import page as report_page
     from sdyscope.terminal import document
 
     match form:
         case "json":
-            return document.encode(made)
+            return document.encode(report)
         case "markdown":
-            return report_markdown.markdown(made).encode()
-    return report_page.page(made, inspection).encode()
+            return report_markdown.markdown(report).encode()
+    return report_page.page(report, inspection).encode()

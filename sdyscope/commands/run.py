@@ -301,7 +301,7 @@ def command(
         reference=None if reference is None else targets.function_of(reference),
     )
     moved_on("ending", 0, 1)
-    unknown = bool(found.account) or any(one.failure for one in found.meshes)
+    unknown = bool(found.account) or any(mesh.failure for mesh in found.meshes)
     status = 0 if found.passed and not (strict and unknown) else 1
     if group.number:
         return status
@@ -319,10 +319,10 @@ def command(
     if found.processes:
         table.print_table(run.processes(found))
         here.write("")
-    if any(one.ran for one in found.partitioners):
+    if any(partitioner.ran for partitioner in found.partitioners):
         table.print_table(run.tensors(found))
         here.write("")
-    if any(one.errors for one in found.partitioners):
+    if any(partitioner.errors for partitioner in found.partitioners):
         table.print_table(run.numerics(found))
         here.write("")
     paragraphs.print_paragraphs(run.footer(found))
@@ -364,9 +364,9 @@ def _on_mesh(
         return None
 
     def make(mesh: Mapping[str, int]) -> Program:
-        made = opening.open_one(target, mesh=mesh, settings=settings).program
-        assert made is not None
-        return made
+        program = opening.open_one(target, mesh=mesh, settings=settings).program
+        assert program is not None
+        return program
 
     return make
 

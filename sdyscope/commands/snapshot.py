@@ -107,7 +107,7 @@ def command(
             "this file exists and is not a snapshot.", file=file, hint="Name another one with -o."
         )
     text = read_file(path) if path is not None and is_there and (check or update) else ""
-    before = {one.name: one for one in read_snapshots(text, file)} if text else {}
+    before = {snapshot.name: snapshot for snapshot in read_snapshots(text, file)} if text else {}
     opened = _opened(targets, mesh, settings, partitioner, module, before)
     now = [_taken(one, before.get(one.name), stages, on) for one in opened]
     named = [one.name for one in now]
@@ -180,7 +180,7 @@ def _opened(
     """The programs of all targets, each under the partitioners to look at."""
     from sdyscope.inspection import Inspection
 
-    found: list[Inspection] = []
+    inspections: list[Inspection] = []
     for target in targets:
         asked = options.PARTITIONERS[partitioner or "both"]
         opened = opening.open_target(
@@ -192,23 +192,23 @@ def _opened(
             if partitioner is None and one.program is not None:
                 was = before.get(one.name)
                 one = Inspection(one.program, was.partitioners if was else ("shardy",))
-            if any(one.name == other.name for other in found):
+            if any(one.name == other.name for other in inspections):
                 raise TargetError(
                     f"Two of the programs are called {one.name}.",
                     file=target,
                     hint="Write each to a snapshot file of its own.",
                 )
-            found.append(one)
-    return found
+            inspections.append(one)
+    return inspections
 
 
 def _taken(
-    one: Inspection,
+    inspection: Inspection,
     before: Snapshot | None,
     stages: tuple[Stage, ...] | None,
     on: Hardware | None,
 ) -> Snapshot:
     chosen = stages if stages is not None or before is None else before.stages
     if on is None and before is not None and before.hardware:
-        return one.snapshot(chosen, before.hardware)
-    return one.snapshot(chosen, on)
+        return inspection.snapshot(chosen, before.hardware)
+    return inspection.snapshot(chosen, on)

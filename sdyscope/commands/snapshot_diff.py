@@ -66,7 +66,7 @@ def _read(path: str) -> dict[str, Snapshot]:
     from sdyscope.snapshots import read_snapshots
     from sdyscope.snapshots.read import read_file
 
-    return {one.name: one for one in read_snapshots(read_file(path), path)}
+    return {snapshot.name: snapshot for snapshot in read_snapshots(read_file(path), path)}
 
 
 def _refuse(first: str, second: str | None, is_first: bool) -> NoReturn:

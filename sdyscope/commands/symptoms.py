@@ -52,9 +52,9 @@ def command(words: tuple[str, ...], as_json: bool) -> int:
                 ) from error
         else:
             found = searched(known, [source], words=True)
-    told = Symptoms(source=source, symptoms=found)
+    symptoms = Symptoms(source=source, symptoms=found)
     if as_json:
-        output.answers().write_bytes(document.encode(told))
+        output.answers().write_bytes(document.encode(symptoms))
     else:
-        paragraphs.print_paragraphs(view.paragraphs(told))
+        paragraphs.print_paragraphs(view.paragraphs(symptoms))
     return 0 if found else 1

@@ -80,14 +80,14 @@ def audit(
 
     asking = worker.Worker(_SERVE)
     files = dumped_files(target)
-    found: list[VerifyDocument] = []
+    documents: list[VerifyDocument] = []
     crashed: list[NotVerified] = []
     for number, path in enumerate(files):
         notify(path.name, number, len(files))
         request = _Request(str(path), partitioners, causes)
         try:
             answer = asking.ask(msgspec.json.encode(request), seconds)
-            found.append(read(VerifyDocument, msgspec.json.decode(answer)))
+            documents.append(read(VerifyDocument, msgspec.json.decode(answer)))
         except worker.WorkerDiedError as died:
             if died.how == "SIGKILL":
                 reason = f"It was stopped after {seconds:g} seconds, or killed."
@@ -96,8 +96,8 @@ def audit(
             crashed.append(NotVerified(path.name, None, reason, died.how != "SIGKILL"))
     return verify_document(
         target,
-        (one for document in found for one in document.programs),
-        [*(one for document in found for one in document.not_verified), *crashed],
+        (program for document in documents for program in document.programs),
+        [*(one for document in documents for one in document.not_verified), *crashed],
     )
 
 
@@ -123,7 +123,7 @@ def _answer(request: bytes) -> bytes:
         made = program.verify(asked.causes)
         made = replace(
             made,
-            programs=tuple(replace(one, name=path.name) for one in made.programs),
+            programs=tuple(replace(program, name=path.name) for program in made.programs),
             not_verified=tuple(replace(one, name=path.name) for one in made.not_verified),
         )
     except SdyscopeError as error:

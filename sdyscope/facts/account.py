@@ -106,7 +106,7 @@ class Account:
 
     def at(self, stages: Collection[Stage]) -> Account:
         """What of it is not known at some stages."""
-        return Account(tuple(one for one in self.unknowns if one.stage in stages))
+        return Account(tuple(unknown for unknown in self.unknowns if unknown.stage in stages))
 
     def __bool__(self) -> bool:
         """Whether anything is not known."""

@@ -111,7 +111,7 @@ class CollectiveOrigin:
     @property
     def otherwise(self) -> Iterator[OriginAnnotation]:
         """Where the axes of the value come from without the annotations that are named."""
-        named = {one.key for one in self.annotations if one.role == "has"}
+        named = {annotation.key for annotation in self.annotations if annotation.role == "has"}
         for one in self.together:
             if one.key not in named:
                 named.add(one.key)

@@ -133,10 +133,10 @@ class Steps(Sequence[PropagationStep]):
     def through(self, nodes: Iterable[int]) -> list[PropagationStep]:
         """The steps through some ops: by number, and those of one number in program order."""
         wanted = set(nodes)
-        found = [step for node in sorted(wanted & self._ops) for step in self._written(node)]
+        steps = [step for node in sorted(wanted & self._ops) for step in self._written(node)]
         elsewhere = [pair for node in wanted for pair in self._others.get(node, ())]
-        found += [step for _, step in sorted(elsewhere, key=lambda pair: pair[0])]
-        return sorted(found, key=lambda step: step.number)
+        steps += [step for _, step in sorted(elsewhere, key=lambda pair: pair[0])]
+        return sorted(steps, key=lambda step: step.number)
 
     def _written(self, node: int) -> tuple[PropagationStep, ...]:
         if node not in self._known:

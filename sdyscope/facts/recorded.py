@@ -404,7 +404,7 @@ def _runs(lines: Sequence[_AnyLine]) -> list[Run]:
 def _process(name: str, lines: Sequence[_AnyLine]) -> Process | None:
     for line in lines:
         if isinstance(line, _Process):
-            index = next((one.index for one in lines if isinstance(one, _Compiled)), None)
+            index = next((line.index for line in lines if isinstance(line, _Compiled)), None)
             return Process(
                 name,
                 line.host,
@@ -433,7 +433,7 @@ def _programs(
     for line, process in events:
         if isinstance(line, _Lowered | _Compiled):
             seen[line.module, line.name].append((line, process))
-    found = []
+    programs = []
     for (_, name), lines in seen.items():
         program = _program(name, lines, versions)
         outside = [file for file in _files(program) if not _is_inside(folder, file)]
@@ -451,8 +451,8 @@ def _programs(
             problems.append(f"The compiled {program.name} is gone: {made.file}.")
             made = None
         if program.partitioner in there:
-            found.append(replace(program, modules=there, compiled=made))
-    return found
+            programs.append(replace(program, modules=there, compiled=made))
+    return programs
 
 
 #: What the recorder calls a file: a folder, and the digest of what is in it.

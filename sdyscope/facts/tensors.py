@@ -118,8 +118,8 @@ def tensor_table(
         )
         for position, asked in enumerate(requested)
     ]
-    for found in extras.values():
-        first = next(iter(found.values()))
+    for extra in extras.values():
+        first = next(iter(extra.values()))
         rows.append(
             Tensor(
                 first.kind,
@@ -129,7 +129,7 @@ def tensor_table(
                 first.source,
                 first.index,
                 None,
-                found,
+                extra,
             )
         )
     return TensorTable(tuple(sorted(rows, key=_order)), tuple(unaligned))

@@ -59,9 +59,9 @@ class Keyword(str):
 
     def __new__(cls, word: str, of: str = "") -> Keyword:
         """A word of a set."""
-        made = super().__new__(cls, word)
-        made.of = of
-        return made
+        keyword = super().__new__(cls, word)
+        keyword.of = of
+        return keyword
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Keyword, (str(self), self.of)

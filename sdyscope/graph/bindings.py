@@ -254,20 +254,22 @@ class _Builder:
         return added
 
     def type_of(self, type_: Any) -> TensorType:
-        found = self.types.get(type_)
-        if found is None:
-            found = self.types[type_] = parse_type(str(type_))
-        return found
+        tensor_type = self.types.get(type_)
+        if tensor_type is None:
+            tensor_type = self.types[type_] = parse_type(str(type_))
+        return tensor_type
 
     def attributes(
         self, pairs: tuple[tuple[str, Any], ...], node: int
     ) -> Mapping[str, AttributeValue]:
         """All attributes of an op, one dictionary for all ops that have the same."""
         before = len(self.texts.not_understood)
-        made = Dictionary({name: self.value(name, attribute, node) for name, attribute in pairs})
+        dictionary = Dictionary(
+            {name: self.value(name, attribute, node) for name, attribute in pairs}
+        )
         if len(self.texts.not_understood) == before:
-            self.dictionary[pairs] = made
-        return made
+            self.dictionary[pairs] = dictionary
+        return dictionary
 
     def pairs_of_unknown(self, attributes: Any) -> tuple[tuple[str, Any], ...]:
         """Names and attributes where the bindings have no class for one: its text instead.

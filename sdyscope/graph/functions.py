@@ -53,7 +53,7 @@ def add_results(graph: OpGraph) -> None:
     if main is None:
         return
     first = len(graph.ops)
-    results = tuple(replace(one, node=first + one.index) for one in main.results)
+    results = tuple(replace(result, node=first + result.index) for result in main.results)
     graph.functions[main.name] = replace(main, results=results)
     for result in results:
         graph.ops.append(

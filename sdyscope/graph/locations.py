@@ -67,7 +67,7 @@ def with_sites(locations: Iterable[Location]) -> dict[int, Location]:
 
     Empty where each line does.
     """
-    distinct = {id(one): one for one in locations}
+    distinct = {id(location): location for location in locations}
     sites = sites_of((one.frames, one.only_shards) for one in distinct.values() if one.frames)
     if sites == EVERY_LINE:
         return {}

@@ -138,7 +138,7 @@ class OpGraph:
         """Consumer and edge of each SSA use of `op`'s results (or of the one given)."""
         node = op if isinstance(op, int) else op.id
         results = range(len(self.ops[node].types)) if result is None else (result,)
-        found = [(*use, (node, one)) for one in results for use in self.users((node, one))]
+        found = [(*use, (node, result)) for result in results for use in self.users((node, result))]
         if len(results) > 1:
             found.sort()
         users = [self.ops[consumer] for consumer, _, _ in found]

@@ -122,10 +122,10 @@ class _Assembly:
         )
 
     def type_of(self, text: str) -> TensorType:
-        found = self.types.get(text)
-        if found is None:
-            found = self.types[text] = parse_type(text)
-        return found
+        tensor_type = self.types.get(text)
+        if tensor_type is None:
+            tensor_type = self.types[text] = parse_type(text)
+        return tensor_type
 
     def attributes(self, texts: Mapping[str, str], op: int) -> Mapping[str, AttributeValue]:
         found: dict[str, AttributeValue] = {}
@@ -195,10 +195,12 @@ def _signature(
 ) -> Mapping[str, AttributeValue]:
     """Attributes of a function with those that its pretty form writes on arguments and results."""
     attributes = {
-        "function_type": FunctionType(tuple(one.types[0] for one in arguments), tuple(types)),
+        "function_type": FunctionType(
+            tuple(argument.types[0] for argument in arguments), tuple(types)
+        ),
         **op.attributes,
     }
-    written = {"arg_attrs": [one.attributes for one in arguments], "res_attrs": results}
+    written = {"arg_attrs": [argument.attributes for argument in arguments], "res_attrs": results}
     for name, dictionaries in written.items():
         if any(dictionaries):
             attributes.setdefault(name, tuple(dictionaries))

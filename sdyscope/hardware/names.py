@@ -63,14 +63,14 @@ def parse_devices(text: str) -> Devices:
     Raises:
         TargetError: it is neither.
     """
-    found = _DEVICES.fullmatch(text)
-    if found is None or not int(found["count"]) or not int(found["slices"] or 1):
+    match = _DEVICES.fullmatch(text)
+    if match is None or not int(match["count"]) or not int(match["slices"] or 1):
         raise TargetError(
             f"{text!r} is not a number of devices, such as 16, or 4096x8slices for 8 slices of "
             "4096."
         )
-    slices = int(found["slices"] or 1)
-    return Devices(int(found["count"]) * slices, slices)
+    slices = int(match["slices"] or 1)
+    return Devices(int(match["count"]) * slices, slices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,28 +124,28 @@ def parse_hardware(text: str) -> Hardware:
     Raises:
         TargetError: it names none.
     """
-    if found := _CPU.fullmatch(text):
-        count = None if found["count"] is None else int(found["count"])
+    if match := _CPU.fullmatch(text):
+        count = None if match["count"] is None else int(match["count"])
         if count is not None and not 0 < count <= LARGEST_CPU:
             raise TargetError(
                 f"{text} has {count:,} devices, and XLA compiles for 1 to {LARGEST_CPU:,} CPU "
                 "devices."
             )
         return Hardware("cpu", count)
-    if found := _TPU.fullmatch(text):
-        _check_sizes(text, found["dims"], found["slices"] or "1")
+    if match := _TPU.fullmatch(text):
+        _check_sizes(text, match["dims"], match["slices"] or "1")
         return Hardware(
-            "tpu", chip=found["chip"], topology=found["dims"], slices=int(found["slices"] or 1)
+            "tpu", chip=match["chip"], topology=match["dims"], slices=int(match["slices"] or 1)
         )
-    if found := _CUDA.fullmatch(text):
-        _check_sizes(text, found["dims"])
-        count = math.prod(map(int, found["dims"].split("x")))
-        return Hardware("cuda", count, topology=found["dims"], config=found["config"])
-    if found := _PRESENT.fullmatch(text):
-        count = None if found["count"] is None else int(found["count"])
+    if match := _CUDA.fullmatch(text):
+        _check_sizes(text, match["dims"])
+        count = math.prod(map(int, match["dims"].split("x")))
+        return Hardware("cuda", count, topology=match["dims"], config=match["config"])
+    if match := _PRESENT.fullmatch(text):
+        count = None if match["count"] is None else int(match["count"])
         if count == 0:
             raise TargetError(f"{text} is not a device.", hint=f"Write {FORMS}.")
-        return Hardware(_KINDS.get(found["kind"], "cuda"), count)
+        return Hardware(_KINDS.get(match["kind"], "cuda"), count)
     raise TargetError(f"{text!r} names no hardware to compile for.", hint=f"Write {FORMS}.")
 
 

@@ -27,13 +27,13 @@ def parse_bandwidth(text: str) -> float:
     Raises:
         TargetError: the text is no bandwidth, or it is zero.
     """
-    found = _BANDWIDTH.fullmatch(text.strip())
-    if found is None or (found["binary"] and not found["prefix"]):
+    match = _BANDWIDTH.fullmatch(text.strip())
+    if match is None or (match["binary"] and not match["prefix"]):
         raise TargetError(
             f"{text!r} is not a bandwidth.", hint="Write 90GB/s, 84GiB/s or 400Gbit/s."
         )
-    scale = (1024.0 if found["binary"] else 1000.0) ** _PREFIXES[found["prefix"]]
-    value = float(found["number"]) * scale / (1 if found["unit"] == "B" else 8)
+    scale = (1024.0 if match["binary"] else 1000.0) ** _PREFIXES[match["prefix"]]
+    value = float(match["number"]) * scale / (1 if match["unit"] == "B" else 8)
     if not 0 < value < math.inf:
         raise TargetError(f"The bandwidth {text!r} is not positive and finite.")
     return value
@@ -45,9 +45,9 @@ def parse_latency(text: str) -> float:
     Raises:
         TargetError: the text is no time.
     """
-    found = _LATENCY.fullmatch(text.strip())
-    value = math.inf if found is None else float(found["number"]) * _SECONDS[found["unit"]]
-    if found is None or value == math.inf:
+    match = _LATENCY.fullmatch(text.strip())
+    value = math.inf if match is None else float(match["number"]) * _SECONDS[match["unit"]]
+    if match is None or value == math.inf:
         raise TargetError(f"{text!r} is not a latency.", hint="Write 1us, 500ns or 0.01ms.")
     return value
 
@@ -62,13 +62,13 @@ def parse_size(text: str, *, least: int = 1) -> int:
     Raises:
         TargetError: the text is no size, or it is less than that.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None or (found["binary"] and not found["prefix"]):
+    match = _SIZE.fullmatch(text.strip())
+    if match is None or (match["binary"] and not match["prefix"]):
         raise TargetError(f"{text!r} is not a size in bytes.", hint="Write 16GiB, 800MB or 512B.")
-    scale = (1024 if found["binary"] else 1000) ** _PREFIXES[found["prefix"]]
-    if float(found["number"]) * scale >= 2**63:
+    scale = (1024 if match["binary"] else 1000) ** _PREFIXES[match["prefix"]]
+    if float(match["number"]) * scale >= 2**63:
         raise TargetError(f"The size {text[:40]!r} is more than a computer can hold.")
-    size = int(Fraction(found["number"]) * scale)
+    size = int(Fraction(match["number"]) * scale)
     if size < least:
         raise TargetError(f"The size {text!r} is less than a byte.")
     return size

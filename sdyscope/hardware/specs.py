@@ -123,7 +123,7 @@ class Chip:
     @property
     def titles(self) -> tuple[str, ...]:
         """What the documents are called that its figures are from, each once."""
-        return tuple(dict.fromkeys(one.source.title for one in self.figures.values()))
+        return tuple(dict.fromkeys(figure.source.title for figure in self.figures.values()))
 
     @property
     def flops_per_byte(self) -> float:

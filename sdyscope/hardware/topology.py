@@ -95,8 +95,8 @@ def topology_of(names: Sequence[DimensionName], places: Sequence[Sequence[int]])
             return None
         digits.append(Digit(name, size, step))
         covered *= size
-    found = Topology(tuple(digits[::-1]))
-    return found if _places(found, names, places[0]) == list(map(tuple, places)) else None
+    topology = Topology(tuple(digits[::-1]))
+    return topology if _places(topology, names, places[0]) == list(map(tuple, places)) else None
 
 
 def _places(

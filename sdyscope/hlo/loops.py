@@ -145,17 +145,23 @@ def _constant(computation: Computation, name: str) -> int | None:
 
 def _through(computation: Computation, name: str) -> Instruction | None:
     """The instruction that makes a number, seen through those that pass it on."""
-    made = computation.instructions.get(name)
-    while made is not None and made.opcode in _PASSING and len(made.operands) == 1:
-        made = computation.instructions.get(made.operands[0])
-    return made
+    instruction = computation.instructions.get(name)
+    while (
+        instruction is not None
+        and instruction.opcode in _PASSING
+        and len(instruction.operands) == 1
+    ):
+        instruction = computation.instructions.get(instruction.operands[0])
+    return instruction
 
 
-def _number(made: Instruction) -> int | None:
-    text = made.operand_text.strip()
-    return int(text) if made.opcode == "constant" and _INTEGER.match(text) else None
+def _number(instruction: Instruction) -> int | None:
+    text = instruction.operand_text.strip()
+    return int(text) if instruction.opcode == "constant" and _INTEGER.match(text) else None
 
 
-def _index(made: Instruction) -> int | None:
-    text = made.attributes.get("index", "") if made.opcode == "get-tuple-element" else ""
+def _index(instruction: Instruction) -> int | None:
+    text = (
+        instruction.attributes.get("index", "") if instruction.opcode == "get-tuple-element" else ""
+    )
     return int(text) if text.isdecimal() else None

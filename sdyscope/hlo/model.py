@@ -194,7 +194,7 @@ class StackFrames:
 
     def stack(self, frame: int) -> tuple[SourceLocation, ...]:
         """The lines of a frame and of those that called it, innermost first."""
-        found: list[SourceLocation] = []
+        sources: list[SourceLocation] = []
         seen: set[int] = set()
         while frame in self.frames and frame not in seen:
             seen.add(frame)
@@ -202,8 +202,8 @@ class StackFrames:
             if location in self.locations:
                 file, function, line, column = self.locations[location]
                 name = self.functions.get(function, "")
-                found.append(SourceLocation(self.files.get(file, ""), line, column, name))
-        return tuple(found)
+                sources.append(SourceLocation(self.files.get(file, ""), line, column, name))
+        return tuple(sources)
 
 
 @dataclass(frozen=True)
@@ -264,8 +264,8 @@ class HloModule:
         """The source lines of an instruction, innermost first; one where there are no tables."""
         metadata = instruction.metadata
         frame = metadata.get("stack_frame_id", "")
-        if frame.isdecimal() and (found := self.stack_frames.stack(int(frame))):
-            return found
+        if frame.isdecimal() and (sources := self.stack_frames.stack(int(frame))):
+            return sources
         file = metadata.get("source_file", "")
         if not file:
             return ()

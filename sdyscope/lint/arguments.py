@@ -46,8 +46,8 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
         if len(members) < 2:
             continue
         usual = _usual_axes(members, mesh)
-        held = sum(one.bytes_per_device for one in members)
-        for number in sorted(numbers, key=lambda each: each in leads):
+        held = sum(member.bytes_per_device for member in members)
+        for number in sorted(numbers, key=lambda number: number in leads):
             one = known[number]
             missing = _could_have(one, usual, mesh)
             if not missing:
@@ -66,7 +66,7 @@ def under_sharded(subject: Subject) -> Iterator[Message]:
 
 
 def _under_sharded_finding(
-    one: Placed,
+    placed: Placed,
     group: str,
     usual: Mapping[str, float],
     missing: Sequence[tuple[str, int]],
@@ -84,17 +84,17 @@ def _under_sharded_finding(
     )
     return Message(
         f"It is not sharded on {names}, as {most} of the bytes of {group} are: a device holds "
-        f"{one.bytes_per_device:,} bytes of it, {saves:,} more than it needs to.{more}",
-        tensor=one.name,
-        kind=one.row.kind,
-        found=spec_words(one.known, one.shape, mesh),
+        f"{placed.bytes_per_device:,} bytes of it, {saves:,} more than it needs to.{more}",
+        tensor=placed.name,
+        kind=placed.row.kind,
+        found=spec_words(placed.known, placed.shape, mesh),
         hint=f"Shard {where}.",
     )
 
 
 def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:
     """The axes that most of a group's bytes are sharded on, and what share of them is."""
-    total = sum(one.bytes for one in members)
+    total = sum(member.bytes for member in members)
     on: Counter[str] = Counter()
     for one in members:
         for axis in {axis for dim in axes_of(one.known, mesh) for axis in dim}:
@@ -103,11 +103,11 @@ def _usual_axes(members: Sequence[Placed], mesh: Mesh) -> dict[str, float]:
     return {axis: share for axis, share in shares.items() if share >= _MOST}
 
 
-def _could_have(one: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[tuple[str, int]]:
+def _could_have(placed: Placed, axes: Mapping[str, float], mesh: Mesh) -> list[tuple[str, int]]:
     """Of some axes those that a tensor is not sharded on, with a dimension that each divides."""
-    by_dim = axes_of(one.known, mesh)
+    by_dim = axes_of(placed.known, mesh)
     used = {axis for dim in by_dim for axis in dim}
-    blocks = list(one.known.local_shape(one.shape))
+    blocks = list(placed.known.local_shape(placed.shape))
     found = []
     for axis in axes:
         size = mesh.shape[axis]
@@ -203,5 +203,5 @@ def next_value_differs(subject: Subject) -> Iterator[Message]:
         _ = subject.compiled  # which says why there is none
 
 
-def _is_donated(one: Placed) -> bool:
-    return one.row.requested is not None and one.row.requested.donated
+def _is_donated(placed: Placed) -> bool:
+    return placed.row.requested is not None and placed.row.requested.donated

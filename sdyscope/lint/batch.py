@@ -41,7 +41,7 @@ def batch_not_sharded(subject: Subject) -> Iterator[Message]:
     axes = [axis for axis in mesh.axes if axis.size > 1 and _is_data(axis.name)]
     if not axes:
         raise NotApplicable("No axis of the mesh has the name of a batch axis.")
-    placed = [one for one in batches(subject) if one.placement is not None]
+    placed = [batch for batch in batches(subject) if batch.placement is not None]
     if not placed:
         raise NotApplicable("No argument of the program is recognizably a batch.")
     lead = max(placed, key=lambda one: one.bytes)
@@ -78,10 +78,10 @@ def batches(subject: Subject) -> Sequence[Placed]:
     arguments = subject.arguments
     carried = {arguments[number].group for number in subject.next_values.values()}
     found = []
-    for one in arguments:
-        if not one.shape or one.group in carried:
+    for argument in arguments:
+        if not argument.shape or argument.group in carried:
             continue
-        whole = bool(carried) and one.row.dtype in ("i32", "i64", "i8", "ui8")
-        if whole or _BATCHES.fullmatch(one.group) is not None:
-            found.append(one)
+        whole = bool(carried) and argument.row.dtype in ("i32", "i64", "i8", "ui8")
+        if whole or _BATCHES.fullmatch(argument.group) is not None:
+            found.append(argument)
     return found

@@ -15,14 +15,18 @@ __all__ = ["conflicting_constraints", "constraint_overridden"]
 
 def _constraints(subject: Subject) -> Iterator[Annotation]:
     """The constraints of ``with_sharding_constraint``, whose placements are known."""
-    for one in subject.annotations:
-        if one.kind == "constraint" and one.primitive == "sharding_constraint" and one.placement:
-            yield one
+    for annotation in subject.annotations:
+        if (
+            annotation.kind == "constraint"
+            and annotation.primitive == "sharding_constraint"
+            and annotation.placement
+        ):
+            yield annotation
 
 
-def _known(one: Annotation) -> Placement:
-    assert one.placement is not None
-    return one.placement
+def _known(annotation: Annotation) -> Placement:
+    assert annotation.placement is not None
+    return annotation.placement
 
 
 @rule("conflicting-constraints", "warning")
@@ -42,7 +46,7 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
     constrained where its value is, which is reported once.
     """
     graph = subject.graph
-    by_op = {one.op: one for one in _constraints(subject)}
+    by_op = {constraint.op: constraint for constraint in _constraints(subject)}
     by_value: dict[ValueId, list[Annotation]] = {}
     told: set[frozenset[object]] = set()
     for op, one in by_op.items():
@@ -62,17 +66,25 @@ def conflicting_constraints(subject: Subject) -> Iterator[Message]:
         by_value.setdefault((producer.id, edge.result), []).append(one)
 
 
-def _place(one: Annotation) -> object:
-    return one.op if one.source is None else (one.source.file, one.source.line)
+def _place(annotation: Annotation) -> object:
+    return (
+        annotation.op
+        if annotation.source is None
+        else (annotation.source.file, annotation.source.line)
+    )
 
 
-def _function(one: Annotation) -> tuple[str, str] | None:
-    return None if one.source is None else (one.source.file, one.source.function)
+def _function(annotation: Annotation) -> tuple[str, str] | None:
+    return (
+        None if annotation.source is None else (annotation.source.file, annotation.source.function)
+    )
 
 
-def _conflict(subject: Subject, one: Annotation, other: Annotation, *, chained: bool) -> Message:
+def _conflict(
+    subject: Subject, annotation: Annotation, other: Annotation, *, chained: bool
+) -> Message:
     where = f" at {other.source}" if other.source is not None else ""
-    sliced = _cuts(other, one) or (not chained and _cuts(one, other))
+    sliced = _cuts(other, annotation) or (not chained and _cuts(annotation, other))
     if chained:
         message = f"It was constrained just before{where}, and is constrained differently here"
     else:
@@ -83,34 +95,34 @@ def _conflict(subject: Subject, one: Annotation, other: Annotation, *, chained: 
         else ": the compiler satisfies both, and moves it from one to the other."
     )
     # Two in a row in one function are how a move in two steps is written.
-    in_steps = chained and _function(one) == _function(other)
+    in_steps = chained and _function(annotation) == _function(other)
     return Message(
         message,
-        tensor=one.path,
+        tensor=annotation.path,
         kind="constraint",
-        source=one.source,
+        source=annotation.source,
         partitioner=subject.partitioner,
         expected=f"{subject.words(_known(other))}{where}",
-        found=subject.words(_known(one)),
+        found=subject.words(_known(annotation)),
         hint="Keep one of them. If the move is intended, write jax.sharding.reshard, or ignore "
         "the rule here.",
         severity="note" if sliced or in_steps else "warning",
     )
 
 
-def _contradict(one: Annotation, other: Annotation) -> bool:
+def _contradict(annotation: Annotation, other: Annotation) -> bool:
     """Whether two constraints put a dimension that both close on other axes."""
-    if one.shape != other.shape:
+    if annotation.shape != other.shape:
         return False
-    free = {*one.open_dims, *other.open_dims}
-    return _differ(_known(one), _known(other), free)
+    free = {*annotation.open_dims, *other.open_dims}
+    return _differ(_known(annotation), _known(other), free)
 
 
-def _differ(one: Placement, other: Placement, free: set[int]) -> bool:
+def _differ(placement: Placement, other: Placement, free: set[int]) -> bool:
     """Whether two placements of one shape differ in other dimensions than these."""
     return any(
         mine != theirs
-        for dim, (mine, theirs) in enumerate(zip(one.dims, other.dims, strict=True))
+        for dim, (mine, theirs) in enumerate(zip(placement.dims, other.dims, strict=True))
         if dim not in free
     )
 
@@ -142,15 +154,19 @@ def constraint_overridden(subject: Subject) -> Iterator[Message]:
     """
     propagated = subject.propagated
     told: set[int] = set()
-    for one in _constraints(subject):
-        found = propagated.values.get((one.op, 0))
-        if found is None or found.placement is None or one.manual:
+    for constraint in _constraints(subject):
+        found = propagated.values.get((constraint.op, 0))
+        if found is None or found.placement is None or constraint.manual:
             continue
-        if _differ(_known(one).without_manual, found.placement.without_manual, {*one.open_dims}):
-            told.add(one.op)
+        if _differ(
+            _known(constraint).without_manual,
+            found.placement.without_manual,
+            {*constraint.open_dims},
+        ):
+            told.add(constraint.op)
             yield _override(
                 subject,
-                one,
+                constraint,
                 found.placement,
                 f"{subject.partitioner} decides differently for this value.",
             )
@@ -162,8 +178,12 @@ def _returned(subject: Subject, told: set[int]) -> Iterator[Message]:
     """Constraints on values that the program returns, and that come back otherwise."""
     graph = subject.graph
     _ = subject.compiled
-    by_op = {one.op: one for one in _constraints(subject) if not (one.manual or one.op in told)}
-    results = {one.row.lowered[subject.partitioner].index: one for one in subject.results}
+    by_op = {
+        constraint.op: constraint
+        for constraint in _constraints(subject)
+        if not (constraint.manual or constraint.op in told)
+    }
+    results = {result.row.lowered[subject.partitioner].index: result for result in subject.results}
     for index, value in graph.returned.items():
         one, result = by_op.get(value[0]), results.get(index)
         if one is None or result is None or result.placement is None:
@@ -186,15 +206,15 @@ def _returned(subject: Subject, told: set[int]) -> Iterator[Message]:
 
 
 def _override(
-    subject: Subject, one: Annotation, found: Placement, message: str, hint: str = ""
+    subject: Subject, annotation: Annotation, placement: Placement, message: str, hint: str = ""
 ) -> Message:
     return Message(
         f"The constraint did not hold: {message}",
-        tensor=one.path,
+        tensor=annotation.path,
         kind="constraint",
-        source=one.source,
+        source=annotation.source,
         partitioner=subject.partitioner,
-        expected=subject.words(_known(one)),
-        found=subject.words(found),
+        expected=subject.words(_known(annotation)),
+        found=subject.words(placement),
         hint=hint,
     )

@@ -110,7 +110,7 @@ def collective_before_custom_call(subject: Subject) -> Iterator[Message]:
 
 
 def _confirmed(subject: Subject, calls: list[Op], module: HloModule) -> Iterator[Message]:
-    found = {one.name: one for one in subject.collectives.collectives}
+    found = {collective.name: collective for collective in subject.collectives.collectives}
     lines = {(op.call_target, subject.source(op)) for op in calls}
     targets = {op.call_target for op in calls}
     told: set[object] = set()
@@ -145,8 +145,8 @@ def _article(kind: str) -> str:
     return f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
 
 
-def _times(one: Collective) -> str:
-    return f", {one.count:,} times per step" if one.count > 1 else ""
+def _times(collective: Collective) -> str:
+    return f", {collective.count:,} times per step" if collective.count > 1 else ""
 
 
 def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]:
@@ -158,7 +158,7 @@ def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]
             yield name
             one = computation.instructions.get(name)
             if one is not None and (one.opcode in _FORMS or one.opcode.endswith("-done")):
-                further += [each for each in one.operands if each not in seen]
+                further += [operand for operand in one.operands if operand not in seen]
                 seen.update(one.operands)
         level = further
 

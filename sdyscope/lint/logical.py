@@ -55,7 +55,7 @@ def _named(subject: Subject, axes: Mapping[str, Sequence[str]]) -> Iterator[Logi
     """
     tensors = (*subject.arguments, *subject.results)
     for pattern, names in axes.items():
-        matching = [one for one in tensors if glob(pattern).fullmatch(one.name)]
+        matching = [tensor for tensor in tensors if glob(pattern).fullmatch(tensor.name)]
         if not matching:
             raise TargetError(
                 f"No argument or result is called {pattern!r}.",

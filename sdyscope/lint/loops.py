@@ -61,10 +61,10 @@ def gathered_in_loop(subject: Subject) -> Iterator[Message]:
         for computation in module.computations.values()
         for name in computation.instructions
     }
-    for one in subject.collectives.collectives:
-        if one.kind != "all-gather" or one.name not in homes:
+    for collective in subject.collectives.collectives:
+        if collective.kind != "all-gather" or collective.name not in homes:
             continue
-        body, inside = homes[one.name], list[tuple[Computation, Instruction]]()
+        body, inside = homes[collective.name], list[tuple[Computation, Instruction]]()
         while body.name in callers and callers[body.name][1].opcode != "while":
             caller, site = callers[body.name]
             inside.append((body, site))
@@ -75,8 +75,8 @@ def gathered_in_loop(subject: Subject) -> Iterator[Message]:
         for called, site in reversed(inside):
             passed = [name in same for name in site.operands]
             same = _invariant(called, passed)
-        if one.name in same:
-            yield _gathered(subject, module, one)
+        if collective.name in same:
+            yield _gathered(subject, module, collective)
 
 
 def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> frozenset[str]:
@@ -89,21 +89,25 @@ def _invariant(body: Computation, passed: Sequence[bool] | None = None) -> froze
     found: set[str] = set()
     root = body.root
     carried = root.operands if root is not None and root.opcode == "tuple" else ()
-    for one in body.instructions.values():
-        if one.opcode == "parameter":
-            number = int(one.operand_text) if one.operand_text.isdecimal() else -1
+    for instruction in body.instructions.values():
+        if instruction.opcode == "parameter":
+            number = int(instruction.operand_text) if instruction.operand_text.isdecimal() else -1
             if passed is not None and 0 <= number < len(passed) and passed[number]:
-                found.add(one.name)
+                found.add(instruction.name)
             continue
-        is_made = one.operands and one.opcode not in _VARYING and found.issuperset(one.operands)
-        if is_made or one.opcode == "constant" or _is_carried(body, one, carried):
-            found.add(one.name)
+        is_made = (
+            instruction.operands
+            and instruction.opcode not in _VARYING
+            and found.issuperset(instruction.operands)
+        )
+        if is_made or instruction.opcode == "constant" or _is_carried(body, instruction, carried):
+            found.add(instruction.name)
     return frozenset(found)
 
 
-def _is_carried(body: Computation, one: Instruction, carried: Sequence[str]) -> bool:
+def _is_carried(body: Computation, instruction: Instruction, carried: Sequence[str]) -> bool:
     """Whether a value is an element of a loop's tuple that its body hands on as it is."""
-    index = _element(body, one.name) if one.opcode == "get-tuple-element" else None
+    index = _element(body, instruction.name) if instruction.opcode == "get-tuple-element" else None
     if index is None or not index.isdecimal() or int(index) >= len(carried):
         return False
     return _element(body, carried[int(index)]) == index
@@ -122,11 +126,13 @@ def _element(body: Computation, name: str) -> str | None:
 
 
 def _gathered(subject: Subject, module: HloModule, one: Collective) -> Message:
-    explained = {each.name: each for each in subject.explained_collectives.collectives}
+    explained = {
+        collective.name: collective for collective in subject.explained_collectives.collectives
+    }
     part = explained.get(one.name, one).largest
     origin = part.origin
     value = origin.value if origin is not None else ""
-    saves = (one.count - 1) * sum(each.sent for each in one.parts)
+    saves = (one.count - 1) * sum(part.sent for part in one.parts)
     times = "an unknown number of times" if one.unknown_trips else f"{one.count:,} times per step"
     over = ", ".join(str(axis) for axis in one.axes or ())
     source = part.source or (origin.source if origin is not None else None)

@@ -31,13 +31,13 @@ def named_axes(
     if len(arguments) != len(names):
         return None  # A library flattens its arrays otherwise.
     first: dict[tuple[tuple[str, ...], tuple[int, ...]], str] = {}
-    for one, axes in zip(arguments, names, strict=True):
-        if one.dropped or axes is None or len(axes) != len(one.shape):
+    for argument, axes in zip(arguments, names, strict=True):
+        if argument.dropped or axes is None or len(axes) != len(argument.shape):
             continue
-        key = (tuple(axes), tuple(one.shape))
+        key = (tuple(axes), tuple(argument.shape))
         known = first.get(key)
-        if known is None or len(one.path) < len(known):
-            first[key] = one.path
+        if known is None or len(argument.path) < len(known):
+            first[key] = argument.path
     parameters: dict[str, Sequence[str]] = {}
     activations: dict[str, Sequence[str]] = {}
     for (axes, _), path in first.items():

@@ -151,19 +151,23 @@ def _moves(subject: Subject) -> list[tuple[Annotation, Placement, Placement]]:
     if subject.partitioner != "shardy":
         raise Unavailable("What GSPMD will move is only known once the program is compiled.")
     found = []
-    for one in subject.annotations:
-        if one.kind != "constraint" or one.manual or not one.shape:
+    for annotation in subject.annotations:
+        if annotation.kind != "constraint" or annotation.manual or not annotation.shape:
             continue
-        own = subject.placement((one.op, 0))
-        operands = subject.graph.operands(one.op)
+        own = subject.placement((annotation.op, 0))
+        operands = subject.graph.operands(annotation.op)
         before = subject.placement((operands[0][0].id, operands[0][1].result)) if operands else None
         steps = [(before, own)]
-        for user, _ in subject.graph.uses(one.op):
-            if len(user.types) == 1 and user.types[0].shape == one.shape and _is_elementwise(user):
+        for user, _ in subject.graph.uses(annotation.op):
+            if (
+                len(user.types) == 1
+                and user.types[0].shape == annotation.shape
+                and _is_elementwise(user)
+            ):
                 steps.append((own, subject.placement((user.id, 0))))
         for start, end in dict.fromkeys(steps):
             if start is not None and end is not None and _is_move(start, end):
-                found.append((one, start, end))
+                found.append((annotation, start, end))
     return found
 
 

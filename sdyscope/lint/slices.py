@@ -36,17 +36,17 @@ def slices_crossed_in_loop(subject: Subject) -> Iterator[Message]:
     if mesh is None or mesh.size != topology.num_devices:
         raise NotApplicable("The mesh is not that of the devices, so placement is not known.")
     found: dict[object, list[tuple[Collective, Part]]] = {}
-    for one in collectives.collectives:
-        if not one.axes or (one.count < 2 and not one.unknown_trips):
+    for collective in collectives.collectives:
+        if not collective.axes or (collective.count < 2 and not collective.unknown_trips):
             continue
-        along = dimensions_along(one.axes, mesh, topology)
+        along = dimensions_along(collective.axes, mesh, topology)
         if along is None or "slice" not in along:
             continue
-        part = one.largest
-        if one.kind in ("all-reduce", "reduce-scatter") and part.phase != "forward":
+        part = collective.largest
+        if collective.kind in ("all-reduce", "reduce-scatter") and part.phase != "forward":
             continue  # A gradient, or it may be one: each is summed once.
         where = part.source or (part.scope, part.primitive)
-        found.setdefault((one.kind, one.axes, where), []).append((one, part))
+        found.setdefault((collective.kind, collective.axes, where), []).append((collective, part))
     for members in found.values():
         yield _finding(subject.partitioner, members)
 

@@ -240,12 +240,14 @@ class Subject:
     @cached_property
     def next_values(self) -> Mapping[int, int]:
         """Which results are the next values of which arguments, by their numbers."""
-        return mirrored([one.leaf for one in self.results], [one.leaf for one in self.arguments])
+        return mirrored(
+            [result.leaf for result in self.results], [argument.leaf for argument in self.arguments]
+        )
 
     @cached_property
     def parameters(self) -> Mapping[int, int]:
         """Of each argument that an optimizer keeps of a parameter that parameter, by number."""
-        leaves = [one.leaf for one in self.arguments]
+        leaves = [argument.leaf for argument in self.arguments]
         # Only those that end alike can belong together.
         alike: dict[object, list[int]] = {}
         for number, leaf in enumerate(leaves):

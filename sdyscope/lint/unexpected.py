@@ -47,11 +47,11 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
         NotApplicable: there is no batch, or it is not sharded.
     """
     found: set[str] = set()
-    for one in batches(subject):
-        if one.placement is None:
+    for batch in batches(subject):
+        if batch.placement is None:
             continue
         try:
-            by_dim = axes_of(one.placement, subject.mesh)
+            by_dim = axes_of(batch.placement, subject.mesh)
         except ConversionError:
             continue
         found.update(axis for dim in (by_dim[:1] if leading else by_dim) for axis in dim)
@@ -60,8 +60,8 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
     return frozenset(found)
 
 
-def _axes(one: Collective) -> frozenset[str]:
-    return frozenset(axis.name for axis in one.axes or ())
+def _axes(collective: Collective) -> frozenset[str]:
+    return frozenset(axis.name for axis in collective.axes or ())
 
 
 def _explained(
@@ -93,17 +93,21 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
     more. A note where it is less than 64 KiB per step.
     """
     batch_axes = _batch_axes(subject)
-    told_batches = {one.name for one in batches(subject)}
+    told_batches = {batch.name for batch in batches(subject)}
     arguments = {
-        one.row.lowered[subject.partitioner].index: one
-        for one in subject.arguments
-        if one.name not in told_batches and len(one.shape) > 1
+        argument.row.lowered[subject.partitioner].index: argument
+        for argument in subject.arguments
+        if argument.name not in told_batches and len(argument.shape) > 1
     }
     found: dict[tuple[str, tuple[str, ...]], list[tuple[Collective, Part]]] = {}
     by_name: dict[str, Placed] = {}
 
-    def is_candidate(one: Collective) -> bool:
-        return one.kind == "all-gather" and bool(one.axes) and not _axes(one) & batch_axes
+    def is_candidate(collective: Collective) -> bool:
+        return (
+            collective.kind == "all-gather"
+            and bool(collective.axes)
+            and not _axes(collective) & batch_axes
+        )
 
     for one in _explained(subject, is_candidate):
         for part in one.parts:
@@ -121,11 +125,13 @@ def _moved(subject: Subject, part: Part, arguments: Mapping[int | None, Placed])
     origin = part.origin
     if origin is None or origin.kind != "resharding" or origin.op not in _PRODUCTS:
         return None
-    named = next((one for one in arguments.values() if one.name == origin.value), None)
+    named = next(
+        (argument for argument in arguments.values() if argument.name == origin.value), None
+    )
     if named is not None:
         return named
     # The value of an op that has the argument for an operand, cast or as a layer of a stack.
-    causes = {one.name for one in origin.annotations if one.role == "has"}
+    causes = {annotation.name for annotation in origin.annotations if annotation.role == "has"}
     for tag in part.tags:
         for number in range(len(subject.graph.operands(tag[-1])) if tag else 0):
             index = _argument(subject.graph, tag, number)
@@ -178,14 +184,14 @@ def _argument(graph: OpGraph, path: Sequence[int], number: int) -> int | None:
     return None
 
 
-def _is_whole(argument: Placed, one: Collective, part: Part, subject: Subject) -> bool:
+def _is_whole(argument: Placed, collective: Collective, part: Part, subject: Subject) -> bool:
     """Whether what a device has after a gather is the argument, whole on the gathered axes.
 
     Of a stack of layers it is one layer; the order of the dimensions is the compiler's.
     """
     if argument.placement is None or len(part.shape.leaves) != 1:
         return False
-    gathered = _axes(one)
+    gathered = _axes(collective)
     sizes = subject.mesh.shape
     try:
         by_dim = axes_of(argument.placement, subject.mesh)
@@ -267,16 +273,19 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
     where it is less than 64 KiB per step.
     """
     batch_axes = _batch_axes(subject, leading=True)
-    is_batch = {one.name for one in batches(subject)}
+    is_batch = {batch.name for batch in batches(subject)}
     found: dict[object, list[tuple[Collective, Part]]] = {}
 
-    def is_candidate(one: Collective) -> bool:
-        if one.kind not in ("all-reduce", "reduce-scatter") or not _axes(one) & batch_axes:
+    def is_candidate(collective: Collective) -> bool:
+        if (
+            collective.kind not in ("all-reduce", "reduce-scatter")
+            or not _axes(collective) & batch_axes
+        ):
             return False
         # A loss is a scalar, and summed in every train step.
         return any(
             part.phase != "backward" and any(leaf.dimensions for leaf in part.shape.leaves)
-            for part in one.parts
+            for part in collective.parts
         )
 
     for one in _explained(subject, is_candidate):
@@ -294,12 +303,12 @@ def _is_lost(part: Part, batch_axes: frozenset[str], is_batch: set[str]) -> bool
     if origin is None or origin.kind != "reduction" or origin.op not in _PRODUCTS:
         return False
     causes = [
-        one
-        for one in origin.annotations
-        if one.role == "has" and any(axis.name in batch_axes for axis in one.axes)
+        annotation
+        for annotation in origin.annotations
+        if annotation.role == "has" and any(axis.name in batch_axes for axis in annotation.axes)
     ]
     return bool(causes) and all(
-        one.kind == "argument" and one.name not in is_batch for one in causes
+        cause.kind == "argument" and cause.name not in is_batch for cause in causes
     )
 
 
@@ -313,7 +322,9 @@ def _lost_finding(
     axes = listed([repr(axis.name) for axis in one.axes or () if axis.name in batch_axes])
     origin = part.origin
     assert origin is not None
-    causes = dict.fromkeys(annotation_text(one) for one in origin.annotations if one.role == "has")
+    causes = dict.fromkeys(
+        annotation_text(annotation) for annotation in origin.annotations if annotation.role == "has"
+    )
     return Message(
         f"The batch is sharded over {axes}, and this product is summed over {axes}: here its "
         "examples are not sharded there, and the axis splits what is summed, as it splits the "

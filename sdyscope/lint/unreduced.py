@@ -78,7 +78,7 @@ def _of_bodies(subject: Subject) -> Iterator[Message]:
             for (producer, edge), sharding in zip(
                 graph.operands(end), written.shardings, strict=False
             ):
-                if axis in {one.name for one in sharding.axes()} or _size(subject, axis) == 1:
+                if axis in {axis.name for axis in sharding.axes()} or _size(subject, axis) == 1:
                     continue
                 if body.varies((producer.id, edge.result)) == "yes":
                     yield Message(
@@ -183,15 +183,17 @@ def _joined(found: list[_Varies]) -> _Varies:
 
 def _of_annotations(subject: Subject) -> Iterator[Message]:
     pending = [
-        one for one in subject.annotations if _unreduced(one) and _has_parts(subject.graph, one)
+        annotation
+        for annotation in subject.annotations
+        if _unreduced(annotation) and _has_parts(subject.graph, annotation)
     ]
     if not pending:
         return
     reducing = {
         axis.name
-        for one in subject.collectives.collectives
-        if one.kind in ("all-reduce", "reduce-scatter")
-        for axis in one.axes or ()
+        for collective in subject.collectives.collectives
+        if collective.kind in ("all-reduce", "reduce-scatter")
+        for axis in collective.axes or ()
     }
     kept = {name for one in pending if one.kind == "result" for name in _unreduced(one)}
     for one in pending:
@@ -213,17 +215,17 @@ def _of_annotations(subject: Subject) -> Iterator[Message]:
             )
 
 
-def _has_parts(graph: OpGraph, one: Annotation) -> bool:
+def _has_parts(graph: OpGraph, annotation: Annotation) -> bool:
     """Whether devices may really have partial sums: of a whole value it is but a way to write."""
-    if one.kind != "constraint":
+    if annotation.kind != "constraint":
         return True
-    operands, uses = graph.operands(one.op), graph.uses(one.op)
+    operands, uses = graph.operands(annotation.op), graph.uses(annotation.op)
     if uses and all(user.kind == "func.return" for user, _ in uses):
         return False  # the caller gets it so
     return bool(operands) and operands[0][0].kind.rpartition(".")[2] in _SUMMING
 
 
-def _unreduced(one: Annotation) -> tuple[str, ...]:
-    if not isinstance(one.sharding, TensorSharding):
+def _unreduced(annotation: Annotation) -> tuple[str, ...]:
+    if not isinstance(annotation.sharding, TensorSharding):
         return ()
-    return tuple(axis.name for axis in one.sharding.unreduced_axes)
+    return tuple(axis.name for axis in annotation.sharding.unreduced_axes)

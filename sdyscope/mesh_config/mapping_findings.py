@@ -86,15 +86,15 @@ def mapping_findings(
             )
     compute, param = config.resolved_compute_mapping, config.resolved_param_mapping
     tensors = (*parameters, *activations)
-    found = list(_unused(config, compute, param, tensors, bool(activations)))
+    findings = list(_unused(config, compute, param, tensors, bool(activations)))
     for tensor in parameters:
-        found += _whole(param, tensor, sizes)
+        findings += _whole(param, tensor, sizes)
     for count, tensor in enumerate(tensors):
         under = (param, compute) if count < len(parameters) else (compute,)
-        found += _repeated(under, tensor)
+        findings += _repeated(under, tensor)
         if sizes is not None:
-            found += _divides(under, param, compute, tensor, sizes)
-    return tuple(found)
+            findings += _divides(under, param, compute, tensor, sizes)
+    return tuple(findings)
 
 
 def _unused(

@@ -179,23 +179,23 @@ class Pool:
         return self._places.setdefault(place.without_manual, len(self._places))
 
 
-def _described(said: ShardingDocument) -> dict[str, Any]:
+def _described(document: ShardingDocument) -> dict[str, Any]:
     """What is said of a sharding; one that can't be read or can't be has its mark."""
-    made: dict[str, Any] = {"text": said.text, "short": said.short}
-    named = {"open": said.open_dims, "manual": said.manual_axes}
+    made: dict[str, Any] = {"text": document.text, "short": document.short}
+    named = {"open": document.open_dims, "manual": document.manual_axes}
     made |= {name: value for name, value in named.items() if value}
-    if said.problem:
-        made |= {"short": f"{UNKNOWN} {said.short}", "problem": said.problem}
-    if said.placement is not None:
+    if document.problem:
+        made |= {"short": f"{UNKNOWN} {document.short}", "problem": document.problem}
+    if document.placement is not None:
         made |= {
-            "words": said.placement.words,
-            "shards": said.placement.shards,
-            "replicas": said.placement.replicas,
-            "block": said.placement.local_shape,
-            "bytes": said.placement.bytes_per_device,
+            "words": document.placement.words,
+            "shards": document.placement.shards,
+            "replicas": document.placement.replicas,
+            "block": document.placement.local_shape,
+            "bytes": document.placement.bytes_per_device,
         }
-        if any(said.placement.padding or ()):
-            made["padding"] = said.placement.padding
+        if any(document.placement.padding or ()):
+            made["padding"] = document.placement.padding
     return made
 
 

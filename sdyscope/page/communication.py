@@ -53,33 +53,35 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
         raise SdyscopeError(" ".join(["No collectives are known.", *reasons[:1]]))
     tensors = _tensor_keys(report)
     programs = report.comms.programs
-    notes = [note for one in programs for note in _notes(one)]
+    notes = [note for program in programs for note in _notes(program)]
     return {
-        "title": sends_sentence([(one.partitioner, one.total.sent) for one in programs]),
-        "programs": [_program(one, report.partitioners) for one in programs],
+        "title": sends_sentence(
+            [(program.partitioner, program.total.sent) for program in programs]
+        ),
+        "programs": [_program(program, report.partitioners) for program in programs],
         "bars": bars(programs),
         "rows": [
             row
-            for number, one in enumerate(programs)
-            for row in _rows(one, number, pool, tensors, _folds(programs))
+            for number, program in enumerate(programs)
+            for row in _rows(program, number, pool, tensors, _folds(programs))
         ],
         "notes": [(SENT, "plain"), *notes],
         "estimates": estimates(report, inspection),
     }
 
 
-def _program(one: Collectives, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
+def _program(collectives: Collectives, partitioners: Sequence[Partitioner]) -> dict[str, Any]:
     return {
-        "partitioner": one.partitioner or (partitioners[0] if partitioners else ""),
-        "count": one.total.count,
-        "sent": one.total.sent,
+        "partitioner": collectives.partitioner or (partitioners[0] if partitioners else ""),
+        "count": collectives.total.count,
+        "sent": collectives.total.sent,
     }
 
 
-def _notes(one: Collectives) -> Iterator[tuple[str, Tone]]:
+def _notes(collectives: Collectives) -> Iterator[tuple[str, Tone]]:
     """What is not certain, each with its tone."""
-    name = partitioner_name(one.partitioner)
-    for words in uncertain(one):
+    name = partitioner_name(collectives.partitioner)
+    for words in uncertain(collectives):
         yield (f"{name}: {sentence(words)}" if name else sentence(words)), "warning"
 
 
@@ -135,22 +137,25 @@ def labels_of(
     }
 
 
-def over(one: Collective, program: Collectives) -> str:
+def over(collective: Collective, program: Collectives) -> str:
     """The mesh axes in words; without a mesh the size of the groups."""
-    return over_text(one.axes, program.mesh, one.group_size) or "no mesh is named"
+    return over_text(collective.axes, program.mesh, collective.group_size) or "no mesh is named"
 
 
-def annotation_label(one: OriginAnnotation) -> str:
+def annotation_label(annotation: OriginAnnotation) -> str:
     """`params['layers'][*]['up'] P('fsdp', 'model')`: the layers together."""
-    kind = "" if one.kind in ("argument", "result") else f"{one.kind} "
-    name = _INDEX.sub("[*]", one.name) if not kind else _NUMBER.sub("*", one.name)
-    return f"{kind}{name} {spec_text(one.spec)}".strip()
+    kind = "" if annotation.kind in ("argument", "result") else f"{annotation.kind} "
+    name = _INDEX.sub("[*]", annotation.name) if not kind else _NUMBER.sub("*", annotation.name)
+    return f"{kind}{name} {spec_text(annotation.spec)}".strip()
 
 
 def _folds(programs: Sequence[Collectives]) -> dict[str, str]:
     """The scopes of all, those of repeated layers as one."""
     return folded_scopes(
-        part.scope for one in programs for each in one.collectives for part in each.parts
+        part.scope
+        for program in programs
+        for collective in program.collectives
+        for part in collective.parts
     )
 
 
@@ -186,22 +191,22 @@ def _rows(
             "scope": group.scope,
             "source": pool.source(first.largest.source),
             "tensor": tensor_text(first),
-            "labels": {name: list(found) for name, found in labels.items()},
+            "labels": {name: list(label) for name, label in labels.items()},
             "why": why_text(group),
             "of": len(group.members),
-            "members": [_member(one, pool, tensors) for one in group.members[:MEMBERS]],
+            "members": [_member(member, pool, tensors) for member in group.members[:MEMBERS]],
         }
 
 
-def _member(one: Collective, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
+def _member(collective: Collective, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, Any]:
     return {
-        "name": one.name,
-        "line": one.line,
-        "channel": one.channel_id,
-        "groups": one.groups,
-        "count": one.count,
-        "sent": one.sent,
-        "parts": [_part(part, pool, tensors) for part in one.parts],
+        "name": collective.name,
+        "line": collective.line,
+        "channel": collective.channel_id,
+        "groups": collective.groups,
+        "count": collective.count,
+        "sent": collective.sent,
+        "parts": [_part(part, pool, tensors) for part in collective.parts],
     }
 
 
@@ -222,15 +227,15 @@ def _part(part: Part, pool: Pool, tensors: dict[str, list[str]]) -> dict[str, An
         if origin is None
         else [
             {
-                "kind": one.kind,
-                "name": one.name,
-                "spec": spec_text(one.spec),
-                "axes": [axis_text(axis) for axis in one.axes],
-                "role": ROLES[one.role],
-                "followed": "" if one.recorded else FOLLOWED,
-                "source": pool.source(one.source),
+                "kind": annotation.kind,
+                "name": annotation.name,
+                "spec": spec_text(annotation.spec),
+                "axes": [axis_text(axis) for axis in annotation.axes],
+                "role": ROLES[annotation.role],
+                "followed": "" if annotation.recorded else FOLLOWED,
+                "source": pool.source(annotation.source),
             }
-            for one in origin.annotations
+            for annotation in origin.annotations
         ],
     }
 

@@ -32,10 +32,10 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _program(one: Cost) -> dict[str, Any]:
+def _program(cost: Cost) -> dict[str, Any]:
     return {
-        "partitioner": one.partitioner,
-        "words": limits(one),
+        "partitioner": cost.partitioner,
+        "words": limits(cost),
         "roofs": [
             {
                 "name": roof.axis or roof.resource,
@@ -43,7 +43,7 @@ def _program(one: Cost) -> dict[str, Any]:
                 "seconds": roof.seconds,
                 "time": time_text(roof.seconds),
             }
-            for roof in one.roofs
+            for roof in cost.roofs
         ],
-        "notes": [] if one.limit is None else [*uncertain(one), *basis(one)],
+        "notes": [] if cost.limit is None else [*uncertain(cost), *basis(cost)],
     }

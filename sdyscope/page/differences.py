@@ -74,7 +74,7 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
 
 def differences(
     pool: Pool,
-    one: Inspection,
+    inspection: Inspection,
     two: Inspection | None,
     on: Hardware | str | None,
     other_on: Hardware | None = None,
@@ -83,64 +83,66 @@ def differences(
 
     Args:
       pool: takes the source lines.
-      one: the first program.
+      inspection: the first program.
       two: the second; None for the first under its two partitioners, or on two kinds of hardware.
       on: what to compile for; of a text that is why nothing is.
       other_on: what to compile the second side for; by default the same.
     """
     if two is None and other_on is not None and not isinstance(on, str):
-        return _on_two(pool, one, on, other_on)
+        return _on_two(pool, inspection, on, other_on)
     return {
-        "name": one.name,
+        "name": inspection.name,
         "across": "partitioners" if two is None else "programs",
-        "labels": _labels(one, two),
-        "lowered": _or_reason(lambda: _lowered(lowered_between(one, two), pool)),
-        "propagated": _or_reason(lambda: _propagated(propagated_between(one, two), pool)),
+        "labels": _labels(inspection, two),
+        "lowered": _or_reason(lambda: _lowered(lowered_between(inspection, two), pool)),
+        "propagated": _or_reason(lambda: _propagated(propagated_between(inspection, two), pool)),
         "compiled": {"unavailable": on}
         if isinstance(on, str)
         else _or_reason(
-            lambda: _compiled(compiled_between(one, two, on=on, other_on=other_on), pool)
+            lambda: _compiled(compiled_between(inspection, two, on=on, other_on=other_on), pool)
         ),
     }
 
 
-def _on_two(pool: Pool, one: Inspection, on: Hardware | None, other_on: Hardware) -> dict[str, Any]:
+def _on_two(
+    pool: Pool, inspection: Inspection, on: Hardware | None, other_on: Hardware
+) -> dict[str, Any]:
     """One program on two kinds of hardware: only what is compiled can differ."""
-    ends = compiled_ends(one, None, None, on, other_on)
+    ends = compiled_ends(inspection, None, None, on, other_on)
     under = {"shardy": "Shardy", "gspmd": "GSPMD"}[ends[0].partitioner or "shardy"]
     same = {"unavailable": f"It is the same program on both, lowered for {under}."}
     return {
-        "name": one.name,
+        "name": inspection.name,
         "across": "hardware",
         "labels": [end.label for end in ends],
         "lowered": same,
         "propagated": {"unavailable": "Each compiler propagates by itself; see the collectives."},
         "compiled": _or_reason(
-            lambda: _compiled(compiled_between(one, on=on, other_on=other_on), pool)
+            lambda: _compiled(compiled_between(inspection, on=on, other_on=other_on), pool)
         ),
     }
 
 
-def snapshots(found: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]:
+def snapshots(document: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]:
     """Two snapshot files beside each other, as `sdyscope diff` compares them.
 
     Args:
-      found: the comparison.
+      document: the comparison.
       labels: what the two are called.
     """
     return {
         "across": "snapshots",
         "labels": labels,
-        "same": found.same,
-        "onlyA": found.only_a,
-        "onlyB": found.only_b,
+        "same": document.same,
+        "onlyA": document.only_a,
+        "onlyB": document.only_b,
         "snapshots": [
             {
-                "name": one.name,
-                "same": one.same,
-                "different": one.different,
-                "header": one.header,
-                "notCompared": one.not_compared,
+                "name": snapshot.name,
+                "same": snapshot.same,
+                "different": snapshot.different,
+                "header": snapshot.header,
+                "notCompared": snapshot.not_compared,
                 "changes": [
                     {
                         "what": change.what,
@@ -153,18 +155,18 @@ def snapshots(found: DiffDocument, labels: tuple[str, str]) -> dict[str, Any]:
                         "before": change.before,
                         "after": change.after,
                     }
-                    for change in one.changes
+                    for change in snapshot.changes
                 ],
             }
-            for one in found.snapshots
+            for snapshot in document.snapshots
         ],
     }
 
 
-def _labels(one: Inspection, two: Inspection | None) -> tuple[str, str]:
+def _labels(inspection: Inspection, two: Inspection | None) -> tuple[str, str]:
     if two is None:
-        return both_partitioners(one)
-    return labels_of(one, two)
+        return both_partitioners(inspection)
+    return labels_of(inspection, two)
 
 
 def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
@@ -177,28 +179,27 @@ def _or_reason(make: Callable[[], dict[str, Any]]) -> dict[str, Any]:
 # --- lowered --------------------------------------------------------------------------------------
 
 
-def _lowered(found: LoweredDiff, pool: Pool) -> dict[str, Any]:
+def _lowered(diff: LoweredDiff, pool: Pool) -> dict[str, Any]:
     return {
-        "same": found.same,
-        "sameTensors": found.same_tensors,
-        "meshes": list(map(lone_mesh_text, found.meshes)),
-        "tensors": [_tensor(one, pool) for one in found.tensors],
+        "same": diff.same,
+        "sameTensors": diff.same_tensors,
+        "meshes": list(map(lone_mesh_text, diff.meshes)),
+        "tensors": [_tensor(tensor, pool) for tensor in diff.tensors],
         "ops": [
-            (one.scope, one.kind, one.count_a, one.count_b, one.types_a, one.types_b)
-            for one in found.ops
+            (op.scope, op.kind, op.count_a, op.count_b, op.types_a, op.types_b) for op in diff.ops
         ],
-        "notes": list(lowered_notes(found)),
+        "notes": list(lowered_notes(diff)),
     }
 
 
-def _tensor(one: TensorDifference, pool: Pool) -> dict[str, Any]:
+def _tensor(difference: TensorDifference, pool: Pool) -> dict[str, Any]:
     return {
-        "name": one.tensor,
-        "kind": one.kind,
-        "change": one.change,
-        "what": one.what,
-        "a": _tensor_side(one.a, pool),
-        "b": _tensor_side(one.b, pool),
+        "name": difference.tensor,
+        "kind": difference.kind,
+        "change": difference.change,
+        "what": difference.what,
+        "a": _tensor_side(difference.a, pool),
+        "b": _tensor_side(difference.b, pool),
     }
 
 
@@ -218,46 +219,44 @@ def _tensor_side(side: TensorSide | None, pool: Pool) -> dict[str, Any] | None:
 # --- propagated -----------------------------------------------------------------------------------
 
 
-def _propagated(found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
+def _propagated(diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
     return {
-        "same": found.same,
-        "sameValues": found.same_values,
-        "differentValues": found.different_values,
-        "only": (found.only_a, found.only_b),
-        "notCompared": [
-            sentence(not_compared_text(one, found.across)) for one in found.not_compared
-        ],
-        "exactness": (found.propagation_a.exactness, found.propagation_b.exactness),
-        "beginnings": [_beginning(one, found, pool) for one in found.beginnings],
+        "same": diff.same,
+        "sameValues": diff.same_values,
+        "differentValues": diff.different_values,
+        "only": (diff.only_a, diff.only_b),
+        "notCompared": [sentence(not_compared_text(one, diff.across)) for one in diff.not_compared],
+        "exactness": (diff.propagation_a.exactness, diff.propagation_b.exactness),
+        "beginnings": [_beginning(beginning, diff, pool) for beginning in diff.beginnings],
     }
 
 
-def _beginning(one: Divergence, found: PropagatedDiff, pool: Pool) -> dict[str, Any]:
-    held = one.bytes_a, one.bytes_b
-    where = across_text(found.across, found.a), across_text(found.across, found.b)
+def _beginning(divergence: Divergence, diff: PropagatedDiff, pool: Pool) -> dict[str, Any]:
+    held = divergence.bytes_a, divergence.bytes_b
+    where = across_text(diff.across, diff.a), across_text(diff.across, diff.b)
     return {
-        "begins": _value(one.begins, pool),
-        "inputs": inputs_text((each.name, each.sharding) for each in one.inputs),
-        "values": one.values,
-        "bytes": one.bytes,
-        "bytesA": one.bytes_a,
-        "bytesB": one.bytes_b,
-        "extent": extent_text(one.values, one.bytes, held, where),
-        "follows": _values(one.follows, pool),
+        "begins": _value(divergence.begins, pool),
+        "inputs": inputs_text((each.name, each.sharding) for each in divergence.inputs),
+        "values": divergence.values,
+        "bytes": divergence.bytes,
+        "bytesA": divergence.bytes_a,
+        "bytesB": divergence.bytes_b,
+        "extent": extent_text(divergence.values, divergence.bytes, held, where),
+        "follows": _values(divergence.follows, pool),
     }
 
 
-def _value(one: DifferingValue, pool: Pool) -> dict[str, Any]:
+def _value(differing_value: DifferingValue, pool: Pool) -> dict[str, Any]:
     return {
-        **{name: next(iter(column)) for name, column in _columns([one], pool).items()},
-        "kind": one.value.kind,
-        "wordsA": placed_text(one.a),
-        "wordsB": placed_text(one.b),
+        **{name: next(iter(column)) for name, column in _columns([differing_value], pool).items()},
+        "kind": differing_value.value.kind,
+        "wordsA": placed_text(differing_value.a),
+        "wordsB": placed_text(differing_value.b),
     }
 
 
-def _values(found: Iterable[DifferingValue], pool: Pool) -> dict[str, Any]:
-    return table(_columns(list(found), pool))
+def _values(differing_values: Iterable[DifferingValue], pool: Pool) -> dict[str, Any]:
+    return table(_columns(list(differing_values), pool))
 
 
 def _columns(listed: list[DifferingValue], pool: Pool) -> dict[str, Iterable[Any]]:
@@ -277,22 +276,22 @@ def _columns(listed: list[DifferingValue], pool: Pool) -> dict[str, Iterable[Any
 # --- compiled ----------------------------------------------------------------------------------
 
 
-def _compiled(found: CompiledDiff, pool: Pool) -> dict[str, Any]:
-    meshes = found.a.mesh, found.b.mesh
+def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
+    meshes = diff.a.mesh, diff.b.mesh
     return {
-        "same": found.same,
-        "verb": device_verb(found.has_text),
-        "a": _side(found.a),
-        "b": _side(found.b),
+        "same": diff.same,
+        "verb": device_verb(diff.has_text),
+        "a": _side(diff.a),
+        "b": _side(diff.b),
         "kinds": [
-            (one.kind, compared_over_text(one.axes, one.group_size, meshes), one.a, one.b)
-            for one in found.by_kind_and_axes
+            (axis.kind, compared_over_text(axis.axes, axis.group_size, meshes), axis.a, axis.b)
+            for axis in diff.by_kind_and_axes
         ],
-        "memory": [(row.kind, row.name, row.a, row.b) for row in found.memory],
-        "causes": [_cause(one, found, pool) for one in found.causes],
-        "collectives": [_collective(one, found, pool) for one in found.collectives],
-        "entries": None if found.entries is None else _entries(found.entries),
-        "notes": list(map(sentence, compiled_remarks(found))),
+        "memory": [(row.kind, row.name, row.a, row.b) for row in diff.memory],
+        "causes": [_cause(cause, diff, pool) for cause in diff.causes],
+        "collectives": [_collective(collective, diff, pool) for collective in diff.collectives],
+        "entries": None if diff.entries is None else _entries(diff.entries),
+        "notes": list(map(sentence, compiled_remarks(diff))),
     }
 
 
@@ -318,57 +317,57 @@ def _side(side: CompiledSide) -> dict[str, Any]:
     }
 
 
-def _cause(one: Cause, found: CompiledDiff, pool: Pool) -> dict[str, Any]:
-    where = across_text(found.across, found.b.label)
-    sides = (found.a, one.annotations_a), (found.b, one.annotations_b)
+def _cause(cause: Cause, diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
+    where = across_text(diff.across, diff.b.label)
+    sides = (diff.a, cause.annotations_a), (diff.b, cause.annotations_b)
     return {
-        "begins": None if one.begins is None else _value(one.begins, pool),
-        "constraint": None if one.constraint is None else _lone(one.constraint, found, pool),
-        "layers": one.layers,
-        "values": one.values,
-        "sent": one.sent,
-        "words": follows_text(one.values, one.differences, one.sent, where),
+        "begins": None if cause.begins is None else _value(cause.begins, pool),
+        "constraint": None if cause.constraint is None else _lone(cause.constraint, diff, pool),
+        "layers": cause.layers,
+        "values": cause.values,
+        "sent": cause.sent,
+        "words": follows_text(cause.values, cause.differences, cause.sent, where),
         "behind": [
-            behind_text(across_text(found.across, side.label), annotations)
+            behind_text(across_text(diff.across, side.label), annotations)
             for side, annotations in sides
             if annotations
         ],
     }
 
 
-def _lone(constraint: TensorDifference, found: CompiledDiff, pool: Pool) -> dict[str, Any]:
+def _lone(constraint: TensorDifference, diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
     own, side = constraint.own
     return {
         "name": shown_name(constraint.tensor, constraint.kind),
         "source": pool.source(own.source),
-        "only": (found.a if side == "a" else found.b).label,
+        "only": (diff.a if side == "a" else diff.b).label,
         "sharding": f"{type_text(own.shape, own.dtype)} {open_text(own.sharding)}",
     }
 
 
-def _collective(one: CollectiveDifference, found: CompiledDiff, pool: Pool) -> dict[str, Any]:
-    key = one.key
+def _collective(difference: CollectiveDifference, diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
+    key = difference.key
     return {
-        "change": one.change,
+        "change": difference.change,
         "phase": key.phase,
         "scope": key.scope,
-        "layers": len(one.scopes),
+        "layers": len(difference.scopes),
         "primitive": key.primitive,
         "kind": key.kind,
-        "over": compared_over_text(key.axes, key.group_size, (found.a.mesh, found.b.mesh)),
-        "sources": [pool.source(source) for source in one.sources],
-        "a": _communicated(one.a),
-        "b": _communicated(one.b),
-        "sent": one.sent,
-        "cause": one.cause,
+        "over": compared_over_text(key.axes, key.group_size, (diff.a.mesh, diff.b.mesh)),
+        "sources": [pool.source(source) for source in difference.sources],
+        "a": _communicated(difference.a),
+        "b": _communicated(difference.b),
+        "sent": difference.sent,
+        "cause": difference.cause,
     }
 
 
-def _communicated(one: Communicated) -> dict[str, Any]:
-    origins = dict.fromkeys(map(origin_text, one.origins))
+def _communicated(communicated: Communicated) -> dict[str, Any]:
+    origins = dict.fromkeys(map(origin_text, communicated.origins))
     return {
-        "tensors": one.tensors,
-        "sent": one.sent,
-        "shapes": list(one.shapes.items()),
+        "tensors": communicated.tensors,
+        "sent": communicated.sent,
+        "shapes": list(communicated.shapes.items()),
         "origins": tuple(origins)[:3],
     }

@@ -92,7 +92,9 @@ class Report:
         rules = {rule.name for rule in self.lint.rules}
         found = dict.fromkeys(lint.folded(self.lint.findings))
         # The rules have what check and memory find, said once for both partitioners.
-        found |= dict.fromkeys(one for one in self.check.findings if one.rule not in rules)
+        found |= dict.fromkeys(
+            finding for finding in self.check.findings if finding.rule not in rules
+        )
         if self.run is not None:
             found |= dict.fromkeys(map(told, self.run.findings))
         order = ("error", "warning", "note")
@@ -152,7 +154,7 @@ def document(
         notify("running", steps - 1, steps)
         ran = _or_missing(missing, "executed", run)
     first = None if held is None else next(iter(held.compiled), None)
-    made = Report(
+    report = Report(
         target=target,
         name=inspection.name,
         file=shown.file,
@@ -175,7 +177,7 @@ def document(
         account=inspection.account if sent is None else sent.account,
     )
     notify("writing", steps, steps)
-    return made
+    return report
 
 
 def _is_told(one: Unavailable, missing: Sequence[Unavailable]) -> bool:

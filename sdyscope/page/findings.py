@@ -19,18 +19,18 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     return {
         "findings": [
             {
-                "rule": one.rule,
-                "severity": one.severity,
-                "message": one.message,
-                "tensor": one.tensor,
-                "kind": one.kind,
-                "source": pool.source(one.source),
-                "partitioner": one.partitioner,
-                "expected": one.expected,
-                "found": one.found,
-                "hint": one.hint,
+                "rule": finding.rule,
+                "severity": finding.severity,
+                "message": finding.message,
+                "tensor": finding.tensor,
+                "kind": finding.kind,
+                "source": pool.source(finding.source),
+                "partitioner": finding.partitioner,
+                "expected": finding.expected,
+                "found": finding.found,
+                "hint": finding.hint,
             }
-            for one in report.findings
+            for finding in report.findings
         ],
         "remade": [
             {"partitioner": one.partitioner, "words": words}

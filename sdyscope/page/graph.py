@@ -94,9 +94,9 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     }
 
 
-def _ssa(made: Nodes, graph: OpGraph) -> Iterator[str]:
+def _ssa(nodes: Nodes, graph: OpGraph) -> Iterator[str]:
     main = "" if graph.main is None else graph.main.name
-    for node in made.nodes:
+    for node in nodes.nodes:
         op = graph.ops[node.op]
         inside = op.function and op.function != main
         yield "" if node.kind == "result" else f"{op.function}:{op.name}" if inside else op.name
@@ -114,9 +114,9 @@ def _type(graph: OpGraph, op: int, results: int) -> str:
     return f"{type_.dtype}[{sizes}]"
 
 
-def _marks(found: list[Mark], made: Nodes) -> dict[str, Any]:
+def _marks(found: list[Mark], nodes: Nodes) -> dict[str, Any]:
     """Columns of the marks, each on every node that its op is."""
-    rows = [(node, mark) for mark in found for node in made.of_op.get(mark.op, ())]
+    rows = [(node, mark) for mark in found for node in nodes.of_op.get(mark.op, ())]
     return table(
         {
             "node": (node for node, _ in rows),

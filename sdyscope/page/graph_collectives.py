@@ -17,14 +17,14 @@ __all__ = ["sent_by_node"]
 
 
 def sent_by_node(
-    report: Report, inspection: Inspection, made: Nodes, notes: list[str]
+    report: Report, inspection: Inspection, nodes: Nodes, notes: list[str]
 ) -> dict[str, Any]:
     """For each partitioner the tensors of collectives, a row each; none where nothing was compiled.
 
     Args:
       report: the inspection.
       inspection: the program.
-      made: the nodes. Tags are those of the module that is drawn, so other partitioners' are found
+      nodes: the nodes. Tags are those of the module that is drawn, so other partitioners' are found
         by scope and line only, and are left to their own view where they are not.
       notes: takes what could not be placed.
     """
@@ -36,7 +36,7 @@ def sent_by_node(
         if partitioner is None:
             continue
         try:
-            columns, lost = _rows(report, inspection, made, partitioner)
+            columns, lost = _rows(report, inspection, nodes, partitioner)
         except SdyscopeError as error:
             notes.append(f"Its collectives are not marked: {error.message}")
             continue
@@ -58,8 +58,8 @@ def _rows(
         paired = _ops_of(inspection, first, partitioner)
     rows: list[tuple[int, Collective, Part]] = []
     lost = 0
-    for one in all_of.collectives:
-        for part in one.parts:
+    for collective in all_of.collectives:
+        for part in collective.parts:
             node = next(
                 (
                     nodes
@@ -70,7 +70,7 @@ def _rows(
             )
             lost += node < 0
             if node >= 0:
-                rows.append((node, one, part))
+                rows.append((node, collective, part))
     return table(
         {
             "node": (node for node, _, _ in rows),

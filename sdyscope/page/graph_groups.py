@@ -61,18 +61,18 @@ class Groups:
         of: for each node its group.
     """
 
-    def __init__(self, made: Nodes, graph: OpGraph) -> None:
-        self.made = made
+    def __init__(self, nodes: Nodes, graph: OpGraph) -> None:
+        self.made = nodes
         self.graph = graph
         self.groups: list[Group] = []
         self._found: dict[tuple[int | None, str, object], int] = {}
         self._depths: list[int] = []
-        lanes = dict.fromkeys(node.lane for node in made.nodes)
+        lanes = dict.fromkeys(node.lane for node in nodes.nodes)
         self.lanes = {
             lane: self.group(None, name, "lane") for lane, name in _LANES.items() if lane in lanes
         }
         self._owners: dict[int, int] = {}
-        self.of: list[int] = [self._scope_of(number) for number in range(len(made.nodes))]
+        self.of: list[int] = [self._scope_of(number) for number in range(len(nodes.nodes))]
 
     def group(
         self,
@@ -386,9 +386,9 @@ def _keys(path: str) -> tuple[str, ...]:
     return tuple(next(filter(None, found), "") for found in _KEYS.findall(path))
 
 
-def groups_of(made: Nodes, graph: OpGraph) -> tuple[Groups, list[tuple[int, int]]]:
+def groups_of(nodes: Nodes, graph: OpGraph) -> tuple[Groups, list[tuple[int, int]]]:
     """The groups of a program, and where its arguments are drawn: (argument, group)."""
-    groups = Groups(made, graph)
+    groups = Groups(nodes, graph)
     groups.settle()
     groups.cut()
     groups.prune()

@@ -124,12 +124,20 @@ class _Marker:
             if paired is None:
                 return None
             value = paired
-        found: PropagatedValue | None = self.values.get(value)
-        if found is None or found.node is None or found.fate == "not partitioned":
+        propagated_value: PropagatedValue | None = self.values.get(value)
+        if (
+            propagated_value is None
+            or propagated_value.node is None
+            or propagated_value.fate == "not partitioned"
+        ):
             return None
-        if found.placement is None:
-            return ((),) * rank if found.sharding is None else None
-        return found.placement.dims if len(found.placement.dims) == rank else None
+        if propagated_value.placement is None:
+            return ((),) * rank if propagated_value.sharding is None else None
+        return (
+            propagated_value.placement.dims
+            if len(propagated_value.placement.dims) == rank
+            else None
+        )
 
     def _op(self, op: Op) -> Iterator[Mark]:
         operand_values = self.graph.operand_values[op.id]

@@ -85,7 +85,11 @@ def _wrong(
             yield Headline(
                 "bad", f"There is no module under {under}.", reason_text(unknown.reason), "findings"
             )
-    unread = [one for one in shown.account.unknowns if one.kind in ("not understood", "impossible")]
+    unread = [
+        unknown
+        for unknown in shown.account.unknowns
+        if unknown.kind in ("not understood", "impossible")
+    ]
     if unread:
         words = sentence(unknown_text(unread[0]))
         detail = f"And {len(unread) - 1:,} more." if unread[1:] else ""
@@ -165,11 +169,11 @@ def _remade(held: MemoryDocument | None) -> Iterator[Headline]:
 
 
 def _savings(held: MemoryDocument | None) -> Iterator[Headline]:
-    one: Memory | None = None if held is None else next(iter(held.compiled), None)
-    if one is None or not one.savings:
+    memory: Memory | None = None if held is None else next(iter(held.compiled), None)
+    if memory is None or not memory.savings:
         return
-    saved = {tensor.name: tensor for tensor in one.tensors if tensor.kind == "argument"}
-    named = [saved[name] for name in one.savings if name in saved]
+    saved = {tensor.name: tensor for tensor in memory.tensors if tensor.kind == "argument"}
+    named = [saved[name] for name in memory.savings if name in saved]
     total = sum(tensor.saves for tensor in named)
     whole = sum(tensor.bytes_per_device for tensor in saved.values())
     if not named or total < whole * _SAVING:

@@ -148,11 +148,11 @@ class _Compared:
       before: for each value after propagation, those of the lowered module that became it.
     """
 
-    def __init__(self, graph: OpGraph, found: Propagated) -> None:
+    def __init__(self, graph: OpGraph, propagated: Propagated) -> None:
         self.graph = graph
-        self.after = found.graph
+        self.after = propagated.graph
         self.before: dict[ValueId, list[ValueId]] = {}
-        for value in found.values.values():
+        for value in propagated.values.values():
             if value.node is not None:
                 self.before.setdefault((value.node, value.result), []).append(value.id)
         #: How many devices a classic HLO sharding is for.

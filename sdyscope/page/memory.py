@@ -42,12 +42,12 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     }
 
 
-def _program(one: Memory) -> dict[str, Any]:
-    said = one.compiler
-    savings = saved_together(one.under_sharded)
+def _program(memory: Memory) -> dict[str, Any]:
+    compiler = memory.compiler
+    savings = saved_together(memory.under_sharded)
     return {
-        "partitioner": one.partitioner,
-        "needs": None if said is None else figures(said),
+        "partitioner": memory.partitioner,
+        "needs": None if compiler is None else figures(compiler),
         "groups": [
             {
                 "kind": group.kind,
@@ -59,57 +59,57 @@ def _program(one: Memory) -> dict[str, Any]:
                 "replicated": group.replicated,
                 "shared": group.shared,
             }
-            for group in one.groups
+            for group in memory.groups
         ],
         "savings": list(map(_saving, savings)),
         "saved": sentence(savings_text(sum(saving.saves for saving in savings)))
         if savings
         else "Every tensor is held once, or no free mesh axis divides it.",
-        "beyond": list(map(sentence, beyond_help(one))),
+        "beyond": list(map(sentence, beyond_help(memory))),
     }
 
 
-def figures(said: MemoryAnalysis) -> dict[str, int]:
+def figures(memory_analysis: MemoryAnalysis) -> dict[str, int]:
     """What a device needs, by part and in all."""
     return {
-        "arguments": said.arguments,
-        "outputs": said.results,
-        "aliased": said.aliases,
-        "temporaries": said.temporaries,
-        "code": said.generated_code,
-        "total": said.total,
+        "arguments": memory_analysis.arguments,
+        "outputs": memory_analysis.results,
+        "aliased": memory_analysis.aliases,
+        "temporaries": memory_analysis.temporaries,
+        "code": memory_analysis.generated_code,
+        "total": memory_analysis.total,
     }
 
 
-def _notes(one: Memory) -> Iterator[tuple[str, Tone]]:
+def _notes(memory: Memory) -> Iterator[tuple[str, Tone]]:
     """What stands below, each with its tone."""
-    name = partitioner_name(one.partitioner)
-    kind = "" if str(one.hardware).startswith(one.device_kind) else f" ({one.device_kind})"
-    yield f"{name}: compiled for {one.hardware}{kind}.", "plain"
-    if one.equal is False:
-        yield f"{name}: {sentence(agreement_text(one.equal))}", "bad"
-    for text, tone in remarks(one):
+    name = partitioner_name(memory.partitioner)
+    kind = "" if str(memory.hardware).startswith(memory.device_kind) else f" ({memory.device_kind})"
+    yield f"{name}: compiled for {memory.hardware}{kind}.", "plain"
+    if memory.equal is False:
+        yield f"{name}: {sentence(agreement_text(memory.equal))}", "bad"
+    for text, tone in remarks(memory):
         yield f"{name}: {sentence(text)}", tone
-    if one.results_table:
-        yield f"{name}: {sentence(results_table_text(one.results_table))}", "plain"
-    if one.compiler is not None and one.compiler.peak:
-        yield f"{name}: {sentence(peak_text(one.compiler.peak))}", "plain"
-    for note in notes(one):
+    if memory.results_table:
+        yield f"{name}: {sentence(results_table_text(memory.results_table))}", "plain"
+    if memory.compiler is not None and memory.compiler.peak:
+        yield f"{name}: {sentence(peak_text(memory.compiler.peak))}", "plain"
+    for note in notes(memory):
         yield f"{name}: {note}", "warning"
 
 
-def _saving(one: Saving) -> dict[str, Any]:
+def _saving(saving: Saving) -> dict[str, Any]:
     """What could be sharded further; the tensors of layers that are placed alike are one row."""
-    first = one.tensors[0]
+    first = saving.tensors[0]
     return {
-        "name": one.name,
+        "name": saving.name,
         "kind": first.kind,
-        "tensors": len(one.tensors),
-        "names": [tensor.name for tensor in one.tensors[:MEMBERS]],
+        "tensors": len(saving.tensors),
+        "names": [tensor.name for tensor in saving.tensors[:MEMBERS]],
         "shape": first.shape,
         "dtype": first.dtype,
         "sharding": str(first.sharding),
         "replicas": first.replicas,
         "best": str(first.best),
-        "saves": one.saves,
+        "saves": saving.saves,
     }

@@ -47,7 +47,7 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
             for one in (report.comms.programs if report.comms is not None else ())
         ],
         "findings": {
-            severity: sum(one.severity == severity for one in report.findings)
+            severity: sum(finding.severity == severity for finding in report.findings)
             for severity in ("error", "warning", "note")
         },
         "propagations": [

@@ -105,7 +105,7 @@ def page(report: Report, inspection: Inspection) -> str:
 
 
 def differences_page(
-    one: Inspection,
+    inspection: Inspection,
     two: Inspection | None,
     on: Hardware | str | None = None,
     other_on: Hardware | None = None,
@@ -113,26 +113,26 @@ def differences_page(
     """A page of what two programs, or one on two kinds of hardware, differ in, at each stage.
 
     Args:
-      one: the first.
+      inspection: the first.
       two: the second; None for the first on two kinds of hardware.
       on: what to compile for; a text is why they are not compiled.
       other_on: what to compile the second side for; by default the same.
     """
-    meshes = (two or one).meshes | one.meshes
+    meshes = (two or inspection).meshes | inspection.meshes
     pool = Pool(meshes, max((mesh.size for mesh in meshes.values()), default=1))
-    found = report_differences.differences(pool, one, two, on, other_on)
+    found = report_differences.differences(pool, inspection, two, on, other_on)
     documents = [mesh_document(name, mesh) for name, mesh in meshes.items()]
-    return _two_sides(found, pool, documents, list(one.lowered))
+    return _two_sides(found, pool, documents, list(inspection.lowered))
 
 
-def snapshots_page(found: DiffDocument, labels: tuple[str, str]) -> str:
+def snapshots_page(document: DiffDocument, labels: tuple[str, str]) -> str:
     """A page of what two snapshot files differ in.
 
     Args:
-      found: the comparison, as `sdyscope diff` makes it.
+      document: the comparison, as `sdyscope diff` makes it.
       labels: what the two are called.
     """
-    return _two_sides(report_differences.snapshots(found, labels), Pool({}, 1), [], [])
+    return _two_sides(report_differences.snapshots(document, labels), Pool({}, 1), [], [])
 
 
 def _two_sides(

@@ -63,8 +63,8 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     Raises:
       SdyscopeError: Shardy did not propagate it, or no axis moved.
     """
-    found = report.propagate
-    known = () if found is None else found.propagations
+    propagate = report.propagate
+    known = () if propagate is None else propagate.propagations
     if not any(one.partitioner == "shardy" for one in known):
         raise TargetError(
             "Only Shardy says how it propagates, step by step, and it did not propagate this."
@@ -239,12 +239,12 @@ class _Part:
         return self.shipped[number]
 
     def _beginning(self, pointer: Pointer) -> int | None:
-        found = pointer.beginning
-        if found is None or pointer.op is not None:
+        beginning = pointer.beginning
+        if beginning is None or pointer.op is not None:
             return None
-        source = self.pool.source(found.source)
+        source = self.pool.source(beginning.source)
         return self.annotations.of(
-            (found.kind, found.name, beginning_text(found), found.priority, source)
+            (beginning.kind, beginning.name, beginning_text(beginning), beginning.priority, source)
         )
 
     def _followers(self, distinct: Mapping[Ref, PropagatedValue]) -> dict[Ref, list[int]]:

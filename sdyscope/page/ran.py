@@ -55,16 +55,21 @@ def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:
       TargetError: it is another one's.
     """
     ran = {
-        (one.kind, one.index): (one.path, one.shape, one.dtype, document.plain(one.requested))
-        for one in run.tensors
+        (tensor.kind, tensor.index): (
+            tensor.path,
+            tensor.shape,
+            tensor.dtype,
+            document.plain(tensor.requested),
+        )
+        for tensor in run.tensors
     }
     here = {
-        (one.kind, one.index or 0): (
-            *(one.path, one.shape, one.dtype),
-            document.plain(requested_sharding(one.requested)),
+        (tensor.kind, tensor.index or 0): (
+            *(tensor.path, tensor.shape, tensor.dtype),
+            document.plain(requested_sharding(tensor.requested)),
         )
-        for one in table.tensors
-        if one.kind in ("argument", "result") and one.requested is not None
+        for tensor in table.tensors
+        if tensor.kind in ("argument", "result") and tensor.requested is not None
     }
     if run.name == name and ran == here:
         return

@@ -144,7 +144,7 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
     compared, different = decided.compared, decided.differing
     wrong = sum(not all(value.as_requested.values()) for value in values)
     parts = [f"{len(values):,} values"]
-    steps = max(one.step_count for one in decided.propagations)
+    steps = max(propagation.step_count for propagation in decided.propagations)
     if steps:
         parts.append(f"{steps:,} steps of Shardy")
     words = ", ".join(parts) + "."
@@ -160,8 +160,8 @@ def _propagated(decided: PropagateDocument | None, missing: Sequence[Unavailable
         if one.exactness != "exact":
             words += f" What {partitioner_name(one.partitioner)} decided is approximate."
     words += "".join(
-        f" Nothing under {partitioner_name(one.partitioner)}: {_first(one.reason)}"
-        for one in decided.failures
+        f" Nothing under {partitioner_name(failure.partitioner)}: {_first(failure.reason)}"
+        for failure in decided.failures
     )
     if wrong:
         return Stage("propagated", "bad", f"{wrong:,} not as asked", words)
@@ -221,7 +221,7 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
     hosts = {process.host for process in ran.processes}
     together = f" of {len(ran.processes)} processes on {counted(len(hosts), 'host')}"
     parts = [f"Run on {devices}{together if hosts else ''}."]
-    done = [one for one in ran.partitioners if one.ran]
+    done = [partitioner for partitioner in ran.partitioners if partitioner.ran]
     for one in ran.partitioners:
         if not one.ran:
             parts.append(f"Not under {partitioner_name(one.partitioner)}: {_first(one.failure)}")
@@ -245,8 +245,8 @@ def _executed(ran: Run | None, missing: Sequence[Unavailable]) -> Stage:
 
 def _unknown(name: StageName, missing: Sequence[Unavailable]) -> Stage:
     reasons = [one for one in missing if one.stage == name]
-    failed = any(one.asked for one in reasons)
-    words = " ".join(dict.fromkeys(_first(one.reason) for one in reasons))
+    failed = any(reason.asked for reason in reasons)
+    words = " ".join(dict.fromkeys(_first(reason.reason) for reason in reasons))
     return Stage(name, "bad" if failed else "unknown", "failed" if failed else "not done", words)
 
 

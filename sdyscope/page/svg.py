@@ -257,14 +257,14 @@ def _square(place: Placement, device: int, at: tuple[float, float]) -> _Square:
 def _axis_labels(
     columns: tuple[str, int], rows: tuple[str, int], left: int, top: int, across: int, down: int
 ) -> list[_Label]:
-    made = []
+    labels = []
     if columns[0]:
         words = _plain(f"{columns[0]} {columns[1]}")
-        made.append(_Label(left + across * _STEP / 2, top - 6, words))
+        labels.append(_Label(left + across * _STEP / 2, top - 6, words))
     if rows[0]:
         words = _plain(f"{rows[0]} {rows[1]}")
-        made.append(_Label(left - 8, top + down * _STEP / 2, words, turned=True))
-    return made
+        labels.append(_Label(left - 8, top + down * _STEP / 2, words, turned=True))
+    return labels
 
 
 def _index_words(axes: Sequence[tuple[str, int]], number: int) -> str:

@@ -49,8 +49,12 @@ class Answer:
     @property
     def left_out(self) -> str:
         """What of it was not compared, as only one side has it; empty for nothing."""
-        found = self.comparison
-        return "" if found is None or self.what == "written" else " and ".join(found.not_compared)
+        comparison = self.comparison
+        return (
+            ""
+            if comparison is None or self.what == "written"
+            else " and ".join(comparison.not_compared)
+        )
 
 
 @dataclass
@@ -83,7 +87,9 @@ class Golden:
         """
         if not self.path.exists():
             return {}
-        return {one.name: one for one in read_snapshots(read_file(self.path), self.shown)}
+        return {
+            snapshot.name: snapshot for snapshot in read_snapshots(read_file(self.path), self.shown)
+        }
 
     def answer(self, subject: object, taken: Snapshot, before: Snapshot | None) -> Answer:
         """Compares, and writes where that was asked for.
@@ -190,7 +196,9 @@ class ShardingSnapshot:
         inspection = _inspection(other)
         was = before.get(self.name or inspection.name)
         chosen = self.partitioners or (was.partitioners if was else ("shardy",))
-        under = tuple(one for one in inspection.partitioners if one in chosen)
+        under = tuple(
+            partitioner for partitioner in inspection.partitioners if partitioner in chosen
+        )
         looked = inspection.under(under or inspection.partitioners)
         stages = self.stages or (was.stages if was else None)
         on = self.on or (was.hardware if was else None) or None
@@ -227,7 +235,7 @@ def explanation(snapshot: ShardingSnapshot, subject: object) -> list[str] | None
     What pytest would cut becomes a section of the report, and is told in short here.
     """
     golden = snapshot.golden
-    found = next((one for one in reversed(golden.answers) if one.subject is subject), None)
+    found = next((answer for answer in reversed(golden.answers) if answer.subject is subject), None)
     if found is None or found.what not in ("changed", "missing"):
         return None
     whole = list(_explained(found, golden.shown))
@@ -245,21 +253,21 @@ def _is_shown_whole(item: pytest.Item, lines: Sequence[str]) -> bool:
     return len(lines) <= _LINES and sum(map(len, lines)) <= _CHARACTERS
 
 
-def _explained(found: Answer, shown: str) -> Iterator[str]:
+def _explained(answer: Answer, shown: str) -> Iterator[str]:
     from sdyscope.terminal.paragraphs import lines
     from sdyscope.views.snapshot import comparison
 
-    if found.comparison is None:
-        yield f"{found.name}: missing from {shown}"
+    if answer.comparison is None:
+        yield f"{answer.name}: missing from {shown}"
         yield f"Write it with {_UPDATE}, and review it."
         return
-    for paragraph in comparison(found.comparison):
+    for paragraph in comparison(answer.comparison):
         yield from lines(paragraph, None)
     yield ""
     yield f"If this is intended, write it with {_UPDATE}; it is in {shown}."
 
 
-def _in_short(whole: Sequence[str], found: Answer) -> Iterator[str]:
+def _in_short(whole: Sequence[str], answer: Answer) -> Iterator[str]:
     """Its first line and the first thing that differs; the rest is in a section."""
     yield whole[0]
     told: list[str] = []
@@ -270,7 +278,7 @@ def _in_short(whole: Sequence[str], found: Answer) -> Iterator[str]:
             told.append(line)
     for line in told[:_LINES_TOLD]:
         yield line if len(line) <= _WIDEST else f"{line[: _WIDEST - 3]}..."
-    comparison = found.comparison
+    comparison = answer.comparison
     rest = 0 if comparison is None else len(comparison.header) + len(comparison.changes) - 1
     more = f"{rest:,} more below" if rest else "The rest is below"
     yield f"{more}, under 'sharding snapshot'. If this is intended: {_UPDATE}."

@@ -46,8 +46,8 @@ def file_name(parts: Sequence[str]) -> str:
     is_plain = (
         _SAFE.fullmatch(whole) is not None
         and own == own.lower()
-        and all(_CLASS.fullmatch(one) or one == one.lower() for one in parts[:-1])
-        and not any("." in one for one in parts[:-1])
+        and all(_CLASS.fullmatch(part) or part == part.lower() for part in parts[:-1])
+        and not any("." in part for part in parts[:-1])
         and not _DEVICES.match(whole)
         and not whole.startswith(".")
         and len(whole) <= _LONGEST

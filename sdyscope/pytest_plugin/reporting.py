@@ -37,7 +37,9 @@ class TestOutcome:
     @classmethod
     def of(cls, golden: Golden, *, passed: bool) -> TestOutcome:
         """What there is to say once the test has run."""
-        answers = dict.fromkeys((one.name, one.what, one.left_out) for one in golden.answers)
+        answers = dict.fromkeys(
+            (answer.name, answer.what, answer.left_out) for answer in golden.answers
+        )
         unused: list[str] = []
         if passed:
             compared = {name for name, _, _ in answers}
@@ -141,7 +143,7 @@ def _without(path: Path, names: Sequence[str]) -> None:
 
     with locked(path):
         text = read_file(path)
-        kept = [one for one in read_snapshots(text, path) if one.name not in names]
+        kept = [snapshot for snapshot in read_snapshots(text, path) if snapshot.name not in names]
         write_atomically(path, update(text, kept, remove_unused=True, file=path))
 
 

@@ -93,7 +93,7 @@ class BlockChange:
     @property
     def count(self) -> int:
         """How many tensors they are."""
-        return sum(one.count for one in self.tensors)
+        return sum(tensor.count for tensor in self.tensors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,13 +239,13 @@ def _last(
 @lru_cache(1 << 12)
 def _block(type_: str, spec: str, mesh: Mesh) -> Block | None:
     """The block of a tensor; None where its sharding or its shape is none that is known."""
-    found = _TYPE.fullmatch(type_)
-    if found is None:
+    match = _TYPE.fullmatch(type_)
+    if match is None:
         return None
-    shape = tuple(map(int, found[2].split(","))) if found[2] else ()
+    shape = tuple(map(int, match[2].split(","))) if match[2] else ()
     try:
         place = _placement(spec, len(shape), mesh)
-        return Block(type_, spec, place.local_shape(shape), place.bytes_per_device(shape, found[1]))
+        return Block(type_, spec, place.local_shape(shape), place.bytes_per_device(shape, match[1]))
     except (ConversionError, SyntaxTextError):
         return None
 
@@ -275,9 +275,13 @@ def _named(keys: Mapping[Key, int]) -> tuple[NamedTensors, ...]:
     return tuple(sorted(made, key=lambda one: (KINDS.index(one.kind), len(one.name))))
 
 
-def _order(one: BlockChange) -> tuple[object, ...]:
-    is_inside = one.tensors[0].kind not in ("argument", "result")
-    return is_inside, -abs(one.after.bytes - one.before.bytes) * one.count, one.before.type
+def _order(block_change: BlockChange) -> tuple[object, ...]:
+    is_inside = block_change.tensors[0].kind not in ("argument", "result")
+    return (
+        is_inside,
+        -abs(block_change.after.bytes - block_change.before.bytes) * block_change.count,
+        block_change.before.type,
+    )
 
 
 def _totals(

@@ -30,12 +30,12 @@ def communicated(
     found: dict[Key, dict[Partitioner, Tally]] = {}
     for partitioner, program in made.items():
         collectives = compiled_collectives(program, meshes)
-        for one in collectives.collectives:
-            over = _over(one, collectives.mesh)
-            for part in one.parts:
+        for collective in collectives.collectives:
+            over = _over(collective, collectives.mesh)
+            for part in collective.parts:
                 key = Key("collective", _scope(part), _type(part), over)
                 tally = found.setdefault(key, {}).get(partitioner, Tally())
-                found[key][partitioner] = tally.with_part(one, part, True)
+                found[key][partitioner] = tally.with_part(collective, part, True)
         if count := collectives.not_understood_count:
             text = f"{count:,} {'line' if count == 1 else 'lines'} of the compiled program"
             cell = Cell("compiled", text, partitioner)
@@ -60,12 +60,12 @@ def _type(part: Part) -> str:
     return ", ".join(str(replace(leaf, layout="")) for leaf in part.shape.leaves)
 
 
-def _over(one: Collective, mesh: Mesh | None) -> str:
-    if one.axes:
-        return f"{one.kind} over {' x '.join(_axis(axis, mesh) for axis in one.axes)}"
-    if one.axes is None and one.group_size is not None:
-        return f"{one.kind} in groups of {one.group_size:,}"
-    return one.kind
+def _over(collective: Collective, mesh: Mesh | None) -> str:
+    if collective.axes:
+        return f"{collective.kind} over {' x '.join(_axis(axis, mesh) for axis in collective.axes)}"
+    if collective.axes is None and collective.group_size is not None:
+        return f"{collective.kind} in groups of {collective.group_size:,}"
+    return collective.kind
 
 
 def _axis(axis: AxisRef, mesh: Mesh | None) -> str:

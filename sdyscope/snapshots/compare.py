@@ -184,19 +184,19 @@ _Differing: TypeAlias = dict[Key, tuple[str, tuple[Item, ...], tuple[Item, ...]]
 def _differing(
     one: Mapping[Key, tuple[Item, ...]], two: Mapping[Key, tuple[Item, ...]]
 ) -> _Differing:
-    found: _Differing = {}
+    differing: _Differing = {}
     for key in dict.fromkeys([*one, *two]):
         old, new = one.get(key, ()), two.get(key, ())
         if old != new:
-            found[key] = (key.type, old, new)
+            differing[key] = (key.type, old, new)
     # An argument of another type is the same argument.
     gone: dict[tuple[str, str], Key] = {}
-    for key, (_, old, new) in found.items():
+    for key, (_, old, new) in differing.items():
         if key.kind in ("argument", "result") and old and not new:
             gone[key.kind, key.name] = key
-    for key, (_, old, new) in list(found.items()):
+    for key, (_, old, new) in list(differing.items()):
         was = gone.get((key.kind, key.name))
         if was is not None and new and not old:
-            found[was] = (key.type, found[was][1], new)
-            del found[key]
-    return found
+            differing[was] = (key.type, differing[was][1], new)
+            del differing[key]
+    return differing

@@ -77,11 +77,11 @@ class DiffDocument:
         """Whether there is no difference at all."""
         return (
             all(one.same for one in self.every)
-            and all(one.is_same for one in self.snapshots)
+            and all(snapshot.is_same for snapshot in self.snapshots)
             and not (self.only_a or self.only_b or self.unread)
         )
 
     @property
     def not_known(self) -> bool:
         """Whether anything is not known of a side, or was not compared for that."""
-        return bool(self.accounts) or any(one.not_compared for one in self.programs)
+        return bool(self.accounts) or any(program.not_compared for program in self.programs)

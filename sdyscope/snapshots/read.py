@@ -308,7 +308,7 @@ class _Reader:
     def cell(self, line: str, number: int, start: int, snapshot: Snapshot) -> Cell:
         word, _, text = line[start:].partition(" ")
         named = self.old_words.get(word, word)
-        stage = next((one for one in snapshot.stages if one == named), None)
+        stage = next((stage for stage in snapshot.stages if stage == named), None)
         if stage is None or not text:
             raise self.error(
                 f"expected a stage of this snapshot: {', '.join(snapshot.stages)}",

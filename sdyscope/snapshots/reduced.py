@@ -32,7 +32,7 @@ def reduced(snapshot: Snapshot, stages: Iterable[Stage]) -> Snapshot:
         less = []
         for item in found:
             texts = texts_of(item.cells, snapshot.partitioners)
-            texts = {stage: said for stage, said in texts.items() if stage in wanted}
+            texts = {stage: text for stage, text in texts.items() if stage in wanted}
             if texts:
                 less.append(Item(cells_of(texts), item.count))
         if less:

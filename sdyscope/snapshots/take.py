@@ -71,10 +71,12 @@ def take(
     found = list(taken.rows())
     partitioners = tuple(staged.lowered)
     if "propagated" in chosen:
-        found += values_inside([taken.decided(one) for one in partitioners], taken.is_row)
+        found += values_inside(
+            [taken.decided(partitioner) for partitioner in partitioners], taken.is_row
+        )
     hardware = ""
     if "compiled" in chosen:
-        made = {one: staged.compiled(one, on) for one in partitioners}
+        made = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
         hardware = str(next(iter(made.values())).hardware)
         found += communicated(made, taken.meshes)
         found += stored(staged, made)

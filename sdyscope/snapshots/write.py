@@ -34,7 +34,7 @@ _SPECIAL = frozenset("\\{}")
 @no_collection()
 def write(snapshots: Iterable[Snapshot]) -> str:
     """The text of a file with some programs, sorted by name."""
-    ordered = sorted(snapshots, key=lambda one: one.name)
+    ordered = sorted(snapshots, key=lambda snapshot: snapshot.name)
     parts = [f"{MARK} {version_of(ordered)}\n"]
     for snapshot in ordered:
         parts += [head(snapshot), *(text for _, text in blocks(snapshot))]

@@ -130,8 +130,8 @@ def read(document_type: type[_Document], told: Any) -> _Document:
         msgspec.ValidationError: it is another document.
     """
     form: Any = document_type
-    found: _Document = msgspec.convert(told, _form(form))
-    return found
+    document: _Document = msgspec.convert(told, _form(form))
+    return document
 
 
 def schema(document_type: type) -> dict[str, Any]:

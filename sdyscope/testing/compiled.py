@@ -56,7 +56,7 @@ def assert_no_collectives(
         if one not in KINDS:
             raise TargetError(f"There is no collective {one!r}.", hint=f"Give {', '.join(KINDS)}.")
     _check_axes(inspection, inspection.chosen(partitioner), axes)
-    left = [one for one in found.collectives if _is_meant(one, kinds, axes)]
+    left = [collective for collective in found.collectives if _is_meant(collective, kinds, axes)]
     if not left and not found.not_understood_count:
         return
     what = f"{' or '.join(kinds) if kinds else 'collectives'}"
@@ -137,25 +137,25 @@ def _check_axes(inspection: Inspection, chosen: Partitioner, axes: Sequence[str]
     if not axes:
         return
     meshes = inspection.meshes.values()
-    known = list(dict.fromkeys(one.name for mesh in meshes for one in mesh.axes))
+    known = list(dict.fromkeys(axis.name for mesh in meshes for axis in mesh.axes))
     for axis in axes:
         if axis not in known:
             has = f"It has {', '.join(known)}." if known else "It has no mesh."
             raise TargetError(f"The program has no mesh axis {axis!r}.", hint=has)
 
 
-def _is_meant(one: Collective, kinds: Sequence[str], axes: Sequence[str]) -> bool:
-    if kinds and one.kind not in kinds:
+def _is_meant(collective: Collective, kinds: Sequence[str], axes: Sequence[str]) -> bool:
+    if kinds and collective.kind not in kinds:
         return False
     # Of groups that are no axes it can't be said that they are not these.
-    return not axes or one.axes is None or any(ref.name in axes for ref in one.axes)
+    return not axes or collective.axes is None or any(ref.name in axes for ref in collective.axes)
 
 
-def _communicated(some: Sequence[Collective], found: Collectives) -> Iterator[str]:
+def _communicated(some: Sequence[Collective], collectives: Collectives) -> Iterator[str]:
     largest = sorted(some, key=lambda one: -one.sent)
     for one in largest[:_NAMED]:
         part = one.largest
-        words = [f"  {one.kind}", _axes(one, found), f"of {part.shape}"]
+        words = [f"  {one.kind}", _axes(one, collectives), f"of {part.shape}"]
         words.append(f"{one.count:,} ×, {size(one.sent)}")
         if len(one.parts) > 1:
             words.append(f"with {len(one.parts) - 1:,} more tensors")
@@ -171,11 +171,13 @@ def _communicated(some: Sequence[Collective], found: Collectives) -> Iterator[st
         yield f"  and {len(rest):,} more, {size(sum(one.sent for one in rest))}"
 
 
-def _axes(one: Collective, found: Collectives) -> str:
-    if one.axes:
-        return f"over {' x '.join(map(str, one.axes))}"
-    if one.axes is None:
-        groups = "groups" if one.group_size is None else f"groups of {one.group_size:,}"
+def _axes(collective: Collective, collectives: Collectives) -> str:
+    if collective.axes:
+        return f"over {' x '.join(map(str, collective.axes))}"
+    if collective.axes is None:
+        groups = (
+            "groups" if collective.group_size is None else f"groups of {collective.group_size:,}"
+        )
         return f"in {groups} that are no mesh axes"
     return "over no axis"
 
@@ -194,7 +196,8 @@ def _over(word: str, found: int, limit: int, what: str) -> str:
 
 def _held(memory: Memory, limits: dict[str, int]) -> Iterator[str]:
     by_kind = {
-        kind: [one for one in memory.tensors if one.kind == kind] for kind in ("argument", "result")
+        kind: [tensor for tensor in memory.tensors if tensor.kind == kind]
+        for kind in ("argument", "result")
     }
     sums: tuple[tuple[str, str, Callable[[Held], int], str], ...] = (
         ("arguments", "argument", lambda one: one.stored.bytes, "a device holds"),

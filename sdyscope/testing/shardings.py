@@ -321,12 +321,12 @@ def _told(
         yield from _because(inspection.explainer(chosen).explain(found.named))
 
 
-def _because(one: Explanation) -> Iterator[str]:
+def _because(explanation: Explanation) -> Iterator[str]:
     """Where its axes come from, and what stopped others."""
-    for chain in one.chains[:_ORIGINS]:
+    for chain in explanation.chains[:_ORIGINS]:
         begins = chain.beginning
         if begins is not None:
             where = "" if begins.source is None else f" at {source_text(begins.source)}"
             yield f"    {axis_text(chain.axis)} is from {beginning_text(begins)}{where}"
-    for absence in one.absences[:_ORIGINS]:
+    for absence in explanation.absences[:_ORIGINS]:
         yield f"    not {axis_text(absence.axis)}: {absence_text(absence)}"

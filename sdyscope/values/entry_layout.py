@@ -159,10 +159,10 @@ def stored_array(text: str) -> StoredArray:
     Raises:
         CompilerError: the text is no shape of an array.
     """
-    found = _ARRAY.fullmatch(text)
-    if found is None:
+    match = _ARRAY.fullmatch(text)
+    if match is None:
         raise CompilerError(f"{text[:60]!r} is not the shape of an HLO array.")
-    return _array(found)
+    return _array(match)
 
 
 def _array(found: re.Match[str]) -> StoredArray:

@@ -33,74 +33,74 @@ LISTED = 12
 ANNOTATIONS = 6
 
 
-def heading(found: CommsDocument) -> Iterator[Paragraph]:
+def heading(document: CommsDocument) -> Iterator[Paragraph]:
     """The program, the hardware and the mesh; then what each partitioner's collectives come to."""
-    file = f" ({found.file})" if found.file else ""
-    parts = [f"{found.name}{file}"]
-    meshes = {one.mesh for one in found.programs if one.mesh is not None}
+    file = f" ({document.file})" if document.file else ""
+    parts = [f"{document.name}{file}"]
+    meshes = {program.mesh for program in document.programs if program.mesh is not None}
     if meshes:
         parts += sorted(words for mesh in meshes for words in mesh_words_of({"": mesh}))
     else:
-        devices = found.programs[0].devices
+        devices = document.programs[0].devices
         parts.append(f"{counted(devices, 'device')}, no mesh is named")
-    if found.hardware is not None:
-        kind = found.device_kind
-        known = kind is None or kind.lower() == found.hardware.platform
-        parts.append(f"compiled for {found.hardware}" + ("" if known else f" ({kind})"))
-    if any(one.predicted for one in found.programs):
+    if document.hardware is not None:
+        kind = document.device_kind
+        known = kind is None or kind.lower() == document.hardware.platform
+        parts.append(f"compiled for {document.hardware}" + ("" if known else f" ({kind})"))
+    if any(program.predicted for program in document.programs):
         parts.append("predicted from Shardy's reshards for TPUs and GPUs, not compiled")
     yield Paragraph("; ".join(parts), hang=2)
-    totals = [_total_words(one) for one in found.programs]
+    totals = [_total_words(program) for program in document.programs]
     if len(totals) > 1 and len(set(totals)) == 1:
-        both = " and ".join(one.partitioner or "" for one in found.programs)
+        both = " and ".join(program.partitioner or "" for program in document.programs)
         yield Paragraph(f"{both} alike: {totals[0]}", "heading", hang=2)
     else:
-        for one, words in zip(found.programs, totals, strict=True):
+        for one, words in zip(document.programs, totals, strict=True):
             name = f"{one.partitioner}{', predicted' * one.predicted}: " if one.partitioner else ""
             yield Paragraph(f"{name}{words}", "heading", hang=2)
 
 
-def _total_words(one: Collectives) -> str:
-    total = one.total
+def _total_words(collectives: Collectives) -> str:
+    total = collectives.total
     if not total.count:
         return "no collectives, nothing is sent"
     words = f"{counted(total.count, 'collective')} per step"
     if total.tensors != total.count:
         words += f" for {counted(total.tensors, 'tensor')}"
-    bound = "at most " if any(each.at_most for each in one.collectives) else ""
+    bound = "at most " if any(collective.at_most for collective in collectives.collectives) else ""
     words += f"; a device sends {bound}{size(total.sent)}"
     if total.received != total.sent:
         words += f" and receives {size(total.received)}"
-    if one.differentiated:
-        phases = [f"{phase} {size(tally.sent)}" for phase, tally in one.by_phase.items()]
+    if collectives.differentiated:
+        phases = [f"{phase} {size(tally.sent)}" for phase, tally in collectives.by_phase.items()]
         words += f" ({', '.join(phases)})"
     return words
 
 
 def tables(
-    found: CommsDocument, *, everything: bool, by_scope: bool, columns: int | None
+    document: CommsDocument, *, everything: bool, by_scope: bool, columns: int | None
 ) -> Sequence[Table]:
     """The tables: by kind and axes, then the largest collectives or scopes; none without any."""
-    if not any(one.collectives for one in found.programs):
+    if not any(program.collectives for program in document.programs):
         return ()
     if by_scope:
-        return by_kind(found), scopes(found, everything=everything)
-    origins = by_annotation(found, everything=everything, columns=columns)
+        return by_kind(document), scopes(document, everything=everything)
+    origins = by_annotation(document, everything=everything, columns=columns)
     return (
-        by_kind(found),
+        by_kind(document),
         *([origins] if origins.rows else []),
-        largest(found, everything=everything, columns=columns),
+        largest(document, everything=everything, columns=columns),
     )
 
 
-def by_kind(found: CommsDocument) -> Table:
+def by_kind(document: CommsDocument) -> Table:
     """A row a kind and axes; for each partitioner how many there are and what they send."""
-    programs = distinct(found)
+    programs = distinct(document)
     several = len(programs) > 1
     keys: dict[tuple[str, str], dict[int, Tally]] = {}
-    for index, one in enumerate(programs):
-        for entry in one.by_kind_and_axes:
-            over = over_text(entry.axes, one.mesh)
+    for index, program in enumerate(programs):
+        for entry in program.by_kind_and_axes:
+            over = over_text(entry.axes, program.mesh)
             keys.setdefault((entry.kind, over), {})[index] = entry.tally
     ordered = sorted(keys.items(), key=lambda item: -max(t.sent for t in item[1].values()))
     columns = [Column("collective", fold=False)]
@@ -130,21 +130,23 @@ def _tally_cells(tally: Tally | None, several: bool) -> list[Cell | str]:
     return [f"{tally.count:,}", f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)]
 
 
-def largest(found: CommsDocument, *, everything: bool = False, columns: int | None = None) -> Table:
+def largest(
+    document: CommsDocument, *, everything: bool = False, columns: int | None = None
+) -> Table:
     """The collectives that send most, of each partitioner; what looks the same is one row.
 
     Args:
-        found: the document.
+        document: the document.
         everything: whether to list all.
         columns: the width to keep to. Where the table is wider, a file that all lines are in is
             only named once.
     """
-    return fitted(lambda brief: _largest(found, everything, brief=brief), columns)
+    return fitted(lambda brief: _largest(document, everything, brief=brief), columns)
 
 
-def _largest(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
+def _largest(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = []
-    for one in distinct(found):
+    for one in distinct(document):
         every = collective_groups(one)
         shown.append((one, every, every if everything else every[:LISTED]))
     files = {_file(group.first) for _, _, listed in shown for group in listed}
@@ -153,7 +155,7 @@ def _largest(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
     for one, every, listed in shown:
         count = counted(len(one.collectives), f"{'predicted ' if one.predicted else ''}collective")
         which = _which(count, len(listed) == len(every))
-        rows.append(Heading(_label(found, one) + which + (f" in {file}" if file else "")))
+        rows.append(Heading(_label(document, one) + which + (f" in {file}" if file else "")))
         for group in listed:
             rows.append(_group_row(group, one, file))
             if why := why_text(group, file):
@@ -192,10 +194,10 @@ def sent_text(group: CollectiveGroup) -> str:
     return ("≤ " if group.first.at_most else "") + size(group.sent)
 
 
-def tensor_text(one: Collective) -> str:
+def tensor_text(collective: Collective) -> str:
     """Its largest tensor, and how many others there are: ``f32[4,128] and 2 more``."""
-    more = len(one.parts) - 1
-    return shapes_text(one.largest.shapes) + (f" and {more:,} more" if more else "")
+    more = len(collective.parts) - 1
+    return shapes_text(collective.largest.shapes) + (f" and {more:,} more" if more else "")
 
 
 def why_text(group: CollectiveGroup, file: str = "") -> str:
@@ -213,23 +215,23 @@ def why_text(group: CollectiveGroup, file: str = "") -> str:
 
 
 def by_annotation(
-    found: CommsDocument, *, everything: bool = False, columns: int | None = None
+    document: CommsDocument, *, everything: bool = False, columns: int | None = None
 ) -> Table:
     """The annotations that most comes from, of each partitioner.
 
     Args:
-        found: the document.
+        document: the document.
         everything: whether to list all.
         columns: the width to keep to. Where the table is wider, a file that all lines are in is
             only named once.
     """
-    return fitted(lambda brief: _by_annotation(found, everything, brief=brief), columns)
+    return fitted(lambda brief: _by_annotation(document, everything, brief=brief), columns)
 
 
-def _by_annotation(found: CommsDocument, everything: bool, *, brief: bool) -> Table:
+def _by_annotation(document: CommsDocument, everything: bool, *, brief: bool) -> Table:
     shown = [
         (one, one.by_annotation if everything else one.by_annotation[:ANNOTATIONS])
-        for one in distinct(found)
+        for one in distinct(document)
     ]
     written = [entry.annotation for _, listed in shown for entry in listed]
     files = {
@@ -244,7 +246,7 @@ def _by_annotation(found: CommsDocument, everything: bool, *, brief: bool) -> Ta
         which = _which(count, len(one.by_annotation) == len(listed))
         if not listed:
             continue
-        rows.append(Heading(_label(found, one) + which + (f", in {file}" if file else "")))
+        rows.append(Heading(_label(document, one) + which + (f", in {file}" if file else "")))
         for entry in listed:
             tally = entry.tally
             name = annotation_text(entry.annotation, file)
@@ -260,17 +262,17 @@ def _which(count: str, every: bool) -> str:
     return count if count.startswith("1 ") else f"all {count}"
 
 
-def _file(one: Collective) -> str:
-    return source_text(one.largest.source).rpartition(":")[0]
+def _file(collective: Collective) -> str:
+    return source_text(collective.largest.source).rpartition(":")[0]
 
 
-def scopes(found: CommsDocument, *, everything: bool = False) -> Table:
+def scopes(document: CommsDocument, *, everything: bool = False) -> Table:
     """The scopes whose collectives send most, of each partitioner."""
     rows: list[Row] = []
-    for one in distinct(found):
+    for one in distinct(document):
         shown = list(one.by_scope.items())[: None if everything else LISTED]
         which = _which(counted(len(one.by_scope), "scope"), len(shown) == len(one.by_scope))
-        rows.append(Heading(_label(found, one) + which))
+        rows.append(Heading(_label(document, one) + which))
         for scope, tally in shown:
             name = scope or Cell("no scope", "muted")
             rows.append((name, f"{tally.tensors:,}", size(tally.bytes), size(tally.sent)))
@@ -278,51 +280,57 @@ def scopes(found: CommsDocument, *, everything: bool = False) -> Table:
     return Table(columns, tuple(rows))
 
 
-def distinct(found: CommsDocument) -> Sequence[Collectives]:
+def distinct(document: CommsDocument) -> Sequence[Collectives]:
     """The partitioners' programs; the first alone where all look the same."""
     rows = [
-        [_group_row(group, one, "") for group in collective_groups(one)] for one in found.programs
+        [_group_row(group, program, "") for group in collective_groups(program)]
+        for program in document.programs
     ]
     alike = len(rows) > 1 and all(row == rows[0] for row in rows)
-    return found.programs[:1] if alike else found.programs
+    return document.programs[:1] if alike else document.programs
 
 
-def _label(found: CommsDocument, one: Collectives) -> str:
+def _label(document: CommsDocument, collectives: Collectives) -> str:
     """Whose collectives these are, where it need be said."""
-    if len(found.programs) < 2:
+    if len(document.programs) < 2:
         return ""
-    names = [one.partitioner or ""]
-    if len(distinct(found)) < len(found.programs):
-        names = [other.partitioner or "" for other in found.programs]
+    names = [collectives.partitioner or ""]
+    if len(distinct(document)) < len(document.programs):
+        names = [other.partitioner or "" for other in document.programs]
     return f"{' and '.join(names)}: "
 
 
-def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+def footer(document: CommsDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """What the columns mean, and what is not certain or not known."""
-    yield from _remade(found)
+    yield from _remade(document)
     yield Paragraph(f"{SENT}. x: times per step", "muted")
-    if any(one.predicted for one in found.programs):
+    if any(program.predicted for program in document.programs):
         yield Paragraph(
             "predicted: what Shardy's own passes insert; XLA's partitioner may choose others "
             "and combines several into one. Without --predicted the program is compiled",
             "warning",
             hang=2,
         )
-    if any(one.predicted and "reduce-scatter" in one.by_kind for one in found.programs):
+    if any(
+        program.predicted and "reduce-scatter" in program.by_kind for program in document.programs
+    ):
         yield Paragraph(
             "reduce-scatter: XLA's partitioner emits an all-reduce and a slice; TPUs and GPUs "
             "fuse the two, CPUs do not",
             "muted",
             hang=2,
         )
-    if len(distinct(found)) < len(found.programs) and found.programs[0].by_annotation:
+    if len(distinct(document)) < len(document.programs) and document.programs[0].by_annotation:
         yield Paragraph(
             "because: as Shardy recorded it; --partitioner gspmd shows what can be followed "
             "under GSPMD, which records nothing",
             "muted",
         )
     origins = (
-        part.origin for one in found.programs for each in one.collectives for part in each.parts
+        part.origin
+        for program in document.programs
+        for collective in program.collectives
+        for part in collective.parts
     )
     if any(origin is not None and origin.followed for origin in origins):
         yield Paragraph(
@@ -331,28 +339,28 @@ def footer(found: CommsDocument, *, everything: bool = False) -> Iterator[Paragr
             "muted",
         )
     said: dict[str, list[str]] = {}
-    for one in found.programs:
+    for one in document.programs:
         for words in uncertain(one):
             said.setdefault(words, []).append(one.partitioner or "")
     for words, names in said.items():
-        name = "" if len(names) == len(found.programs) > 1 else names[0]
+        name = "" if len(names) == len(document.programs) > 1 else names[0]
         yield Paragraph(f"{name}: {words}" if name else words, "warning", hang=2)
-    hidden = any(len(collective_groups(one)) > LISTED for one in found.programs)
+    hidden = any(len(collective_groups(program)) > LISTED for program in document.programs)
     if hidden and not everything:
         yield Paragraph("--all lists every collective", "muted")
-    yield from account_paragraphs(found.account)
+    yield from account_paragraphs(document.account)
 
 
-def _remade(found: CommsDocument) -> Iterator[Paragraph]:
+def _remade(document: CommsDocument) -> Iterator[Paragraph]:
     said: dict[tuple[str, str], list[str]] = {}
-    for one in found.programs:
-        for remade in one.rematerializations:
+    for program in document.programs:
+        for remade in program.rematerializations:
             where = source_text(remade.source)
             op = "/".join(filter(None, (remade.scope, remade.primitive))) or remade.operation
             words = f"involuntary full rematerialization of {remade.shape or 'a tensor'} in {op}"
             change = f"from {remade.before} to {remade.after}" if remade.before else ""
             key = (words + (f" at {where}" if where else ""), change)
-            said.setdefault(key, []).append(one.partitioner or "")
+            said.setdefault(key, []).append(program.partitioner or "")
     for (words, change), names in said.items():
         label = " and ".join(filter(None, names))
         yield Paragraph(f"{label}: {words}" if label else words, "bad", hang=2)
@@ -360,19 +368,19 @@ def _remade(found: CommsDocument) -> Iterator[Paragraph]:
             yield Paragraph(change, indent=4, hang=2)
 
 
-def uncertain(one: Collectives) -> Iterator[str]:
+def uncertain(collectives: Collectives) -> Iterator[str]:
     """What is not certain of a program's collectives, and no part of the account."""
-    if one.mesh is None and one.collectives:
+    if collectives.mesh is None and collectives.collectives:
         yield "no known mesh fits, so no axes are named; for a file, give --mesh"
-    tensors = one.tensors
-    if one.with_source < tensors:
-        yield f"{tensors - one.with_source:,} of {tensors:,} tensors have no source line"
-    cut = sum(remade.is_cut for remade in one.rematerializations)
+    tensors = collectives.tensors
+    if collectives.with_source < tensors:
+        yield f"{tensors - collectives.with_source:,} of {tensors:,} tensors have no source line"
+    cut = sum(remade.is_cut for remade in collectives.rematerializations)
     if cut:
-        whole = counted(len(one.rematerializations), "rematerialization")
+        whole = counted(len(collectives.rematerializations), "rematerialization")
         yield f"{cut:,} of {whole} cut short in XLA's log: scope or line may be missing"
-    if one.origins_missing:
-        yield f"no origins: {remark_text(one.origins_missing)}"
-    elif one.with_origin < tensors and not one.predicted:
-        yield f"{tensors - one.with_origin:,} of {tensors:,} tensors have no origin"
-    yield from remark_texts(one.notes)
+    if collectives.origins_missing:
+        yield f"no origins: {remark_text(collectives.origins_missing)}"
+    elif collectives.with_origin < tensors and not collectives.predicted:
+        yield f"{tensors - collectives.with_origin:,} of {tensors:,} tensors have no origin"
+    yield from remark_texts(collectives.notes)

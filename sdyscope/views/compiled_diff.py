@@ -40,46 +40,48 @@ _NUMBER = re.compile(r"\d+")
 _Part: TypeAlias = Paragraph | Table
 
 
-def total(one: CompiledDiff) -> Paragraph:
+def total(diff: CompiledDiff) -> Paragraph:
     """The first line: the same, or how much more or less is sent and needed."""
-    failed = [side for side in (one.a, one.b) if side.failure]
+    failed = [side for side in (diff.a, diff.b) if side.failure]
     if failed:
-        other = one.b if failed[0] is one.a else one.a
-        where = across_text(one.across, failed[0].label)
-        text = f"{one.name}: compiles {across_text(one.across, other.label)}, not {where}"
+        other = diff.b if failed[0] is diff.a else diff.a
+        where = across_text(diff.across, failed[0].label)
+        text = f"{diff.name}: compiles {across_text(diff.across, other.label)}, not {where}"
         return Paragraph(text, "bad", hang=2)
-    sides = f"{across_text(one.across, one.a.label)} and {one.b.label}"
-    if one.same:
-        return Paragraph(f"{one.name}: {_the_same(one)} {sides}", "good", hang=2)
+    sides = f"{across_text(diff.across, diff.a.label)} and {diff.b.label}"
+    if diff.same:
+        return Paragraph(f"{diff.name}: {_the_same(diff)} {sides}", "good", hang=2)
     words = []
-    assert one.a.total is not None
-    assert one.b.total is not None
-    if one.a.total != one.b.total or one.collectives:
-        words.append(_changed("sends", one.a.total.sent, one.b.total.sent))
-    if any(row.differs for row in one.memory):
+    assert diff.a.total is not None
+    assert diff.b.total is not None
+    if diff.a.total != diff.b.total or diff.collectives:
+        words.append(_changed("sends", diff.a.total.sent, diff.b.total.sent))
+    if any(row.differs for row in diff.memory):
         before, after = next(
-            ((row.a or 0, row.b or 0) for row in one.memory if row.kind == "total"), (0, 0)
+            ((row.a or 0, row.b or 0) for row in diff.memory if row.kind == "total"), (0, 0)
         )
-        words.append(_changed(device_verb(one.has_text), before, after))
-    differ = 0 if one.entries is None else len(one.entries.different)
+        words.append(_changed(device_verb(diff.has_text), before, after))
+    differ = 0 if diff.entries is None else len(diff.entries.different)
     which = counted(differ, "argument or result is", "arguments and results are")
     sharded = f"{which} sharded differently"
     if not words:
-        return Paragraph(f"{one.name}: {sharded} in {one.a.label} and {one.b.label}", "bad", hang=2)
-    text = f"{one.name}: {across_text(one.across, one.b.label)} a device {' and '.join(words)}"
-    text += f" than {across_text(one.across, one.a.label)}" + (f"; {sharded}" if differ else "")
+        return Paragraph(
+            f"{diff.name}: {sharded} in {diff.a.label} and {diff.b.label}", "bad", hang=2
+        )
+    text = f"{diff.name}: {across_text(diff.across, diff.b.label)} a device {' and '.join(words)}"
+    text += f" than {across_text(diff.across, diff.a.label)}" + (f"; {sharded}" if differ else "")
     return Paragraph(text, "bad", hang=2)
 
 
-def _the_same(one: CompiledDiff) -> str:
-    total = one.a.total
+def _the_same(diff: CompiledDiff) -> str:
+    total = diff.a.total
     assert total is not None
     sent = f"{counted(total.count, 'collective')} per step" if total.count else "no collectives"
     if total.count:
         sent += f" sending {size(total.sent)}"
-    needed = next((row.a for row in one.memory if row.kind == "total"), None)
+    needed = next((row.a for row in diff.memory if row.kind == "total"), None)
     held = (
-        "" if needed is None else f", and {size(needed)} that a device {device_verb(one.has_text)}"
+        "" if needed is None else f", and {size(needed)} that a device {device_verb(diff.has_text)}"
     )
     return f"{sent}{held}, the same"
 
@@ -91,54 +93,54 @@ def _changed(verb: str, before: int, after: int) -> str:
     return f"{verb} {size(abs(after - before))} {more} ({size(after)}, not {size(before)})"
 
 
-def details(one: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
+def details(diff: CompiledDiff, *, everything: bool = False) -> Iterator[_Part]:
     """What was compared, the totals, then the collectives that differ under what causes them."""
-    yield Paragraph(_compiled(one), "muted", hang=2)
-    for side in (one.a, one.b):
+    yield Paragraph(_compiled(diff), "muted", hang=2)
+    for side in (diff.a, diff.b):
         if side.failure:
             yield Paragraph("")
             yield Paragraph(f"{side.label}: {side.failure}", "bad", hang=2)
-    if one.a.total is not None and one.b.total is not None and not one.same:
+    if diff.a.total is not None and diff.b.total is not None and not diff.same:
         yield Paragraph("")
-        yield _totals(one)
-        if one.by_kind_and_axes:
+        yield _totals(diff)
+        if diff.by_kind_and_axes:
             yield Paragraph("")
-            yield _by_kind(one)
-        if one.entries is not None and one.entries.different:
+            yield _by_kind(diff)
+        if diff.entries is not None and diff.entries.different:
             yield Paragraph("")
-            yield _entries(one, None if everything else LISTED)
-            rest = len(one.entries.different) - LISTED
+            yield _entries(diff, None if everything else LISTED)
+            rest = len(diff.entries.different) - LISTED
             if rest > 0 and not everything:
                 yield Paragraph(f"and {rest:,} more: --all lists them", "muted", hang=2)
-        yield from _causes(one, everything)
-    yield from _remarks(one)
+        yield from _causes(diff, everything)
+    yield from _remarks(diff)
 
 
-def _compiled(one: CompiledDiff) -> str:
+def _compiled(diff: CompiledDiff) -> str:
     parts: list[str] = []
-    if _short_labels(one) != (one.a.label, one.b.label):
-        parts.append(f"A: {one.a.label}; B: {one.b.label}")
-    meshes = [side.mesh for side in (one.a, one.b) if side.mesh is not None]
+    if _short_labels(diff) != (diff.a.label, diff.b.label):
+        parts.append(f"A: {diff.a.label}; B: {diff.b.label}")
+    meshes = [side.mesh for side in (diff.a, diff.b) if side.mesh is not None]
     parts += dict.fromkeys(words for mesh in meshes for words in mesh_words_of({"": mesh}))
     if not meshes:
-        counts = [f"{side.devices:,} devices" for side in (one.a, one.b) if side.devices]
+        counts = [f"{side.devices:,} devices" for side in (diff.a, diff.b) if side.devices]
         parts += dict.fromkeys(counts)
-    return "; ".join([*parts, *_hardware(one)])
+    return "; ".join([*parts, *_hardware(diff)])
 
 
-def _hardware(one: CompiledDiff) -> Iterator[str]:
+def _hardware(diff: CompiledDiff) -> Iterator[str]:
     """What the sides were compiled for, and under which partitioner where that is the same."""
-    made = [side for side in (one.a, one.b) if side.hardware is not None]
-    partitioners = {side.partitioner for side in made}
-    under = "" if len(partitioners) != 1 or one.across == "partitioners" else " under "
-    under += (made[0].partitioner or "") if under else ""
-    if len(made) == 2 and len({side.hardware for side in made}) == 2:
-        yield f"compiled{under} for {_device(one.a)} and {_device(one.b)}"
-    elif made:
-        label = "" if len(made) == 2 or one.a.failure or one.b.failure else f"{made[0].label} "
-        yield f"{label}compiled{under} for {_device(made[0])}"
-    if len(partitioners) > 1 and one.across != "partitioners":
-        yield ", ".join(f"{side.label} under {side.partitioner}" for side in made)
+    sides = [side for side in (diff.a, diff.b) if side.hardware is not None]
+    partitioners = {side.partitioner for side in sides}
+    under = "" if len(partitioners) != 1 or diff.across == "partitioners" else " under "
+    under += (sides[0].partitioner or "") if under else ""
+    if len(sides) == 2 and len({side.hardware for side in sides}) == 2:
+        yield f"compiled{under} for {_device(diff.a)} and {_device(diff.b)}"
+    elif sides:
+        label = "" if len(sides) == 2 or diff.a.failure or diff.b.failure else f"{sides[0].label} "
+        yield f"{label}compiled{under} for {_device(sides[0])}"
+    if len(partitioners) > 1 and diff.across != "partitioners":
+        yield ", ".join(f"{side.label} under {side.partitioner}" for side in sides)
 
 
 def _device(side: CompiledSide) -> str:
@@ -147,21 +149,21 @@ def _device(side: CompiledSide) -> str:
     return str(hardware) if known else f"{hardware} ({kind})"
 
 
-def _causes(one: CompiledDiff, everything: bool) -> Iterator[_Part]:
-    listed = one.collectives if everything else one.collectives[:LISTED]
-    for index, cause in enumerate(one.causes):
+def _causes(diff: CompiledDiff, everything: bool) -> Iterator[_Part]:
+    listed = diff.collectives if everything else diff.collectives[:LISTED]
+    for index, cause in enumerate(diff.causes):
         yield Paragraph("")
-        yield from _beginning(one, index + 1, cause)
-        yield from _due(one, index, listed, everything)
-    rest = [difference for difference in one.collectives if difference.cause is None]
+        yield from _beginning(diff, index + 1, cause)
+        yield from _due(diff, index, listed, everything)
+    rest = [difference for difference in diff.collectives if difference.cause is None]
     if rest:
         yield Paragraph("")
-        yield Paragraph(_without_cause(one, len(rest)), hang=2)
-        yield from _due(one, None, listed, everything)
+        yield Paragraph(_without_cause(diff, len(rest)), hang=2)
+        yield from _due(diff, None, listed, everything)
 
 
 def _due(
-    one: CompiledDiff,
+    diff: CompiledDiff,
     cause: int | None,
     listed: Sequence[CollectiveDifference],
     everything: bool,
@@ -169,12 +171,12 @@ def _due(
     """What follows from one cause, as far as it is listed."""
     shown = [difference for difference in listed if difference.cause == cause]
     hidden = [
-        difference for difference in one.collectives[len(listed) :] if difference.cause == cause
+        difference for difference in diff.collectives[len(listed) :] if difference.cause == cause
     ]
     if shown:
         yield Paragraph("")
-        yield _collectives(one, shown)
-        yield from _origins(one, shown, everything)
+        yield _collectives(diff, shown)
+        yield from _origins(diff, shown, everything)
     yield from _hidden(hidden)
 
 
@@ -185,43 +187,43 @@ def _hidden(rest: Sequence[CollectiveDifference]) -> Iterator[Paragraph]:
         yield Paragraph(f"and {words}, of {size(sent)}: --all lists everything", "muted", hang=2)
 
 
-def _beginning(one: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
+def _beginning(diff: CompiledDiff, index: int, cause: Cause) -> Iterator[Paragraph]:
     more_layers = cause.layers - 1
     layers = f", and {counted(more_layers, 'layer')} more" if more_layers else ""
     if cause.begins is not None:
         first = cause.begins
         yield Paragraph(f"{index}. {title(first.value)}{layers}", "heading", hang=3)
-        width = max(len(one.a.label), len(one.b.label))
-        for side, sharding in ((one.a, first.a), (one.b, first.b)):
+        width = max(len(diff.a.label), len(diff.b.label))
+        for side, sharding in ((diff.a, first.a), (diff.b, first.b)):
             text = f"{side.label:<{width}}  {short(sharding)}"
             yield Paragraph(text, indent=3, hang=width + 2)
     if cause.constraint is not None:
         lone = cause.constraint
         own, which = lone.own
-        only = (one.a if which == "a" else one.b).label
+        only = (diff.a if which == "a" else diff.b).label
         where = f" at {source_text(own.source)}" if own.source else ""
         name = f"the constraint in {shown_name(lone.tensor, lone.kind)}"
         heading = f"{index}. {name}{where}{layers}: only in {only}"
         yield Paragraph(heading, "heading", hang=3)
         words = f"{type_text(own.shape, own.dtype)} {open_text(own.sharding)}"
         yield Paragraph(words, indent=3, hang=2)
-    where = across_text(one.across, one.b.label)
+    where = across_text(diff.across, diff.b.label)
     words = follows_text(cause.values, cause.differences, cause.sent, where)
     yield Paragraph(words, indent=3, hang=2)
-    for side, behind in ((one.a, cause.annotations_a), (one.b, cause.annotations_b)):
+    for side, behind in ((diff.a, cause.annotations_a), (diff.b, cause.annotations_b)):
         if behind:
-            text = behind_text(across_text(one.across, side.label), behind)
+            text = behind_text(across_text(diff.across, side.label), behind)
             yield Paragraph(text, "muted", 3, 2)
 
 
-def _without_cause(one: CompiledDiff, count: int) -> str:
-    if one.across == "hardware":
+def _without_cause(diff: CompiledDiff, count: int) -> str:
+    if diff.across == "hardware":
         return (
             "The shardings are the same on both: what differs is what the compilers make of them."
         )
-    if one.has_text:
+    if diff.has_text:
         return f"{counted(count, 'difference')}; HLO text does not show where they begin:"
-    if one.causes:
+    if diff.causes:
         return (
             f"{counted(count, 'difference')} where the tensors of the op are sharded alike, or are "
             "not in both modules:"
@@ -230,13 +232,13 @@ def _without_cause(one: CompiledDiff, count: int) -> str:
 
 
 def _origins(
-    one: CompiledDiff, shown: Sequence[CollectiveDifference], everything: bool
+    diff: CompiledDiff, shown: Sequence[CollectiveDifference], everything: bool
 ) -> Iterator[Paragraph]:
     """Why each side communicates: the annotations behind it, where all is asked for."""
     for difference in shown if everything else ():
         sides = [
             (side.label, found.origins)
-            for side, found in ((one.a, difference.a), (one.b, difference.b))
+            for side, found in ((diff.a, difference.a), (diff.b, difference.b))
             if found.origins
         ]
         if not sides:
@@ -251,21 +253,21 @@ def _origins(
                 yield Paragraph(f"{label}: {shortened(words)}", "muted", indent=2, hang=2)
 
 
-def _remarks(one: CompiledDiff) -> Iterator[Paragraph]:
+def _remarks(diff: CompiledDiff) -> Iterator[Paragraph]:
     words = []
-    if one.collectives:
+    if diff.collectives:
         words.append(
             "the columns of both sides: tensors per step; change: in bytes each device sends "
             "per step, counted from the program, not measured"
         )
-    words += compiled_remarks(one)
-    if one.entries is not None:
-        labels = one.a.label, one.b.label
-        unknown = [not_compared_entries_text(each, labels) for each in one.entries.not_compared]
+    words += compiled_remarks(diff)
+    if diff.entries is not None:
+        labels = diff.a.label, diff.b.label
+        unknown = [not_compared_entries_text(each, labels) for each in diff.entries.not_compared]
         if unknown:
             yield Paragraph("")
             yield from (Paragraph(text, "warning", hang=2) for text in unknown)
-    for side in (one.a, one.b):
+    for side in (diff.a, diff.b):
         words += [f"{side.label}: {note}" for note in compiled_notes(side)]
     if words:
         yield Paragraph("")
@@ -278,39 +280,43 @@ def _remarks(one: CompiledDiff) -> Iterator[Paragraph]:
 _LONGEST = 14
 
 
-def _short_labels(one: CompiledDiff) -> tuple[str, str]:
+def _short_labels(diff: CompiledDiff) -> tuple[str, str]:
     """What the sides are called above columns: no longer than the numbers there."""
-    labels = one.a.label, one.b.label
+    labels = diff.a.label, diff.b.label
     return labels if max(map(len, labels)) <= _LONGEST else ("A", "B")
 
 
-def _totals(one: CompiledDiff) -> Table:
+def _totals(diff: CompiledDiff) -> Table:
     """What a device sends and needs on both sides; of memory only what is not the same."""
-    assert one.a.total is not None
-    assert one.b.total is not None
-    a, b = one.a.total, one.b.total
+    assert diff.a.total is not None
+    assert diff.b.total is not None
+    a, b = diff.a.total, diff.b.total
     rows: list[Row] = [
         Heading("collectives"),
         _counts("collectives per step", a.count, b.count),
         _counts("tensors", a.tensors, b.tensors),
     ]
-    if one.a.dtypes != one.b.dtypes:
-        names = {**one.a.dtypes, **one.b.dtypes}
+    if diff.a.dtypes != diff.b.dtypes:
+        names = {**diff.a.dtypes, **diff.b.dtypes}
         rows += [
-            _counts(f"  of {name}", one.a.dtypes.get(name, 0), one.b.dtypes.get(name, 0))
+            _counts(f"  of {name}", diff.a.dtypes.get(name, 0), diff.b.dtypes.get(name, 0))
             for name in names
         ]
     rows.append(_sizes("sent", a.sent, b.sent))
     if (a.sent, b.sent) != (a.received, b.received):
         rows.append(_sizes("received", a.received, b.received))
-    remade = one.a.rematerializations, one.b.rematerializations
+    remade = diff.a.rematerializations, diff.b.rematerializations
     if any(remade):
         rows.append(_counts("full rematerializations", *remade))
-    differs = [row for row in one.memory if row.differs]
+    differs = [row for row in diff.memory if row.differs]
     if differs:
         rows.append(Heading("memory"))
         rows += [_sizes(row.name, row.a, row.b) for row in differs]
-    columns = (Column("per device", fold=False), *map(number, _short_labels(one)), number("change"))
+    columns = (
+        Column("per device", fold=False),
+        *map(number, _short_labels(diff)),
+        number("change"),
+    )
     return Table(columns, tuple(rows))
 
 
@@ -329,11 +335,11 @@ def _change(count: int) -> Cell:
     return Cell(f"{'+' if count > 0 else '-'}{size(abs(count))}")
 
 
-def _by_kind(one: CompiledDiff) -> Table:
+def _by_kind(diff: CompiledDiff) -> Table:
     """A row a kind of collective and axes that do not come to the same."""
     rows: list[Row] = []
-    for entry in one.by_kind_and_axes:
-        over = compared_over_text(entry.axes, entry.group_size, (one.a.mesh, one.b.mesh))
+    for entry in diff.by_kind_and_axes:
+        over = compared_over_text(entry.axes, entry.group_size, (diff.a.mesh, diff.b.mesh))
         cells: list[Cell | str] = [entry.kind, over]
         for tally in (entry.a, entry.b):
             if tally.tensors:
@@ -345,9 +351,9 @@ def _by_kind(one: CompiledDiff) -> Table:
         (
             Column("collective", fold=False),
             Column("over"),
-            number(_short_labels(one)[0]),
+            number(_short_labels(diff)[0]),
             number("sent"),
-            number(_short_labels(one)[1]),
+            number(_short_labels(diff)[1]),
             number("sent"),
             number("change"),
         ),
@@ -355,7 +361,7 @@ def _by_kind(one: CompiledDiff) -> Table:
     )
 
 
-def _collectives(one: CompiledDiff, shown: Sequence[CollectiveDifference]) -> Table:
+def _collectives(diff: CompiledDiff, shown: Sequence[CollectiveDifference]) -> Table:
     """A row a difference: how many tensors either side communicates, and for which op."""
     files: dict[str, list[CollectiveDifference]] = {}
     for difference in shown:
@@ -364,11 +370,11 @@ def _collectives(one: CompiledDiff, shown: Sequence[CollectiveDifference]) -> Ta
     for file, members in files.items():
         if file or len(files) > 1:
             rows.append(Heading(f"in {file}" if file else "without a source line"))
-        rows += [_difference(member, one) for member in members]
+        rows += [_difference(member, diff) for member in members]
     columns = (
         Column("collective", fold=False),
         Column("over", fold=False),
-        *map(number, _short_labels(one)),
+        *map(number, _short_labels(diff)),
         number("change"),
         Column("for"),
         number("line"),
@@ -376,24 +382,24 @@ def _collectives(one: CompiledDiff, shown: Sequence[CollectiveDifference]) -> Ta
     return Table(columns, tuple(rows))
 
 
-def _entries(one: CompiledDiff, limit: int | None) -> Table:
+def _entries(diff: CompiledDiff, limit: int | None) -> Table:
     """A row an argument or result that is not the same on both sides."""
-    assert one.entries is not None
+    assert diff.entries is not None
     rows: list[Row] = [
         (entry.name, entry.change, entry_text(entry.a), entry_text(entry.b))
-        for entry in one.entries.different[:limit]
+        for entry in diff.entries.different[:limit]
     ]
-    labels = _short_labels(one)
+    labels = _short_labels(diff)
     return Table(
         (Column("argument or result"), Column("differs"), Column(labels[0]), Column(labels[1])),
         tuple(rows),
     )
 
 
-def _op_words(one: CollectiveDifference) -> str:
+def _op_words(difference: CollectiveDifference) -> str:
     """The op that tensors are communicated for, and how many there are like it."""
-    where = "/".join(filter(None, (one.key.scope, one.key.primitive)))
-    return f"{where} ({len(one.scopes):,})" if len(one.scopes) > 1 else where
+    where = "/".join(filter(None, (difference.key.scope, difference.key.primitive)))
+    return f"{where} ({len(difference.scopes):,})" if len(difference.scopes) > 1 else where
 
 
 def _difference(difference: CollectiveDifference, of: CompiledDiff) -> Row:
@@ -409,14 +415,14 @@ def _difference(difference: CollectiveDifference, of: CompiledDiff) -> Row:
     )
 
 
-def _tensors(found: Communicated) -> Cell:
-    return Cell(f"{found.tensors:,}") if found.tensors else Cell(NONE, "muted")
+def _tensors(communicated: Communicated) -> Cell:
+    return Cell(f"{communicated.tensors:,}") if communicated.tensors else Cell(NONE, "muted")
 
 
-def _file(one: CollectiveDifference) -> str:
-    return source_text(one.sources[0]).rpartition(":")[0] if one.sources else ""
+def _file(difference: CollectiveDifference) -> str:
+    return source_text(difference.sources[0]).rpartition(":")[0] if difference.sources else ""
 
 
-def _lines(one: CollectiveDifference) -> str:
-    lines = [text.rpartition(":")[2] for text in map(source_text, one.sources)]
+def _lines(difference: CollectiveDifference) -> str:
+    lines = [text.rpartition(":")[2] for text in map(source_text, difference.sources)]
     return ", ".join(lines[:2]) + (", ..." if len(lines) > 2 else "")

@@ -31,9 +31,9 @@ __all__ = [
 _NAMED = 4
 
 
-def told(found: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
+def told(document: CostDocument) -> Iterator[tuple[Cost, tuple[Partitioner, ...]]]:
     """The programs to tell of, each with the partitioners under which it costs the same."""
-    for same in alike(found.programs, _bare):
+    for same in alike(document.programs, _bare):
         yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
 
 
@@ -47,18 +47,18 @@ def _bare(program: Cost) -> object:
         program.by_kind_and_axes,
         program.by_phase,
         program.by_scope,
-        sum(one.collective.unknown_trips for one in program.collectives),
+        sum(collective.collective.unknown_trips for collective in program.collectives),
         program.notes,
     )
 
 
 def heading(
-    found: CostDocument, program: Cost, partitioners: Sequence[Partitioner]
+    document: CostDocument, program: Cost, partitioners: Sequence[Partitioner]
 ) -> Iterator[Paragraph]:
     """The program and the hardware; what limits the step, and how long it takes at least."""
     kind = program.device_kind
     on = str(program.hardware) if kind == "cpu" else f"{program.hardware} ({kind})"
-    parts = [found.name]
+    parts = [document.name]
     if program.mesh is not None:
         parts += mesh_words_of({"": program.mesh})
     else:
@@ -141,7 +141,7 @@ def _roof(roof: Roof, program: Cost) -> Row:
             words = f"{size(round(memory.hbm))} in HBM, of {words}"
         at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
         return ("memory", time, words, at)
-    over = [one for one in program.by_axes if any(a.name == roof.axis for a in one.axes or ())]
+    over = [axis for axis in program.by_axes if any(a.name == roof.axis for a in axis.axes or ())]
     count, sent = (sum(getattr(one.time, name) for one in over) for name in ("count", "sent"))
     work = f"{size(sent)} sent in {counted(count, 'collective')}"
     return (f"axis {roof.axis}={roof.size}", time, work, _links(roof))
@@ -227,7 +227,7 @@ def uncertain(program: Cost) -> Iterator[str]:
             f"{sent.unknown:,} of {sent.tensors:,} communicated tensors have no known time (+): no "
             f"bandwidth is known for what they run over{hint}"
         )
-    loops = sum(one.collective.unknown_trips for one in program.collectives)
+    loops = sum(collective.collective.unknown_trips for collective in program.collectives)
     if work.unknown_trips or loops:
         yield (
             f"{work.unknown_trips:,} of {work.loops:,} loops have an unknown trip count and "

@@ -52,23 +52,23 @@ def summary(diff: DiffDocument) -> Iterator[Paragraph]:
         yield Paragraph(uncompared_text(one), "bad", hang=2)
 
 
-def _total(one: LoweredDiff) -> Paragraph:
-    every = counted(one.same_tensors + len(one.tensors), "tensor")
-    if one.same:
-        sides = f"{across_text(one.across, one.a)} and {one.b}"
-        text = f"{one.name}: {every}, the same {sides}"
-        if not one.not_compared:
+def _total(diff: LoweredDiff) -> Paragraph:
+    every = counted(diff.same_tensors + len(diff.tensors), "tensor")
+    if diff.same:
+        sides = f"{across_text(diff.across, diff.a)} and {diff.b}"
+        text = f"{diff.name}: {every}, the same {sides}"
+        if not diff.not_compared:
             return Paragraph(text, "good", hang=2)
-        return Paragraph(f"{text}; {len(one.not_compared):,} not compared", "warning", hang=2)
-    differ = [f"{len(one.tensors):,} of {every}"] if one.tensors else []
-    if one.meshes:
+        return Paragraph(f"{text}; {len(diff.not_compared):,} not compared", "warning", hang=2)
+    differ = [f"{len(diff.tensors):,} of {every}"] if diff.tensors else []
+    if diff.meshes:
         differ.append("the meshes")
-    if one.ops:
-        ops = sum(op.size for op in one.ops)
-        differ.append(f"{counted(ops, 'op')} in {counted(len(one.ops), 'place')}")
-    verb = "differs" if len(differ) == 1 and len(one.tensors) == 1 else "differ"
+    if diff.ops:
+        ops = sum(op.size for op in diff.ops)
+        differ.append(f"{counted(ops, 'op')} in {counted(len(diff.ops), 'place')}")
+    verb = "differs" if len(differ) == 1 and len(diff.tensors) == 1 else "differ"
     return Paragraph(
-        f"{one.name}: {listed(differ)} {verb} between {one.a} and {one.b}", "bad", hang=2
+        f"{diff.name}: {listed(differ)} {verb} between {diff.a} and {diff.b}", "bad", hang=2
     )
 
 
@@ -88,25 +88,25 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
         if not (several and found.same):
             yield from propagated_diff.provenance(found)
             yield from propagated_diff.details(found, everything=everything)
-    for one in diff.programs:
-        if one.same and several:
+    for program in diff.programs:
+        if program.same and several:
             continue
         if several:
             yield Paragraph("")
-            yield _total(one)
-        if one.meshes:
+            yield _total(program)
+        if program.meshes:
             yield Paragraph("")
-            yield from (Paragraph(lone_mesh_text(lone), hang=2) for lone in one.meshes)
-        if one.tensors:
+            yield from (Paragraph(lone_mesh_text(lone), hang=2) for lone in program.meshes)
+        if program.tensors:
             yield Paragraph("")
-            yield _tensors_table(one)
-        if one.ops:
+            yield _tensors_table(program)
+        if program.ops:
             yield Paragraph("")
-            yield _ops_table(one, None if everything else LISTED_OPS)
-            rest = 0 if everything else len(one.ops) - LISTED_OPS
+            yield _ops_table(program, None if everything else LISTED_OPS)
+            rest = 0 if everything else len(program.ops) - LISTED_OPS
             if rest > 0:
                 yield Paragraph(f"and {counted(rest, 'place')} more: --all lists them", "muted")
-        if notes := list(lowered_notes(one)):
+        if notes := list(lowered_notes(program)):
             yield Paragraph("")
             yield from (Paragraph(note, "muted", hang=2) for note in notes)
     if diff.notes:
@@ -114,16 +114,16 @@ def details(diff: DiffDocument, *, everything: bool = False) -> Iterator[Paragra
         yield from (Paragraph(note, "muted", hang=2) for note in remark_texts(diff.notes))
 
 
-def _tensors_table(one: LoweredDiff) -> Table:
+def _tensors_table(diff: LoweredDiff) -> Table:
     """The tensors that differ, side by side."""
     rows: list[Row] = []
     groups: dict[str, list[TensorDifference]] = {}
-    for tensor in one.tensors:
+    for tensor in diff.tensors:
         groups.setdefault(tensor.kind, []).append(tensor)
     for kind, group in groups.items():
         rows.append(Heading(f"{kind}s ({len(group):,})"))
         rows += [_tensor_row(tensor) for tensor in group]
-    return Table((Column("tensor"), Column(one.a), Column(one.b)), tuple(rows))
+    return Table((Column("tensor"), Column(diff.a), Column(diff.b)), tuple(rows))
 
 
 def _tensor_row(tensor: TensorDifference) -> tuple[Cell | str, ...]:
@@ -149,9 +149,9 @@ def _typed(side: TensorSide, sharding: str) -> str:
     return f"{type_text(side.shape, side.dtype)} {sharding}"
 
 
-def _ops_table(one: LoweredDiff, limit: int | None) -> Table:
+def _ops_table(diff: LoweredDiff, limit: int | None) -> Table:
     """The ops that differ, by scope; the biggest differences first."""
-    chosen = one.ops if limit is None else one.ops[:limit]
+    chosen = diff.ops if limit is None else diff.ops[:limit]
     groups: dict[str, list[OpDifference]] = {}
     for op in chosen:
         groups.setdefault(op.scope, []).append(op)
@@ -164,8 +164,8 @@ def _ops_table(one: LoweredDiff, limit: int | None) -> Table:
         ]
     columns = (
         Column("op", fold=False),
-        Column(one.a, align="right"),
-        Column(one.b, align="right"),
+        Column(diff.a, align="right"),
+        Column(diff.b, align="right"),
         Column("result types"),
     )
     return Table(columns, tuple(rows))

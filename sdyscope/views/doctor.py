@@ -45,7 +45,9 @@ class Doctor:
 
 def document(capabilities: tuple[Capability, ...], gpu_config: GpuConfig | None = None) -> Doctor:
     """The document of what `sdyscope.stages.doctor.examine` found, and what was written."""
-    well = not any(found.needed and found.state == "missing" for found in capabilities)
+    well = not any(
+        capability.needed and capability.state == "missing" for capability in capabilities
+    )
     return Doctor(well=well, capabilities=capabilities, gpu_config=gpu_config)
 
 
@@ -61,25 +63,25 @@ def table(doctor: Doctor) -> Table:
     """One row a capability below the name of its area, what to do about it in a line of its own."""
     rows: list[Row] = []
     area = ""
-    for found in doctor.capabilities:
-        if found.area != area:
-            rows.append(Heading(found.area))
+    for capability in doctor.capabilities:
+        if capability.area != area:
+            rows.append(Heading(capability.area))
         rows.append(
             (
-                found.name,
+                capability.name,
                 # What is optional and absent is no alarm.
                 Cell(
-                    found.state,
+                    capability.state,
                     "muted"
-                    if found.state == "missing" and not found.needed
-                    else _TONES[found.state],
+                    if capability.state == "missing" and not capability.needed
+                    else _TONES[capability.state],
                 ),
-                found.found,
+                capability.found,
             )
         )
-        if found.advice:
-            rows.append(Note(found.advice))
-        area = found.area
+        if capability.advice:
+            rows.append(Note(capability.advice))
+        area = capability.area
     return Table(
         columns=(
             Column("what", fold=False),

@@ -32,57 +32,61 @@ LISTED = 8
 ENDS = 6
 
 
-def heading(found: ExplainDocument) -> Iterator[Paragraph]:
+def heading(document: ExplainDocument) -> Iterator[Paragraph]:
     """How much this is worth; then the program and its meshes."""
-    yield from provenance(found.propagations, found.failures)
-    yield Paragraph("; ".join([found.name, *mesh_words_of(found.meshes)]), hang=2)
-    for change in found.changes:
+    yield from provenance(document.propagations, document.failures)
+    yield Paragraph("; ".join([document.name, *mesh_words_of(document.meshes)]), hang=2)
+    for change in document.changes:
         yield Paragraph(f"with {change}", hang=2)
 
 
-def details(found: ExplainDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+def details(document: ExplainDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """Each value, with an empty line before it."""
-    shown = found.values if everything else found.values[:LISTED]
+    shown = document.values if everything else document.values[:LISTED]
     for value in shown:
         yield Paragraph("")
         yield from _value(value, everything)
-    rest = len(found.values) - len(shown)
+    rest = len(document.values) - len(shown)
     if rest:
         yield Paragraph("")
         yield Paragraph(
-            f"and {rest:,} more {'value' if rest == 1 else 'values'} that {found.value} names: "
+            f"and {rest:,} more {'value' if rest == 1 else 'values'} that {document.value} names: "
             "--all explains them",
             "muted",
         )
 
 
-def footer(found: ExplainDocument) -> Iterator[Paragraph]:
+def footer(document: ExplainDocument) -> Iterator[Paragraph]:
     """Why a propagation is approximate, and what is not known of its origins and steps."""
-    notes = [note for one in found.propagations for note in (*one.doubts, *one.debug_info.notes)]
+    notes = [
+        note
+        for propagation in document.propagations
+        for note in (*propagation.doubts, *propagation.debug_info.notes)
+    ]
     if notes:
         yield Paragraph("")
     for note in remark_texts(notes):
         yield Paragraph(note, "muted", hang=2)
 
 
-def _value(found: Explanation, everything: bool) -> Iterator[Paragraph]:
-    value = found.value
+def _value(explanation: Explanation, everything: bool) -> Iterator[Paragraph]:
+    value = explanation.value
     type_ = value.dtype if value.shape is None else type_text(value.shape, value.dtype)
     parts = [value.name, type_, f"({value.ssa})", _at(source_text(value.source))]
     yield Paragraph(" ".join(part for part in parts if part), "heading", hang=2)
-    for partitioner, decided in found.decided.items():
-        label = f"{partitioner}: " if len(found.decided) > 1 else ""
+    for partitioner, decided in explanation.decided.items():
+        label = f"{partitioner}: " if len(explanation.decided) > 1 else ""
         yield Paragraph(f"{label}{decided_text(decided)}", indent=2, hang=2)
-        before = found.before.get(partitioner)
+        before = explanation.before.get(partitioner)
         if before is not None and before.sharding.text != decided.sharding.text:
             yield Paragraph(f"before: {decided_text(before)}", "warning", indent=4, hang=2)
         elif before is not None:
             yield Paragraph("as before", "muted", indent=4, hang=2)
-    for chain in found.chains:
+    for chain in explanation.chains:
         yield from _chain(chain, everything)
-    for absence in found.absences:
-        yield from _absence(absence, found.chains, everything)
-    for note in found.notes:
+    for absence in explanation.absences:
+        yield from _absence(absence, explanation.chains, everything)
+    for note in explanation.notes:
         yield Paragraph(note_text(note), "muted", indent=2, hang=2)
 
 
@@ -111,14 +115,14 @@ def _chain(chain: Chain, everything: bool, indent: int = 2) -> Iterator[Paragrap
         )
 
 
-def _beginning(one: Beginning) -> str:
-    priority = f", priority {one.priority}" if one.priority is not None else ""
-    return f"{beginning_text(one)}{priority} {_at(source_text(one.source))}".rstrip()
+def _beginning(beginning: Beginning) -> str:
+    priority = f", priority {beginning.priority}" if beginning.priority is not None else ""
+    return f"{beginning_text(beginning)}{priority} {_at(source_text(beginning.source))}".rstrip()
 
 
-def _absence(one: Absence, said: Sequence[Chain], everything: bool) -> Iterator[Paragraph]:
-    where = "" if one.dimension is None else f"dim {one.dimension} "
-    words = f"{absence_text(one)} {stopped_alike(one.repeated)}".rstrip()
-    yield Paragraph(f"{where}not on {axis_text(one.axis)}: {words}", "warning", 2, 2)
-    if one.rival is not None and one.rival not in said:
-        yield from _chain(one.rival, everything, indent=4)
+def _absence(absence: Absence, chains: Sequence[Chain], everything: bool) -> Iterator[Paragraph]:
+    where = "" if absence.dimension is None else f"dim {absence.dimension} "
+    words = f"{absence_text(absence)} {stopped_alike(absence.repeated)}".rstrip()
+    yield Paragraph(f"{where}not on {axis_text(absence.axis)}: {words}", "warning", 2, 2)
+    if absence.rival is not None and absence.rival not in chains:
+        yield from _chain(absence.rival, everything, indent=4)

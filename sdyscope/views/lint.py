@@ -102,19 +102,19 @@ class Lint:
     @property
     def is_known(self) -> bool:
         """Whether all is known of what was looked at."""
-        return not self.account and not any(one.account for one in self.programs)
+        return not self.account and not any(program.account for program in self.programs)
 
 
 def document(name: str, linted: Linted, account: Account) -> Lint:
     """The document of what the rules found in a program."""
-    counts = {one.name: 0 for one in linted.rules}
+    counts = {rule.name: 0 for rule in linted.rules}
     for finding in linted.findings:
         counts[finding.rule] += 1
     return Lint(
         name=name,
         passed=linted.passed,
         partitioners=linted.partitioners,
-        rules=tuple(_rule(one, counts[one.name]) for one in linted.rules),
+        rules=tuple(_rule(rule, counts[rule.name]) for rule in linted.rules),
         findings=linted.findings,
         not_run=linted.not_run,
         account=account,
@@ -129,15 +129,19 @@ def directory_document(name: str, programs: Sequence[Lint], unread: Mapping[str,
         programs: the documents of its programs, one at least.
         unread: why a file of it could not be read.
     """
-    counts = [{rule.name: rule.findings or 0 for rule in one.rules} for one in programs]
+    counts = [{rule.name: rule.findings or 0 for rule in program.rules} for program in programs]
     rules = tuple(
-        replace(rule, findings=sum(each[rule.name] for each in counts))
+        replace(rule, findings=sum(count[rule.name] for count in counts))
         for rule in programs[0].rules
     )
     return Lint(
         name=name,
-        passed=all(one.passed for one in programs),
-        partitioners=tuple(dict.fromkeys(each for one in programs for each in one.partitioners)),
+        passed=all(program.passed for program in programs),
+        partitioners=tuple(
+            dict.fromkeys(
+                partitioner for program in programs for partitioner in program.partitioners
+            )
+        ),
         rules=rules,
         findings=(),
         not_run=(),
@@ -149,9 +153,14 @@ def directory_document(name: str, programs: Sequence[Lint], unread: Mapping[str,
         ),
         programs=tuple(
             LintedProgram(
-                one.name or "", one.passed, one.partitioners, one.findings, one.not_run, one.account
+                program.name or "",
+                program.passed,
+                program.partitioners,
+                program.findings,
+                program.not_run,
+                program.account,
             )
-            for one in programs
+            for program in programs
         ),
     )
 
@@ -162,7 +171,7 @@ def rules_document(rules: Sequence[Rule]) -> Lint:
         name=None,
         passed=True,
         partitioners=(),
-        rules=tuple(_rule(one, None) for one in rules),
+        rules=tuple(_rule(rule, None) for rule in rules),
         findings=(),
         not_run=(),
         account=Account(),
@@ -189,21 +198,21 @@ def paragraphs(lint: Lint) -> Iterator[Paragraph]:
             )
             yield Paragraph("")
             yield Paragraph(f"not applicable: {which}", "muted", 0, 2)
-    if rule := next((one.name for one in lint.rules if one.findings), None):
+    if rule := next((rule.name for rule in lint.rules if rule.findings), None):
         yield Paragraph("")
         yield Paragraph(f"sdyscope lint --explain {rule} says more about a rule.", "muted", 0, 2)
 
 
 def _of_programs(lint: Lint) -> Iterator[Paragraph]:
     """A line for the directory, each program with findings, and then what is alike in several."""
-    counts = Counter(one.severity for each in lint.programs for one in folded(each.findings))
+    counts = Counter(one.severity for program in lint.programs for one in folded(program.findings))
     programs = counted(len(lint.programs), "program")
     yield Paragraph(f"{lint.name}: {programs}, {_counts(counts)}", _summary_tone(counts), hang=2)
     for one in lint.programs:
         if one.findings:
             yield Paragraph("")
             yield from _of_one(one, len(lint.rules))
-    clean = [one.name for one in lint.programs if not one.findings]
+    clean = [program.name for program in lint.programs if not program.findings]
     if clean and counts:
         yield Paragraph("")
         yield Paragraph(f"nothing found in {', '.join(clean)}", "good", hang=2)
@@ -245,11 +254,11 @@ def _of_one(lint: Lint | LintedProgram, rules: int) -> Iterator[Paragraph]:
     yield from finding_paragraphs(told)
 
 
-def _summary(lint: Lint | LintedProgram, rules: int, told: Sequence[Finding]) -> str:
+def _summary(lint: Lint | LintedProgram, rules: int, findings: Sequence[Finding]) -> str:
     """`mlp: 35 rules under shardy, 2 warnings`."""
     start = f"{lint.name}: {counted(rules, 'rule')} under "
     start += " and ".join(lint.partitioners)
-    return f"{start}, {_counts(Counter(one.severity for one in told))}"
+    return f"{start}, {_counts(Counter(finding.severity for finding in findings))}"
 
 
 def _counts(counts: Mapping[Severity, int]) -> str:
@@ -265,14 +274,14 @@ def _summary_tone(counts: Mapping[Severity, int]) -> Tone:
 def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
     """Findings of which those that say the same of several tensors are one, which names them."""
     groups: dict[object, list[Finding]] = {}
-    for one in findings:
-        said = (one.message, one.expected, one.found, one.hint)
+    for finding in findings:
+        said = (finding.message, finding.expected, finding.found, finding.hint)
         key = (
-            replace(one, tensor="", message="", expected="", found="", hint=""),
-            one.tensor if one.kind not in ("argument", "result") else "",
+            replace(finding, tensor="", message="", expected="", found="", hint=""),
+            finding.tensor if finding.kind not in ("argument", "result") else "",
             *(_VARYING.sub("#", text) for text in said),
         )
-        groups.setdefault(key, []).append(one)
+        groups.setdefault(key, []).append(finding)
     for first, *rest in groups.values():
         if not rest:
             yield first
@@ -286,9 +295,9 @@ def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
 
 def rules_paragraphs(rules: Sequence[Rule]) -> Iterator[Paragraph]:
     """A line a rule, by severity."""
-    width = max(len(one.name) for one in rules)
+    width = max(len(rule.name) for rule in rules)
     for severity in SEVERITIES:
-        chosen = [one for one in rules if one.severity == severity]
+        chosen = [rule for rule in rules if rule.severity == severity]
         if not chosen:
             continue
         yield Paragraph(f"{severity}s", "heading")

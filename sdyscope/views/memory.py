@@ -33,9 +33,9 @@ from sdyscope.words.mesh import mesh_words_of
 _COSTS = "cost analysis"
 
 
-def told(found: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
+def told(document: MemoryDocument) -> Iterator[tuple[Memory, tuple[Partitioner, ...]]]:
     """What to tell of, each with the partitioners under which a device holds the same."""
-    for same in alike(found.compiled, _bare):
+    for same in alike(document.compiled, _bare):
         yield same[0], tuple(one.partitioner for one in same if one.partitioner is not None)
 
 
@@ -53,23 +53,23 @@ def _bare(memory: Memory) -> object:
     )
 
 
-def heading(found: MemoryDocument, compiled: Memory, partitioners: Sequence[Partitioner]) -> str:
+def heading(document: MemoryDocument, compiled: Memory, partitioners: Sequence[Partitioner]) -> str:
     """The program, its meshes and what it was compiled for, in a line."""
     kind = compiled.device_kind
-    name = f"{found.name} ({found.file})" if compiled.hardware is None else found.name
+    name = f"{document.name} ({document.file})" if compiled.hardware is None else document.name
     if compiled.hardware is None:
         made = f"compiled for {counted(compiled.devices, 'device')}"
     else:
         on = str(compiled.hardware) if kind == "cpu" else f"{compiled.hardware} ({kind})"
-        made = f"compiled for {on} under {' and '.join(partitioners)} by JAX {found.jax_version}"
-    return "; ".join([name, *mesh_words_of(found.meshes), made])
+        made = f"compiled for {on} under {' and '.join(partitioners)} by JAX {document.jax_version}"
+    return "; ".join([name, *mesh_words_of(document.meshes), made])
 
 
-def predicted_heading(found: MemoryDocument, predicted: PredictedMemory) -> str:
+def predicted_heading(document: MemoryDocument, predicted: PredictedMemory) -> str:
     """The program, its meshes and whose propagation it is by, in a line."""
-    name = f"{found.name} ({found.file})" if found.file else found.name
+    name = f"{document.name} ({document.file})" if document.file else document.name
     made = f"predicted by {predicted.partitioner}'s propagation, not compiled"
-    return "; ".join([name, *mesh_words_of(found.meshes), made])
+    return "; ".join([name, *mesh_words_of(document.meshes), made])
 
 
 def groups(compiled: Memory | PredictedMemory) -> Table:
@@ -181,11 +181,12 @@ def largest(compiled: Memory, top: int) -> Table:
       compiled: the document.
       top: how many rows; 0 for all.
     """
-    tensors = sorted(compiled.tensors, key=lambda one: -one.stored.bytes)[: top or None]
+    tensors = sorted(compiled.tensors, key=lambda tensor: -tensor.stored.bytes)[: top or None]
     return Table(
         columns=(Column("the largest"), Column("block"), number("stored"), Column("shares with")),
         rows=tuple(
-            (one.name, shape(*one.type), size(one.stored.bytes), one.shares) for one in tensors
+            (tensor.name, shape(*tensor.type), size(tensor.stored.bytes), tensor.shares)
+            for tensor in tensors
         ),
     )
 

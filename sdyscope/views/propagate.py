@@ -48,15 +48,15 @@ _TITLES: dict[Section, str] = {
 }
 
 
-def heading(found: PropagateDocument) -> Iterator[Paragraph]:
+def heading(document: PropagateDocument) -> Iterator[Paragraph]:
     """How much this is worth and what it was taken from; then the program and its meshes."""
-    yield from provenance(found.propagations, found.failures)
-    file = f" ({found.file})" if found.file else ""
-    parts = [f"{found.name}{file}", *mesh_words_of(found.meshes)]
-    if found.at_step is not None:
-        parts.append(f"after step {found.at_step} of {found.last_step}")
+    yield from provenance(document.propagations, document.failures)
+    file = f" ({document.file})" if document.file else ""
+    parts = [f"{document.name}{file}", *mesh_words_of(document.meshes)]
+    if document.at_step is not None:
+        parts.append(f"after step {document.at_step} of {document.last_step}")
     yield Paragraph("; ".join(parts), hang=2)
-    for change in found.changes:
+    for change in document.changes:
         yield Paragraph(f"with {change}", hang=2)
 
 
@@ -64,10 +64,12 @@ def provenance(
     propagations: Sequence[Propagated], failed: Sequence[Failure]
 ) -> Iterator[Paragraph]:
     """Whether each propagation is exact and what it was taken from, and why another is missing."""
-    for one in propagations:
-        tone: Tone = "plain" if one.exactness == "exact" else "warning"
-        source = propagation_source_clause(one.source)
-        yield Paragraph(f"{one.partitioner}: {one.exactness}, from {source}", tone, hang=2)
+    for propagation in propagations:
+        tone: Tone = "plain" if propagation.exactness == "exact" else "warning"
+        source = propagation_source_clause(propagation.source)
+        yield Paragraph(
+            f"{propagation.partitioner}: {propagation.exactness}, from {source}", tone, hang=2
+        )
     for failure in failed:
         yield Paragraph(f"nothing under {failure.partitioner}: {failure.reason}", "warning", hang=2)
 
@@ -75,36 +77,36 @@ def provenance(
 # --- values ---------------------------------------------------------------------------------------
 
 
-def rows_inside(found: PropagateDocument, *, everything: bool) -> list[ProgramValue]:
+def rows_inside(document: PropagateDocument, *, everything: bool) -> list[ProgramValue]:
     """The values inside that are worth a row: those that came to be sharded."""
-    inside = [value for value in found.values if value.section == "inside"]
+    inside = [value for value in document.values if value.section == "inside"]
     if everything:
         return inside
     return [value for value in inside if not value.written and value.is_sharded]
 
 
 def table(
-    found: PropagateDocument, *, everything: bool = False, columns: int | None = None
+    document: PropagateDocument, *, everything: bool = False, columns: int | None = None
 ) -> Table:
     """A row a value: arguments, results and constraints, then by scope what came to be sharded.
 
     Args:
-      found: the document.
+      document: the document.
       everything: whether to list every value inside, sharded or not.
       columns: the width to keep to. Where the table is wider, files go without their folders, and
         columns are left out: that of blocks, and that of requests when everything is as requested.
     """
-    return fitted(lambda brief: _table(found, everything, brief=brief), columns)
+    return fitted(lambda brief: _table(document, everything, brief=brief), columns)
 
 
-def _table(found: PropagateDocument, everything: bool, *, brief: bool) -> Table:
-    partitioners = found.partitioners
-    requested = any(value.requested is not None for value in found.values)
-    if brief and all(all(value.as_requested.values()) for value in found.values):
+def _table(document: PropagateDocument, everything: bool, *, brief: bool) -> Table:
+    partitioners = document.partitioners
+    requested = any(value.requested is not None for value in document.values)
+    if brief and all(all(value.as_requested.values()) for value in document.values):
         requested = False
     # Two partitioners' shardings leave no room for where axes come from.
     origins = not (brief and len(partitioners) > 1) and any(
-        _origins(value, partitioner) for value in found.values for partitioner in partitioners
+        _origins(value, partitioner) for value in document.values for partitioner in partitioners
     )
     header = [Column("value"), Column("type", fold=False)]
     header += [Column("requested")] if requested else []
@@ -113,7 +115,7 @@ def _table(found: PropagateDocument, everything: bool, *, brief: bool) -> Table:
     header += [number("bytes"), number(REPLICAS if brief else "replicas")]
     header += [Column("from")] if origins else []
     rows: list[Row] = []
-    for title, file, group in _groups(found, everything):
+    for title, file, group in _groups(document, everything):
         rows.append(Heading(title + (f" in {file}" if file else "")))
         made: list[Cells] = []
         for value in group:
@@ -148,31 +150,31 @@ def _brief(text: str) -> str:
 
 
 def _groups(
-    found: PropagateDocument, everything: bool
+    document: PropagateDocument, everything: bool
 ) -> Iterator[tuple[str, str, list[ProgramValue]]]:
     """(title, the file that all are from, values); of repeated layers the values of the first."""
     for section, title in _TITLES.items():
-        group = [value for value in found.values if value.section == section]
+        group = [value for value in document.values if value.section == section]
         if group:
             yield f"{title} ({len(group):,})", _common_file(group), group
-    for scope, group in _scopes(found, everything)[0]:
+    for scope, group in _scopes(document, everything)[0]:
         yield scope, _common_file(group), group
 
 
 def _scopes(
-    found: PropagateDocument, everything: bool
+    document: PropagateDocument, everything: bool
 ) -> tuple[list[tuple[str, list[ProgramValue]]], int]:
     """The values inside by scope, each with a title, and how many values have no row.
 
     Scopes of repeated layers are one unless all are asked for, and then no more are listed than
     there is room for.
     """
-    inside = rows_inside(found, everything=everything)
+    inside = rows_inside(document, everything=everything)
     scopes: dict[str, list[ProgramValue]] = {}
     for value in inside:
         scopes.setdefault(_place(value.name), []).append(value)
     titles, groups = list(scopes), list(scopes.values())
-    looks = [tuple(_looks(value, found.partitioners) for value in group) for group in groups]
+    looks = [tuple(_looks(value, document.partitioners) for value in group) for group in groups]
     if everything:
         alike = [Folded(title, (place,), False) for place, title in enumerate(titles)]
     else:
@@ -200,7 +202,7 @@ def _looks(value: ProgramValue, partitioners: Sequence[Partitioner]) -> Hashable
         _name(value, "", brief=False),
         _type(value),
         *(_sharding(value, partitioner, partitioners) for partitioner in partitioners),
-        *(masked(text) for each in partitioners for text in _origins(value, each)),
+        *(masked(text) for partitioner in partitioners for text in _origins(value, partitioner)),
     )
 
 
@@ -272,31 +274,33 @@ def _held(
 
 def _origins(value: ProgramValue, partitioner: Partitioner) -> list[str]:
     one = value.propagated.get(partitioner)
-    return [] if one is None else [origin_text(each) for each in one.origins if not each.own]
+    return [] if one is None else [origin_text(origin) for origin in one.origins if not origin.own]
 
 
 def footer(
-    found: PropagateDocument, made: Table, *, everything: bool = False
+    document: PropagateDocument, made: Table, *, everything: bool = False
 ) -> Iterator[Paragraph]:
     """What became of every value, what the table leaves out, and what there is to know."""
-    for text, tone in _footer(found, made, everything):
+    for text, tone in _footer(document, made, everything):
         yield Paragraph(text, tone, hang=3)
-    for one in found.propagations:
-        for remark in remark_texts(one.remarks):
+    for propagation in document.propagations:
+        for remark in remark_texts(propagation.remarks):
             yield Paragraph(remark, "muted", hang=3)
 
 
-def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator[tuple[str, Tone]]:
-    for one in found.propagations:
-        total = sum(one.counts.values())
-        fates = [f"{count:,} {fate}" for fate, count in one.counts.items() if count]
-        steps = f"; {counted(one.step_count, 'step')}" if one.step_count else ""
-        under = f" under {one.partitioner}" if len(found.propagations) > 1 else ""
+def _footer(
+    document: PropagateDocument, made: Table, everything: bool
+) -> Iterator[tuple[str, Tone]]:
+    for propagation in document.propagations:
+        total = sum(propagation.counts.values())
+        fates = [f"{count:,} {fate}" for fate, count in propagation.counts.items() if count]
+        steps = f"; {counted(propagation.step_count, 'step')}" if propagation.step_count else ""
+        under = f" under {propagation.partitioner}" if len(document.propagations) > 1 else ""
         yield f"{counted(total, 'value')}{under}: {', '.join(fates)}{steps}", "plain"
-    inside = [value for value in found.values if value.section == "inside"]
-    shown = rows_inside(found, everything=everything)
+    inside = [value for value in document.values if value.section == "inside"]
+    shown = rows_inside(document, everything=everything)
     if not everything:
-        rest = _scopes(found, everything)[1]
+        rest = _scopes(document, everything)[1]
         if rest > 0:
             yield (
                 f"{counted(rest, 'value')} more that are sharded: --all lists them",
@@ -309,40 +313,40 @@ def _footer(found: PropagateDocument, made: Table, everything: bool) -> Iterator
                 "with a sharding of their own in the module: --all lists them",
                 "muted",
             )
-    if found.hidden:
-        verb = "does" if found.hidden == 1 else "do"
-        yield f"{counted(found.hidden, 'value')} {verb} not match", "muted"
-    differ = found.differing
-    if len(found.propagations) > 1:
+    if document.hidden:
+        verb = "does" if document.hidden == 1 else "do"
+        yield f"{counted(document.hidden, 'value')} {verb} not match", "muted"
+    differ = document.differing
+    if len(document.propagations) > 1:
         if differ:
             yield (
                 f"{counted(differ, 'value')} {'differs' if differ == 1 else 'differ'} between "
-                f"{' and '.join(found.partitioners)}: sdyscope diff --at propagated shows where "
+                f"{' and '.join(document.partitioners)}: sdyscope diff --at propagated shows where "
                 "that begins",
                 "warning",
             )
-        yield f"{AGREES}  as under {found.partitioners[0]}, whose blocks are shown", "muted"
-    asked = [value for value in found.values if value.as_requested]
+        yield f"{AGREES}  as under {document.partitioners[0]}, whose blocks are shown", "muted"
+    asked = [value for value in document.values if value.as_requested]
     otherwise = sum(not all(value.as_requested.values()) for value in asked)
-    if otherwise and found.at_step is None:
+    if otherwise and document.at_step is None:
         verb = "is" if otherwise == 1 else "are"
         yield f"{counted(otherwise, 'tensor')} {verb} not where {_it(otherwise)} requested", "bad"
-    elif asked and found.at_step is None:
+    elif asked and document.at_step is None:
         yield "every requested sharding holds", "muted"
     headers = [column.header for column in made.columns]
     legend = [f"bytes: what a device holds; replicas ({REPLICAS}): how many devices hold the same"]
     if "from" in headers:
         legend.append("from: the annotation that an axis comes from")
-        if not all(each.recorded for each in _every_origin(found)):
+        if not all(each.recorded for each in _every_origin(document)):
             legend.append(f"{FOLLOWED}: along Shardy's steps, not recorded by Shardy")
-    elif any(value.section == "inside" and _origins(value, "shardy") for value in found.values):
+    elif any(value.section == "inside" and _origins(value, "shardy") for value in document.values):
         legend.append("where axes come from is shown in a wider terminal, and by sdyscope explain")
     legend += ["merged: now one value with others", "folded: computed by the compiler"]
     yield "; ".join(legend), "muted"
 
 
-def _every_origin(found: PropagateDocument) -> Iterator[AxisOrigin]:
-    for value in found.values:
+def _every_origin(document: PropagateDocument) -> Iterator[AxisOrigin]:
+    for value in document.values:
         for one in value.propagated.values():
             yield from one.origins
 
@@ -358,15 +362,15 @@ def _it(number: int) -> str:
 # --- steps ----------------------------------------------------------------------------------------
 
 
-def steps_table(found: PropagateDocument, *, everything: bool = False) -> Table:
+def steps_table(document: PropagateDocument, *, everything: bool = False) -> Table:
     """A row a move: which axis went through which op, from where to where."""
-    steps = found.steps or ()
+    steps = document.steps or ()
     rows: list[Row] = []
     priority: int | None = None
     for moved in steps if everything else steps[:LISTED]:
-        if found.has_priorities and moved.priority != priority:
+        if document.has_priorities and moved.priority != priority:
             priority = moved.priority
-            count = sum(one.priority == priority for one in steps)
+            count = sum(step.priority == priority for step in steps)
             rows.append(Heading(f"user priority {priority} ({counted(count, 'move')})"))
         through = f"{op_name(moved.through)} {source_text(moved.through.source)}".strip()
         way = f"{tensor_text(moved.source)} -> {listed(list(map(tensor_text, moved.targets)))}"
@@ -375,11 +379,11 @@ def steps_table(found: PropagateDocument, *, everything: bool = False) -> Table:
     return Table(columns, tuple(rows))
 
 
-def steps_footer(found: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+def steps_footer(document: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """How many there are, and how many are not shown."""
-    moves = found.steps or ()
+    moves = document.steps or ()
     numbers = len({moved.step for moved in moves})
-    every = max(one.step_count for one in found.propagations)
+    every = max(propagation.step_count for propagation in document.propagations)
     of = f" of {every:,}" if numbers < every else ""
     yield Paragraph(f"{counted(numbers, 'step')}{of}, {counted(len(moves), 'move')} of an axis")
     rest = 0 if everything else len(moves) - LISTED
@@ -390,8 +394,8 @@ def steps_footer(found: PropagateDocument, *, everything: bool = False) -> Itera
 # --- what if --------------------------------------------------------------------------------------
 
 
-def changed(found: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
+def changed(document: PropagateDocument, *, everything: bool = False) -> Iterator[Paragraph]:
     """What became different, by where it begins."""
-    for one in found.changed or ():
+    for one in document.changed or ():
         yield propagated_diff.total(one)
         yield from propagated_diff.details(one, everything=everything)

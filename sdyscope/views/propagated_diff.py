@@ -21,40 +21,40 @@ __all__ = ["details", "provenance", "title", "total"]
 LISTED = 10
 
 
-def total(one: PropagatedDiff) -> Paragraph:
+def total(diff: PropagatedDiff) -> Paragraph:
     """The first line."""
-    every = counted(one.same_values + one.different_values, "value")
-    sides = f"{across_text(one.across, one.a)} and {one.b}"
-    if one.different_values:
-        verb = "is" if one.different_values == 1 else "are"
+    every = counted(diff.same_values + diff.different_values, "value")
+    sides = f"{across_text(diff.across, diff.a)} and {diff.b}"
+    if diff.different_values:
+        verb = "is" if diff.different_values == 1 else "are"
         text = (
-            f"{one.name}: {one.different_values:,} of {every} {verb} sharded differently {sides}, "
-            f"from {counted(len(one.beginnings), 'place')} on"
+            f"{diff.name}: {diff.different_values:,} of {every} {verb} sharded differently "
+            f"{sides}, from {counted(len(diff.beginnings), 'place')} on"
         )
     else:
-        text = f"{one.name}: {every}, sharded alike {sides}"
-    for only, label in ((one.only_a, one.a), (one.only_b, one.b)):
+        text = f"{diff.name}: {every}, sharded alike {sides}"
+    for only, label in ((diff.only_a, diff.a), (diff.only_b, diff.b)):
         if only:
             text += f"; {counted(only, 'value')} only in {label}"
-    return Paragraph(text, "good" if one.same else "bad", hang=2)
+    return Paragraph(text, "good" if diff.same else "bad", hang=2)
 
 
-def provenance(one: PropagatedDiff) -> Iterator[Paragraph]:
+def provenance(diff: PropagatedDiff) -> Iterator[Paragraph]:
     """How much each side is worth."""
-    for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b)):
+    for label, side in ((diff.a, diff.propagation_a), (diff.b, diff.propagation_b)):
         named = label if label == side.partitioner else f"{label} under {side.partitioner}"
         tone: Tone = "muted" if side.exactness == "exact" else "warning"
         source = propagation_source_clause(side.source)
         yield Paragraph(f"{named}: {side.exactness}, {source}", tone, hang=2)
 
 
-def details(one: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
+def details(diff: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragraph]:
     """Each beginning, and what follows from it; then what could not be compared, and notes."""
-    shown = one.beginnings if everything else one.beginnings[:LISTED]
+    shown = diff.beginnings if everything else diff.beginnings[:LISTED]
     for number, beginning in enumerate(shown, 1):
         yield Paragraph("")
-        yield from _beginning(one, number, beginning, everything=everything)
-    rest = one.beginnings[len(shown) :]
+        yield from _beginning(diff, number, beginning, everything=everything)
+    rest = diff.beginnings[len(shown) :]
     if rest:
         values = sum(beginning.values for beginning in rest)
         yield Paragraph("")
@@ -63,16 +63,16 @@ def details(one: PropagatedDiff, *, everything: bool = False) -> Iterator[Paragr
             "--all lists everything",
             "muted",
         )
-    yield from _remarks(one)
+    yield from _remarks(diff)
 
 
-def _remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
+def _remarks(diff: PropagatedDiff) -> Iterator[Paragraph]:
     notes = [
         f"{label}: {note}"
-        for label, side in ((one.a, one.propagation_a), (one.b, one.propagation_b))
+        for label, side in ((diff.a, diff.propagation_a), (diff.b, diff.propagation_b))
         for note in remark_texts(side.remarks)
     ]
-    not_compared = [not_compared_text(each, one.across) for each in one.not_compared]
+    not_compared = [not_compared_text(each, diff.across) for each in diff.not_compared]
     if not_compared or notes:
         yield Paragraph("")
     for text in (*not_compared, *notes):
@@ -80,19 +80,19 @@ def _remarks(one: PropagatedDiff) -> Iterator[Paragraph]:
 
 
 def _beginning(
-    one: PropagatedDiff, number: int, beginning: Divergence, *, everything: bool
+    diff: PropagatedDiff, number: int, beginning: Divergence, *, everything: bool
 ) -> Iterator[Paragraph]:
     first = beginning.begins
     yield Paragraph(f"{number}. {title(first.value)}", "heading", hang=3)
-    width = max(len(one.a), len(one.b))
-    for label, sharding in ((one.a, first.a), (one.b, first.b)):
+    width = max(len(diff.a), len(diff.b))
+    for label, sharding in ((diff.a, first.a), (diff.b, first.b)):
         text, words = short(sharding), placed_text(sharding)
         said = words if text in (words, REPLICATED) else f"{text}: {words}"
         yield Paragraph(f"{label:<{width}}  {said}", indent=3, hang=width + 2)
     if sources := inputs_text((source.name, source.sharding) for source in beginning.inputs):
         yield Paragraph(sources, "muted", indent=3, hang=2)
     held = beginning.bytes_a, beginning.bytes_b
-    where = across_text(one.across, one.a), across_text(one.across, one.b)
+    where = across_text(diff.across, diff.a), across_text(diff.across, diff.b)
     yield Paragraph(extent_text(beginning.values, beginning.bytes, held, where), indent=3, hang=2)
     for follows in beginning.follows if everything else ():
         words = f"{title(follows.value)}: {short(follows.a)} | {short(follows.b)}"

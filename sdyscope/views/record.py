@@ -210,14 +210,14 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
 def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
     """Each function that was compiled more than once: when, for how long, why, what to do."""
     functions: dict[tuple[str, Line | None], list[Recompile]] = {}
-    for one in recompiles:
-        functions.setdefault((one.name, one.defined), []).append(one)
-    for (name, defined), found in functions.items():
+    for recompile in recompiles:
+        functions.setdefault((recompile.name, recompile.defined), []).append(recompile)
+    for (name, defined), function in functions.items():
         where = f" at {source_text(defined)}" if defined else ""
-        times = sum(one.times for one in found)
+        times = sum(one.times for one in function)
         again = "once" if times == 1 else f"{times:,} times"
-        seconds = sum(one.compile_seconds for one in found)
-        called = dict.fromkeys(source_text(line) for one in found for line in one.called)
+        seconds = sum(one.compile_seconds for one in function)
+        called = dict.fromkeys(source_text(line) for one in function for line in one.called)
         by = f", called from {_few(list(called))}" if called else ""
         yield Paragraph(
             f"{name}{where} was compiled again {again} in {seconds:,.2f} s{by}",
@@ -225,7 +225,7 @@ def _compiled_again(recompiles: Sequence[Recompile]) -> Iterator[Paragraph]:
             hang=3,
         )
         groups: dict[object, list[Recompile]] = {}
-        for one in found:
+        for one in function:
             groups.setdefault(cause_key(one), []).append(one)
         for alike in groups.values():
             labels = _few([one.program for one in alike])

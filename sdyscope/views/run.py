@@ -66,7 +66,14 @@ def heading(run: Run) -> str:
 
 def summary(run: Run) -> Table:
     """A row a fact, a column a partitioner."""
-    steps = next((one.step.steps for one in run.partitioners if one.step is not None), 0)
+    steps = next(
+        (
+            partitioner.step.steps
+            for partitioner in run.partitioners
+            if partitioner.step is not None
+        ),
+        0,
+    )
     facts: list[tuple[str, Callable[[PartitionerRun], Cell | str]]] = [
         ("verdict", lambda one: _verdict(one, run.reference)),
         ("  compared with", lambda one: compared_with(run.reference) if one.ran else NONE),
@@ -84,12 +91,18 @@ def summary(run: Run) -> Table:
         ("buffers, in and out", _buffers),
         ("peak in use", _peak),
     ]
-    if not any(one.ran for one in run.partitioners):
+    if not any(partitioner.ran for partitioner in run.partitioners):
         del facts[1:]
     return Table(
-        columns=(Column("", fold=False), *(Column(one.partitioner) for one in run.partitioners)),
+        columns=(
+            Column("", fold=False),
+            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
+        ),
         rows=tuple(
-            (Cell(name, "muted"), *(_or_none(fact(one)) for one in run.partitioners))
+            (
+                Cell(name, "muted"),
+                *(_or_none(fact(partitioner)) for partitioner in run.partitioners),
+            )
             for name, fact in facts
         ),
     )
@@ -99,10 +112,10 @@ def _or_none(cell: Cell | str) -> Cell | str:
     return Cell(NONE, "muted") if cell == NONE else cell
 
 
-def _verdict(one: PartitionerRun, reference: Reference) -> Cell:
-    if not one.ran:
+def _verdict(run: PartitionerRun, reference: Reference) -> Cell:
+    if not run.ran:
         return Cell("does not run", "bad")
-    if not one.passed:
+    if not run.passed:
         return Cell("differs", "bad")
     if reference.failure:
         return Cell("not compared", "warning")
@@ -111,11 +124,11 @@ def _verdict(one: PartitionerRun, reference: Reference) -> Cell:
     return Cell("agrees", "good")
 
 
-def _arrays(one: PartitionerRun) -> Cell | str:
-    if not one.ran:
+def _arrays(run: PartitionerRun) -> Cell | str:
+    if not run.ran:
         return NONE
-    text = f"{one.arrays - one.differing} of {one.arrays}, {one.shards:,} shards"
-    return Cell(text, "bad" if one.differing else "plain")
+    text = f"{run.arrays - run.differing} of {run.arrays}, {run.shards:,} shards"
+    return Cell(text, "bad" if run.differing else "plain")
 
 
 def _largest_error(run: Run, one: PartitionerRun) -> Cell | str:
@@ -130,8 +143,8 @@ def _largest_error(run: Run, one: PartitionerRun) -> Cell | str:
     return Cell(relative(worst.error), tone)
 
 
-def _largest_error_in(one: PartitionerRun) -> str:
-    worst = worst_error(one.errors)
+def _largest_error_in(run: PartitionerRun) -> str:
+    worst = worst_error(run.errors)
     return NONE if worst is None or not worst.error else worst.path
 
 
@@ -151,32 +164,32 @@ def relative(error: float) -> str:
     return f"{error:.1e}" if error else "0"
 
 
-def _step_time(one: PartitionerRun) -> str:
-    if one.step is None:
+def _step_time(run: PartitionerRun) -> str:
+    if run.step is None:
         return NONE
-    step = one.step
+    step = run.step
     return f"{time_text(step.median)} ({time_text(step.least)} to {time_text(step.most)})"
 
 
-def _results(one: PartitionerRun) -> str:
-    if one.memory is None:
+def _results(run: PartitionerRun) -> str:
+    if run.memory is None:
         return NONE
-    aliased = one.memory.aliased
-    return size(one.memory.results) + (f", {size(aliased)} of it in place" if aliased else "")
+    aliased = run.memory.aliased
+    return size(run.memory.results) + (f", {size(aliased)} of it in place" if aliased else "")
 
 
-def _buffers(one: PartitionerRun) -> str:
-    if one.memory is None:
+def _buffers(run: PartitionerRun) -> str:
+    if run.memory is None:
         return NONE
-    return f"{size(one.held_arguments)}, {size(one.held_results)}"
+    return f"{size(run.held_arguments)}, {size(run.held_results)}"
 
 
-def _peak(one: PartitionerRun) -> Cell | str:
-    if one.memory is None:
+def _peak(run: PartitionerRun) -> Cell | str:
+    if run.memory is None:
         return NONE
-    if one.memory.peak is None:
+    if run.memory.peak is None:
         return Cell("not reported by backend", "muted")
-    return ("at most " if one.memory.peak_is_bound else "") + size(one.memory.peak)
+    return ("at most " if run.memory.peak_is_bound else "") + size(run.memory.peak)
 
 
 # --- several meshes -------------------------------------------------------------------------------
@@ -188,15 +201,15 @@ def meshes(run: Run) -> Table:
         columns=(
             Column("mesh", fold=False),
             number("devices"),
-            *(Column(one.partitioner) for one in run.partitioners),
-            *(number(f"step, {one.partitioner}") for one in run.partitioners),
+            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
+            *(number(f"step, {partitioner.partitioner}") for partitioner in run.partitioners),
         ),
-        rows=tuple(_mesh_row(one, run) for one in run.meshes),
+        rows=tuple(_mesh_row(mesh, run) for mesh in run.meshes),
     )
 
 
 def _mesh_row(there: MeshRun, run: Run) -> tuple[Cell | str, ...]:
-    every = [there.compared.get(one.partitioner) for one in run.partitioners]
+    every = [there.compared.get(partitioner.partitioner) for partitioner in run.partitioners]
     cells = [_on_mesh(one, there, run.reference) for one in every]
     if there.failure:
         # Said once: it is the same under each where nothing was compiled.
@@ -209,17 +222,23 @@ def _mesh_row(there: MeshRun, run: Run) -> tuple[Cell | str, ...]:
     )
 
 
-def _on_mesh(one: MeshComparison | None, there: MeshRun, reference: Reference) -> Cell:
-    if one is None or one.failure:
+def _on_mesh(mesh_comparison: MeshComparison | None, there: MeshRun, reference: Reference) -> Cell:
+    if mesh_comparison is None or mesh_comparison.failure:
         return Cell("does not run", "bad")
-    if one.worst is None:
+    if mesh_comparison.worst is None:
         return Cell("not compared", "warning")
-    if one.differing:
-        return Cell(f"differs: {relative(one.worst.error)} in {one.worst.path}", "bad")
+    if mesh_comparison.differing:
+        return Cell(
+            f"differs: {relative(mesh_comparison.worst.error)} in {mesh_comparison.worst.path}",
+            "bad",
+        )
     if there.is_base:
         return Cell("base", "muted")
     same = "agrees" if reference.function else "the same"
-    return Cell(f"{same}, {relative(one.worst.error)}" if one.worst.error else same, "good")
+    return Cell(
+        f"{same}, {relative(mesh_comparison.worst.error)}" if mesh_comparison.worst.error else same,
+        "good",
+    )
 
 
 # --- the processes --------------------------------------------------------------------------------
@@ -232,14 +251,17 @@ def processes(run: Run) -> Table:
             number("process"),
             Column("host, pid"),
             Column("devices"),
-            *(Column(one.partitioner) for one in run.partitioners),
+            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
         ),
         rows=tuple(
             (
                 str(process.number),
                 f"{process.host}, {process.pid}",
                 _span(process.devices),
-                *(_checked(process.checked[one.partitioner]) for one in run.partitioners),
+                *(
+                    _checked(process.checked[partitioner.partitioner])
+                    for partitioner in run.partitioners
+                ),
             )
             for process in run.processes
         ),
@@ -279,7 +301,7 @@ def tensors(run: Run) -> Table:
             Column("executed"),
             Column("type"),
             Column("requested"),
-            *(Column(one.partitioner) for one in run.partitioners),
+            *(Column(partitioner.partitioner) for partitioner in run.partitioners),
         ),
         rows=tuple(rows),
     )
@@ -291,7 +313,7 @@ def _row(tensor: ExecutedTensor, run: Run) -> tuple[Cell | str, ...]:
         tensor.path,
         shape(tensor.shape, tensor.dtype),
         Cell(NONE, "muted") if requested is None else requested.text,
-        *(_executed(tensor.executed[one.partitioner]) for one in run.partitioners),
+        *(_executed(tensor.executed[partitioner.partitioner]) for partitioner in run.partitioners),
     )
 
 
@@ -315,15 +337,18 @@ def numerics(run: Run) -> Table:
             by_partitioner = groups.setdefault((error.dtype, error.coarsest), {})
             by_partitioner.setdefault(one.partitioner, []).append(error)
     rows: list[Row] = []
-    for (dtype, coarsest), found in groups.items():
-        some = next(iter(found.values()))
+    for (dtype, coarsest), group in groups.items():
+        some = next(iter(group.values()))
         rows.append(
             (
                 dtype,
                 str(len(some)),
                 f"{some[0].tolerance:.1e}" if coarsest else "none",
                 Cell(coarsest or "exact", "muted"),
-                *(_worst(found.get(one.partitioner, ())) for one in run.partitioners),
+                *(
+                    _worst(group.get(partitioner.partitioner, ()))
+                    for partitioner in run.partitioners
+                ),
             )
         )
     return Table(
@@ -332,7 +357,7 @@ def numerics(run: Run) -> Table:
             number("count"),
             number("error allowed"),
             Column("rounded to"),
-            *(number(f"worst, {one.partitioner}") for one in run.partitioners),
+            *(number(f"worst, {partitioner.partitioner}") for partitioner in run.partitioners),
         ),
         rows=tuple(rows),
     )
@@ -360,11 +385,11 @@ def footer(run: Run) -> Iterator[Paragraph]:
         )
     if "chosen" in verdicts:
         yield Paragraph(f"{NONE}  left to the compiler: what it chose is shown", "muted", hang=3)
-    if any(one.errors for one in run.partitioners):
+    if any(partitioner.errors for partitioner in run.partitioners):
         seconds = f" ({time_text(run.reference.step_seconds)} per step)"
         yield Paragraph(f"{ERROR}, {reference_text(run.reference, seconds)}", "muted")
     if run.meshes:
-        base = next((one.mesh for one in run.meshes if one.is_base), None)
+        base = next((mesh.mesh for mesh in run.meshes if mesh.is_base), None)
         yield Paragraph(meshes_text(run.reference, base), "muted")
     yield Paragraph(f"Values: {run.inputs}.", "muted")
     for note in filter(None, (*run.notes, random_numbers_text(run.reference))):

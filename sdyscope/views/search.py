@@ -27,33 +27,37 @@ _SHOWN = 6
 _OPEN = "left open"
 
 
-def heading(found: Search) -> Iterator[Paragraph]:
+def heading(search: Search) -> Iterator[Paragraph]:
     """The program, what was searched, and what came of it."""
-    words = [found.name, *mesh_words_of(found.meshes), f"lowered by JAX {found.jax_version}"]
+    words = [search.name, *mesh_words_of(search.meshes), f"lowered by JAX {search.jax_version}"]
     yield Paragraph("; ".join(words), "heading")
     tensors = sum(
-        member.kind == "argument" for one in found.space.decisions for member in one.members
+        member.kind == "argument"
+        for decision in search.space.decisions
+        for member in decision.members
     )
-    axes = found.space.axes
+    axes = search.space.axes
     yield Paragraph(
-        f"{counted(tensors, 'argument')} in {counted(len(found.space.decisions), 'decision')} over "
-        f"{counted(len(axes), 'axis', 'axes')} ({', '.join(axes)}): "
-        f"{_large(found.space.size)} candidates",
+        f"{counted(tensors, 'argument')} in {counted(len(search.space.decisions), 'decision')} "
+        f"over {counted(len(axes), 'axis', 'axes')} ({', '.join(axes)}): "
+        f"{_large(search.space.size)} candidates",
         hang=3,
     )
-    checked = f", {found.checked:,} of them partitioned by XLA" if found.checked else ""
-    yield Paragraph(f"{found.tried:,} predicted ({found.a_minute:,.0f} a minute){checked}", hang=3)
+    checked = f", {search.checked:,} of them partitioned by XLA" if search.checked else ""
+    yield Paragraph(
+        f"{search.tried:,} predicted ({search.a_minute:,.0f} a minute){checked}", hang=3
+    )
 
 
-def candidates(found: Search) -> Table:
+def candidates(search: Search) -> Table:
     """A row for the program as it is, the best, and what holds less memory for more cost."""
-    rows = [_row(found, "as it is", found.start)]
-    if found.chosen is not None:
-        rows.append(_row(found, "best", found.chosen, "good"))
-    for index, one in enumerate(shown(found), 1):
-        rows.append(_row(found, f"other {index}", one))
-    checked = [number("by XLA")] if found.partitioned else []
-    timed = [number("estimate")] if found.rates.bandwidths else []
+    rows = [_row(search, "as it is", search.start)]
+    if search.chosen is not None:
+        rows.append(_row(search, "best", search.chosen, "good"))
+    for index, one in enumerate(shown(search), 1):
+        rows.append(_row(search, f"other {index}", one))
+    checked = [number("by XLA")] if search.partitioned else []
+    timed = [number("estimate")] if search.rates.bandwidths else []
     return Table(
         (
             Column("shardings", fold=False),
@@ -69,40 +73,44 @@ def candidates(found: Search) -> Table:
     )
 
 
-def shown(found: Search) -> list[Candidate]:
+def shown(search: Search) -> list[Candidate]:
     """The candidates of the front that differ much enough to be shown, without the best."""
-    limit = found.start.prediction.held if found.chosen is None else found.chosen.prediction.held
+    limit = search.start.prediction.held if search.chosen is None else search.chosen.prediction.held
     made = []
-    for one in found.front:
-        if one.prediction.held < _LESS * limit and one.changes and one != found.chosen:
+    for one in search.front:
+        if one.prediction.held < _LESS * limit and one.changes and one != search.chosen:
             made.append(one)
             limit = one.prediction.held
     return made[:_SHOWN]
 
 
-def _row(found: Search, name: str, one: Candidate, tone: Tone = "plain") -> Row:
-    known = one.known
-    checked = [size(one.partitioned.sent if one.partitioned else None)] if found.partitioned else []
-    timed = [time_text(one.seconds)] if found.rates.bandwidths else []
+def _row(search: Search, name: str, candidate: Candidate, tone: Tone = "plain") -> Row:
+    known = candidate.known
+    checked = (
+        [size(candidate.partitioned.sent if candidate.partitioned else None)]
+        if search.partitioned
+        else []
+    )
+    timed = [time_text(candidate.seconds)] if search.rates.bandwidths else []
     return (
         Cell(name, tone),
-        size(one.prediction.sent),
+        size(candidate.prediction.sent),
         *checked,
         metric_text(known.flops),
-        size(round(one.cost)),
+        size(round(candidate.cost)),
         *timed,
         size(known.held),
-        f"{len(one.changes):,}" if one.changes else "-",
+        f"{len(candidate.changes):,}" if candidate.changes else "-",
     )
 
 
-def changes(found: Search, *, everything: bool = False) -> Table:
+def changes(search: Search, *, everything: bool = False) -> Table:
     """What to write in the program for the best, and with `everything` for the others, too."""
     groups: list[tuple[str, Candidate]] = []
-    if found.chosen is not None:
-        groups.append(("best", found.chosen))
+    if search.chosen is not None:
+        groups.append(("best", search.chosen))
     if everything:
-        groups += [(f"other {index}", one) for index, one in enumerate(shown(found), 1)]
+        groups += [(f"other {index}", one) for index, one in enumerate(shown(search), 1)]
     rows: list[Row] = []
     for title, one in groups:
         if len(groups) > 1:
@@ -126,15 +134,15 @@ def _spec(spec: PartitionSpec | None) -> str:
     return _OPEN if spec is None else str(spec)
 
 
-def _name(one: Decision) -> str:
-    searched = sum(member.part == "searched" for member in one.members)
-    return f"{one.name} ({searched:,})" if searched > 1 else one.name
+def _name(decision: Decision) -> str:
+    searched = sum(member.part == "searched" for member in decision.members)
+    return f"{decision.name} ({searched:,})" if searched > 1 else decision.name
 
 
-def _members(one: Decision) -> str:
+def _members(decision: Decision) -> str:
     """What has to be changed in the same way."""
-    follows = sum(member.part == "follows" for member in one.members)
-    results = sum(member.part == "result" for member in one.members)
+    follows = sum(member.part == "follows" for member in decision.members)
+    results = sum(member.part == "result" for member in decision.members)
     words = []
     if follows:
         words.append(counted(follows, "state tensor"))
@@ -143,45 +151,45 @@ def _members(one: Decision) -> str:
     return ", ".join(words) or "-"
 
 
-def decisions(found: Search) -> Table:
+def decisions(search: Search) -> Table:
     """What is decided."""
     return Table(
         (Column("decision"), Column("type"), Column("now"), number("whole"), number("options")),
         tuple(
             (
-                _name(one),
-                shape(one.shape, one.dtype),
-                _spec(one.now),
-                size(one.bytes),
-                f"{one.option_count:,}",
+                _name(decision),
+                shape(decision.shape, decision.dtype),
+                _spec(decision.now),
+                size(decision.bytes),
+                f"{decision.option_count:,}",
             )
-            for one in found.space.decisions
+            for decision in search.space.decisions
         ),
     )
 
 
-def traffic(found: Search, columns: int | None = None) -> Table | None:
+def traffic(search: Search, columns: int | None = None) -> Table | None:
     """What a device sends by kind and axes, as it is and as it would be; None without a best.
 
     Args:
-      found: the document.
+      search: the document.
       columns: the width to keep to. Where the table is wider, what is predicted is left out if
         something better is known.
     """
-    best = found.chosen
+    best = search.chosen
     if best is None:
         return None
-    known = bool(found.partitioned)
-    return fitted(lambda brief: _traffic(found, best, predicted=not (brief and known)), columns)
+    known = bool(search.partitioned)
+    return fitted(lambda brief: _traffic(search, best, predicted=not (brief and known)), columns)
 
 
-def _traffic(found: Search, best: Candidate, *, predicted: bool) -> Table:
+def _traffic(search: Search, best: Candidate, *, predicted: bool) -> Table:
     columns: list[tuple[str, Prediction]] = []
     if predicted:
-        columns += [("predicted now", found.start.prediction), ("best", best.prediction)]
-    if found.start.partitioned is not None and best.partitioned is not None:
-        columns += [("by XLA now", found.start.partitioned), ("best", best.partitioned)]
-    pair = compiled_pair(found)
+        columns += [("predicted now", search.start.prediction), ("best", best.prediction)]
+    if search.start.partitioned is not None and best.partitioned is not None:
+        columns += [("by XLA now", search.start.partitioned), ("best", best.partitioned)]
+    pair = compiled_pair(search)
     if pair is not None:
         columns += [("compiled now", pair[0].measured), ("best", pair[1].measured)]
     totals: dict[tuple[str, str], list[int]] = {}
@@ -210,42 +218,46 @@ def _sent(count: int) -> Cell:
     return Cell(size(count)) if count else Cell("-", "muted")
 
 
-def compiled_pair(found: Search) -> tuple[Compiled, Compiled] | None:
+def compiled_pair(search: Search) -> tuple[Compiled, Compiled] | None:
     """What the compiler made of the program and of the best; None where it was not asked."""
     made = next(
-        (one.compiled for one in found.trials if one.candidate == found.chosen and one.compiled),
+        (
+            trial.compiled
+            for trial in search.trials
+            if trial.candidate == search.chosen and trial.compiled
+        ),
         None,
     )
-    if found.compiled_start is None or made is None:
+    if search.compiled_start is None or made is None:
         return None
-    return found.compiled_start, made
+    return search.compiled_start, made
 
 
-def footer(found: Search, *, everything: bool = False) -> Iterator[Paragraph]:
+def footer(search: Search, *, everything: bool = False) -> Iterator[Paragraph]:
     """What came of it, what the numbers are, and what was left out."""
-    yield from _outcome(found)
-    for trial in found.trials:
+    yield from _outcome(search)
+    for trial in search.trials:
         if not trial.better:
-            words = ", ".join(f"{one.name} {one.after}" for one in trial.candidate.changes)
+            words = ", ".join(f"{change.name} {change.after}" for change in trial.candidate.changes)
             yield Paragraph(
                 f"compiled and not taken: {words}: {remark_text(trial.why)}", "warning", hang=3
             )
-    if found.refused:
+    if search.refused:
         yield Paragraph(
-            f"{counted(found.refused, 'candidate')} refused: {found.refusal}", "warning", hang=3
+            f"{counted(search.refused, 'candidate')} refused: {search.refusal}", "warning", hang=3
         )
-    others = shown(found)
+    others = shown(search)
     if others and not everything:
         yield Paragraph("--all shows the changes of the others, and what is decided", hang=3)
-    for text in (*remark_texts(found.notes), *_legend(found)):
+    for text in (*remark_texts(search.notes), *_legend(search)):
         yield Paragraph(text, "muted", hang=3)
 
 
-def _outcome(found: Search) -> Iterator[Paragraph]:
-    if found.chosen is None:
+def _outcome(search: Search) -> Iterator[Paragraph]:
+    if search.chosen is None:
         yield Paragraph("nothing better than the program's own shardings was found", "good")
         return
-    start, best = found.start, found.chosen
+    start, best = search.start, search.chosen
     before, after = start.known, best.known
     label = "by XLA's partitioner" if best.partitioned else "predicted"
     yield Paragraph(
@@ -254,18 +266,18 @@ def _outcome(found: Search) -> Iterator[Paragraph]:
         "good",
         hang=3,
     )
-    pair = compiled_pair(found)
+    pair = compiled_pair(search)
     if pair is not None:
         one, two = pair
-        confirmed = "confirmed" if found.outcome == "confirmed" else "not confirmed"
+        confirmed = "confirmed" if search.outcome == "confirmed" else "not confirmed"
         needs = (
             f": a device needs {size(two.total)} in all, and {size(one.total)} as it is"
             if one.total is not None and two.total is not None
             else ""
         )
-        tone: Tone = "good" if found.outcome == "confirmed" else "warning"
+        tone: Tone = "good" if search.outcome == "confirmed" else "warning"
         yield Paragraph(f"{confirmed} by a compile for {two.hardware}{needs}", tone, hang=3)
-    elif found.outcome == "not confirmed":
+    elif search.outcome == "not confirmed":
         yield Paragraph("not confirmed by a compile", "warning")
     else:
         yield Paragraph("not compiled", "warning")
@@ -283,25 +295,25 @@ def _times(before: int, after: int) -> str:
     return f"{after / before:.1f} times as much ({size(after)})"
 
 
-def _legend(found: Search) -> Iterable[str]:
+def _legend(search: Search) -> Iterable[str]:
     made = []
-    if found.partitioned:
+    if search.partitioned:
         made.append(
             "sent, predicted: by Shardy's own reshards; by XLA: what XLA's partitioner makes of it"
         )
-    per_byte = found.rates.flops_per_byte
+    per_byte = search.rates.flops_per_byte
     cost = "bytes sent"
-    if found.rates.bandwidths:
+    if search.rates.bandwidths:
         given = ", ".join(
-            f"{axis} {bandwidth_text(v)}" for axis, v in found.rates.bandwidths.items()
+            f"{axis} {bandwidth_text(v)}" for axis, v in search.rates.bandwidths.items()
         )
         cost += f", as over the fastest axis ({given})"
     if not math.isinf(per_byte):
         cost += f", and a byte for {per_byte:,.0f} FLOPs of matmuls"
     made.append(f"cost: {cost}; held: arguments and results, which is not part of the cost")
-    if found.limit is not None:
-        made.append(f"at most {size(found.limit)} of arguments and results on a device")
-    pair = compiled_pair(found)
+    if search.limit is not None:
+        made.append(f"at most {size(search.limit)} of arguments and results on a device")
+    pair = compiled_pair(search)
     if pair is not None and not pair[1].comparable:
         made.append(
             "compiled: a CPU has no reduce-scatter, and sends bf16 as f32; compile for the real "

@@ -33,31 +33,33 @@ OF_PROGRAM = Sides("only in the snapshot: ", "not in the snapshot: ", "as before
 OF_TWO = Sides("only in the first: ", "only in the second: ", "the same in both")
 
 
-def paragraphs(found: SnapshotDocument) -> Iterator[Paragraph]:
+def paragraphs(document: SnapshotDocument) -> Iterator[Paragraph]:
     """A line a program, what changed of each, and what the file lacks or has too much."""
-    yield from comparisons(found.compared)
-    for name in found.missing:
-        done = "added to" if found.written else "missing from"
-        yield Paragraph(f"{name}: {done} {found.file}", "good" if found.written else "bad", hang=2)
-    for name in found.unused:
+    yield from comparisons(document.compared)
+    for name in document.missing:
+        done = "added to" if document.written else "missing from"
         yield Paragraph(
-            f"{name}: unused: it is in {found.file} and not a target", "warning", hang=2
+            f"{name}: {done} {document.file}", "good" if document.written else "bad", hang=2
         )
-    if found.action == "update":
-        done = "written" if found.written else "nothing was written"
-        yield Paragraph(f"{found.file}: {done}", "muted", hang=2)
-    yield from _hints(found)
+    for name in document.unused:
+        yield Paragraph(
+            f"{name}: unused: it is in {document.file} and not a target", "warning", hang=2
+        )
+    if document.action == "update":
+        done = "written" if document.written else "nothing was written"
+        yield Paragraph(f"{document.file}: {done}", "muted", hang=2)
+    yield from _hints(document)
 
 
-def _hints(found: SnapshotDocument) -> Iterator[Paragraph]:
-    if found.action != "check" or found.same:
+def _hints(document: SnapshotDocument) -> Iterator[Paragraph]:
+    if document.action != "check" or document.same:
         return
     yield Paragraph("")
-    if found.missing or not all(one.is_same for one in found.compared):
+    if document.missing or not all(one.is_same for one in document.compared):
         yield Paragraph(
             "If this is intended, write it with --update instead of --check.", "muted", hang=2
         )
-    if found.unused:
+    if document.unused:
         yield Paragraph(
             "Name every program of the file as a target, or pass --update --remove-unused.",
             "muted",
@@ -109,7 +111,9 @@ def _blocks(blocks: Blocks) -> Iterator[Paragraph]:
         words = f"all {total.kind}s{under}: {_amount(total.before, total.after)}"
         yield Paragraph(words, "plain", 4, 2)
     # What somebody wrote a sharding for, and of what is inside that which changes most.
-    inside = [one for one in blocks.changes if all(of.kind == "value" for of in one.tensors)]
+    inside = [
+        change for change in blocks.changes if all(of.kind == "value" for of in change.tensors)
+    ]
     left = inside[_INSIDE:]
     for change in blocks.changes:
         if change not in left:
@@ -142,12 +146,14 @@ _NAMED = 4
 
 def _named(tensors: Sequence[NamedTensors]) -> str:
     words = [
-        _name(one.name) if one.kind in ("argument", "result") else f"{one.kind} {_name(one.name)}"
-        for one in tensors
+        _name(tensor.name)
+        if tensor.kind in ("argument", "result")
+        else f"{tensor.kind} {_name(tensor.name)}"
+        for tensor in tensors
     ]
     # One more takes no more room than to say that there is one more.
     if len(words) > _NAMED + 1:
-        more = sum(one.count for one in tensors[_NAMED:])
+        more = sum(tensor.count for tensor in tensors[_NAMED:])
         words[_NAMED:] = [f"{more:,} more"]
     return ", ".join(words)
 
@@ -170,22 +176,22 @@ def _tensors(number: int) -> str:
     )
 
 
-def _change(one: Change, sides: Sides) -> Iterator[Paragraph]:
-    type_ = one.type_before
-    if one.type_after != type_:
-        type_ += f" -> {one.type_after}"
-    words = [one.kind, f"{one.over} in" if one.over else "", _name(one.name), type_]
-    before = {"changed": "", "removed": sides.removed, "added": sides.added}[one.what]
+def _change(change: Change, sides: Sides) -> Iterator[Paragraph]:
+    type_ = change.type_before
+    if change.type_after != type_:
+        type_ += f" -> {change.type_after}"
+    words = [change.kind, f"{change.over} in" if change.over else "", _name(change.name), type_]
+    before = {"changed": "", "removed": sides.removed, "added": sides.added}[change.what]
     title = before + " ".join(word for word in words if word)
     yield Paragraph(title, "heading", 2, 2)
-    if max(len(one.before), len(one.after)) == 1:
-        yield from _stages(one.before, one.after)
+    if max(len(change.before), len(change.after)) == 1:
+        yield from _stages(change.before, change.after)
         return
-    for item in one.before:
-        if item not in one.after:
+    for item in change.before:
+        if item not in change.after:
             yield Paragraph(f"- {_item(item)}", "bad", 4, 2)
-    for item in one.after:
-        if item not in one.before:
+    for item in change.after:
+        if item not in change.before:
             yield Paragraph(f"+ {_item(item)}", "good", 4, 2)
 
 

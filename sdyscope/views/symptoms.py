@@ -16,10 +16,10 @@ _FENCED = re.compile(r"^```.*?^```$\n?", re.MULTILINE | re.DOTALL)
 _LONG = 200
 
 
-def paragraphs(found: Symptoms) -> Iterator[Paragraph]:
+def paragraphs(symptoms: Symptoms) -> Iterator[Paragraph]:
     """All symptoms with what they are seen as, or what to do about those that were found."""
-    if found.source is None:
-        for one in found.symptoms:
+    if symptoms.source is None:
+        for one in symptoms.symptoms:
             yield Paragraph(one.title, "heading")
             yield Paragraph(", ".join(one.seen_as), "muted", indent=2)
         yield Paragraph("")
@@ -28,25 +28,27 @@ def paragraphs(found: Symptoms) -> Iterator[Paragraph]:
             "the cause."
         )
         return
-    if not found.symptoms:
-        yield Paragraph(f"No known symptom in {found.source}. `sdyscope symptoms` lists them.")
-    for number, one in enumerate(found.symptoms):
+    if not symptoms.symptoms:
+        yield Paragraph(f"No known symptom in {symptoms.source}. `sdyscope symptoms` lists them.")
+    for number, symptom in enumerate(symptoms.symptoms):
         if number:
             yield Paragraph("")
-        yield from _about(one)
+        yield from _about(symptom)
 
 
-def _about(one: Symptom) -> Iterator[Paragraph]:
-    yield Paragraph(one.title, "heading")
-    for seen in one.seen:
+def _about(symptom: Symptom) -> Iterator[Paragraph]:
+    yield Paragraph(symptom.title, "heading")
+    for seen in symptom.seen:
         text = seen.text if len(seen.text) <= _LONG else f"{seen.text[:_LONG]}..."
         yield Paragraph(f"line {seen.line:,}: {text}", "muted", indent=2, hang=2)
-    if one.lines > len(one.seen):
-        yield Paragraph(f"and {counted(one.lines - len(one.seen), 'line')} more", "muted", indent=2)
+    if symptom.lines > len(symptom.seen):
+        yield Paragraph(
+            f"and {counted(symptom.lines - len(symptom.seen), 'line')} more", "muted", indent=2
+        )
     yield Paragraph("")
-    for command in one.commands:
+    for command in symptom.commands:
         yield Paragraph(command, indent=2, hang=2)
-    for text in _FENCED.sub("", one.about).split("\n\n"):
+    for text in _FENCED.sub("", symptom.about).split("\n\n"):
         prose = _LINK.sub(r"\1", text.replace("\n", " ")).strip()
         if prose and not prose.startswith("Seen as:"):
             yield Paragraph("")

@@ -40,35 +40,35 @@ _LEFT_OUT: Mapping[LeftOut, str] = {
 }
 
 
-def heading(found: VerifyDocument) -> Iterator[Paragraph]:
+def heading(document: VerifyDocument) -> Iterator[Paragraph]:
     """What was audited, and the verdict."""
-    under = " and ".join(dict.fromkeys(one.partitioner for one in found.programs))
-    count = len({one.name for one in found.programs})
-    what = found.target if count == 1 else f"{found.target}: {counted(count, 'module')}"
-    stages = [stage for one in found.programs for stage in one.stages]
+    under = " and ".join(dict.fromkeys(program.partitioner for program in document.programs))
+    count = len({program.name for program in document.programs})
+    what = document.target if count == 1 else f"{document.target}: {counted(count, 'module')}"
+    stages = [stage for program in document.programs for stage in program.stages]
     compared = sum(stage.compared for stage in stages)
-    wrong = [each for stage in stages for each in stage.disagreements]
+    wrong = [disagreement for stage in stages for disagreement in stage.disagreements]
     unstable = sum(each.unstable for each in wrong)
-    if not found.programs:
-        yield Paragraph(f"{found.target}: nothing could be audited", "bad", hang=2)
+    if not document.programs:
+        yield Paragraph(f"{document.target}: nothing could be audited", "bad", hang=2)
         return
     verdict = f"{what} under {under}: {counted(compared, 'comparison')} with XLA's dumps, "
     differ = len(wrong) - unstable
     verdict += "all agree" if not wrong else f"{differ:,} disagree"
     if unstable:
         verdict += f"; in {unstable:,} XLA's own two compiles differ"
-    yield Paragraph(verdict, "good" if found.agrees else "bad", hang=2)
-    with_jaxlib = "" if found.jaxlib == found.jax else f" with jaxlib {found.jaxlib}"
-    yield Paragraph(f"JAX {found.jax}{with_jaxlib}, compiled for CPU devices", "muted", hang=2)
+    yield Paragraph(verdict, "good" if document.agrees else "bad", hang=2)
+    with_jaxlib = "" if document.jaxlib == document.jax else f" with jaxlib {document.jaxlib}"
+    yield Paragraph(f"JAX {document.jax}{with_jaxlib}, compiled for CPU devices", "muted", hang=2)
 
 
-def stages(found: VerifyDocument) -> Table:
+def stages(document: VerifyDocument) -> Table:
     """A row a stage under each partitioner, all programs together."""
     rows = []
-    for partitioner in dict.fromkeys(one.partitioner for one in found.programs):
-        programs = [one for one in found.programs if one.partitioner == partitioner]
+    for partitioner in dict.fromkeys(program.partitioner for program in document.programs):
+        programs = [program for program in document.programs if program.partitioner == partitioner]
         for stage in STAGES:
-            parts = [part for one in programs for part in one.stages if part.stage == stage]
+            parts = [part for program in programs for part in program.stages if part.stage == stage]
             if parts:
                 rows.append(_row(partitioner, stage, parts))
     return Table(
@@ -101,16 +101,16 @@ def _row(
     )
 
 
-def left_out(found: VerifyDocument) -> Iterator[Paragraph]:
+def left_out(document: VerifyDocument) -> Iterator[Paragraph]:
     """What was not compared, by stage and reason."""
     counts: dict[tuple[str, VerifiedStage], Counter[LeftOut]] = {}
-    for program in found.programs:
+    for program in document.programs:
         for stage in program.stages:
             counter = counts.setdefault((program.partitioner, stage.stage), Counter())
             counter.update(stage.left_out)
     told = {
         key: ", ".join(f"{count:,} {_LEFT_OUT[why]}" for why, count in counter.most_common())
-        for key, counter in sorted(counts.items(), key=lambda one: STAGES.index(one[0][1]))
+        for key, counter in sorted(counts.items(), key=lambda item: STAGES.index(item[0][1]))
         if counter
     }
     if told:
@@ -120,13 +120,13 @@ def left_out(found: VerifyDocument) -> Iterator[Paragraph]:
         yield Paragraph(f"{stage_name}, {partitioner}: {text}", "muted", 2, 2)
 
 
-def exceptions(found: VerifyDocument, top: int) -> Iterator[Paragraph]:
+def exceptions(document: VerifyDocument, top: int) -> Iterator[Paragraph]:
     """Every disagreement by its name, and what could not be audited, by its reason."""
     listed = [
-        (program, stage, one)
-        for program in found.programs
+        (program, stage, disagreement)
+        for program in document.programs
         for stage in program.stages
-        for one in stage.disagreements
+        for disagreement in stage.disagreements
     ]
     shown = listed[:top] if top else listed
     for program, stage, one in shown:
@@ -144,13 +144,13 @@ def exceptions(found: VerifyDocument, top: int) -> Iterator[Paragraph]:
     if len(listed) > len(shown):
         yield Paragraph("")
         yield Paragraph(f"{len(listed) - len(shown):,} more left out by --top", "muted")
-    if not found.not_verified:
+    if not document.not_verified:
         return
     yield Paragraph("")
-    yield Paragraph(f"{counted(len(found.not_verified), 'module')} not audited", "warning")
-    reasons = Counter((one.reason, one.crashed) for one in found.not_verified)
+    yield Paragraph(f"{counted(len(document.not_verified), 'module')} not audited", "warning")
+    reasons = Counter((one.reason, one.crashed) for one in document.not_verified)
     for (reason, crashed), count in reasons.most_common(top or None):
-        names = [one.name for one in found.not_verified if one.reason == reason]
+        names = [one.name for one in document.not_verified if one.reason == reason]
         yield Paragraph(
             f"{count:,}: {reason} ({names[0]}{', ...' if len(set(names)) > 1 else ''})",
             "bad" if crashed else "plain",

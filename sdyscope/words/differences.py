@@ -76,20 +76,20 @@ class _Lowered(Protocol):
     def under(self) -> Partitioner | None: ...
 
 
-def lowered_notes(one: _Lowered) -> Iterator[str]:
+def lowered_notes(lowered: _Lowered) -> Iterator[str]:
     """What was left out of a comparison of two modules, in sentences."""
-    for label, count in one.left_out.items():
+    for label, count in lowered.left_out.items():
         were = "was" if count == 1 else "were"
         yield (
             f"{counted(count, 'constraint')} that JAX writes on its own for {label} {were} left "
             "out."
         )
-    if not one.ops_compared:
+    if not lowered.ops_compared:
         yield (
             "Ops not compared: the partitioners spell constraints and shard_map with different ops."
         )
-    if one.under is not None:
-        yield f"Compared under {one.under}; --partitioner selects another."
+    if lowered.under is not None:
+        yield f"Compared under {lowered.under}; --partitioner selects another."
 
 
 # --- propagated -----------------------------------------------------------------------------------
@@ -103,10 +103,12 @@ _NOT_COMPARED: Final[Mapping[NotComparedReason, str]] = {
 }
 
 
-def not_compared_text(one: NotComparedValues, across: Across) -> str:
+def not_compared_text(not_compared_values: NotComparedValues, across: Across) -> str:
     """How many values could not be compared, and why: a clause."""
-    why = _NOT_COMPARED[one.reason].format(side=one.side, where=across_text(across, one.side))
-    return f"{counted(one.values, 'value')} not compared: {why}"
+    why = _NOT_COMPARED[not_compared_values.reason].format(
+        side=not_compared_values.side, where=across_text(across, not_compared_values.side)
+    )
+    return f"{counted(not_compared_values.values, 'value')} not compared: {why}"
 
 
 #: How many annotations a sentence names.
@@ -228,18 +230,18 @@ class _Entries(Protocol):
     def side(self) -> Literal["a", "b", ""]: ...
 
 
-def not_compared_entries_text(one: _Entries, labels: tuple[str, str] = ("A", "B")) -> str:
+def not_compared_entries_text(entries: _Entries, labels: tuple[str, str] = ("A", "B")) -> str:
     """That nobody says how some arguments or results are sharded: a clause.
 
     Args:
-        one: what they are, and the side that does not say it.
+        entries: what they are, and the side that does not say it.
         labels: what the sides are called.
     """
-    who = {"a": f"{labels[0]} does", "b": f"{labels[1]} does", "": "both sides do"}[one.side]
-    verb = "is" if len(one.names) == 1 else "are"
-    more = ", ..." if len(one.names) > _NAMED_ENTRIES else ""
-    named = ", ".join(one.names[:_NAMED_ENTRIES]) + more
-    count = counted(len(one.names), one.kind)
+    who = {"a": f"{labels[0]} does", "b": f"{labels[1]} does", "": "both sides do"}[entries.side]
+    verb = "is" if len(entries.names) == 1 else "are"
+    more = ", ..." if len(entries.names) > _NAMED_ENTRIES else ""
+    named = ", ".join(entries.names[:_NAMED_ENTRIES]) + more
+    count = counted(len(entries.names), entries.kind)
     return f"{count} {verb} not compared: {who} not say how {named} {verb} sharded"
 
 
@@ -276,20 +278,20 @@ class _CompiledDiff(Protocol):
     def causes_missing(self) -> str: ...
 
 
-def compiled_remarks(one: _CompiledDiff) -> Iterator[str]:
+def compiled_remarks(diff: _CompiledDiff) -> Iterator[str]:
     """What was not compared of two compiled programs, and what is alike otherwise, in clauses."""
-    if one.moved:
-        verb = "is" if one.moved == 1 else "are"
+    if diff.moved:
+        verb = "is" if diff.moved == 1 else "are"
         yield (
-            f"{counted(one.moved, 'tensor')} {verb} communicated for ops of other scopes, from the "
-            "same lines and otherwise alike"
+            f"{counted(diff.moved, 'tensor')} {verb} communicated for ops of other scopes, from "
+            "the same lines and otherwise alike"
         )
-    if one.is_memory_compared is False:
+    if diff.is_memory_compared is False:
         yield "memory is not compared: a text does not say how it stores its parameters"
-    if one.is_memory_compared and one.has_text:
+    if diff.is_memory_compared and diff.has_text:
         yield "memory: arguments and results, which is all that a text says of it"
-    if one.causes_missing:
-        reason = one.causes_missing.rstrip(".")
+    if diff.causes_missing:
+        reason = diff.causes_missing.rstrip(".")
         yield f"where differences begin is not known: propagation failed: {reason}"
 
 

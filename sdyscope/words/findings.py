@@ -367,12 +367,14 @@ def _memory(fact: OtherBytes | DonationUnused | DonationDropped) -> _Words:
 def _why_unused(fact: DonationUnused) -> tuple[str, str]:
     type_ = type_text(fact.shape, fact.dtype)
     results = fact.results
-    names = ", ".join(one.name for one in results[:_TENSORS])
+    names = ", ".join(result.name for result in results[:_TENSORS])
     match fact.why:
         case "no type":
             return f"no result is {type_}", "Do not donate it, or return its next value."
         case "placed otherwise":
-            there = ", ".join(f"{one.name} is {_stored(one)}" for one in results[:_TENSORS])
+            there = ", ".join(
+                f"{result.name} is {_stored(result)}" for result in results[:_TENSORS]
+            )
             return (
                 f"no {type_} result has its placement, {_stored(fact.argument)}: {there}",
                 "Give the result the argument's sharding (out_shardings, or a constraint).",
@@ -387,8 +389,12 @@ def _why_unused(fact: DonationUnused) -> tuple[str, str]:
             return f"the compiler did not reuse it for {names}", ""
 
 
-def _stored(one: Stored) -> str:
-    return f"in blocks of {type_text(one.block)}" if one.sharding is None else str(one.sharding)
+def _stored(stored: Stored) -> str:
+    return (
+        f"in blocks of {type_text(stored.block)}"
+        if stored.sharding is None
+        else str(stored.sharding)
+    )
 
 
 # --- Execution ------------------------------------------------------------------------------------
@@ -578,12 +584,13 @@ def _spent(fact: OverCommunication | OverReplication | OverMemory) -> tuple[str,
 def _amounts(amounts: Sequence[Amount], unit: str) -> list[str]:
     """What takes most, each with its place and, where it is known, why it is there."""
     texts = []
-    for one in amounts[:_NAMED]:
-        where = "" if one.source is None else f" at {source_text(one.source)}"
-        why = " and ".join(_distinct(map(annotation_text, one.annotations)))
+    for amount in amounts[:_NAMED]:
+        where = "" if amount.source is None else f" at {source_text(amount.source)}"
+        why = " and ".join(_distinct(map(annotation_text, amount.annotations)))
         because = f" (from {why})" if why else ""
         texts.append(
-            f"{one.amount:,} {unit}: {one.kind} for {one.scope or 'the program'}{where}{because}"
+            f"{amount.amount:,} {unit}: {amount.kind} for {amount.scope or 'the program'}"
+            f"{where}{because}"
         )
     if rest := amounts[_NAMED:]:
         texts.append(f"{sum(one.amount for one in rest):,} {unit} for {len(rest):,} more")

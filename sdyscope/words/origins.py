@@ -142,16 +142,16 @@ def origin_document(origin: CollectiveOrigin) -> OriginDocument:
     )
 
 
-def origin_annotation_document(one: OriginAnnotation) -> OriginAnnotationDocument:
+def origin_annotation_document(annotation: OriginAnnotation) -> OriginAnnotationDocument:
     """The document of an annotation."""
     return OriginAnnotationDocument(
-        one.kind,
-        one.name,
-        spec_text(one.spec),
-        tuple(map(axis_text, one.axes)),
-        one.role,
-        one.source,
-        one.recorded,
+        annotation.kind,
+        annotation.name,
+        spec_text(annotation.spec),
+        tuple(map(axis_text, annotation.axes)),
+        annotation.role,
+        annotation.source,
+        annotation.recorded,
     )
 
 
@@ -170,25 +170,25 @@ def spec_text(spec: Spec | None) -> str:
     return shardy_text(spec) if isinstance(spec, TensorSharding) else str(spec)
 
 
-def annotation_text(one: OriginAnnotation, file: str = "") -> str:
+def annotation_text(annotation: OriginAnnotation, file: str = "") -> str:
     """`params['w1'] P('fsdp', 'model')`; `constraint at models/mlp.py:98 P('data', None)`.
 
     Args:
-        one: the annotation.
+        annotation: the annotation.
         file: the file whose name need not be repeated.
     """
-    return f"{annotation_name(one, file)} {spec_text(one.spec)}".strip()
+    return f"{annotation_name(annotation, file)} {spec_text(annotation.spec)}".strip()
 
 
-def annotation_name(one: OriginAnnotation, file: str = "") -> str:
+def annotation_name(annotation: OriginAnnotation, file: str = "") -> str:
     """As ``annotation_text``, without what is written there: `constraint at models/mlp.py:98`."""
-    if one.kind in ("argument", "result"):
-        return one.name
-    where = source_text(one.source)
+    if annotation.kind in ("argument", "result"):
+        return annotation.name
+    where = source_text(annotation.source)
     if file and where.startswith(f"{file}:"):
         where = f"line {where.removeprefix(f'{file}:')}"
-    scope = f" in {shown_name(one.name, '')}" if one.name else ""
-    return f"{one.kind}{f' at {where}' if where else scope}"
+    scope = f" in {shown_name(annotation.name, '')}" if annotation.name else ""
+    return f"{annotation.kind}{f' at {where}' if where else scope}"
 
 
 def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
@@ -205,8 +205,8 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
         return f"explicit in the program: {op}"
     if origin.not_found:
         return f"{NOT_FOUND}: {_WHY[origin.not_found].format(op=op)}"
-    has = [one for one in origin.annotations if one.role == "has"]
-    needed = [one for one in origin.annotations if one.role == "needed"]
+    has = [annotation for annotation in origin.annotations if annotation.role == "has"]
+    needed = [annotation for annotation in origin.annotations if annotation.role == "needed"]
     axes = dict.fromkeys(axis_text(axis) for one in has or needed for axis in one.axes)
     over = " and ".join(axes)
     if not origin.annotations and origin.kind == "reduction":
@@ -244,12 +244,12 @@ def _otherwise(origin: CollectiveOrigin, file: str) -> str:
 
 def _followed(origin: CollectiveOrigin) -> str:
     """What of an origin neither the compiler nor the partitioner said itself."""
-    if all(one.recorded for one in origin.annotations):
+    if all(annotation.recorded for annotation in origin.annotations):
         return f" ({OP_FOLLOWED})" if origin.followed else ""
     return f" ({'op and axes ' if origin.followed else ''}{FOLLOWED})"
 
 
 def _listed(annotations: Sequence[OriginAnnotation], file: str) -> str:
-    texts = list(dict.fromkeys(annotation_text(one, file) for one in annotations))
+    texts = list(dict.fromkeys(annotation_text(annotation, file) for annotation in annotations))
     more = len(texts) - _NAMED
     return ", ".join(texts[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")

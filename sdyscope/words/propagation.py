@@ -210,18 +210,18 @@ _ON: Final[Mapping[BeginningKind, str]] = {
 }
 
 
-def written_text(found: AnnotatedDim) -> str:
+def written_text(annotated_dim: AnnotatedDim) -> str:
     """``the annotation {model} on dim 1 of the argument params['w1']``."""
-    on = f"{_ON[found.kind]} {shown_name(found.name, '')}".strip()
-    if found.dimension is None or not isinstance(found.sharding, TensorSharding):
+    on = f"{_ON[annotated_dim.kind]} {shown_name(annotated_dim.name, '')}".strip()
+    if annotated_dim.dimension is None or not isinstance(annotated_dim.sharding, TensorSharding):
         return f"the annotation on {on}"
-    written = axis_text(found.sharding.dim_shardings[found.dimension])
-    return f"the annotation {written} on dim {found.dimension} of {on}"
+    written = axis_text(annotated_dim.sharding.dim_shardings[annotated_dim.dimension])
+    return f"the annotation {written} on dim {annotated_dim.dimension} of {on}"
 
 
-def beginning_text(found: Beginning) -> str:
+def beginning_text(beginning: Beginning) -> str:
     """The same of where an axis begins."""
-    return written_text(found.written)
+    return written_text(beginning.written)
 
 
 def origin_text(origin: AxisOrigin) -> str:

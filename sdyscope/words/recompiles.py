@@ -74,11 +74,15 @@ class _Recompile(Protocol):
     def op(self) -> _Op | None: ...
 
 
-def cause_key(one: _Recompile) -> object:
+def cause_key(recompile: _Recompile) -> object:
     """What is alike for recompiles that are told of together."""
-    arguments = tuple((a.name, _change(a), a.moved, a.returned_as) for a in one.arguments)
-    op = None if one.op is None else (one.op.attribute, one.op.source, not one.op.attribute)
-    return one.program == one.before, arguments, one.meshes and not arguments, op
+    arguments = tuple((a.name, _change(a), a.moved, a.returned_as) for a in recompile.arguments)
+    op = (
+        None
+        if recompile.op is None
+        else (recompile.op.attribute, recompile.op.source, not recompile.op.attribute)
+    )
+    return recompile.program == recompile.before, arguments, recompile.meshes and not arguments, op
 
 
 def _change(argument: _Argument) -> str:
@@ -97,18 +101,18 @@ def cause(alike: Sequence[_Recompile]) -> str:
     first = alike[0]
     if first.program == first.before:
         return "an identical module"
-    told = [
+    numbers = [
         number
         for number, argument in enumerate(first.arguments)
         if argument.moved is not False or _is_seen(argument)
     ]
     parts = [
         _argument([one.arguments[number] for one in alike], first.before)
-        for number in told[:_LISTED]
+        for number in numbers[:_LISTED]
     ]
-    if len(told) > _LISTED:
-        parts.append(f"and {len(told) - _LISTED:,} more")
-    if first.meshes and not told:
+    if len(numbers) > _LISTED:
+        parts.append(f"and {len(numbers) - _LISTED:,} more")
+    if first.meshes and not numbers:
         parts.append("another mesh")
     if first.op is not None:
         ops = [one.op for one in alike if one.op is not None]
@@ -165,14 +169,16 @@ def _value(text: str) -> str:
     return shown if len(shown) <= _LONGEST else f"{shown[:_LONGEST]}..."
 
 
-def advice(one: _Recompile) -> str:
+def advice(recompile: _Recompile) -> str:
     """What to do so that a function is compiled once, in sentences."""
-    if one.program == one.before or not (one.arguments or one.meshes or one.op):
+    if recompile.program == recompile.before or not (
+        recompile.arguments or recompile.meshes or recompile.op
+    ):
         return (
             "JAX caches by function identity: create the function and its jax.jit once, outside "
             "of loops and calls."
         )
-    arguments = [argument for argument in one.arguments if argument.kind == "argument"]
+    arguments = [argument for argument in recompile.arguments if argument.kind == "argument"]
     changes = {_change(argument) for argument in arguments}
     said = []
     if "tree" in changes:
@@ -188,18 +194,20 @@ def advice(one: _Recompile) -> str:
             if dtypes
             else "Each new shape is a new program: pad to a few fixed sizes, or drop the remainder."
         )
-    alike = all(each.moved is False and not _is_seen(each) for each in one.arguments)
-    if one.meshes and alike:
+    alike = all(
+        argument.moved is False and not _is_seen(argument) for argument in recompile.arguments
+    )
+    if recompile.meshes and alike:
         said.append("Create the mesh once and use it everywhere.")
     else:
         said += _sharding_advice([a for a in arguments if _change(a) == "sharding"])
-        if not arguments and one.arguments:
+        if not arguments and recompile.arguments:
             said.append("Pass the same out_shardings each time.")
-    if one.op is not None and not said:
+    if recompile.op is not None and not said:
         said.append(
             "A static argument or a Python number is part of the program: pass what changes from "
             "call to call as an array."
-            if one.op.attribute
+            if recompile.op.attribute
             else "A static argument, or Python that branches or loops on it, changes the ops: "
             "keep it to a few values, or use lax.cond and lax.fori_loop."
         )
@@ -208,8 +216,12 @@ def advice(one: _Recompile) -> str:
 
 def _sharding_advice(arguments: Sequence[_Argument]) -> list[str]:
     said = []
-    returned = [one for one in arguments if one.returned_as and one.moved]
-    moved = [one for one in arguments if one.moved is not False and one not in returned]
+    returned = [argument for argument in arguments if argument.returned_as and argument.moved]
+    moved = [
+        argument
+        for argument in arguments
+        if argument.moved is not False and argument not in returned
+    ]
     if returned:
         first = returned[0]
         more = f" (likewise {len(returned) - 1:,} more)" if len(returned) > 1 else ""

@@ -70,7 +70,7 @@ class Symptoms:
 def read_symptoms(page: str) -> tuple[Symptom, ...]:
     """The symptoms of docs/symptoms.md: a section each that has a line `Seen as:`."""
     parts = _SECTION.split(page)
-    found = []
+    symptoms = []
     for title, text in zip(parts[1::2], parts[2::2], strict=True):
         seen_as = _SEEN_AS.search(text)
         if seen_as is None:
@@ -78,10 +78,10 @@ def read_symptoms(page: str) -> tuple[Symptom, ...]:
         commands = [
             line for block in _COMMANDS.findall(text) for line in block.splitlines() if line
         ]
-        found.append(
+        symptoms.append(
             Symptom(title, tuple(_CODE.findall(seen_as[1])), tuple(commands), text.strip())
         )
-    return tuple(found)
+    return tuple(symptoms)
 
 
 def searched(
@@ -94,7 +94,7 @@ def searched(
       lines: the lines of the log, or the words as one.
       words: whether a person wrote them: then a word of a title is enough.
     """
-    seen: dict[str, list[Seen]] = {one.title: [] for one in symptoms}
+    seen: dict[str, list[Seen]] = {symptom.title: [] for symptom in symptoms}
     count = dict.fromkeys(seen, 0)
     for number, line in enumerate(lines, 1):
         text = line.lower()
@@ -105,15 +105,15 @@ def searched(
                     seen[one.title].append(Seen(number, line.strip()))
     return tuple(
         Symptom(
-            one.title,
-            one.seen_as,
-            one.commands,
-            one.about,
-            tuple(seen[one.title]),
-            count[one.title],
+            symptom.title,
+            symptom.seen_as,
+            symptom.commands,
+            symptom.about,
+            tuple(seen[symptom.title]),
+            count[symptom.title],
         )
-        for one in symptoms
-        if count[one.title]
+        for symptom in symptoms
+        if count[symptom.title]
     )
 
 

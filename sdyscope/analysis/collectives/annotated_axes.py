@@ -84,7 +84,7 @@ class AnnotatedAxes:
         self.graph = decided.graph
         self.pointers = pointers
         self.openness = None if pointers is None else Openness(pointers.flow, annotations)
-        self._written = [self._as_written(one) for one in annotations]
+        self._written = [self._as_written(annotation) for annotation in annotations]
         self._on_results: dict[int | None, Written] = {}
         self._on_ops: dict[int, Written] = {}
         for one in self._written:
@@ -146,8 +146,8 @@ class AnnotatedAxes:
         """The annotation of a constraint, or that is written on any other op."""
         return self._on_ops.get(op)
 
-    def _as_written(self, one: Annotation) -> Written:
-        return Written(one, *spec_of(one, self.decided.mesh, self.graph.meshes))
+    def _as_written(self, annotation: Annotation) -> Written:
+        return Written(annotation, *spec_of(annotation, self.decided.mesh, self.graph.meshes))
 
     def _recorded(self, value: ValueId, part: AxisPart) -> Iterator[AnnotatedAxis]:
         kept = self.decided.propagated.values.get(value)
@@ -250,19 +250,19 @@ class AnnotatedAxes:
         one, two = self.decided.shape(value), self.decided.shape(other)
         return one is None or two is None or one[dim] == two[beside]
 
-    def _annotated_values(self, one: Annotation) -> Iterator[ValueId]:
+    def _annotated_values(self, annotation: Annotation) -> Iterator[ValueId]:
         graph, main = self.graph, self.graph.main
-        if one.kind == "argument" and main is not None and one.index is not None:
-            yield main.arguments[one.index].node, 0
-        elif one.kind == "result" and main is not None:
-            returned = None if one.index is None else graph.returned.get(one.index)
+        if annotation.kind == "argument" and main is not None and annotation.index is not None:
+            yield main.arguments[annotation.index].node, 0
+        elif annotation.kind == "result" and main is not None:
+            returned = None if annotation.index is None else graph.returned.get(annotation.index)
             if returned is not None:
                 yield returned
-        elif one.kind == "shard_map input" and one.op >= 0:
-            yield from self._values_of(graph.ops[one.op], one.index)
-        elif 0 <= one.op < len(graph.ops) and graph.ops[one.op].types:
-            op = graph.ops[one.op]
-            index = one.index if one.kind == "shard_map output" else 0
+        elif annotation.kind == "shard_map input" and annotation.op >= 0:
+            yield from self._values_of(graph.ops[annotation.op], annotation.index)
+        elif 0 <= annotation.op < len(graph.ops) and graph.ops[annotation.op].types:
+            op = graph.ops[annotation.op]
+            index = annotation.index if annotation.kind == "shard_map output" else 0
             yield op.id, index if index is not None and index < len(op.types) else 0
 
     def _values_of(self, op: Op, index: int | None) -> Iterator[ValueId]:
@@ -302,5 +302,7 @@ def _has(axes: tuple[tuple[AxisPart, ...], ...], part: AxisPart) -> bool:
 
 
 def _annotated(written: Written, part: AxisPart, *, recorded: bool) -> AnnotatedAxis:
-    one = written.annotation
-    return AnnotatedAxis(one.kind, one.path, written.spec, part, one.source, recorded)
+    annotation = written.annotation
+    return AnnotatedAxis(
+        annotation.kind, annotation.path, written.spec, part, annotation.source, recorded
+    )

@@ -78,21 +78,24 @@ def predicted_document(program: Staged) -> CommsDocument:
 
 
 def _document(
-    program: Staged, found: Sequence[Collectives], made: Compiled | None = None
+    program: Staged, found: Sequence[Collectives], compiled: Compiled | None = None
 ) -> CommsDocument:
     unknowns = Account.of(unknown for one in found for unknown in collectives_unknowns(one))
     return CommsDocument(
         name=program.name,
         file=program.file,
-        hardware=None if made is None else made.hardware,
-        device_kind=None if made is None else made.device_kind or None,
+        hardware=None if compiled is None else compiled.hardware,
+        device_kind=None if compiled is None else compiled.device_kind or None,
         programs=tuple(map(_largest_first, found)),
         account=account_of(program) + unknowns,
     )
 
 
-def _largest_first(found: Collectives) -> Collectives:
-    return replace(found, collectives=tuple(sorted(found.collectives, key=lambda one: -one.sent)))
+def _largest_first(collectives: Collectives) -> Collectives:
+    return replace(
+        collectives,
+        collectives=tuple(sorted(collectives.collectives, key=lambda collective: -collective.sent)),
+    )
 
 
 def collectives_under(

@@ -50,21 +50,21 @@ def compiled_collectives(
         SdyscopeError: the program can't be read.
     """
     module = read_hlo(made.hlo)
-    found = replace(
+    collectives = replace(
         collectives_of(made, module, meshes),
         rematerializations=rematerializations(made.rematerializations, module),
     )
     if compiled is None and made.recorded_by is not None:
-        return replace(found, origins_missing=Remark("not told"))
+        return replace(collectives, origins_missing=Remark("not told"))
     if compiled is None:
-        return replace(found, origins_missing=Remark("not asked for"))
-    if not found.collectives:
-        return found
-    if found.mesh is None:
-        return replace(found, origins_missing=Remark("no mesh"))
+        return replace(collectives, origins_missing=Remark("not asked for"))
+    if not collectives.collectives:
+        return collectives
+    if collectives.mesh is None:
+        return replace(collectives, origins_missing=Remark("no mesh"))
     try:
         propagated = compiled.propagated(made.partitioner)
     except SdyscopeError as error:
-        return replace(found, origins_missing=Remark("not propagated", error.message))
+        return replace(collectives, origins_missing=Remark("not propagated", error.message))
     graph, annotations = compiled.graph(made.partitioner), compiled.annotations(made.partitioner)
-    return with_origins(found, graph, propagated, annotations)
+    return with_origins(collectives, graph, propagated, annotations)

@@ -33,34 +33,36 @@ class CollectiveGroup:
     @property
     def count(self) -> int:
         """How often a step runs them."""
-        return sum(one.count for one in self.members)
+        return sum(member.count for member in self.members)
 
     @property
     def sent(self) -> int:
         """Bytes that a device sends for them in a step."""
-        return sum(one.sent for one in self.members)
+        return sum(member.sent for member in self.members)
 
     @property
     def received(self) -> int:
         """Bytes that it receives."""
-        return sum(one.received for one in self.members)
+        return sum(member.received for member in self.members)
 
     @property
     def origins(self) -> Sequence[CollectiveOrigin]:
         """Why each is there, where that is known, of its largest tensor."""
-        origins = (one.largest.origin for one in self.members)
+        origins = (member.largest.origin for member in self.members)
         return [origin for origin in origins if origin is not None]
 
 
-def collective_groups(found: Collectives) -> list[CollectiveGroup]:
+def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
     """The collectives by what looks the same, what sends most first.
 
     Alike are those of one kind, axes, tensors and source line that stand in the same scope, or in
     scopes that differ in numbers only.
     """
-    scopes = folded_scopes(part.scope for one in found.collectives for part in one.parts)
+    scopes = folded_scopes(
+        part.scope for collective in collectives.collectives for part in collective.parts
+    )
     groups: dict[tuple[object, str], list[Collective]] = {}
-    for one in found.collectives:
+    for one in collectives.collectives:
         part = one.largest
         scope = scopes[part.scope] or part.primitive
         key = (

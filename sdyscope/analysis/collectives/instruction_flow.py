@@ -80,9 +80,9 @@ class InstructionFlow:
         found = self._users.get(place.computation)
         if found is None:
             found = self._users[place.computation] = {}
-            for one in self.module.computations[place.computation].instructions.values():
-                for operand in dict.fromkeys(one.operands):
-                    found.setdefault(operand, []).append(one)
+            for instruction in self.module.computations[place.computation].instructions.values():
+                for operand in dict.fromkeys(instruction.operands):
+                    found.setdefault(operand, []).append(instruction)
         return found.get(place.name, [])
 
     def forward(self, start: Place, passes: Callable[[Instruction], bool]) -> Reached:
@@ -196,9 +196,9 @@ def _is_root(computation: Computation, name: str) -> bool:
 
 
 def _parameter(computation: Computation, number: int) -> Place | None:
-    for one in computation.instructions.values():
-        if one.opcode == "parameter" and one.operand_text == str(number):
-            return Place(computation.name, one.name)
+    for instruction in computation.instructions.values():
+        if instruction.opcode == "parameter" and instruction.operand_text == str(number):
+            return Place(computation.name, instruction.name)
     return None
 
 

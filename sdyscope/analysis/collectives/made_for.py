@@ -93,15 +93,17 @@ class MadeFor:
         self.flow = InstructionFlow(module, sites)
         entry = module.computations[module.entry]
         parameters = [
-            one for one in entry.instructions.values() if one.opcode == "parameter" and one.op_name
+            instruction
+            for instruction in entry.instructions.values()
+            if instruction.opcode == "parameter" and instruction.op_name
         ]
         self.parameters: dict[int, Instruction] = {}
         self.arguments: dict[str, int] = {}
-        for one in parameters:
-            if one.operand_text.isdecimal() and one.name not in tags:
-                number = int(one.operand_text)
-                self.parameters[number] = one
-                self.arguments[one.op_name] = number
+        for parameter in parameters:
+            if parameter.operand_text.isdecimal() and parameter.name not in tags:
+                number = int(parameter.operand_text)
+                self.parameters[number] = parameter
+                self.arguments[parameter.op_name] = number
 
     def purpose(
         self,
@@ -137,21 +139,21 @@ class MadeFor:
         computation: Computation,
         collective: Instruction,
         value: Instruction,
-        said: Sequence[Instruction],
+        instructions: Sequence[Instruction],
         kind: CollectiveKind,
     ) -> Purpose:
         """Of a collective with a name, which is the op that needs the value or that makes it.
 
         Where both can be it is taken for the latter; ``origin_search`` asks the shardings.
         """
-        exactly = Purpose(tuple(said), self.of(said[:1]))
+        exactly = Purpose(tuple(instructions), self.of(instructions[:1]))
         if kind not in _OF_MAKER or _GENERATED not in collective.rest:
             return exactly
-        key = self.key(said[0])
+        key = self.key(instructions[0])
         if not self.tags and not self.is_made_by(computation, collective, value, key):
             return exactly
         users = self.users(computation, value, key)
-        if any(not key.isdisjoint(self.key(one)) for one in users.instructions):
+        if any(not key.isdisjoint(self.key(instruction)) for instruction in users.instructions):
             return exactly  # it is in the middle of the op
         result = users.boundary[0] if users.boundary else None
         if not users.instructions and result is None:
@@ -159,9 +161,14 @@ class MadeFor:
         if users.instructions:
             followed = tuple(users.instructions)
             return Purpose(
-                (*followed, *said), self.of(followed), self.of(said[:1]), named_after="value"
+                (*followed, *instructions),
+                self.of(followed),
+                self.of(instructions[:1]),
+                named_after="value",
             )
-        return Purpose(tuple(said), (), self.of(said[:1]), result=result, named_after="value")
+        return Purpose(
+            tuple(instructions), (), self.of(instructions[:1]), result=result, named_after="value"
+        )
 
     def of_nothing(
         self,
@@ -227,20 +234,20 @@ class MadeFor:
         key: frozenset[object],
     ) -> bool:
         """Whether the value is made by an instruction with one of these names."""
-        found = self.makers(computation, collective, value, key).instructions
-        return bool(found) and not key.isdisjoint(self.key(found[0]))
+        instructions = self.makers(computation, collective, value, key).instructions
+        return bool(instructions) and not key.isdisjoint(self.key(instructions[0]))
 
     def passing(
         self, key: frozenset[object], forms: Container[str]
     ) -> Callable[[Instruction], bool]:
         """Whether an instruction is gone through: one without a name, or of these and form only."""
 
-        def passes(one: Instruction) -> bool:
-            if not self.is_named(one):
+        def passes(instruction: Instruction) -> bool:
+            if not self.is_named(instruction):
                 return True
-            base = one.opcode.removesuffix("-start").removesuffix("-done")
-            is_form = one.opcode in forms or base in forms
-            return is_form and not key.isdisjoint(self.key(one))
+            base = instruction.opcode.removesuffix("-start").removesuffix("-done")
+            is_form = instruction.opcode in forms or base in forms
+            return is_form and not key.isdisjoint(self.key(instruction))
 
         return passes
 
@@ -260,5 +267,7 @@ class MadeFor:
     def of(self, instructions: Sequence[Instruction]) -> Tags:
         """The ops that instructions were made from, each once."""
         return tuple(
-            dict.fromkeys(path for one in instructions for path in self.tags.get(one.name, ()))
+            dict.fromkeys(
+                path for instruction in instructions for path in self.tags.get(instruction.name, ())
+            )
         )

@@ -160,9 +160,9 @@ class Needs:
         results = [(need.op.id, result) for result in range(len(need.op.types))]
         if kind_of(need.op) in _TOGETHER:
             return True
-        if any(self.decided.shape(one) != shape for one in results):
+        if any(self.decided.shape(result) != shape for result in results):
             return True
-        return any(self.on(self.decided.axes(one), axes) != before for one in results)
+        return any(self.on(self.decided.axes(result), axes) != before for result in results)
 
     def wanted(self, index: int) -> tuple[AxesByDim, Spec | None] | None:
         """Axes and spec of a result: as it is annotated, or as it is in the end."""
@@ -276,15 +276,15 @@ class Needs:
         at = self.annotated.in_flow(need.value)
         if by_rule is None or at is None or self.annotated.openness is None:
             return []
-        found: dict[Binding, None] = {}
+        bindings: dict[Binding, None] = {}
         for factor, axis in by_rule.held(at, axes):
             for slot, value in by_rule.slots:
                 tensor = rules.mapping(by_rule.rule, slot)
                 dim = None if tensor is None else dimension_with(tensor, factor)
                 if dim is None or value == at or (factor, axis) in by_rule.held(value, axes):
                     continue
-                found |= dict.fromkeys(self.annotated.openness.closing(value, dim))
-        return list(found)
+                bindings |= dict.fromkeys(self.annotated.openness.closing(value, dim))
+        return list(bindings)
 
     def _by_rule(self, op: Op) -> _ByRule | None:
         """An op as it is propagated, and the rule by which; None where that is not known."""

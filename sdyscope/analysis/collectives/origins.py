@@ -52,7 +52,7 @@ _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
 
 def with_origins(
-    found: Collectives,
+    collectives: Collectives,
     graph: OpGraph,
     propagated: Propagated,
     annotations: tuple[Annotation, ...],
@@ -60,22 +60,25 @@ def with_origins(
     """The same collectives, each of their tensors with its origin and with a source line.
 
     Args:
-        found: those of a program that was compiled with tags.
+        collectives: those of a program that was compiled with tags.
         graph: op graph of the lowered module that was compiled.
         propagated: its propagation, under the partitioner that it was compiled with.
         annotations: what is written in it.
     """
-    if found.mesh is None:
-        return found
-    decided = PropagatedAxes(graph, propagated, found.mesh)
+    if collectives.mesh is None:
+        return collectives
+    decided = PropagatedAxes(graph, propagated, collectives.mesh)
     recorded = propagated.partitioner == "shardy" and propagated.steps
     pointers = Pointers(Flow(propagated, graph), annotations) if recorded else None
     search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
     return replace(
-        found,
+        collectives,
         collectives=tuple(
-            replace(one, parts=tuple(search.with_origin(one, part) for part in one.parts))
-            for one in found.collectives
+            replace(
+                collective,
+                parts=tuple(search.with_origin(collective, part) for part in collective.parts),
+            )
+            for collective in collectives.collectives
         ),
     )
 
@@ -103,7 +106,9 @@ class _Search:
         if part.named_after != "op" and origin.kind != "unknown":
             origin = replace(origin, followed=True)
         lines = [part.source, *(op.source for op in ops), origin.source]
-        lines += [op.source for op in makers] + [one.source for one in origin.annotations]
+        lines += [op.source for op in makers] + [
+            annotation.source for annotation in origin.annotations
+        ]
         source = next((line for line in lines if line is not None), None)
         return replace(part, source=source, origin=origin)
 
@@ -164,19 +169,23 @@ class _Search:
                 return _origin("program", op, scope, primitive or part.primitive)
         if axes:
             if collective.kind in _REDUCTIONS:
-                made = self.unreduced(part, axes)
-                if made is not None:
-                    return made
-            if part.result is not None and (made := self.returned(collective, part, axes)):
-                return made
+                collective_origin = self.unreduced(part, axes)
+                if collective_origin is not None:
+                    return collective_origin
+            if part.result is not None and (
+                collective_origin := self.returned(collective, part, axes)
+            ):
+                return collective_origin
             argument = self.around.argument(part.argument)
             users = [] if argument is None else [op for op, _ in self.graph.uses(*argument)]
             ops = ops or users
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
-                    if (made := find(near, axes, collective, part, values)) is not None:
-                        return made
+                    if (
+                        collective_origin := find(near, axes, collective, part, values)
+                    ) is not None:
+                        return collective_origin
         return _unknown(part, ops or makers, axes)
 
     def parts_of(self, collective: Collective) -> tuple[AxisPart, ...]:
@@ -346,7 +355,7 @@ class _Search:
             for component in self.annotated.components(value, part)
         )
         if components not in self._together:
-            found = [one for each in components for one in self.annotated.together(*each)]
+            found = [one for component in components for one in self.annotated.together(*component)]
             self._together[components] = tuple(self.grouped(found, "has"))
         return self._together[components]
 

@@ -140,12 +140,12 @@ class Predictor:
         )
 
 
-def _main_mesh(found: ExplicitCollectives) -> Mesh | None:
+def _main_mesh(collectives: ExplicitCollectives) -> Mesh | None:
     """The mesh that most tensors are sharded on; None where there is none with axes."""
-    named = {name: mesh for name, mesh in found.meshes.items() if mesh.axes}
-    values = [value for one in found.collectives for value in one.results]
+    named = {name: mesh for name, mesh in collectives.meshes.items() if mesh.axes}
+    values = [value for collective in collectives.collectives for value in collective.results]
     used: dict[str, int] = dict.fromkeys(named, 0)
-    for value in (*found.arguments, *values):
+    for value in (*collectives.arguments, *values):
         name = None if value.sharding is None else value.sharding.mesh
         if isinstance(name, str) and name in used:
             used[name] += 1
@@ -180,10 +180,10 @@ class _Reader:
 
     def local(self, value: Value) -> Shape:
         """Shape of the block of a value that a device holds."""
-        found = self._local.get(value)
-        if found is None:
-            found = self._local[value] = self._block(value)
-        return found
+        shape = self._local.get(value)
+        if shape is None:
+            shape = self._local[value] = self._block(value)
+        return shape
 
     def _block(self, value: Value) -> Shape:
         shape, sharding = value.type.shape, value.sharding
@@ -206,32 +206,36 @@ class _Reader:
             raise SdyscopeError("its mesh is not in the module")
         return mesh
 
-    def collectives(self, number: int, one: ExplicitCollective) -> tuple[Collective, ...]:
+    def collectives(self, number: int, collective: ExplicitCollective) -> tuple[Collective, ...]:
         """The collectives of one op; none of what sends nothing or can't be understood."""
-        if one.op == _FREE or (one.summed and not self.on_cpu):
+        if collective.op == _FREE or (collective.summed and not self.on_cpu):
             return ()
-        name = f"{one.op.rpartition('.')[2]}.{number}"
-        kind = _KINDS[one.op]
-        if self.on_cpu and one.op == "sdy.reduce_scatter":
+        name = f"{collective.op.rpartition('.')[2]}.{number}"
+        kind = _KINDS[collective.op]
+        if self.on_cpu and collective.op == "sdy.reduce_scatter":
             kind = "all-reduce"
         try:
-            if self.on_cpu and one.dimensions:
-                mesh = self.mesh_of(one.results[0].sharding)
-                each = [_in_order(axes, mesh) for axes in one.dimensions]
-                return tuple(self._made(name, kind, one, axes, mesh) for axes in each)
-            if one.taken is not None and (scattered := self._scattered(number, one, one.taken)):
+            if self.on_cpu and collective.dimensions:
+                mesh = self.mesh_of(collective.results[0].sharding)
+                each = [_in_order(axes, mesh) for axes in collective.dimensions]
+                return tuple(self._made(name, kind, collective, axes, mesh) for axes in each)
+            if collective.taken is not None and (
+                scattered := self._scattered(number, collective, collective.taken)
+            ):
                 return scattered
-            if one.groups is None:
-                mesh = self.mesh_of(one.results[0].sharding)
-                return (self._made(name, kind, one, _axes(one, mesh), mesh),)
-            axes, size = _axes_of_written(one, self.mesh_of(None))
-            return (self._collective(name, kind, one, axes, size),)
+            if collective.groups is None:
+                mesh = self.mesh_of(collective.results[0].sharding)
+                return (self._made(name, kind, collective, _axes(collective, mesh), mesh),)
+            axes, size = _axes_of_written(collective, self.mesh_of(None))
+            return (self._collective(name, kind, collective, axes, size),)
         except SdyscopeError as error:
-            self.not_understood.append(f"{one.op} in {one.location.scope}: {error.message}.")
+            self.not_understood.append(
+                f"{collective.op} in {collective.location.scope}: {error.message}."
+            )
             return ()
 
     def _scattered(
-        self, number: int, one: ExplicitCollective, taken: ExplicitCollective
+        self, number: int, collective: ExplicitCollective, taken: ExplicitCollective
     ) -> tuple[Collective, ...]:
         """An all-reduce of which a device takes a slice over some of its axes, as XLA makes it.
 
@@ -239,15 +243,15 @@ class _Reader:
         are gradients of weights that are sharded over some of the axes that the batch is on.
         Nothing where the slice is not over some of the axes alone.
         """
-        mesh = self.mesh_of(one.results[0].sharding)
-        every, own = _axes(one, mesh), _axes(taken, mesh)
+        mesh = self.mesh_of(collective.results[0].sharding)
+        every, own = _axes(collective, mesh), _axes(taken, mesh)
         rest = tuple(axis for axis in every if axis not in own)
         if not rest or not own or len(rest) + len(own) != len(every):
             return ()
         kind: CollectiveKind = "all-reduce" if self.on_cpu else "reduce-scatter"
-        of_slice = replace(one, results=taken.results)
+        of_slice = replace(collective, results=taken.results)
         return (
-            self._made(f"reduce_scatter.{number}", kind, one, own, mesh),
+            self._made(f"reduce_scatter.{number}", kind, collective, own, mesh),
             self._made(f"all_reduce.{number}", "all-reduce", of_slice, rest, mesh),
         )
 
@@ -255,71 +259,75 @@ class _Reader:
         self,
         name: str,
         kind: CollectiveKind,
-        one: ExplicitCollective,
+        collective: ExplicitCollective,
         axes: tuple[AxisRef, ...],
         mesh: Mesh,
     ) -> Collective:
         size = math.prod(map(mesh.axis_size, axes))
-        return self._collective(name, kind, one, axes, size)
+        return self._collective(name, kind, collective, axes, size)
 
     def _collective(
         self,
         name: str,
         kind: CollectiveKind,
-        one: ExplicitCollective,
+        collective: ExplicitCollective,
         axes: tuple[AxisRef, ...] | None,
         size: int,
     ) -> Collective:
-        values = one.results
+        values = collective.results
         if kind in ("send", "recv"):
-            values = (*one.operands, *one.results)
+            values = (*collective.operands, *collective.results)
         elif kind == "ragged-all-to-all":
-            values = one.operands[:1]  # behind it the room for the result, offsets and sizes
+            values = collective.operands[:1]  # behind it the room for the result, offsets and sizes
         parts = [
-            self.part(kind, value, one, size) for value in values if value.type.shape is not None
+            self.part(kind, value, collective, size)
+            for value in values
+            if value.type.shape is not None
         ]
         return Collective(
             name=name,
             kind=kind,
             axes=axes,
             group_size=size,
-            count=one.times,
-            unknown_trips=one.unknown_trips,
-            conditional=one.conditional,
-            asynchronous=one.asynchronous,
+            count=collective.times,
+            unknown_trips=collective.unknown_trips,
+            conditional=collective.conditional,
+            asynchronous=collective.asynchronous,
             channel_id=None,
-            groups=one.written,
+            groups=collective.written,
             parts=tuple(parts),
             line=0,
         )
 
-    def before_scatter(self, one: ExplicitCollective, result: Value) -> Shape:
+    def before_scatter(self, collective: ExplicitCollective, result: Value) -> Shape:
         """What a device has before a reduce-scatter, from what it has after it."""
         after, sharding = self.local(result), result.sharding
         sizes = list(after.dimensions)
         whole = [size or 0 for size in result.type.shape or ()]
-        if isinstance(one.axes, ListOfAxisRefLists):
+        if isinstance(collective.axes, ListOfAxisRefLists):
             mesh = self.mesh_of(sharding)
-            for at, scattered in enumerate(one.axes.lists):
+            for at, scattered in enumerate(collective.axes.lists):
                 by = math.prod(map(mesh.axis_size, scattered.axes))
                 of = () if sharding is None else sharding.dim_shardings[at].axes
                 left = math.prod(map(mesh.axis_size, of)) // by
                 sizes[at] = -(-whole[at] // left)
         else:
-            before = one.operands[one.results.index(result)].type.shape or ()
+            before = collective.operands[collective.results.index(result)].type.shape or ()
             for at, (size, own) in enumerate(zip(before, whole, strict=True)):
                 sizes[at] *= (size or 1) // (own or 1)
         return Shape(after.dtype, tuple(sizes))
 
-    def part(self, kind: CollectiveKind, value: Value, one: ExplicitCollective, size: int) -> Part:
+    def part(
+        self, kind: CollectiveKind, value: Value, collective: ExplicitCollective, size: int
+    ) -> Part:
         """One tensor: what a device has after an all-gather, and before anything else."""
         shape = self.local(value)
-        if one.op.endswith("reduce_scatter"):
-            shape = self.before_scatter(one, value)
+        if collective.op.endswith("reduce_scatter"):
+            shape = self.before_scatter(collective, value)
         if self.on_cpu and shape.dtype == "bf16":
             shape = Shape("f32", shape.dimensions)
         sent, received = wire_bytes(kind, shape.bytes, size)
-        op_name = one.location.scope
+        op_name = collective.location.scope
         scope, primitive = scope_of(op_name)
         return Part(
             shape=shape,
@@ -329,20 +337,22 @@ class _Reader:
             scope=scope,
             primitive=primitive,
             phase=phase_of(op_name, self.differentiated),
-            source=one.location.source,
+            source=collective.location.source,
         )
 
 
-def _axes(one: ExplicitCollective, mesh: Mesh) -> tuple[AxisRef, ...]:
+def _axes(collective: ExplicitCollective, mesh: Mesh) -> tuple[AxisRef, ...]:
     """The axes of one of Shardy's collectives, in the order of the mesh."""
-    written = one.axes
+    written = collective.axes
     if isinstance(written, AxisRefList):
         return _in_order(written.axes, mesh)
     if isinstance(written, ListOfAxisRefLists):
         return _in_order([axis for each in written.lists for axis in each.axes], mesh)
     if isinstance(written, AllToAllParamList):
-        return _in_order([axis for each in written.params for axis in each.axes], mesh)
-    return _in_order(_moved(one.operands[0].sharding, one.results[0].sharding, mesh), mesh)
+        return _in_order([axis for param in written.params for axis in param.axes], mesh)
+    return _in_order(
+        _moved(collective.operands[0].sharding, collective.results[0].sharding, mesh), mesh
+    )
 
 
 def _moved(
@@ -385,10 +395,12 @@ def _in_order(axes: Sequence[AxisRef], mesh: Mesh) -> tuple[AxisRef, ...]:
     return tuple(found)
 
 
-def _axes_of_written(one: ExplicitCollective, mesh: Mesh) -> tuple[tuple[AxisRef, ...] | None, int]:
+def _axes_of_written(
+    collective: ExplicitCollective, mesh: Mesh
+) -> tuple[tuple[AxisRef, ...] | None, int]:
     """The axes of the groups or pairs that a program wrote itself, and how many work together."""
-    groups = one.groups or ()
-    if one.pairs:
+    groups = collective.groups or ()
+    if collective.pairs:
         axes = axes_of_pairs([(pair[0], pair[1]) for pair in groups], mesh)
         moving = 2 if any(pair[0] != pair[1] for pair in groups) else 1
         return axes, moving if axes is None else math.prod(map(mesh.axis_size, axes))

@@ -335,24 +335,24 @@ def _is_sliced(computation: Computation, instruction: Instruction) -> bool:
 
 def _users(computation: Computation, instruction: Instruction, count: int) -> list[Instruction]:
     """What takes each element out of the tuple that an instruction makes, or itself."""
-    found = [instruction] * count
+    instructions = [instruction] * count
     makers = {instruction.name}
     for user in computation.instructions.values():
         if user.opcode == "get-tuple-element":
             index = user.attributes.get("index", "")
             if user.operands[:1] and user.operands[0] in makers and index.isdecimal():
-                found[min(int(index), count - 1)] = user
+                instructions[min(int(index), count - 1)] = user
         elif user.opcode.endswith("-done") and user.operands[:1] == (instruction.name,):
             makers.add(user.name)
-    return found
+    return instructions
 
 
 def _unflattened(computation: Computation, name: str) -> Instruction | None:
     """The instruction of a name, before it was only given another shape."""
-    one = computation.instructions.get(name)
-    while one is not None and one.opcode in ("bitcast", "reshape"):
-        before = computation.instructions.get(next(iter(one.operands), ""))
+    instruction = computation.instructions.get(name)
+    while instruction is not None and instruction.opcode in ("bitcast", "reshape"):
+        before = computation.instructions.get(next(iter(instruction.operands), ""))
         if before is None:
             break
-        one = before
-    return one
+        instruction = before
+    return instruction

@@ -60,18 +60,22 @@ def collectives_of(compiled: Compiled, module: HloModule, meshes: Iterable[Mesh]
     found = collectives(module, [cut.inside for cut in cuts], compiled.tags)
     cut = next((cut for cut in cuts if cut.inside is found.mesh), None)
     messages = {
-        one.name: one
-        for one in module.instructions()
-        if one.opcode in ("send", "recv") and _TYPE.search(one.rest) is not None
+        instruction.name: instruction
+        for instruction in module.instructions()
+        if instruction.opcode in ("send", "recv") and _TYPE.search(instruction.rest) is not None
     }
-    arrivals = {_first(_MEETING, one): one for one in messages.values() if one.opcode == "recv"}
+    arrivals = {
+        _first(_MEETING, message): message
+        for message in messages.values()
+        if message.opcode == "recv"
+    }
     made = [
-        _between(one, messages[one.name], arrivals, slices, cut)
-        if one.name in messages
-        else _within(one, cut)
-        for one in found.collectives
+        _between(collective, messages[collective.name], arrivals, slices, cut)
+        if collective.name in messages
+        else _within(collective, cut)
+        for collective in found.collectives
         # What arrives is the other end of what is sent.
-        if one.name not in messages or one.kind != "recv"
+        if collective.name not in messages or collective.kind != "recv"
     ]
     return replace(
         found,
@@ -131,14 +135,14 @@ def _cut(mesh: Mesh, slices: int) -> _Cut | None:
     return _Cut(mesh, Mesh(tuple(inside)), kept) if left == 1 else None
 
 
-def _within(one: Collective, cut: _Cut | None) -> Collective:
-    if cut is None or one.axes is None:
-        return one
-    return replace(one, axes=tuple(map(cut.outside, one.axes)))
+def _within(collective: Collective, cut: _Cut | None) -> Collective:
+    if cut is None or collective.axes is None:
+        return collective
+    return replace(collective, axes=tuple(map(cut.outside, collective.axes)))
 
 
 def _between(
-    one: Collective,
+    collective: Collective,
     sent: Instruction,
     arrivals: Mapping[str, Instruction],
     slices: int,
@@ -147,12 +151,12 @@ def _between(
     """What is sent to other slices, as the collective that it is."""
     kind = _KINDS.get(_first(_TYPE, sent))
     if kind is None:
-        return one
+        return collective
     size = len([word for word in _first(_TARGET, sent).split(",") if word.strip()])
     axes = cut.across if cut is not None and size == slices else None
     arrival = arrivals.get(_first(_MEETING, sent))
-    parts = tuple(_part(part, kind, size or 2, arrival) for part in one.parts)
-    return replace(one, kind=kind, axes=axes, group_size=size or None, parts=parts)
+    parts = tuple(_part(part, kind, size or 2, arrival) for part in collective.parts)
+    return replace(collective, kind=kind, axes=axes, group_size=size or None, parts=parts)
 
 
 def _part(part: Part, kind: CollectiveKind, size: int, arrival: Instruction | None) -> Part:

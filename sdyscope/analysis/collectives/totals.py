@@ -362,18 +362,20 @@ class Collectives:
     @property
     def with_source(self) -> int:
         """How many of the tensors have a source line."""
-        return sum(part.source is not None for one in self.collectives for part in one.parts)
+        return sum(
+            part.source is not None for collective in self.collectives for part in collective.parts
+        )
 
     @property
     def with_origin(self) -> int:
         """How many of the tensors have an origin."""
-        parts = [part for one in self.collectives for part in one.parts]
+        parts = [part for collective in self.collectives for part in collective.parts]
         return sum(part.origin is not None and part.origin.is_known for part in parts)
 
     @property
     def tensors(self) -> int:
         """How many tensors they have, each once."""
-        return sum(len(one.parts) for one in self.collectives)
+        return sum(len(collective.parts) for collective in self.collectives)
 
     def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, Tally]:
         """Tallies by any key of a collective and one of its tensors, in the order of the text."""
@@ -388,7 +390,7 @@ class Collectives:
 
     def _in_order(self) -> list[Collective]:
         """In the order of the text, so that what sends as much stands in that order everywhere."""
-        return sorted(self.collectives, key=lambda one: one.line)
+        return sorted(self.collectives, key=lambda collective: collective.line)
 
 
 def _largest_first(found: dict[_Key, Tally]) -> dict[_Key, Tally]:

@@ -257,7 +257,7 @@ class Cost(OfCompiled):
     def tallied(self, key: Callable[[Collective, Part], _Key]) -> dict[_Key, TimeTally]:
         """Times by any key of a collective and one of its tensors, in the order of the text."""
         found: dict[_Key, TimeTally] = {}
-        for one in sorted(self.collectives, key=lambda one: one.collective.line):
+        for one in sorted(self.collectives, key=lambda collective: collective.collective.line):
             collective = one.collective
             for part in collective.parts:
                 name = key(collective, part)
@@ -286,9 +286,9 @@ class Cost(OfCompiled):
         ]
         for name, size in ({} if self.mesh is None else self.mesh.shape).items():
             over = [
-                one
-                for one in self.collectives
-                if any(ref.name == name for ref in one.collective.axes or ())
+                collective
+                for collective in self.collectives
+                if any(ref.name == name for ref in collective.collective.axes or ())
             ]
             known = [one.seconds for one in over if one.seconds is not None]
             seconds = sum(known) if known or not over else None
@@ -361,7 +361,9 @@ def cost_document(
         programs=tuple(
             replace(
                 one,
-                collectives=tuple(sorted(one.collectives, key=lambda each: -(each.seconds or 0.0))),
+                collectives=tuple(
+                    sorted(one.collectives, key=lambda collective: -(collective.seconds or 0.0))
+                ),
             )
             for one in found
         ),
@@ -437,10 +439,14 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)
     timed = []
-    for one in found.collectives:
-        levels = linker.levels(one.axes)
-        each = None if levels is None else collective_seconds(one.kind, one.bytes, levels)
-        timed.append(CollectiveCost(one, levels, each))
+    for collective in found.collectives:
+        levels = linker.levels(collective.axes)
+        each = (
+            None
+            if levels is None
+            else collective_seconds(collective.kind, collective.bytes, levels)
+        )
+        timed.append(CollectiveCost(collective, levels, each))
     work = count_work(module)
     by_xla = compiled.cost or {}
     devices_a_chip = 1 if topology is None else topology.size("core")

@@ -86,11 +86,11 @@ def matmul_flops(computation: Computation, instruction: Instruction) -> int | No
     if instruction.opcode == "custom-call":
         if attributes.get("custom_call_target", "").strip('"') not in CUSTOM_MATMULS:
             return None
-        found = _CONTRACTING.search(instruction.rest)
-        if found is None or not shapes:
+        match = _CONTRACTING.search(instruction.rest)
+        if match is None or not shapes:
             return None
         result = instruction.shape.leaves[0]
-        return 2 * math.prod(result.dimensions) * _sizes(shapes[0], found[1])
+        return 2 * math.prod(result.dimensions) * _sizes(shapes[0], match[1])
     if len(shapes) < 2:
         return None
     if instruction.opcode == "dot":

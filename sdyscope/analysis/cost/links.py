@@ -144,7 +144,7 @@ def _parts(axes: Iterable[AxisRef], mesh: Mesh, topology: Topology) -> _Parts | 
         digits = through
     elif mesh.device_ids is not None:
         return None
-    found: _Parts = {}
+    parts: _Parts = {}
     low = 1
     for place in reversed(topology.digits):
         high = low * place.size
@@ -154,11 +154,11 @@ def _parts(axes: Iterable[AxisRef], mesh: Mesh, topology: Topology) -> _Parts | 
                 continue
             if start % low or high % end or end % start or start % stride:
                 return None
-            found.setdefault(place.dimension, []).append(
+            parts.setdefault(place.dimension, []).append(
                 (end // start, place.step * (start // low))
             )
         low = high
-    return found
+    return parts
 
 
 def _of_tpu(parts: _Parts, topology: Topology, chip: Chip) -> list[Level]:

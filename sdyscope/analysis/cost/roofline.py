@@ -91,13 +91,13 @@ def arithmetic(
     flops = work.total.flops
     if by_xla is not None:
         flops = max(by_xla + flops - work.once.flops, 0.0)
-    matmuls = {kind: min(each, flops) for kind, each in work.total.matmuls.items()}
+    matmuls = {kind: min(matmul, flops) for kind, matmul in work.total.matmuls.items()}
     peaks = {kind: _peak(kind, chip, devices_a_chip) for kind in matmuls}
     usual = _peak("bf16", chip, devices_a_chip)
     seconds: float | None = None
     if usual is not None:
         seconds = max(flops - sum(matmuls.values()), 0.0) / usual
-        seconds += sum(each / (peaks[kind] or usual) for kind, each in matmuls.items())
+        seconds += sum(matmul / (peaks[kind] or usual) for kind, matmul in matmuls.items())
     return Arithmetic(flops, by_xla, matmuls, peaks, seconds)
 
 

@@ -201,7 +201,7 @@ class _Counter:
         if instruction.opcode == "reduce":
             return Work(other=self.reduction(computation, instruction))
         if instruction.opcode in ("all-reduce", "all-reduce-start", "reduce-scatter"):
-            return Work(other=sum(math.prod(one.dimensions) for one in instruction.shape.leaves))
+            return Work(other=sum(math.prod(leaf.dimensions) for leaf in instruction.shape.leaves))
         return Work(other=elementwise_flops(instruction))
 
     def reduction(self, computation: Computation, instruction: Instruction) -> float:
@@ -248,7 +248,7 @@ class _Counter:
         if instruction.opcode in _FREE or _CONTINUED.search(instruction.opcode):
             return 0, 0
         operands = [computation.instructions.get(name) for name in instruction.operands]
-        shapes = [None if one is None else one.shape for one in operands]
+        shapes = [None if operand is None else operand.shape for operand in operands]
         result = instruction.shape
         if instruction.opcode == "custom-call":
             target = instruction.attributes.get("custom_call_target", "").strip('"')

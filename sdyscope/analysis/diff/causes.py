@@ -119,7 +119,8 @@ def _annotations(every: Iterable[Communicated]) -> tuple[OriginAnnotation, ...]:
         for collective, part in communicated.parts:
             annotations = part.origin.annotations if part.origin is not None else ()
             named = [
-                replace(one.written(), name=_INDEX.sub("[*]", one.name)) for one in annotations
+                replace(annotation.written(), name=_INDEX.sub("[*]", annotation.name))
+                for annotation in annotations
             ]
             for key, one in {one.key: one for one in named}.items():
                 first.setdefault(key, one)
@@ -141,13 +142,17 @@ class Causes:
 
     def __init__(
         self,
-        found: PropagatedDiff,
+        diff: PropagatedDiff,
         sides: tuple[PropagatedSide, PropagatedSide],
         annotations: Sequence[TensorDifference] = (),
     ) -> None:
-        lone = [one for one in annotations if one.kind == "constraint" and one.change != "changed"]
+        lone = [
+            annotation
+            for annotation in annotations
+            if annotation.kind == "constraint" and annotation.change != "changed"
+        ]
         folded: dict[Hashable, list[Place]] = {}
-        every: tuple[Place, ...] = (*found.beginnings, *lone)
+        every: tuple[Place, ...] = (*diff.beginnings, *lone)
         for place in every:
             folded.setdefault(_fold_key(place), []).append(place)
         self.causes = tuple(map(tuple, folded.values()))
@@ -158,8 +163,8 @@ class Causes:
 
     def _put(self, number: int, place: Place) -> None:
         if isinstance(place, Divergence):
-            for one in place.all_values:
-                for side, (node, _) in zip(self.sides, (one.value.id, one.other), strict=True):
+            for value in place.all_values:
+                for side, (node, _) in zip(self.sides, (value.value.id, value.other), strict=True):
                     side.begun.setdefault(node, Counter())[number] += 1
         else:
             for side, tensor in zip(self.sides, (place.a, place.b), strict=True):

@@ -167,9 +167,9 @@ class CollectiveDifference:
     @property
     def largest(self) -> Part:
         """The largest tensor of the first program, or else of the second."""
-        found = self.a.largest or self.b.largest
-        assert found is not None
-        return found
+        part = self.a.largest or self.b.largest
+        assert part is not None
+        return part
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,9 +203,11 @@ def kind_axes_differences(a: Collectives, b: Collectives) -> tuple[KindAxesDiffe
     return tuple(sorted(found, key=lambda one: -max(one.a.sent, one.b.sent)))
 
 
-def _axes_or_size(one: Collective, named: bool) -> tuple[tuple[AxisRef, ...] | None, int | None]:
-    axes = one.axes if named else None
-    return axes, one.group_size if axes is None else None
+def _axes_or_size(
+    collective: Collective, named: bool
+) -> tuple[tuple[AxisRef, ...] | None, int | None]:
+    axes = collective.axes if named else None
+    return axes, collective.group_size if axes is None else None
 
 
 def collective_differences(
@@ -226,7 +228,7 @@ def collective_differences(
         one, two = ours.get(key) or Communicated(), theirs.get(key) or Communicated()
         if one.amount == two.amount:
             continue
-        made = CollectiveDifference(
+        difference = CollectiveDifference(
             "changed" if one.parts and two.parts else "only in a" if one.parts else "only in b",
             key,
             (key.scope,),
@@ -234,22 +236,22 @@ def collective_differences(
             two,
             cause_of(one, two),
         )
-        folded = _fold_key(made)
-        found[folded] = _folded(found[folded], made) if folded in found else made
+        folded = _fold_key(difference)
+        found[folded] = _folded(found[folded], difference) if folded in found else difference
     return tuple(sorted(found.values(), key=_size)), moved
 
 
-def _size(one: CollectiveDifference) -> tuple[int, int]:
-    return -abs(one.sent), -max(one.a.sent, one.b.sent)
+def _size(difference: CollectiveDifference) -> tuple[int, int]:
+    return -abs(difference.sent), -max(difference.a.sent, difference.b.sent)
 
 
-def _by_key(found: Collectives, named: bool) -> dict[DifferenceKey, Communicated]:
+def _by_key(collectives: Collectives, named: bool) -> dict[DifferenceKey, Communicated]:
     by_key: dict[DifferenceKey, Communicated] = {}
-    for one in found.collectives:
-        axes, size = _axes_or_size(one, named)
-        for part in one.parts:
-            key = DifferenceKey(part.phase, part.scope, part.primitive, one.kind, axes, size)
-            by_key.setdefault(key, Communicated()).add(one, part)
+    for collective in collectives.collectives:
+        axes, size = _axes_or_size(collective, named)
+        for part in collective.parts:
+            key = DifferenceKey(part.phase, part.scope, part.primitive, collective.kind, axes, size)
+            by_key.setdefault(key, Communicated()).add(collective, part)
     return by_key
 
 
@@ -305,25 +307,25 @@ def _line(part: Part) -> tuple[str, int] | None:
 def _together(
     found: Mapping[DifferenceKey, Communicated], keys: Iterable[DifferenceKey]
 ) -> Communicated:
-    made = Communicated()
+    communicated = Communicated()
     for key in keys:
-        made.extend(found[key])
-    return made
+        communicated.extend(found[key])
+    return communicated
 
 
 # --- repeated layers ------------------------------------------------------------------------------
 
 
-def _fold_key(one: CollectiveDifference) -> Hashable:
+def _fold_key(difference: CollectiveDifference) -> Hashable:
     # The same whichever of the two programs comes first.
-    key = one.key
+    key = difference.key
     return (
-        one.change,
-        (one.sent > 0) - (one.sent < 0),
+        difference.change,
+        (difference.sent > 0) - (difference.sent < 0),
         folded_layers(key.scope),
         (key.phase, key.primitive, key.kind, key.axes, key.group_size),
-        frozenset(_line(part) for side in (one.a, one.b) for _, part in side.parts),
-        one.cause,
+        frozenset(_line(part) for side in (difference.a, difference.b) for _, part in side.parts),
+        difference.cause,
     )
 
 

@@ -267,8 +267,10 @@ def compiled_diff(
         else tuple(Cause.of(finder.causes[number], due[number]) for number in ordered),
         causes_missing=causes_missing,
         collectives=tuple(
-            replace(one, cause=None if one.cause is None else numbers[one.cause])
-            for one in differences
+            replace(
+                difference, cause=None if difference.cause is None else numbers[difference.cause]
+            )
+            for difference in differences
         ),
         moved=moved,
     )

@@ -99,28 +99,28 @@ def compared_entries(a: Memory, b: Memory, *, by_name: bool) -> Entries:
     return Entries(same, tuple(different), missing)
 
 
-def _change(one: Held | None, two: Held | None) -> EntryChange | None:
+def _change(held: Held | None, two: Held | None) -> EntryChange | None:
     """What is not the same; None where nothing is known to differ."""
-    if one is None or two is None:
+    if held is None or two is None:
         return "only in a" if two is None else "only in b"
-    whole = one.shape, two.shape
-    if one.stored.dtype != two.stored.dtype or (None not in whole and whole[0] != whole[1]):
+    whole = held.shape, two.shape
+    if held.stored.dtype != two.stored.dtype or (None not in whole and whole[0] != whole[1]):
         return "type"
-    if one.stored.shape != two.stored.shape:
+    if held.stored.shape != two.stored.shape:
         return "sharding"
-    known = one.placement is not None and two.placement is not None
-    return "sharding" if known and one.placement != two.placement else None
+    known = held.placement is not None and two.placement is not None
+    return "sharding" if known and held.placement != two.placement else None
 
 
 def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None, Held | None]]:
     theirs = {_key(two, by_name): two for two in b.tensors}
     alone: list[Held] = []
-    for one in a.tensors:
-        two = theirs.pop(_key(one, by_name), None)
+    for tensor in a.tensors:
+        two = theirs.pop(_key(tensor, by_name), None)
         if two is None:
-            alone.append(one)
+            alone.append(tensor)
         else:
-            yield one, two
+            yield tensor, two
     # A compiled program's text names no results: there the number is all that is known.
     numbered = {(two.kind, two.number): two for two in theirs.values()}
     for one in alone:
@@ -134,9 +134,9 @@ def _pairs(a: Memory, b: Memory, *, by_name: bool) -> Iterator[tuple[Held | None
         yield None, two
 
 
-def _key(one: Held, by_name: bool) -> tuple[object, ...]:
-    return (one.kind, one.name) if by_name else (one.kind, one.number)
+def _key(held: Held, by_name: bool) -> tuple[object, ...]:
+    return (held.kind, held.name) if by_name else (held.kind, held.number)
 
 
-def _is_unnamed(one: Held) -> bool:
-    return one.name == f"{one.kind} {one.number}"
+def _is_unnamed(held: Held) -> bool:
+    return held.name == f"{held.kind} {held.number}"

@@ -375,7 +375,7 @@ def _lone_meshes(a: LoweredSide, b: LoweredSide) -> list[LoneMesh]:
 
 def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
     ours, theirs = _op_types(a), _op_types(b)
-    found = [
+    differences = [
         OpDifference(
             *key,
             ours[key].total(),
@@ -386,7 +386,7 @@ def _op_differences(a: OpGraph, b: OpGraph) -> list[OpDifference]:
         for key in dict.fromkeys([*ours, *theirs])
         if ours[key] != theirs[key]
     ]
-    return sorted(found, key=lambda difference: -difference.size)
+    return sorted(differences, key=lambda difference: -difference.size)
 
 
 #: Definitions, and what is compared as a tensor.

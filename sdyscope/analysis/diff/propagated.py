@@ -122,17 +122,17 @@ class Divergence:
     @property
     def bytes(self) -> int:
         """Bytes of all these tensors."""
-        return sum(one.value.bytes or 0 for one in self.all_values)
+        return sum(value.value.bytes or 0 for value in self.all_values)
 
     @property
     def bytes_a(self) -> int:
         """Bytes of them that a device holds on the first side."""
-        return sum(one.a.bytes_per_device or 0 for one in self.all_values)
+        return sum(value.a.bytes_per_device or 0 for value in self.all_values)
 
     @property
     def bytes_b(self) -> int:
         """Bytes of them that a device holds on the second side."""
-        return sum(one.b.bytes_per_device or 0 for one in self.all_values)
+        return sum(value.b.bytes_per_device or 0 for value in self.all_values)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

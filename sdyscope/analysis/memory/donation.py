@@ -57,18 +57,18 @@ def unused_donations(held: Sequence[Held], partitioner: Partitioner | None) -> l
     ]
 
 
-def _unused(one: Held, results: Sequence[Held]) -> DonationUnused:
-    why, others = _why_unused(one, results)
-    shape, dtype = one.type
+def _unused(held: Held, results: Sequence[Held]) -> DonationUnused:
+    why, others = _why_unused(held, results)
+    shape, dtype = held.type
     return DonationUnused(
-        one.stored.bytes, shape, dtype, why, _stored(one), tuple(map(_stored, others))
+        held.stored.bytes, shape, dtype, why, _stored(held), tuple(map(_stored, others))
     )
 
 
-def _why_unused(one: Held, results: Sequence[Held]) -> tuple[WhyUnused, Sequence[Held]]:
+def _why_unused(held: Held, results: Sequence[Held]) -> tuple[WhyUnused, Sequence[Held]]:
     """Why no result took it, and the results that this is about."""
-    alike = [r for r in results if r.type == one.type]
-    fitting = [r for r in alike if r.stored.shape == one.stored.shape]
+    alike = [r for r in results if r.type == held.type]
+    fitting = [r for r in alike if r.stored.shape == held.stored.shape]
     free = [r for r in fitting if not r.shares]
     if not alike:
         return "no type", ()
@@ -76,11 +76,11 @@ def _why_unused(one: Held, results: Sequence[Held]) -> tuple[WhyUnused, Sequence
         return "placed otherwise", alike
     if not free:
         return "taken", fitting
-    return ("placed otherwise" if all(r.placed != one.placed for r in free) else "not taken"), free
+    return ("placed otherwise" if all(r.placed != held.placed for r in free) else "not taken"), free
 
 
-def _stored(one: Held) -> Stored:
-    return Stored(one.name, one.sharding, tuple(one.stored.shape))
+def _stored(held: Held) -> Stored:
+    return Stored(held.name, held.sharding, tuple(held.stored.shape))
 
 
 def dropped_donations(table: TensorTable) -> list[Observation]:

@@ -97,7 +97,9 @@ class OfHeld:
     def stored(self) -> int:
         """Bytes of arguments, and of results that lie in no argument's buffer."""
         return sum(
-            one.stored.bytes for one in self.tensors if one.kind == "argument" or not one.shares
+            tensor.stored.bytes
+            for tensor in self.tensors
+            if tensor.kind == "argument" or not tensor.shares
         )
 
     @property
@@ -132,10 +134,10 @@ class Saving:
 def saved_together(tensors: Iterable[Held]) -> tuple[Saving, ...]:
     """What could be cut further, tensors that differ in an index only together, the most first."""
     found: dict[tuple[object, ...], list[Held]] = {}
-    for one in tensors:
-        name = _INDEX.sub("[*]", one.name)
-        key = (one.kind, name, one.type, str(one.sharding), str(one.best))
-        found.setdefault(key, []).append(one)
+    for tensor in tensors:
+        name = _INDEX.sub("[*]", tensor.name)
+        key = (tensor.kind, name, tensor.type, str(tensor.sharding), str(tensor.best))
+        found.setdefault(key, []).append(tensor)
     savings = (
         Saving(
             members[0].name if len(members) == 1 else _INDEX.sub("[*]", members[0].name),

@@ -54,8 +54,8 @@ def predicted_memory(program: Staged, partitioner: Partitioner | None = None) ->
     mesh = program.only_mesh(chosen)
     devices = program.lowered[chosen].num_devices or (0 if mesh is None else mesh.size)
     places: dict[tuple[HeldKind, int], Argument | Result] = {}
-    places |= {("argument", one.index): one for one in main.arguments}
-    places |= {("result", one.index): one for one in main.results}
+    places |= {("argument", argument.index): argument for argument in main.arguments}
+    places |= {("result", result.index): result for result in main.results}
     every: list[Held] = []
     for kind, number, row in rows_held(program.tensors, chosen):
         at = places[kind, number]
@@ -74,7 +74,7 @@ def predicted_memory(program: Staged, partitioner: Partitioner | None = None) ->
                 mesh,
             )
         )
-    attributes = {one.index: one.attributes for one in main.arguments}
+    attributes = {argument.index: argument.attributes for argument in main.arguments}
     every = _with_shares(list(map(with_options, every)), attributes)
     return PredictedMemory(chosen, devices, tuple(every), groups(every))
 
@@ -101,7 +101,7 @@ def _with_shares(
             pairs[one.number] = result
         elif "jax.buffer_donor" in named:
             donors.append(one)
-    free = [one for number, one in results.items() if number not in pairs.values()]
+    free = [result for number, result in results.items() if number not in pairs.values()]
     donors.sort(key=_size_of_buffer)
     free.sort(key=_size_of_buffer)
     while donors and free:
@@ -112,7 +112,7 @@ def _with_shares(
             donors.pop(0)
         else:
             free.pop(0)
-    names = {one.number: one.name for one in arguments}
+    names = {argument.number: argument.name for argument in arguments}
     by_result = {result: names[argument] for argument, result in pairs.items()}
     made = []
     for one in held:
@@ -131,6 +131,6 @@ def _with_shares(
     return made
 
 
-def _size_of_buffer(one: Held) -> tuple[int, int]:
+def _size_of_buffer(held: Held) -> tuple[int, int]:
     """What must be equal of two tensors that share a buffer: its memory and its size."""
-    return one.stored.memory_space, one.stored.bytes
+    return held.stored.memory_space, held.stored.bytes

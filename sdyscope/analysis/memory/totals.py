@@ -59,11 +59,11 @@ def groups(held: Iterable[Held]) -> tuple[Group, ...]:
             name,
             memory,
             len(members),
-            _sum(one.bytes for one in members),
-            sum(one.bytes_per_device for one in members),
-            sum(one.stored.bytes for one in members),
-            sum(one.replicated for one in members),
-            sum(one.stored.bytes for one in members if one.shares),
+            _sum(member.bytes for member in members),
+            sum(member.bytes_per_device for member in members),
+            sum(member.stored.bytes for member in members),
+            sum(member.replicated for member in members),
+            sum(member.stored.bytes for member in members if member.shares),
         )
         for (kind, name, memory), members in found.items()
     )
@@ -87,19 +87,19 @@ def compared(
     layout: EntryLayout, held: Sequence[Held], compiled: Compiled
 ) -> tuple[bool | None, int]:
     """Whether the bytes are what the compiler says, and those of the results' table."""
-    said = compiled.memory
-    if said is None or compiled.hardware is None:
+    memory = compiled.memory
+    if memory is None or compiled.hardware is None:
         return None, 0
     # A CPU has one memory, whatever the arrays' kinds say, and counts it as the device's.
     one_memory = compiled.hardware.platform == "cpu"
     on_host = (_bytes(layout.parameters, "host"), _bytes(layout.results, "host"))
-    of_arguments = said.arguments - _bytes(layout.parameters, "device")
-    of_results = said.outputs - _bytes(layout.results, "device")
+    of_arguments = memory.arguments - _bytes(layout.parameters, "device")
+    of_results = memory.outputs - _bytes(layout.results, "device")
     if one_memory:
         of_arguments, of_results = of_arguments - on_host[0], of_results - on_host[1]
     equal = (
         all(map(_is_as_compiled, held))
-        and (one_memory or on_host == (said.host_arguments, said.host_outputs))
+        and (one_memory or on_host == (memory.host_arguments, memory.host_outputs))
         and len(held) == len(layout.parameters) + len(layout.results)
         and _is_table(of_arguments, len(layout.parameters) * layout.parameters_are_tuple, compiled)
         and _is_table(of_results, len(layout.results) * layout.results_are_tuple, compiled)
@@ -108,7 +108,7 @@ def compared(
 
 
 def _bytes(arrays: Iterable[StoredArray], memory: Memory) -> int:
-    return sum(one.bytes for one in arrays if one.memory == memory)
+    return sum(array.bytes for array in arrays if array.memory == memory)
 
 
 def _is_table(count: int, entries: int, compiled: Compiled) -> bool:
@@ -118,14 +118,14 @@ def _is_table(count: int, entries: int, compiled: Compiled) -> bool:
     return count == 8 * entries
 
 
-def _is_as_compiled(one: Held) -> bool:
-    return one.bytes_per_device == num_bytes(math.prod(one.stored.shape), one.dtype)
+def _is_as_compiled(held: Held) -> bool:
+    return held.bytes_per_device == num_bytes(math.prod(held.stored.shape), held.dtype)
 
 
 def bytes_differ(held: Sequence[Held], compiled: Compiled) -> Observation:
     """The observation that they are not."""
-    said = compiled.memory
+    memory = compiled.memory
     wrong = tuple(one.name for one in held if not _is_as_compiled(one))
     ours = sum(one.stored.bytes for one in held if one.kind == "argument")
-    fact = OtherBytes(wrong, ours, 0 if said is None else said.arguments)
+    fact = OtherBytes(wrong, ours, 0 if memory is None else memory.arguments)
     return Observation("bytes-differ", "warning", fact, partitioner=compiled.partitioner)

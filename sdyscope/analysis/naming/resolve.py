@@ -108,8 +108,8 @@ def resolve_value(graph: OpGraph, text: str) -> tuple[NamedValue, ...]:
     """
     wanted = text.strip()
     for find in (_by_path, _by_ssa_name, _by_line, _by_scope):
-        if found := find(graph, wanted):
-            return tuple(found)
+        if named_values := find(graph, wanted):
+            return tuple(named_values)
     raise _unknown(graph, wanted)
 
 
@@ -132,16 +132,16 @@ def _by_path(graph: OpGraph, wanted: str) -> list[NamedValue]:
     main = graph.main
     if main is None:
         return []
-    found = [
+    named_values = [
         named_value(graph, (argument.node, 0))
         for argument in main.arguments
         if argument.name == wanted
     ]
     results = graph.results()
-    found += [named_value(graph, (op.id, 0)) for op in results if op.scope == wanted]
-    if not found and wanted == "result" and len(results) == 1:
-        found.append(named_value(graph, (results[0].id, 0)))
-    return found
+    named_values += [named_value(graph, (op.id, 0)) for op in results if op.scope == wanted]
+    if not named_values and wanted == "result" and len(results) == 1:
+        named_values.append(named_value(graph, (results[0].id, 0)))
+    return named_values
 
 
 def _by_ssa_name(graph: OpGraph, wanted: str) -> list[NamedValue]:
@@ -150,14 +150,14 @@ def _by_ssa_name(graph: OpGraph, wanted: str) -> list[NamedValue]:
         return []
     main = graph.main
     function = match["function"] or (main.name if main else "")
-    found = []
+    named_values = []
     for op in graph.ops:
         if op.name != match["name"] or op.function != function.removeprefix("@"):
             continue
         chosen = match["result"]
         results = range(len(op.types)) if chosen is None else (int(chosen),)
-        found += [named_value(graph, (op.id, r)) for r in results if r < len(op.types)]
-    return found
+        named_values += [named_value(graph, (op.id, r)) for r in results if r < len(op.types)]
+    return named_values
 
 
 def _by_line(graph: OpGraph, wanted: str) -> list[NamedValue]:
@@ -194,8 +194,8 @@ def _by_scope(graph: OpGraph, wanted: str) -> list[NamedValue]:
     for scope_of in (lambda op: op.scope, lambda op: _called_scope(graph, op)):
         scopes = [(op, scope_of(op)) for op in named]
         for test in tests:
-            if found := _results_of(graph, [op for op, scope in scopes if test(scope)]):
-                return found
+            if named_values := _results_of(graph, [op for op, scope in scopes if test(scope)]):
+                return named_values
     return []
 
 
@@ -234,7 +234,10 @@ def _unknown(graph: OpGraph, wanted: str) -> TargetError:
     main = graph.main
     candidates: dict[str, None] = {}
     if main is not None:
-        names = [*(one.name for one in main.arguments), *(one.name for one in main.results)]
+        names = [
+            *(argument.name for argument in main.arguments),
+            *(result.name for result in main.results),
+        ]
         candidates = {name: None for name in names if name}
     if "/" in wanted or not candidates:
         for op in graph.operations():

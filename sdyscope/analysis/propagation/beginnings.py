@@ -34,7 +34,7 @@ class Beginnings:
     def own(self, ref: Ref) -> list[AxisPart]:
         """What the user's own annotation of a value shards it on."""
         if ref not in self._owned:
-            found: list[AxisPart] = []
+            axis_parts: list[AxisPart] = []
             main = self.flow.graph.main
             for node, _ in self.flow.same(ref):
                 op = self.flow.graph.ops[node]
@@ -44,8 +44,8 @@ class Beginnings:
                 elif op.kind in CONSTRAINTS:
                     annotation = self._written_on("constraint", op, 0)
                 if annotation is not None:
-                    found += [part for _, part in self.flow.parts_in(annotation.sharding)]
-            self._owned[ref] = found
+                    axis_parts += [part for _, part in self.flow.parts_in(annotation.sharding)]
+            self._owned[ref] = axis_parts
         return self._owned[ref]
 
     def at(self, ref: Ref, part: AxisPart) -> Beginning | None:
@@ -54,18 +54,18 @@ class Beginnings:
         for node, result in self.flow.same(ref):
             op = self.flow.graph.ops[node]
             around = None if op.parent is None else self.flow.graph.ops[op.parent]
-            found = None
+            beginning = None
             if op.is_argument and main is not None and op.parent == main.op:
                 annotation = self._by_argument.get(op.argument)
-                found = self._annotated("argument", ref, part, annotation, op.scope, op.source)
+                beginning = self._annotated("argument", ref, part, annotation, op.scope, op.source)
             elif op.kind in CONSTRAINTS:
-                found = self._on_op("constraint", ref, part, node, 0)
+                beginning = self._on_op("constraint", ref, part, node, 0)
             elif op.kind in REGIONS:
-                found = self._on_op("shard_map output", ref, part, node, result)
+                beginning = self._on_op("shard_map output", ref, part, node, result)
             elif op.is_argument and around is not None and around.kind in REGIONS:
-                found = self._on_op("shard_map input", ref, part, around.id, op.argument)
-            if found is not None and found.dimension is not None:
-                return found
+                beginning = self._on_op("shard_map input", ref, part, around.id, op.argument)
+            if beginning is not None and beginning.dimension is not None:
+                return beginning
         return self._as_result(ref, part) or self._entering(ref, part) or self._as_op(ref, part)
 
     def _as_result(self, ref: Ref, part: AxisPart) -> Beginning | None:
@@ -85,9 +85,9 @@ class Beginnings:
         """A value that enters a shard_map takes the sharding that is annotated there."""
         for op, operand in self.flow.uses(ref):
             if op.kind in REGIONS:
-                found = self._on_op("shard_map input", ref, part, op.id, operand)
-                if found.dimension is not None and found.annotation is not None:
-                    return found
+                beginning = self._on_op("shard_map input", ref, part, op.id, operand)
+                if beginning.dimension is not None and beginning.annotation is not None:
+                    return beginning
         return None
 
     def of_result(self, index: int, part: AxisPart) -> Beginning | None:

@@ -85,9 +85,9 @@ def _by_rule(flow: Flow, op: Op, rule: OpShardingRule) -> Iterator[tuple[HeldAxi
                 yield first.setdefault((factor, part.name), held), held
 
 
-def _alike(flow: Flow, one: Ref, other: Ref) -> Iterator[tuple[HeldAxis, HeldAxis]]:
+def _alike(flow: Flow, ref: Ref, other: Ref) -> Iterator[tuple[HeldAxis, HeldAxis]]:
     """What two values that are one tensor hold on the same dimensions."""
     theirs = {(dimension, part.name) for dimension, part in flow.parts(other)}
-    for dimension, part in flow.parts(one):
+    for dimension, part in flow.parts(ref):
         if (dimension, part.name) in theirs:
-            yield HeldAxis(one, dimension, part.name), HeldAxis(other, dimension, part.name)
+            yield HeldAxis(ref, dimension, part.name), HeldAxis(other, dimension, part.name)

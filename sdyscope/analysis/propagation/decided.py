@@ -157,19 +157,21 @@ class Decisions:
     def _placement(
         self,
         parent: int | None,
-        found: PropagatedValue,
+        propagated_value: PropagatedValue,
         type_: TensorType,
         sharding: Sharding | None,
     ) -> Placement | None:
         rank = len(type_.shape or ())
-        place = found.placement
+        place = propagated_value.placement
         if sharding is not None:
             try:
                 place = to_placement(sharding, rank, self.mesh, self.devices)
             except ConversionError:
                 return None
-        elif found.sharding is None:
-            is_there = found.node is not None and found.fate != "not partitioned"
+        elif propagated_value.sharding is None:
+            is_there = (
+                propagated_value.node is not None and propagated_value.fate != "not partitioned"
+            )
             if is_there and type_.shape is not None:
                 place = Placement(self.devices, ((),) * rank)
         manual = self._manual(parent)
@@ -193,51 +195,55 @@ class Decisions:
     # Where its axes come from.
 
     def _origins_of(
-        self, found: PropagatedValue, written: Sharding | None
+        self, propagated_value: PropagatedValue, written: Sharding | None
     ) -> tuple[AxisOrigin, ...]:
         if self.propagated.partitioner != "shardy" or not isinstance(written, TensorSharding):
             return ()
         if self.propagated.debug_info.origins_missing:
-            return tuple(self._followed(found, written))
-        origins = found.origins
-        own = found.id if any(origin.type == "self" for _, origin in origins) else None
+            return tuple(self._followed(propagated_value, written))
+        origins = propagated_value.origins
+        own = propagated_value.id if any(origin.type == "self" for _, origin in origins) else None
         key = (own, (id(origins), id(written)))
         known = self._origins.get(key)
         if known is None:
-            made = tuple(self._recorded(found, written))
+            made = tuple(self._recorded(propagated_value, written))
             known = self._origins[key] = made, (origins, written)
         return known[0]
 
-    def _recorded(self, found: PropagatedValue, written: TensorSharding) -> Iterator[AxisOrigin]:
+    def _recorded(
+        self, propagated_value: PropagatedValue, written: TensorSharding
+    ) -> Iterator[AxisOrigin]:
         shown = {axis.name for dim in written.dim_shardings for axis in dim.axes}
-        op = self.graph.ops[found.id[0]]
-        for axis, origin in found.origins:
+        op = self.graph.ops[propagated_value.id[0]]
+        for axis, origin in propagated_value.origins:
             if axis.name not in shown:
                 continue
             is_own = origin.type == "self"
-            one = self.places.annotation(origin, found.id)
+            one = self.places.annotation(origin, propagated_value.id)
             if one is None:
                 yield AxisOrigin(axis, None, "", None, is_own, origin)
             else:
                 is_own = is_own or (one.kind, one.path) == (op.kind, op.scope)
                 yield AxisOrigin(axis, one.kind, one.path, one.source, is_own, origin)
 
-    def _followed(self, found: PropagatedValue, written: TensorSharding) -> Iterator[AxisOrigin]:
+    def _followed(
+        self, propagated_value: PropagatedValue, written: TensorSharding
+    ) -> Iterator[AxisOrigin]:
         """The same along the steps, which are there where Shardy could not record origins."""
         shown = [part for _, part in self.flow.parts_in(written)]
-        for held in self.pointers.held(found):
+        for held in self.pointers.held(propagated_value):
             pointer = self.pointers.table[held.pointer]
             begins = pointer.beginning
             if begins is not None and any(pointer.part.shared(part) for part in shown):
                 axis = pointer.part.axis(self.flow.mesh)
-                is_own = pointer.op is None and self._is_on(begins, found)
+                is_own = pointer.op is None and self._is_on(begins, propagated_value)
                 yield AxisOrigin(axis, begins.kind, begins.name, begins.source, is_own, None)
 
-    def _is_on(self, begins: Beginning, found: PropagatedValue) -> bool:
+    def _is_on(self, begins: Beginning, propagated_value: PropagatedValue) -> bool:
         """Whether an annotation is that of a value, or of what it became one with."""
-        written, op = begins.annotation, self.graph.ops[found.id[0]]
+        written, op = begins.annotation, self.graph.ops[propagated_value.id[0]]
         if written is None or begins.kind == "shard_map input":
             return False
         if (begins.kind, begins.name) == (op.kind, op.scope):
             return True
-        return any(written.op == node for node, _ in found.values)
+        return any(written.op == node for node, _ in propagated_value.values)

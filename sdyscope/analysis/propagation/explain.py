@@ -190,13 +190,15 @@ class Explainer:
         by = {self.propagated.partitioner: decided}
         return Explanation(named, by, {}, chains, absences, notes)
 
-    def _notes(self, found: PropagatedValue, decided: DecidedValue) -> Iterator[ExplanationNote]:
-        if found.fate == "merged":
+    def _notes(
+        self, propagated_value: PropagatedValue, decided: DecidedValue
+    ) -> Iterator[ExplanationNote]:
+        if propagated_value.fate == "merged":
             names = decided.merged_with[:_NAMED]
             yield ExplanationNote("merged", names, decided.merged - len(names))
-        elif found.fate != "kept":
-            yield ExplanationNote(found.fate)
-        if found.node is None:
+        elif propagated_value.fate != "kept":
+            yield ExplanationNote(propagated_value.fate)
+        if propagated_value.node is None:
             return
         if self.propagated.partitioner != "shardy":
             yield ExplanationNote("not recorded")

@@ -241,12 +241,12 @@ class Flow:
     def sources(self, ref: Ref) -> list[Ref]:
         """The values that become this one: what a loop starts and goes on with, what is yielded."""
         root = self.root(ref)
-        found: dict[Ref, None] = {}
+        refs: dict[Ref, None] = {}
         for member in self.same(ref):
             for source in self._sources.get(member, []):
                 if self.root(source) != root:
-                    found[self.root(source)] = None
-        return list(found)
+                    refs[self.root(source)] = None
+        return list(refs)
 
     @cached_property
     def _targets(self) -> dict[Ref, list[Ref]]:
@@ -254,7 +254,7 @@ class Flow:
         for target, sources in self._sources.items():
             for source in sources:
                 targets.setdefault(self.root(source), {})[self.root(target)] = None
-        return {source: list(found) for source, found in targets.items()}
+        return {source: list(target) for source, target in targets.items()}
 
     def targets(self, ref: Ref) -> list[Ref]:
         """The values that this one becomes."""

@@ -124,5 +124,5 @@ class Openness:
             yield Binding(kind, self.flow.scope(op), written.shardings[index], op.source)
 
 
-def _binding(kind: BeginningKind, one: Annotation) -> Binding:
-    return Binding(kind, one.path, one.sharding, one.source)
+def _binding(kind: BeginningKind, annotation: Annotation) -> Binding:
+    return Binding(kind, annotation.path, annotation.sharding, annotation.source)

@@ -173,17 +173,17 @@ class Pointers:
                 continue
             state = ((op.id, 0), part, None)
             if state not in self._numbers:
-                made = Pointer((op.id, 0), part, dimension, beginning=own)
-                self._numbers[state] = self._add(made)
+                pointer = Pointer((op.id, 0), part, dimension, beginning=own)
+                self._numbers[state] = self._add(pointer)
             yield Held(dimension, self._numbers[state])
 
     def pieces(self, ref: Ref, part: AxisPart) -> list[AxisPart]:
         """``part`` cut where different steps brought different parts of it."""
         root = self.flow.root(ref)
-        found = self._pieces.get((root, part))
-        if found is None:
-            found = self._pieces[root, part] = self._cut(root, part)
-        return found
+        axis_parts = self._pieces.get((root, part))
+        if axis_parts is None:
+            axis_parts = self._pieces[root, part] = self._cut(root, part)
+        return axis_parts
 
     def _cut(self, root: Ref, part: AxisPart) -> list[AxisPart]:
         own = [

@@ -153,7 +153,7 @@ class PropagateDocument:
     @property
     def partitioners(self) -> tuple[Partitioner, ...]:
         """Whose propagations there are."""
-        return tuple(one.partitioner for one in self.propagations)
+        return tuple(propagation.partitioner for propagation in self.propagations)
 
     @property
     def compared(self) -> tuple[ProgramValue, ...]:

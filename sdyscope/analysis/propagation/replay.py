@@ -168,7 +168,7 @@ class Replay:
             seen: list[AxisPart] = []
             found: list[tuple[int, AxisPart]] = []
             arrivals = self.flow.arrivals(root)
-            for arrival in sorted(arrivals, key=lambda one: one.step.number):
+            for arrival in sorted(arrivals, key=lambda arrival: arrival.step.number):
                 fresh = arrival.part.without(seen)
                 found += [(arrival.step.number, part) for part in fresh]
                 seen += fresh

@@ -54,7 +54,7 @@ def wrong_numbers(
     owners: Owners,
 ) -> Iterator[Observation]:
     """One observation for all results that are wrong: where one is, most that depend on it are."""
-    wrong = sorted((found for found in errors if not found.within), key=_excess, reverse=True)
+    wrong = sorted((error for error in errors if not error.within), key=_excess, reverse=True)
     if not wrong:
         return
     worst = wrong[0]

@@ -355,7 +355,7 @@ def _blocks_compared(here: Any, there: Any, axes: Sequence[int], allowed: float)
     fits = [found for found in _put_together(here, axes, times, allowed) if found is not None]
     if not fits:
         return _UNKNOWN
-    every = [compared_arrays(found, there, allowed) for found in fits]
+    every = [compared_arrays(fit, there, allowed) for fit in fits]
     return next((one for one in every if one.agrees), every[0])
 
 
@@ -385,7 +385,7 @@ def _put_together(
             left = [one // size if k == dim else one for k, one in enumerate(times)]
             yield from _put_together(np.squeeze(joined, at), axes[:-1], left, allowed)
     replicas = (np.take(here, k, axis=at) for k in range(1, size))
-    if all(relative_error(one, first) <= allowed for one in replicas):
+    if all(relative_error(replica, first) <= allowed for replica in replicas):
         yield from _put_together(first, axes[:-1], times, allowed)
         return
     if here.dtype.kind in "fciu":

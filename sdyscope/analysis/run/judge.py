@@ -229,7 +229,7 @@ def _verdict(
                 if placement is None
                 else Sharded(None, array.shape, tensor.dtype, placement, _mesh(tensor)),
             )
-            found = Observation(
+            observation = Observation(
                 "executed-differs",
                 "error",
                 fact,
@@ -238,7 +238,7 @@ def _verdict(
                 tensor.source,
                 partitioner,
             )
-            return "differs", [found], tuple(shard.device for shard in wrong)
+            return "differs", [observation], tuple(shard.device for shard in wrong)
     if not expectations or any(_opened(expected, placement) for expected in expectations):
         return "chosen", [], ()
     return "as placed", [], ()

@@ -41,7 +41,9 @@ class _Side:
 
     def outputs(self) -> tuple[tuple[HostBlock, ...] | None, ...]:
         """Its results under the first partitioner that runs it; empty where none does."""
-        return next((one.outputs for one in self.executions if not one.failure), ())
+        return next(
+            (execution.outputs for execution in self.executions if not execution.failure), ()
+        )
 
 
 def across_meshes(
@@ -73,12 +75,14 @@ def across_meshes(
         if mesh == own:
             sides.append(_Side(mesh, runner, tuple(executions)))
         else:
-            sides.append(_run(runner, mesh, make, [one.partitioner for one in executions]))
+            sides.append(
+                _run(runner, mesh, make, [execution.partitioner for execution in executions])
+            )
     base = next((side for side in sides if side.mesh.size == 1 and side.outputs()), None)
     base = base or next((side for side in sides if side.outputs()), None)
     outputs: Sequence[Any] = reference.outputs if reference.function else ()
     if base is not None and not reference.function:
-        outputs = [None if one is None else one[0].values for one in base.outputs()]
+        outputs = [None if output is None else output[0].values for output in base.outputs()]
     comparison = _Comparison(base, outputs, reference, table)
     found = tuple(map(comparison.of, sides))
     # The smallest that differs is cheapest to look into, and the others most often differ alike.
@@ -117,7 +121,7 @@ def _run(runner: Runner, mesh: Mesh, make: Make, partitioners: Sequence[Partitio
     except Exception as error:  # the user's own code: anything can come out
         return _Side(mesh, None, (), in_words(error))
     executions = tuple(there.run(partitioner) for partitioner in partitioners)
-    failures = [one.failure for one in executions if one.failure]
+    failures = [execution.failure for execution in executions if execution.failure]
     failure = failures[0] if len(failures) == len(executions) else ""
     return _Side(mesh, there, executions, failure)
 
@@ -152,7 +156,7 @@ class _Comparison:
             side.mesh.size,
             is_base,
             side.failure,
-            {one.partitioner: self._compared(one) for one in side.executions},
+            {execution.partitioner: self._compared(execution) for execution in side.executions},
         )
 
     def _compared(self, execution: Execution) -> MeshComparison:
@@ -167,7 +171,7 @@ class _Comparison:
             )
             if blocks is not None and expected is not None and index in self.names
         ]
-        wrong = sum(not one.within for one in errors)
+        wrong = sum(not error.within for error in errors)
         worst = max(errors, key=_excess, default=None)
         return MeshComparison(
             execution.failure, len(errors), wrong, worst, StepTime.of(execution.step_seconds)

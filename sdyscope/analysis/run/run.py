@@ -104,11 +104,11 @@ def ran(
             runner, executions, mesh, on_mesh, meshes, compared_with, lowered.tensors
         )
         # The mesh of one device is one of them.
-        findings = [one for one in findings if one.rule != "depends-on-mesh"]
+        findings = [finding for finding in findings if finding.rule != "depends-on-mesh"]
         found = replace(found, meshes=rows)
         findings = [*more, *findings]
     order = ("error", "warning", "note")
-    findings.sort(key=lambda one: order.index(one.severity))
+    findings.sort(key=lambda finding: order.index(finding.severity))
     return replace(found, findings=tuple(findings), account=account_of(lowered))
 
 
@@ -120,12 +120,12 @@ def _on_one_device(on_mesh: Make | None, mesh: Mesh | None) -> Callable[[], Prog
 
 
 def _located(
-    found: Run, lowered: Staged, runner: Runner, executions: Sequence[Execution]
+    run: Run, lowered: Staged, runner: Runner, executions: Sequence[Execution]
 ) -> list[Observation]:
     """What was found, with the first value inside that differs, where results do."""
-    search = _Inside(found, runner, executions, lowered)
+    search = _Inside(run, runner, executions, lowered)
     findings = []
-    for one in found.findings:
+    for one in run.findings:
         if isinstance(one.fact, OtherNumbers):
             fact = replace(one.fact, inside=search.of_numbers(one.fact, one.partitioner))
             one = replace(one, fact=fact)
@@ -140,9 +140,9 @@ class _Inside:
     """Looks for the first value that differs, with what a result is compared with."""
 
     def __init__(
-        self, found: Run, runner: Runner, executions: Sequence[Execution], lowered: Staged
+        self, run: Run, runner: Runner, executions: Sequence[Execution], lowered: Staged
     ) -> None:
-        self._found, self._runner, self._executions = found, runner, executions
+        self._found, self._runner, self._executions = run, runner, executions
         self._lowered = lowered
         self._searched: dict[tuple[str, str], Inside | None] = {}
         self._results = {
@@ -169,7 +169,9 @@ class _Inside:
         # The function has other ops. The program's own on one device may differ as well.
         own = _beside_alone(self._runner.own_reference(), self._lowered)
         index, dtype = self._results[fact.worst]
-        execution = next(one for one in self._executions if one.partitioner == partitioner)
+        execution = next(
+            execution for execution in self._executions if execution.partitioner == partitioner
+        )
         blocks = execution.outputs[index] if execution.outputs else None
         if own.outputs and blocks is not None and own.outputs[index] is not None:
             error = relative_error(blocks[0].values, own.outputs[index])
@@ -181,7 +183,7 @@ class _Inside:
 
     def of_one_device(self, fact: DependsOnMesh) -> Inside | None:
         """Of a result that the program computes otherwise on a mesh of one device."""
-        ran = (one.partitioner for one in self._executions if not one.failure)
+        ran = (execution.partitioner for execution in self._executions if not execution.failure)
         partitioner = next(ran, None)
         if partitioner is None:
             return None

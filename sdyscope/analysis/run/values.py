@@ -386,7 +386,7 @@ class Run:
     @property
     def inside(self) -> tuple[Inside, ...]:
         """For a result that differs, the first value inside that does, or why it is not known."""
-        facts = (found.fact for found in self.findings)
+        facts = (finding.fact for finding in self.findings)
         return tuple(
             fact.inside
             for fact in facts

@@ -170,14 +170,16 @@ def search(
 
 
 def _as_written(
-    start: Candidate, made: Sequence[Candidate], pinned: Sequence[Setting]
+    start: Candidate, candidates: Sequence[Candidate], pinned: Sequence[Setting]
 ) -> Candidate:
     """The program as it is, with what XLA makes of it where that was asked.
 
     Where results were left open, what was partitioned has them as the arguments they come from,
     and is all that others can be compared with.
     """
-    same = next((one for one in made if one.assignment == start.assignment), None)
+    same = next(
+        (candidate for candidate in candidates if candidate.assignment == start.assignment), None
+    )
     if same is None:
         return start
     return same if not pinned or same.partitioned is not None else start
@@ -239,18 +241,21 @@ def _candidate(
 
 
 def _in_turn(
-    space: Space, best: Candidate, made: Sequence[Candidate], goal: Goal, start: Prediction
+    space: Space, best: Candidate, candidates: Sequence[Candidate], goal: Goal, start: Prediction
 ) -> Iterator[Candidate]:
     """The best, then the next that differ from those before in cost or memory."""
-    told: list[Prediction] = []
+    predictions: list[Prediction] = []
     ordered = sorted(
-        made, key=lambda one: goal.key(one.known, effort(space.decisions, one.assignment))
+        candidates,
+        key=lambda candidate: goal.key(
+            candidate.known, effort(space.decisions, candidate.assignment)
+        ),
     )
     for one in (best, *ordered):
         mine = one.known
-        if any(_alike(goal, mine, other) for other in told) or not goal.better(mine, start):
+        if any(_alike(goal, mine, other) for other in predictions) or not goal.better(mine, start):
             continue
-        told.append(mine)
+        predictions.append(mine)
         yield one
 
 
@@ -258,9 +263,12 @@ def _in_turn(
 _ALIKE = 0.01
 
 
-def _alike(goal: Goal, one: Prediction, other: Prediction) -> bool:
-    a, b = goal.cost(one), goal.cost(other)
-    return abs(a - b) <= _ALIKE * max(a, b) and abs(one.held - other.held) <= _ALIKE * other.held
+def _alike(goal: Goal, prediction: Prediction, other: Prediction) -> bool:
+    a, b = goal.cost(prediction), goal.cost(other)
+    return (
+        abs(a - b) <= _ALIKE * max(a, b)
+        and abs(prediction.held - other.held) <= _ALIKE * other.held
+    )
 
 
 def _trial(found: Search, candidate: Candidate, before: Compiled, compile_: Compile) -> Trial:

@@ -85,7 +85,7 @@ def searched(
     compilable = on is not None or compiler.devices <= LARGEST_CPU
     if not compilable:
         notes[Remark("too many devices", count=LARGEST_CPU)] = None
-    inside = sum(one.kind == "constraint" for one in program.annotations(chosen))
+    inside = sum(annotation.kind == "constraint" for annotation in program.annotations(chosen))
     if inside:
         notes[Remark("constraints stay", count=inside)] = None
     if on is not None and compiles:
@@ -119,9 +119,9 @@ class _Writer:
     def __init__(self, mesh: Mesh, annotations: Sequence[Annotation]) -> None:
         self._mesh = mesh
         self._there = {
-            (one.kind, one.index): one
-            for one in annotations
-            if one.kind in ("argument", "result") and one.index is not None
+            (annotation.kind, annotation.index): annotation
+            for annotation in annotations
+            if annotation.kind in ("argument", "result") and annotation.index is not None
         }
 
     def changes(self, settings: Sequence[Setting]) -> list[Change]:

@@ -186,12 +186,12 @@ def _placed(
             yield from itertools.islice(orders, 1, None)
 
 
-def distance(one: Option, other: Option) -> int:
+def distance(option: Option, other: Option) -> int:
     """How many axes have to be moved to come from one to the other; 1 where only order differs."""
-    place = _places(one)
+    place = _places(option)
     target = _places(other)
     moved = sum(place.get(axis) != target.get(axis) for axis in {*place, *target})
-    return moved or int(one != other)
+    return moved or int(option != other)
 
 
 def _places(option: Option) -> dict[str, int]:

@@ -71,9 +71,9 @@ class Goal:
         over = 0 if self.limit is None else max(prediction.held - self.limit, 0)
         return (over, self.cost(prediction), prediction.held, effort)
 
-    def better(self, one: Prediction | None, other: Prediction | None) -> bool:
+    def better(self, prediction: Prediction | None, other: Prediction | None) -> bool:
         """Whether one is better than another by more than a trifle."""
-        a, b = self.key(one), self.key(other)
+        a, b = self.key(prediction), self.key(other)
         if a[0] != b[0]:
             return a[0] < b[0]
         if abs(a[1] - b[1]) > WORTH * abs(b[1]):
@@ -130,7 +130,7 @@ class Strategy:
             seeds = list(dict.fromkeys(self.seeds()))
             for one in seeds:
                 self._value(one)
-            seeds.sort(key=lambda one: goal.key(self.found[one], effort(self._decisions, one)))
+            seeds.sort(key=lambda seed: goal.key(self.found[seed], effort(self._decisions, seed)))
             for one in seeds[:_BEGINNINGS]:
                 self._descend(one, goal)
         with self._up_to(_AGAIN):
@@ -291,7 +291,7 @@ class Strategy:
 
 def effort(decisions: Sequence[Decision], at: Assignment) -> float:
     """How much a candidate asks of who writes the program."""
-    return sum(one.effort(number) for one, number in zip(decisions, at, strict=True))
+    return sum(decision.effort(number) for decision, number in zip(decisions, at, strict=True))
 
 
 def _with(at: Assignment, changes: dict[int, int]) -> Assignment:

@@ -12,10 +12,10 @@ from sdyscope.hlo import HloModule
 __all__ = ["reduce_scatters", "traffic"]
 
 
-def traffic(found: Collectives) -> tuple[Traffic, ...]:
+def traffic(collectives: Collectives) -> tuple[Traffic, ...]:
     """Collectives by kind and axes, most bytes first; parts of axes by the names of the whole."""
     tallies: dict[tuple[CollectiveKind, tuple[str, ...]], tuple[int, int]] = {}
-    for one in found.by_kind_and_axes:
+    for one in collectives.by_kind_and_axes:
         names = tuple(dict.fromkeys(axis.name for axis in one.axes or ()))
         count, sent = tallies.get((one.kind, names), (0, 0))
         tallies[one.kind, names] = count + one.tally.count, sent + one.tally.sent
@@ -23,16 +23,20 @@ def traffic(found: Collectives) -> tuple[Traffic, ...]:
     return tuple(sorted(made, key=lambda one: -one.sent))
 
 
-def reduce_scatters(found: Collectives, module: HloModule) -> Collectives:
+def reduce_scatters(collectives: Collectives, module: HloModule) -> Collectives:
     """All-reduces of which each device only takes its slice, as the reduce-scatters that they are.
 
     XLA's partitioner writes it so, and on TPUs and GPUs ``reduce-scatter-creator`` joins the two.
 
     Args:
-        found: the collectives of a module.
+        collectives: the collectives of a module.
         module: the module, as it is right behind partitioning.
     """
-    reduced = {one.name: one for one in found.collectives if one.kind == "all-reduce"}
+    reduced = {
+        collective.name: collective
+        for collective in collectives.collectives
+        if collective.kind == "all-reduce"
+    }
     slices: dict[str, list[int]] = {name: [] for name in reduced}
     for instruction in module.instructions():
         for operand in instruction.operands:
@@ -40,19 +44,19 @@ def reduce_scatters(found: Collectives, module: HloModule) -> Collectives:
                 is_slice = instruction.opcode == "dynamic-slice"
                 slices[operand].append(instruction.shape.bytes if is_slice else 0)
     made = []
-    for one in found.collectives:
+    for one in collectives.collectives:
         taken = slices.get(one.name, [])
         size = one.group_size or 0
         if taken and size > 1 and all(part * size == one.bytes for part in taken):
             one = _scattered(one, size)
         made.append(one)
-    return replace(found, collectives=tuple(made))
+    return replace(collectives, collectives=tuple(made))
 
 
-def _scattered(one: Collective, size: int) -> Collective:
+def _scattered(collective: Collective, size: int) -> Collective:
     kind: CollectiveKind = "reduce-scatter"
     parts = []
-    for part in one.parts:
+    for part in collective.parts:
         sent, received = wire_bytes(kind, part.bytes, size)
         parts.append(replace(part, sent=sent, received=received))
-    return replace(one, kind=kind, parts=tuple(parts))
+    return replace(collective, kind=kind, parts=tuple(parts))

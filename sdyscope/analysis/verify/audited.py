@@ -114,7 +114,9 @@ class ProgramAudit:
     @property
     def agrees(self) -> bool:
         """Whether there is no disagreement but of XLA with itself."""
-        return all(one.unstable for stage in self.stages for one in stage.disagreements)
+        return all(
+            disagreement.unstable for stage in self.stages for disagreement in stage.disagreements
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,4 +163,6 @@ class VerifyDocument:
     def agrees(self) -> bool:
         """Whether everything that was compared agrees, something was, and nothing crashed."""
         crashed = any(one.crashed for one in self.not_verified)
-        return bool(self.programs) and not crashed and all(one.agrees for one in self.programs)
+        return (
+            bool(self.programs) and not crashed and all(program.agrees for program in self.programs)
+        )

@@ -84,8 +84,8 @@ def _removable(
     shown: Collectives, audited: Audited, tensors: TensorTable, left_out: Counter[LeftOut]
 ) -> Sequence[_Asked]:
     by_key: dict[CollectiveKey, list[AuditedCollective]] = {}
-    for each in audited.collectives:
-        by_key.setdefault(key_of(each), []).append(each)
+    for collective in audited.collectives:
+        by_key.setdefault(key_of(collective), []).append(collective)
     made = []
     for one in shown.collectives:
         origin = one.largest.origin
@@ -105,14 +105,14 @@ def _removable(
     return made
 
 
-def _removable_name(one: OriginAnnotation, tensors: TensorTable) -> str | None:
+def _removable_name(annotation: OriginAnnotation, tensors: TensorTable) -> str | None:
     """What the program calls an annotation that its author wrote; None for any other."""
-    if one.kind not in _REMOVABLE:
+    if annotation.kind not in _REMOVABLE:
         return None
-    if one.kind in ("argument", "result"):
-        name = one.name
-    elif one.source is not None:
-        name = f"{one.source.file}:{one.source.line}"
+    if annotation.kind in ("argument", "result"):
+        name = annotation.name
+    elif annotation.source is not None:
+        name = f"{annotation.source.file}:{annotation.source.line}"
     else:
         return None
     try:
@@ -136,10 +136,10 @@ def _without(
 
 def _counted(audited: Audited) -> Counter[_Named]:
     counted: Counter[_Named] = Counter()
-    for one in audited.collectives:
-        counted[_named(one)] += one.count
+    for collective in audited.collectives:
+        counted[_named(collective)] += collective.count
     return counted
 
 
-def _named(one: AuditedCollective) -> _Named:
-    return key_of(one), tuple(one.scopes)
+def _named(collective: AuditedCollective) -> _Named:
+    return key_of(collective), tuple(collective.scopes)

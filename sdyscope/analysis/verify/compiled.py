@@ -62,34 +62,41 @@ def collectives_stage(shown: Collectives, audited: Audited) -> AuditedStage:
                 )
             )
     compared = len(mine.keys() | theirs.keys())
-    axes = sum(1 for one in shown.collectives if _axes_groups(one, shown.mesh) is not None)
+    axes = sum(
+        1 for collective in shown.collectives if _axes_groups(collective, shown.mesh) is not None
+    )
     return AuditedStage("collectives", compared + axes, tuple(wrong))
 
 
-def key_of(one: AuditedCollective) -> CollectiveKey:
+def key_of(collective: AuditedCollective) -> CollectiveKey:
     """What makes an audited collective the same as one that is shown."""
-    return one.kind, frozenset(map(tuple, one.groups)), one.bytes, one.sent
+    return (
+        collective.kind,
+        frozenset(map(tuple, collective.groups)),
+        collective.bytes,
+        collective.sent,
+    )
 
 
-def shown_key(one: Collective, devices: int) -> CollectiveKey:
+def shown_key(collective: Collective, devices: int) -> CollectiveKey:
     """The same of a collective that is shown."""
-    groups = groups_of(one.groups, devices)
-    sent = sum(part.sent for part in one.parts)
-    return one.kind, frozenset(map(tuple, groups)), one.bytes, sent
+    groups = groups_of(collective.groups, devices)
+    sent = sum(part.sent for part in collective.parts)
+    return collective.kind, frozenset(map(tuple, groups)), collective.bytes, sent
 
 
-def _axes_groups(one: Collective, mesh: Mesh | None) -> frozenset[frozenset[int]] | None:
+def _axes_groups(collective: Collective, mesh: Mesh | None) -> frozenset[frozenset[int]] | None:
     """The groups that the axes shown stand for; None where there are none to be compared.
 
     Axes are shown in the order of the mesh, whatever the order of a group's members.
     """
-    if mesh is None or one.axes is None or one.kind in _PAIRS:
+    if mesh is None or collective.axes is None or collective.kind in _PAIRS:
         return None
     axes = [
         (axis.name, 1, mesh.shape[axis.name])
         if axis.sub_axis_info is None
         else (axis.name, axis.sub_axis_info.pre_size, axis.sub_axis_info.size)
-        for axis in one.axes
+        for axis in collective.axes
     ]
     return frozenset(map(frozenset, over_axes(axes, dict(mesh.shape), list(mesh.devices()))))
 
@@ -117,5 +124,5 @@ def _figures(shown: Memory, audited: Audited) -> Iterator[tuple[str, int, int]]:
             yield name, getattr(mine, name), getattr(theirs, name)
         if mine.peak is not None and theirs.peak is not None:
             yield "peak", mine.peak, theirs.peak
-    arguments = sum(one.stored.bytes for one in shown.tensors if one.kind == "argument")
+    arguments = sum(tensor.stored.bytes for tensor in shown.tensors if tensor.kind == "argument")
     yield "arguments by their shardings", arguments, audited.argument_bytes

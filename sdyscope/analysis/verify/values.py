@@ -29,8 +29,8 @@ def lowered_stage(graph: OpGraph, audited: Audited) -> AuditedStage:
     known = numbers(graph)
     ops = [graph.ops[node] for node in known]
     if len(ops) != len(audited.ops):
-        found = Disagreement("ops", f"{len(ops):,}", f"{len(audited.ops):,}")
-        return AuditedStage("lowered", 1, (found,))
+        disagreement = Disagreement("ops", f"{len(ops):,}", f"{len(audited.ops):,}")
+        return AuditedStage("lowered", 1, (disagreement,))
     wrong = []
     for op, theirs in zip(ops, audited.ops, strict=True):
         operands = [_producer(*value, graph, known) for value in graph.operand_values[op.id]]
@@ -91,7 +91,7 @@ def propagated_stage(graph: OpGraph, propagated: Propagated, audited: Audited) -
         assert shown is not None
         mine, theirs = set(_shown_blocks(shown, value.rank)), set(map(_blocks, layouts))
         if mine != theirs:
-            texts = " and ".join(one.text or "{replicated}" for one in layouts)
+            texts = " and ".join(layout.text or "{replicated}" for layout in layouts)
             said = str(shown.sharding) if shown.sharding is not None else "replicated"
             wrong.append(Disagreement(value.name, said, texts, value.op.source))
     return AuditedStage("propagated", compared, tuple(wrong), dict(left_out))

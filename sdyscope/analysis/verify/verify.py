@@ -110,7 +110,9 @@ def _audited(program: Staged, partitioner: Partitioner, causes: int) -> ProgramA
             again.append(audit(lowered, partitioner, devices))
         return again[0]
 
-    checked = tuple(_stable(one, read, read_again) if one.disagreements else one for one in stages)
+    checked = tuple(
+        _stable(stage, read, read_again) if stage.disagreements else stage for stage in stages
+    )
     return ProgramAudit(program.name, partitioner, devices, checked)
 
 
@@ -133,7 +135,7 @@ def _stable(stage: AuditedStage, read: Audited, read_again: Callable[[], Audited
         differ = stage.stage == "memory" and read.memory != again.memory
     if not differ:
         return stage
-    marked = tuple(replace(one, unstable=True) for one in stage.disagreements)
+    marked = tuple(replace(disagreement, unstable=True) for disagreement in stage.disagreements)
     return replace(stage, disagreements=marked)
 
 

@@ -38,15 +38,15 @@ def _lines(found: Ci) -> Iterator[str]:
         yield _annotation(one)
 
 
-def _annotation(one: CiFinding) -> str:
-    about = f"{one.finding.rule} {one.subject}".strip()
+def _annotation(finding: CiFinding) -> str:
+    about = f"{finding.finding.rule} {finding.subject}".strip()
     return _command(
-        _COMMANDS[one.finding.severity],
-        one.text,
-        file=one.file,
-        line="" if one.line is None else str(one.line),
-        col="" if one.column is None else str(one.column),
-        title=": ".join(word for word in (one.target, about) if word),
+        _COMMANDS[finding.finding.severity],
+        finding.text,
+        file=finding.file,
+        line="" if finding.line is None else str(finding.line),
+        col="" if finding.column is None else str(finding.column),
+        title=": ".join(word for word in (finding.target, about) if word),
     )
 
 

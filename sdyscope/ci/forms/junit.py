@@ -22,7 +22,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 def render(found: Ci, reader: Reader) -> bytes:
     """The document, in UTF-8."""
     suites = ElementTree.Element("testsuites", name="sdyscope ci", time=f"{found.seconds:.3f}")
-    made = [_suite(one) for one in found.targets]
+    made = [_suite(target) for target in found.targets]
     if found.findings:
         suite = ElementTree.Element("testsuite", name="configuration", file=_text(found.config))
         case = ElementTree.SubElement(suite, "testcase", classname="sdyscope", name="configuration")
@@ -78,17 +78,17 @@ def _case(suite: ElementTree.Element, target: CiTarget, check: CiCheck) -> None:
     )
     if check.error is not None:
         _error(case, check.error)
-    _findings(case, [one for one in target.findings if one.check == check.check])
+    _findings(case, [finding for finding in target.findings if finding.check == check.check])
 
 
 def _error(case: ElementTree.Element, error: CiError) -> None:
     first, _, _ = error.text.partition("\n")
-    made = ElementTree.SubElement(case, "error", type="error", message=_text(first))
-    made.text = _text(error.text)
+    sub_element = ElementTree.SubElement(case, "error", type="error", message=_text(first))
+    sub_element.text = _text(error.text)
 
 
 def _findings(case: ElementTree.Element, findings: Sequence[CiFinding]) -> None:
-    fails = [one for one in findings if one.fails]
+    fails = [finding for finding in findings if finding.fails]
     if fails:
         first = fails[0].finding
         more = f" (and {len(fails) - 1:,} more)" if len(fails) > 1 else ""
@@ -96,18 +96,18 @@ def _findings(case: ElementTree.Element, findings: Sequence[CiFinding]) -> None:
             case, "failure", type=first.rule, message=_text(first.message + more)
         )
         failure.text = _text("\n\n".join(map(_lines, fails)))
-    others = [one for one in findings if not one.fails]
+    others = [finding for finding in findings if not finding.fails]
     if others:
-        said = ElementTree.SubElement(case, "system-out")
-        said.text = _text("\n\n".join(map(_lines, others)))
+        sub_element = ElementTree.SubElement(case, "system-out")
+        sub_element.text = _text("\n\n".join(map(_lines, others)))
 
 
-def _lines(one: CiFinding) -> str:
-    place = ":".join(str(part) for part in (one.file, one.line, one.column) if part)
-    name = one.subject or "the module"
-    head = f"{place}: {one.finding.severity}: {name} [{one.finding.rule}]"
-    ignored = f"\nIgnored: {one.ignored}" if one.ignored else ""
-    return f"{head}\n{one.text}{ignored}"
+def _lines(finding: CiFinding) -> str:
+    place = ":".join(str(part) for part in (finding.file, finding.line, finding.column) if part)
+    name = finding.subject or "the module"
+    head = f"{place}: {finding.finding.severity}: {name} [{finding.finding.rule}]"
+    ignored = f"\nIgnored: {finding.ignored}" if finding.ignored else ""
+    return f"{head}\n{finding.text}{ignored}"
 
 
 def _count(suite: ElementTree.Element) -> None:

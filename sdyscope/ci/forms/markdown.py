@@ -39,7 +39,9 @@ def _render(found: Ci, rows: int, most: int, notes: bool) -> str:
             table=[[cell.text for cell in row] for row in text.overview(found).cells],
             sections=list(found.sections(notes)),
             place=_place,
-            budgets=[(target.name, one) for target in found.targets for one in target.budgets],
+            budgets=[
+                (target.name, budget) for target in found.targets for budget in target.budgets
+            ],
             amount=text.amount,
             budget_words=text.budget_words,
             is_over=text.is_over,
@@ -49,5 +51,5 @@ def _render(found: Ci, rows: int, most: int, notes: bool) -> str:
     )
 
 
-def _place(one: CiFinding) -> str:
-    return one.file if one.line is None else f"{one.file}:{one.line}"
+def _place(finding: CiFinding) -> str:
+    return finding.file if finding.line is None else f"{finding.file}:{finding.line}"

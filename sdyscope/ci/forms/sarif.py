@@ -73,14 +73,14 @@ def _result(one: CiFinding, rules: Sequence[str]) -> dict[str, Any]:
     return made
 
 
-def _location(one: CiFinding) -> dict[str, Any]:
-    made: dict[str, Any] = {"artifactLocation": _artifact(one.file)}
-    if one.line is not None:
-        column = {} if one.column is None else {"startColumn": one.column}
-        made["region"] = {"startLine": one.line, **column}
+def _location(finding: CiFinding) -> dict[str, Any]:
+    made: dict[str, Any] = {"artifactLocation": _artifact(finding.file)}
+    if finding.line is not None:
+        column = {} if finding.column is None else {"startColumn": finding.column}
+        made["region"] = {"startLine": finding.line, **column}
     location: dict[str, Any] = {"physicalLocation": made}
-    if one.finding.tensor:
-        logical = {"fullyQualifiedName": f"{one.target}: {one.finding.tensor}"}
+    if finding.finding.tensor:
+        logical = {"fullyQualifiedName": f"{finding.target}: {finding.finding.tensor}"}
         location["logicalLocations"] = [logical]
     return location
 
@@ -92,7 +92,9 @@ def _artifact(file: str) -> dict[str, Any]:
 
 
 def _invocation(found: Ci) -> dict[str, Any]:
-    notifications = [each for target in found.targets for each in _notifications(target)]
+    notifications = [
+        notification for target in found.targets for notification in _notifications(target)
+    ]
     made: dict[str, Any] = {"executionSuccessful": found.exit_status != 2}
     if notifications:
         made["toolExecutionNotifications"] = notifications

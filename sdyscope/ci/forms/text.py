@@ -54,7 +54,7 @@ def render(found: Ci, reader: Reader) -> bytes:
     here = Output(stream, reader.terminal, reader.columns)
     print_table(overview(found), here)
     print_paragraphs(_paragraphs(found, reader.notes), here)
-    for target in (one for one in found.targets if reader.budgets and one.budgets):
+    for target in (target for target in found.targets if reader.budgets and target.budgets):
         here.write("")
         print_table(_budgets(target), here)
     stream.flush()
@@ -64,7 +64,9 @@ def render(found: Ci, reader: Reader) -> bytes:
 def listed(config: Config) -> Table:
     """The targets of a configuration, and what is done with each."""
     columns = (Column("name"), Column("target"), Column("checks"))
-    rows = ((one.name, one.word, ", ".join(one.checks) or "none") for one in config.targets)
+    rows = (
+        (target.name, target.word, ", ".join(target.checks) or "none") for target in config.targets
+    )
     return Table(columns, tuple(rows))
 
 
@@ -77,7 +79,7 @@ def overview(found: Ci) -> Table:
 
 def _row(target: CiTarget) -> tuple[Cell, ...]:
     cells = [Cell(target.name, _STATUS[target.status])]
-    by_check = {one.check: one for one in target.checks}
+    by_check = {check.check: check for check in target.checks}
     for check in CHECKS:
         done = by_check.get(check)
         if done is None:
@@ -93,7 +95,11 @@ def _row(target: CiTarget) -> tuple[Cell, ...]:
 def _cell(done: CiCheck, findings: Sequence[CiFinding]) -> Cell:
     if done.status in ("error", "updated"):
         return Cell(done.status, _STATUS[done.status])
-    worse = [one.finding for one in findings if one.check == done.check and one.is_shown()]
+    worse = [
+        finding.finding
+        for finding in findings
+        if finding.check == done.check and finding.is_shown()
+    ]
     if not worse:
         return Cell("ok", "good")
     return Cell(_worst(worse), "bad" if done.status == "failed" else "warning")
@@ -101,13 +107,15 @@ def _cell(done: CiCheck, findings: Sequence[CiFinding]) -> Cell:
 
 def _worst(findings: Sequence[Finding]) -> str:
     """`2 errors`: how many there are of the worst severity."""
-    severity = min((one.severity for one in findings), key=("error", "warning", "note").index)
-    return counted(sum(one.severity == severity for one in findings), severity)
+    severity = min(
+        (finding.severity for finding in findings), key=("error", "warning", "note").index
+    )
+    return counted(sum(finding.severity == severity for finding in findings), severity)
 
 
 def summary(found: Ci) -> str:
     """`3 targets: 2 passed, 1 failed; 4 findings ignored`."""
-    statuses = Counter(one.status for one in found.targets)
+    statuses = Counter(target.status for target in found.targets)
     parts = [f"{statuses[key]:,} {word}" for key, word in _OUTCOMES.items() if statuses[key]]
     ignored = sum(bool(one.ignored) for one in found.every_finding)
     more = f"; {counted(ignored, 'finding')} ignored" if ignored else ""
@@ -135,7 +143,7 @@ def _section(section: Section) -> Iterator[Paragraph]:
         yield Paragraph(section.skipped, "muted", 2)
     for error in section.errors:
         yield Paragraph(error, "bad", 2, 2)
-    yield from finding_paragraphs([one.finding for one in section.findings])
+    yield from finding_paragraphs([finding.finding for finding in section.findings])
     for line in section.not_run:
         yield Paragraph(f"not run: {line}", "muted", 2, 2)
 
@@ -151,34 +159,34 @@ def _budgets(target: CiTarget) -> Table:
     )
     rows = (
         (
-            Cell(budget_words(one)),
-            Cell(one.partitioner, "muted"),
-            Cell("not known" if one.used is None else amount(one, one.used)),
-            Cell(amount(one, one.allowed)),
-            Cell(share(one), "bad" if is_over(one) else "plain"),
+            Cell(budget_words(budget)),
+            Cell(budget.partitioner, "muted"),
+            Cell("not known" if budget.used is None else amount(budget, budget.used)),
+            Cell(amount(budget, budget.allowed)),
+            Cell(share(budget), "bad" if is_over(budget) else "plain"),
         )
-        for one in target.budgets
+        for budget in target.budgets
     )
     return Table(columns, tuple(rows), f"{target.name}: budgets, for each device and step")
 
 
-def budget_words(one: CiBudget) -> str:
+def budget_words(ci_budget: CiBudget) -> str:
     """What a budget is about: `all-gather over model, count`."""
-    return f"{one.words}, count" if one.unit == "collectives" else one.words
+    return f"{ci_budget.words}, count" if ci_budget.unit == "collectives" else ci_budget.words
 
 
-def is_over(one: CiBudget) -> bool:
+def is_over(ci_budget: CiBudget) -> bool:
     """Whether more is used than is allowed."""
-    return one.used is not None and one.used > one.allowed
+    return ci_budget.used is not None and ci_budget.used > ci_budget.allowed
 
 
-def amount(one: CiBudget, count: int) -> str:
+def amount(ci_budget: CiBudget, count: int) -> str:
     """`16.0 KiB` of bytes, else a number."""
-    return size(count) if one.unit == "bytes" else f"{count:,}"
+    return size(count) if ci_budget.unit == "bytes" else f"{count:,}"
 
 
-def share(one: CiBudget) -> str:
+def share(ci_budget: CiBudget) -> str:
     """`82 %` of what is allowed."""
-    if one.used is None or not one.allowed:
-        return "-" if not one.used else "over"
-    return f"{100 * one.used / one.allowed:,.0f} %"
+    if ci_budget.used is None or not ci_budget.allowed:
+        return "-" if not ci_budget.used else "over"
+    return f"{100 * ci_budget.used / ci_budget.allowed:,.0f} %"

@@ -298,22 +298,22 @@ class _Aligner:
         first = next((operand for operand in operands if operand is not None), None)
         if first is None:
             return []
-        found = [
+        nodes = [
             node
             for node in self.target.consumers.get(first, ())
             if same_types(op.types, self.target.graph.ops[node].types)
             and self.does_the_same(op, operands, known, node)
         ]
-        if len(found) < 2:
-            return found
+        if len(nodes) < 2:
+            return nodes
         # The one that goes where this one goes.
         goes = {user.id for user, _ in self.lowered.uses(op)}
         likeness = {
             node: (len(goes & self.target.goes_to((node, 0))), node not in self.claimed)
-            for node in found
+            for node in nodes
         }
         best = max(likeness.values())
-        return [node for node in found if likeness[node] == best]
+        return [node for node in nodes if likeness[node] == best]
 
     def does_the_same(
         self, op: Op, operands: Sequence[ValueId | None], known: set[ValueId], node: int

@@ -162,7 +162,7 @@ def _rejoined(names: Sequence[str]) -> str:
     """As XLA joins names: what they begin with in common, and the rests."""
     parts = [name.split("/") for name in names]
     shared = 0
-    while all(len(one) > shared + 1 and one[shared] == parts[0][shared] for one in parts):
+    while all(len(part) > shared + 1 and part[shared] == parts[0][shared] for part in parts):
         shared += 1
-    rests = ":".join("/".join(one[shared:]) for one in parts)
+    rests = ":".join("/".join(part[shared:]) for part in parts)
     return "/".join([*parts[0][:shared], f"({rests})"])

@@ -113,16 +113,16 @@ class Target:
 
     def sources(self, node: int, tag: int) -> set[ValueId]:
         """The operands of an op, and of all that was made from the same one and leads to it."""
-        found: set[ValueId] = set()
+        value_ids: set[ValueId] = set()
         waiting, seen = [node], {node}
         while waiting:
             for value in self.operands(waiting.pop()):
-                found.add(value)
+                value_ids.add(value)
                 made = value[0]
                 if made not in seen and tag in self.tags.get(made, ()):
                     seen.add(made)
                     waiting.append(made)
-        return found
+        return value_ids
 
     def source(self, node: int, tag: int) -> ValueId:
         """The one operand of an op, or of the first of the ops in a row that were made from one."""

@@ -180,12 +180,12 @@ class _Layouts:
             self.found.append(layout(text, rank, compat.hlo))
         return self._known[key]
 
-    def each(self, one: Instruction) -> list[int]:
+    def each(self, instruction: Instruction) -> list[int]:
         """Of each array of an instruction's type."""
-        arrays = shapes(one.type)
-        texts = [one.sharding] * len(arrays)
-        if one.sharding.startswith("{{"):
-            parts = compat.hlo.HloSharding.from_string(one.sharding).tuple_elements()
+        arrays = shapes(instruction.type)
+        texts = [instruction.sharding] * len(arrays)
+        if instruction.sharding.startswith("{{"):
+            parts = compat.hlo.HloSharding.from_string(instruction.sharding).tuple_elements()
             texts = [str(part) for part in parts]
         return [self.of(text, len(dims)) for text, (_, dims) in zip(texts, arrays, strict=True)]
 
@@ -208,28 +208,30 @@ def _read(
     results: list[int] = []
     if before:
         module = DumpedHlo.parse(before[-1].read_text(), compat.hlo)
-        for one in module.instructions.values():
-            for number in _numbers(one.op_name):
-                places = _places(one, ops[number]) if number < len(ops) else []
+        for instruction in module.instructions.values():
+            for number in _numbers(instruction.op_name):
+                places = _places(instruction, ops[number]) if number < len(ops) else []
                 if not places:
                     continue
-                values[number].append(_at(places, layouts.each(one)))
-                if one.opcode == "while":
-                    body = re.findall(r"body=%([^\s,]+)", one.line)[0]
+                values[number].append(_at(places, layouts.each(instruction)))
+                if instruction.opcode == "while":
+                    body = re.findall(r"body=%([^\s,]+)", instruction.line)[0]
                     inside = module.computations[body]
                     (given,) = (each for each in inside if each.opcode == "parameter")
                     carried[number].append(_at(places, layouts.each(given)))
-        arguments = [number for one in module.parameters for number in layouts.each(one)]
+        arguments = [
+            number for parameter in module.parameters for number in layouts.each(parameter)
+        ]
         results = layouts.each(module.root(module.entry))
     communicated: list[AuditedCollective] = []
     argument_bytes = 0
     if final and not refused:
         compiled = DumpedHlo.parse(final[-1].read_text(), compat.hlo)
-        for found in collectives(compiled, asked.num_partitions):
-            numbers = [number for number in _numbers(found.scopes[0]) if number < len(ops)]
+        for collective in collectives(compiled, asked.num_partitions):
+            numbers = [number for number in _numbers(collective.scopes[0]) if number < len(ops)]
             scopes = [names[number] for number in numbers]
-            communicated.append(msgspec.structs.replace(found, ops=numbers, scopes=scopes))
-        argument_bytes = sum(one.bytes for one in compiled.parameters)
+            communicated.append(msgspec.structs.replace(collective, ops=numbers, scopes=scopes))
+        argument_bytes = sum(parameter.bytes for parameter in compiled.parameters)
     return Audited(
         refused,
         ops,
@@ -251,17 +253,17 @@ def _numbers(name: str) -> list[int]:
     return list(dict.fromkeys(int(numbers[-1]) for numbers in found if numbers))
 
 
-def _places(one: Instruction, op: AuditedOp) -> list[int]:
+def _places(instruction: Instruction, op: AuditedOp) -> list[int]:
     """Where an instruction that is an op has its results; -1 for what is not known.
 
     Nothing where it is another op, one that was made on the way.
     """
     # GSPMD's constraints become copies.
     kind = "sharding_constraint" if op.target == "Sharding" else op.kind.rpartition(".")[2]
-    mine, theirs = list(_types(op.types)), shapes(one.type)
-    if one.opcode not in _OPCODES.get(kind, (kind.replace("_", "-"),)):
+    mine, theirs = list(_types(op.types)), shapes(instruction.type)
+    if instruction.opcode not in _OPCODES.get(kind, (kind.replace("_", "-"),)):
         return []
-    if one.opcode == "while":
+    if instruction.opcode == "while":
         # What never changes is put behind the rest: only a type that there is once is told apart.
         alone = [type_ for type_ in mine if mine.count(type_) == theirs.count(type_) == 1]
         return [theirs.index(type_) if type_ in alone else -1 for type_ in mine]

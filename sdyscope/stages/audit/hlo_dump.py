@@ -132,8 +132,11 @@ class DumpedHlo:
     @cached_property
     def parameters(self) -> list[Instruction]:
         """Those of the entry, in order."""
-        found = [one for one in self.computations[self.entry] if one.opcode == "parameter"]
-        return sorted(found, key=lambda one: int(one.line.partition("parameter(")[2].split(")")[0]))
+        instructions = [one for one in self.computations[self.entry] if one.opcode == "parameter"]
+        return sorted(
+            instructions,
+            key=lambda instruction: int(instruction.line.partition("parameter(")[2].split(")")[0]),
+        )
 
     def root(self, computation: str) -> Instruction:
         """What a computation returns."""
@@ -213,7 +216,7 @@ def shapes(type_: str) -> list[tuple[str, tuple[int, ...]]]:
 def _bytes(type_: str) -> int:
     total = 0
     for dtype, dims in shapes(type_):
-        bits = 8 if dtype == "pred" else int(found[1]) if (found := _BITS.match(dtype)) else 0
+        bits = 8 if dtype == "pred" else int(match[1]) if (match := _BITS.match(dtype)) else 0
         total += -(-bits * math.prod(dims) // 8)
     return total
 
@@ -249,14 +252,14 @@ def of_sharding(sharding: Any, rank: int) -> Layout:
 
 def groups_of(text: str, num_devices: int) -> list[list[int]]:
     """Replica groups, or (source, target), as HLO writes them; nothing written is all devices."""
-    if found := _IOTA.fullmatch(text.strip()):
-        dims, reshaped, order = map(_integers, found.groups())
+    if match := _IOTA.fullmatch(text.strip()):
+        dims, reshaped, order = map(_integers, match.groups())
         devices = np.arange(math.prod(reshaped)).reshape(reshaped)
         if order:
             devices = devices.transpose(order)
         return [list(map(int, row)) for row in devices.reshape(dims[0], -1)]
-    if found := _OF_MESH.search(text):
-        return _of_mesh(*found.groups())
+    if match := _OF_MESH.search(text):
+        return _of_mesh(*match.groups())
     pairs = [_integers(one) for one in _PAIRS.findall(text)]
     return pairs or [list(range(num_devices))]
 
@@ -308,20 +311,22 @@ def over_axes(
 
 def collectives(module: DumpedHlo, num_devices: int) -> Iterator[AuditedCollective]:
     """The collectives of a final module; ``ops`` is left empty, ``scopes`` has the name."""
-    for one in module.instructions.values():
-        kind = one.opcode.removesuffix("-start")
-        if kind not in _KINDS or one.opcode.endswith("-done"):
+    for instruction in module.instructions.values():
+        kind = instruction.opcode.removesuffix("-start")
+        if kind not in _KINDS or instruction.opcode.endswith("-done"):
             continue
-        count = module.times[one.computation]
+        count = module.times[instruction.computation]
         if count == 0:
             continue
         attribute = "source_target_pairs=" if kind == "collective-permute" else "replica_groups="
-        groups = groups_of(_attribute(one.line, attribute), num_devices)
-        size = sum(module.instructions[name].bytes for name in one.operands)
+        groups = groups_of(_attribute(instruction.line, attribute), num_devices)
+        size = sum(module.instructions[name].bytes for name in instruction.operands)
         if kind == "all-gather":
-            size = one.bytes - (size if one.opcode.endswith("-start") else 0)
+            size = instruction.bytes - (size if instruction.opcode.endswith("-start") else 0)
         sent = _sent(kind, size, len(groups[0]))
-        yield AuditedCollective(one.name, kind, groups, size, sent, sent, count, [], [one.op_name])
+        yield AuditedCollective(
+            instruction.name, kind, groups, size, sent, sent, count, [], [instruction.op_name]
+        )
 
 
 def _attribute(line: str, name: str) -> str:

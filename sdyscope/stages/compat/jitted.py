@@ -82,10 +82,10 @@ def _debug_info(jaxpr: Any) -> Any:
 
 def defined_at(traced: Any) -> SourceLocation | None:
     """The line of the function that a `jax.stages.Traced` was made from, where that is a user's."""
-    found = _DEFINED.fullmatch(str(getattr(_debug_info(traced.jaxpr), "func_src_info", "")))
-    if found is None or "site-packages" in found["file"]:
+    match = _DEFINED.fullmatch(str(getattr(_debug_info(traced.jaxpr), "func_src_info", "")))
+    if match is None or "site-packages" in match["file"]:
         return None
-    return SourceLocation(found["file"], int(found["line"]), 0, found["name"])
+    return SourceLocation(match["file"], int(match["line"]), 0, match["name"])
 
 
 def _names(names: Sequence[str | None] | None, count: int) -> list[str]:
@@ -165,9 +165,12 @@ def lowered_for(traced: Any, mesh: Any, platforms: Any) -> Any:
 
 def mesh_without_devices(traced: Any) -> Any:
     """The AbstractMesh of more than one device that a `jax.stages.Traced` is for; or None."""
-    shardings = [one for found in arguments(traced) for one in (found.given, found.asked)]
-    shardings += [found.asked for found in results(traced)]
-    said = [traced._params["ctx_mesh"], *(getattr(one, "mesh", None) for one in shardings)]
+    shardings = [one for argument in arguments(traced) for one in (argument.given, argument.asked)]
+    shardings += [result.asked for result in results(traced)]
+    said = [
+        traced._params["ctx_mesh"],
+        *(getattr(sharding, "mesh", None) for sharding in shardings),
+    ]
     for mesh in said:
         if isinstance(mesh, jax.sharding.AbstractMesh) and mesh.size > 1:
             return mesh

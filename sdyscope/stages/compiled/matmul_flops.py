@@ -29,12 +29,12 @@ def matmul_flops(
     """
     if operation.name == "stablehlo.convolution":
         # [0, 1, i, o]: every number of the result is a sum over all of the kernel but `o`.
-        found = _KERNEL.search(str(operation.attributes["dimension_numbers"]))
-        names = [] if found is None else [name.strip() for name in found[1].split(",")]
+        match = _KERNEL.search(str(operation.attributes["dimension_numbers"]))
+        names = [] if match is None else [name.strip() for name in match[1].split(",")]
         summed = [size for name, size in zip(names, right, strict=False) if name != "o"]
         return 2 * math.prod(result) * math.prod(summed)
     if operation.name == "stablehlo.dot":
         return 2 * math.prod(result) * (left[-1] if left else 1)
-    found = _CONTRACTED.search(str(operation.attributes["dot_dimension_numbers"]))
-    numbers = [] if found is None else [int(n) for n in found[1].split(",") if n.strip()]
+    match = _CONTRACTED.search(str(operation.attributes["dot_dimension_numbers"]))
+    numbers = [] if match is None else [int(n) for n in match[1].split(",") if n.strip()]
     return 2 * math.prod(result) * math.prod(left[number] for number in numbers)

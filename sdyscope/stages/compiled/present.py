@@ -58,7 +58,11 @@ def resolved(on: Hardware, partitions: int) -> tuple[Hardware, str]:
         TargetError: GPUs or TPUs were asked for, and there are none or too few.
     """
     wanted = on.count or partitions
-    found = [one for one in accelerators() if on.platform in ("any", one.platform)]
+    found = [
+        accelerator
+        for accelerator in accelerators()
+        if on.platform in ("any", accelerator.platform)
+    ]
     for one in found:
         if one.count >= wanted:
             return Hardware(one.platform, wanted), ""

@@ -338,10 +338,12 @@ class _Reader:
     def executed(self, name: str, times: _Times) -> Iterator[ExplicitCollective]:
         """The collectives of a function and of those that it calls."""
         function = self.functions.get(name, _Function())
-        for one in function.collectives:
-            own = _Times(one.times, one.unknown_trips, one.conditional).within(times)
+        for collective in function.collectives:
+            own = _Times(collective.times, collective.unknown_trips, collective.conditional).within(
+                times
+            )
             yield replace(
-                one, times=own.count, unknown_trips=own.unknown, conditional=own.conditional
+                collective, times=own.count, unknown_trips=own.unknown, conditional=own.conditional
             )
         for callee, inner, call in function.calls:
             for one in self.executed(callee, inner.within(times)):
@@ -397,5 +399,5 @@ def _mesh(text: str) -> Mesh:
 @lru_cache(1 << 12)
 def _axes(op: str, text: str) -> Axes:
     parse: Any = _SHARDY[op][1]
-    found: Axes = parse(text)
-    return found
+    axes: Axes = parse(text)
+    return axes

@@ -86,8 +86,8 @@ class Resharder:
         """
         found = read_collectives(self.module(changes))
         located = tuple(
-            replace(one, location=self._location(one.location, one.around))
-            for one in found.collectives
+            replace(collective, location=self._location(collective.location, collective.around))
+            for collective in found.collectives
         )
         return replace(found, collectives=located)
 

@@ -101,14 +101,14 @@ def is_compiled(module: HloModule, *, devices_known: bool = True) -> bool:
     if module.attributes.get("is_scheduled") == "true":
         return True
     sharded = communicates = False
-    for one in module.instructions():
-        if any(text in one.rest for text in _ANNOTATIONS):
+    for instruction in module.instructions():
+        if any(text in instruction.rest for text in _ANNOTATIONS):
             return False
-        if any(text in one.rest for text in _SHARDING):
-            if one.opcode != "parameter":
+        if any(text in instruction.rest for text in _SHARDING):
+            if instruction.opcode != "parameter":
                 return False
             sharded = True
-        communicates = communicates or _COMMUNICATES.search(one.rest) is not None
+        communicates = communicates or _COMMUNICATES.search(instruction.rest) is not None
     # Partitioning leaves parameters their shardings: only a collective shows that it was done.
     if not devices_known:
         return communicates
@@ -118,9 +118,9 @@ def is_compiled(module: HloModule, *, devices_known: bool = True) -> bool:
 def _parameter_shardings(module: HloModule) -> tuple[str, ...]:
     """The shardings of the entry's parameters, in their order."""
     found = {
-        int(one.operand_text): one.sharding
-        for one in module.computations[module.entry].instructions.values()
-        if one.opcode == "parameter" and one.operand_text.isdecimal()
+        int(instruction.operand_text): instruction.sharding
+        for instruction in module.computations[module.entry].instructions.values()
+        if instruction.opcode == "parameter" and instruction.operand_text.isdecimal()
     }
     return tuple(found.get(number, "") for number in range(max(found, default=-1) + 1))
 

@@ -129,17 +129,17 @@ def mismatched_plugin(platform: str) -> Mismatch | None:
     extras = _EXTRAS.get(platform, ())
     version = metadata.version("jax")
     for text in (metadata.requires("jax") or ()) if extras else ():
-        one = Requirement(text)
-        extra = next((name for name in extras if _is_in(one, name)), None)
+        requirement = Requirement(text)
+        extra = next((name for name in extras if _is_in(requirement, name)), None)
         if extra is None:
             continue
         try:
-            there = metadata.version(one.name)
+            there = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
             continue
-        if not one.specifier.contains(there, prereleases=True):
-            asked = Requirement(f"{one.name}{one.specifier}")
-            return Mismatch(one.name, there, str(asked), version, extra)
+        if not requirement.specifier.contains(there, prereleases=True):
+            asked = Requirement(f"{requirement.name}{requirement.specifier}")
+            return Mismatch(requirement.name, there, str(asked), version, extra)
     return None
 
 

@@ -131,7 +131,7 @@ def firsts_results(reference: Reference, group: Group) -> Reference:
     """
     if group.count == 1:
         return reference
-    mine = None if reference.failure else [digest(one) for one in reference.outputs]
+    mine = None if reference.failure else [digest(output) for output in reference.outputs]
     told = group.all_of(mine, "run it on one device", list[str] | None)
     if any(said is None for said in told):
         return reference

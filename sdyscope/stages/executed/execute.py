@@ -167,7 +167,7 @@ class Runner:
                     "jax.process_index(), the host, the time, or the order of a set, which "
                     "PYTHONHASHSEED=0 fixes.",
                 )
-            other = [k for k, one in enumerate(values) if one != told[0][1][k]]
+            other = [k for k, value in enumerate(values) if value != told[0][1][k]]
             if other:
                 self.group.agreed = True
                 name = compat.arguments(self.traced)[other[0]].name
@@ -214,9 +214,9 @@ class Runner:
         if partitioner in self.group.crashed:
             return Execution(partitioner, failure=self.group.crashed[partitioner])
         self.group.under(partitioner)
-        found = self._run(partitioner)
+        execution = self._run(partitioner)
         self.group.under(None)
-        return found
+        return execution
 
     def _run(self, partitioner: Partitioner) -> Execution:
         self.notify(f"compiling for {partitioner}", 0, 1)
@@ -255,8 +255,10 @@ class Runner:
                 f"{self.group.words(self.group.number)}: {failure.failure}",
                 hint=failure.hint,
             ) from error
-        number, met = next(((k, one) for k, one in enumerate(failures) if one), (0, None))
-        if met is None or all(one and one.failure == met.failure for one in failures):
+        number, met = next(
+            ((k, failure) for k, failure in enumerate(failures) if failure), (0, None)
+        )
+        if met is None or all(failure and failure.failure == met.failure for failure in failures):
             return met
         return replace(met, failure=f"{self.group.words(number)}: {met.failure}")
 
@@ -375,21 +377,21 @@ class Runner:
         found = replace(found, outputs=tuple(outputs), step_seconds=seconds)
         return self._beside_alone(found) if found.has_shard_maps else found
 
-    def _beside_alone(self, found: Reference) -> Reference:
+    def _beside_alone(self, reference: Reference) -> Reference:
         """The same, compared with what the program computes on a mesh of one device."""
         if self._alone is None:
-            return replace(found, alone_failure="the program can't be built for one")
+            return replace(reference, alone_failure="the program can't be built for one")
         try:
             traced = self.traced_alone()
             if _types(traced) != _types(self.traced):
                 why = "its arguments or results have other shapes there"
-                return replace(found, alone_failure=why)
+                return replace(reference, alone_failure=why)
             outputs, _ = self._on_one(traced)
         except SdyscopeError as error:
-            return replace(found, alone_failure=error.message.rstrip("."))
+            return replace(reference, alone_failure=error.message.rstrip("."))
         except Exception as error:  # as in run
-            return replace(found, alone_failure=in_words(error))
-        return replace(found, alone=tuple(outputs))
+            return replace(reference, alone_failure=in_words(error))
+        return replace(reference, alone=tuple(outputs))
 
     def traced_alone(self) -> Any:
         """The `jax.stages.Traced` of the same program on a mesh of one device.
@@ -461,7 +463,7 @@ class Runner:
 def _whole(results: Sequence[Any], devices: Sequence[Any]) -> list[Any]:
     """Results on the host, of which this process holds all; None for what can't be fetched."""
     blocks, _ = fetched(results, [""] * len(results), devices)
-    return [None if one is None else one[0].values for one in blocks]
+    return [None if block is None else block[0].values for block in blocks]
 
 
 def _types(traced: Any) -> tuple[list[tuple[Any, ...]], ...]:

@@ -67,8 +67,8 @@ def called(
         seconds = time.perf_counter() - start
     _check_like(results, traced, program, name)
     return [
-        np.asarray(jax.random.key_data(one) if is_key(one) else one)
-        for one in jax.tree.leaves(results)
+        np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf)
+        for leaf in jax.tree.leaves(results)
     ], seconds
 
 

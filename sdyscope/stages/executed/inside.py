@@ -108,8 +108,8 @@ class Insides:
     def _program(self, places: Sequence[Place]) -> Program:
         """The program with these values as further results."""
         results = [
-            compat.unspecified() if one.asked is None else one.asked
-            for one in compat.results(self._traced)
+            compat.unspecified() if result.asked is None else result.asked
+            for result in compat.results(self._traced)
         ]
         function = jax.jit(
             _with_values(self._traced, places, sharded=True),
@@ -150,7 +150,7 @@ def _level(traced: Any, other: Any, entered: tuple[int, ...]) -> InnerLevel:
     values, results = _values(traced, entered)
     if other is not traced:
         others, _ = _values(other, entered)
-        if [one.op for one in values] != [one.op for one in others]:
+        if [value.op for value in values] != [one.op for one in others]:
             raise OtherOps
     return InnerLevel(tuple(values), results, _frames(traced, other, entered))
 
@@ -241,7 +241,7 @@ def _type(aval: Any) -> tuple[tuple[int, ...], Any]:
 
 def _frames(traced: Any, counterpart: Any, entered: tuple[int, ...]) -> tuple[Frame, ...]:
     """The loops and shard_maps around what is in an equation, itself included."""
-    found = []
+    frames = []
     jaxpr, its = traced.jaxpr, counterpart.jaxpr
     for number in entered:
         equation, its_equation = _open(jaxpr).eqns[number], _open(its).eqns[number]
@@ -249,14 +249,14 @@ def _frames(traced: Any, counterpart: Any, entered: tuple[int, ...]) -> tuple[Fr
             case "scan":
                 length, other = equation.params["length"], its_equation.params["length"]
                 is_reverse = bool(equation.params["reverse"])
-                found.append(Frame("scan", (length,), (other,), reverse=is_reverse))
+                frames.append(Frame("scan", (length,), (other,), reverse=is_reverse))
             case "shard_map":
                 one, two = (
                     compat.shard_map_parameters(each.params) for each in (equation, its_equation)
                 )
-                found.append(Frame("shard_map", _sizes(one), _sizes(two), one.manual_axes))
+                frames.append(Frame("shard_map", _sizes(one), _sizes(two), one.manual_axes))
         jaxpr, its = _body(equation), _body(its_equation)
-    return tuple(found)
+    return tuple(frames)
 
 
 def _sizes(shard_map: ShardMap) -> tuple[int, ...]:
@@ -349,7 +349,7 @@ class _Evaluation:
 
     def _constrained(self, values: Sequence[Any], shardings: Sequence[Any]) -> Sequence[Any]:
         """Values as a nested jit's shardings want them."""
-        if not self._sharded or all(compat.specified(one) is None for one in shardings):
+        if not self._sharded or all(compat.specified(sharding) is None for sharding in shardings):
             return values
         return [
             value
@@ -420,10 +420,10 @@ class _Evaluation:
 
 
 def _shard_mapped(
-    equation: Any, found: ShardMap, body: Callable[..., Sequence[Any]], more: int
+    equation: Any, shard_map: ShardMap, body: Callable[..., Sequence[Any]], more: int
 ) -> Callable[..., Sequence[Any]]:
     """A shard_map with another body, whose last results get dimensions in front for the axes."""
-    params, manual, count = equation.params, found.manual_axes, len(found.out_specs)
+    params, manual, count = equation.params, shard_map.manual_axes, len(shard_map.out_specs)
 
     def stacking(*blocks: Any) -> tuple[Any, ...]:
         results = body(*blocks)
@@ -433,9 +433,9 @@ def _shard_mapped(
 
     made: Callable[..., Sequence[Any]] = jax.shard_map(
         stacking,
-        mesh=found.mesh,
-        in_specs=found.in_specs,
-        out_specs=(*found.out_specs, *(PartitionSpec(*manual),) * more),
+        mesh=shard_map.mesh,
+        in_specs=shard_map.in_specs,
+        out_specs=(*shard_map.out_specs, *(PartitionSpec(*manual),) * more),
         axis_names=frozenset(manual),
         check_vma=params.get("check_vma", params.get("check_rep", True)),
     )

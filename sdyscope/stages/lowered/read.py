@@ -160,8 +160,8 @@ def _parse(source: str | bytes, context: Any) -> Any:
 
 def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModule:
     """The text alone, when it only holds things that MLIR does not know; else the error."""
-    found = _MLIR_ERROR.search(message)
-    said = found[3].strip() if found else message.strip().partition("\n")[0]
+    match = _MLIR_ERROR.search(message)
+    said = match[3].strip() if match else message.strip().partition("\n")[0]
     if isinstance(source, bytes):
         produced = re.search(r"produced by: (\S+)", message)
         by = f" (by {produced[1]})" if produced else ""
@@ -172,7 +172,7 @@ def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModu
             file=path,
             hint="Give a file from JAX_DUMP_IR_TO, lowered.as_text() or xla_dump_to.",
         )
-    parsed = (int(found[1]), int(found[2])) if found and found[1] else None
+    parsed = (int(match[1]), int(match[2])) if match and match[1] else None
     line, column = parsed or _place_of(said, source) or (None, None)
     # Syntax that the parser stops at may be a newer one; what the verifier says is wrong is wrong.
     newer = _UNKNOWN.search(said) or (parsed is not None and _in_shardy(source, *parsed))
@@ -184,7 +184,7 @@ def _unread(source: str | bytes, message: str, path: Path | None) -> LoweredModu
         line=line,
         column=column,
         snippet=caret_snippet(source, line, column) if line and column else None,
-        hint=_OTHER_JAX if found and found[1] else None,
+        hint=_OTHER_JAX if match and match[1] else None,
     )
 
 
@@ -243,7 +243,7 @@ def _module(module: Any, context: Any, path: Path | None, stderr: str) -> Lowere
         raise TargetError(
             "The module has no functions.", file=path, hint="Give a whole module, not a part."
         )
-    made = LoweredModule(
+    lowered = LoweredModule(
         name=name,
         module=module,
         context=context,
@@ -253,9 +253,9 @@ def _module(module: Any, context: Any, path: Path | None, stderr: str) -> Lowere
     )
     if "mhlo.num_partitions" in attributes:
         _check_partitions(attributes["mhlo.num_partitions"], path)
-        return replace(made, num_devices=made.num_partitions)
-    sizes = [mesh.size for mesh in made.meshes.values()]
-    return replace(made, num_devices=max(sizes, default=0))
+        return replace(lowered, num_devices=lowered.num_partitions)
+    sizes = [mesh.size for mesh in lowered.meshes.values()]
+    return replace(lowered, num_devices=max(sizes, default=0))
 
 
 def _check_partitions(attribute: Any, path: Path | None) -> None:
@@ -334,13 +334,13 @@ def _hlo_text(text: str, path: Path | None) -> LoweredModule:
 
 
 def _hlo_error(text: str, message: str, path: Path | None) -> TargetError:
-    found = _HLO_ERROR.search(message)
-    if found is None:
+    match = _HLO_ERROR.search(message)
+    if match is None:
         said = message.strip().partition("\n")[0]
         return TargetError(f"XLA can't read this HLO: {said}.", file=path, hint=_OTHER_JAX)
-    line, column = int(found[1]), int(found[2])
+    line, column = int(match[1]), int(match[2])
     return TargetError(
-        f"XLA can't read this HLO: {found[3].strip()}.",
+        f"XLA can't read this HLO: {match[3].strip()}.",
         file=path,
         line=line,
         column=column,

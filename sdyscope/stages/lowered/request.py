@@ -263,11 +263,11 @@ def _axes(entry: Any) -> tuple[str, ...]:
 
 
 def _shard_map(
-    boundary: Boundary, found: ShardMap, ordinal: int, *notes: str
+    boundary: Boundary, shard_map: ShardMap, ordinal: int, *notes: str
 ) -> Iterator[RequestedTensor]:
     sides: list[tuple[Kind, tuple[Any, ...], tuple[Any, ...]]] = [
-        ("shard_map input", boundary.avals, found.in_specs),
-        ("shard_map output", boundary.out_avals, found.out_specs),
+        ("shard_map input", boundary.avals, shard_map.in_specs),
+        ("shard_map output", boundary.out_avals, shard_map.out_specs),
     ]
     for kind, avals, specs in sides:
         for index, (aval, spec) in enumerate(zip(avals, specs, strict=True)):
@@ -276,11 +276,11 @@ def _shard_map(
                     kind,
                     boundary.scope,
                     aval,
-                    JaxNamedSharding(found.mesh, spec),
+                    JaxNamedSharding(shard_map.mesh, spec),
                     notes,
                     source=boundary.source,
                     index=index,
                     ordinal=ordinal,
-                    manual_axes=found.manual_axes,
-                    mapped=found.function,
+                    manual_axes=shard_map.manual_axes,
+                    mapped=shard_map.function,
                 )

@@ -164,7 +164,7 @@ def _on_constraint(operation: Any, made: tuple[_Named, ...]) -> None:
         operation.attributes[attribute.name] = compat.ir.Attribute.parse(attribute.text)
 
 
-def _on_signature(function: Any, there: Annotation, made: _Named) -> None:
+def _on_signature(function: Any, there: Annotation, named: _Named) -> None:
     name = "arg_attrs" if there.kind == "argument" else "res_attrs"
     view = function.opview
     count = len(view.type.inputs if there.kind == "argument" else view.type.results)
@@ -174,9 +174,9 @@ def _on_signature(function: Any, there: Annotation, made: _Named) -> None:
         dictionaries = [compat.ir.DictAttr.get({})] * count
     assert there.index is not None
     own = dict(compat.dictionary_items(dictionaries[there.index]))
-    if made.text is None:
-        own.pop(made.name, None)
+    if named.text is None:
+        own.pop(named.name, None)
     else:
-        own[made.name] = compat.ir.Attribute.parse(made.text)
+        own[named.name] = compat.ir.Attribute.parse(named.text)
     dictionaries[there.index] = compat.ir.DictAttr.get(own)
     function.attributes[name] = compat.ir.ArrayAttr.get(dictionaries)

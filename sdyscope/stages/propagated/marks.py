@@ -91,8 +91,8 @@ def marked_on(answer: debug_info_child.Answer, graph: OpGraph) -> Marked:
     marks = {alike[node]: marks for node, marks in answer.marks.items() if node in alike}
     known = set(alike.values())
     return Marked(
-        edges={node: answer.texts[one.edges] for node, one in marks.items() if one.edges >= 0},
-        origins={node: written[one.origins] for node, one in marks.items() if one.origins >= 0},
+        edges={node: answer.texts[mark.edges] for node, mark in marks.items() if mark.edges >= 0},
+        origins={node: written[mark.origins] for node, mark in marks.items() if mark.origins >= 0},
         results=flows(answer.results),
         owners=frozenset(alike[node] for node in answer.owners if node in alike),
         flow_results=flows(answer.flow_results),

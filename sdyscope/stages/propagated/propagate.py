@@ -134,21 +134,21 @@ def _annotated_for(lowered: LoweredModule, graph: OpGraph) -> frozenset[Partitio
             "Shardy can't propagate on a module that MLIR's bindings could not read.",
             file=lowered.path,
         )
-    found: set[Partitioner] = set()
+    partitioners: set[Partitioner] = set()
     for op in graph.ops:
         if op.kind == "sdy.mesh":
-            found.add("shardy")
+            partitioners.add("shardy")
         elif "mhlo.sharding" in op.attributes:
-            found.add("gspmd")
-    if found == {"gspmd"} and lowered.found == "shardy":
+            partitioners.add("gspmd")
+    if partitioners == {"gspmd"} and lowered.found == "shardy":
         # HLO that Shardy's annotations went through: they are beside those of HLO.
-        found = {"shardy"}
-    if lowered.partitioner == "gspmd" or found == {"gspmd"}:
+        partitioners = {"shardy"}
+    if lowered.partitioner == "gspmd" or partitioners == {"gspmd"}:
         raise CompilerError(
             f"{lowered.name} has GSPMD's shardings, on which Shardy does not propagate.",
             hint="Lower it under Shardy, or look at what XLA dumps (compiling it).",
         )
-    return frozenset(found)
+    return frozenset(partitioners)
 
 
 def _doubts(
@@ -169,12 +169,14 @@ def _doubts(
 
 def _has_priorities(graph: OpGraph) -> bool:
     """Whether some dimension has a user priority."""
-    found = {sharding for op in graph.ops for sharding in op.shardings if sharding is not None}
+    shardings = {sharding for op in graph.ops for sharding in op.shardings if sharding is not None}
     for function in graph.functions.values():
-        found.update(result.sharding for result in function.results if result.sharding is not None)
+        shardings.update(
+            result.sharding for result in function.results if result.sharding is not None
+        )
     return any(
         dim.priority is not None
-        for sharding in found
+        for sharding in shardings
         if isinstance(sharding, TensorSharding)
         for dim in sharding.dim_shardings
     )
@@ -209,7 +211,7 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
         except CompilerError:
             raise
         except Exception as error:  # XlaRuntimeError and MLIRError, by several names
-            found = _ERROR.search(str(error))
-            said = (found[1] if found else str(error).strip().partition("\n")[0]).strip(" .")
+            match = _ERROR.search(str(error))
+            said = (match[1] if match else str(error).strip().partition("\n")[0]).strip(" .")
             raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
     return made

@@ -43,10 +43,10 @@ class OriginReader:
 
     def __call__(self, place: ValueId, sharding: object) -> Origins:
         """For each axis that a value is sharded on in the end, where it comes from."""
-        found = self.read.get(place)
-        if found is None:
-            found = self.read[place] = self._origins(place, sharding)
-        return found
+        origins = self.read.get(place)
+        if origins is None:
+            origins = self.read[place] = self._origins(place, sharding)
+        return origins
 
     def _origins(self, place: ValueId, sharding: object) -> Origins:
         if not isinstance(sharding, TensorSharding):
