@@ -85,8 +85,8 @@ def read_config(file: Path) -> Config:
     """The configuration in a file.
 
     Raises:
-        TargetError: the file can't be read, is not TOML, has no ``[tool.sdyscope]``, or something in
-            that is not known or can't be; with the line, and what to write.
+        TargetError: the file can't be read, is not TOML, has no ``[tool.sdyscope]``, or something
+            in that is not known or can't be; with the line, and what to write.
     """
     text = _text(file).replace("\r\n", "\n")
     whole = read_toml(text, file)

@@ -170,7 +170,7 @@ def advice(one: _Recompile) -> str:
     if one.program == one.before or not (one.arguments or one.meshes or one.op):
         return (
             "JAX caches by function identity: create the function and its jax.jit once, outside "
-            "of loops and calls."
+            "loops and calls."
         )
     arguments = [argument for argument in one.arguments if argument.kind == "argument"]
     changes = {_change(argument) for argument in arguments}
