@@ -176,7 +176,7 @@ def advice(recompile: _Recompile) -> str:
     ):
         return (
             "JAX caches by function identity: create the function and its jax.jit once, outside "
-            "of loops and calls."
+            "loops and calls."
         )
     arguments = [argument for argument in recompile.arguments if argument.kind == "argument"]
     changes = {_change(argument) for argument in arguments}

@@ -234,7 +234,7 @@ def test_what_the_compiler_refuses_is_told_with_the_impossible_sharding(
 ):
     path = tmp_path / "wrong_rank.mlir"
     path.write_text(WRONG_RANK.replace("SHARDING", "{devices=[3]<=[3]}"))
-    sdyscope(command, path).said("compiler refuses", "{devices=[3]<=[3]} places nothing")
+    sdyscope(command, path).said("compiler refuses", "{devices=[3]<=[3]} gives no placement")
 
 
 @pytest.mark.compiles

@@ -37,6 +37,6 @@ def test_a_file_needs_no_partitioner(sdyscope, mlp_files):
 
 
 def test_what_does_not_work(sdyscope, tmp_path):
-    sdyscope("graph", "mlp", "--json", "--format", "graphml").said("are two things")
+    sdyscope("graph", "mlp", "--json", "--format", "graphml").said("exclude each other")
     sdyscope("graph", "mlp", "-o", tmp_path / "no" / "x.json").said("cannot write")
     assert list(tmp_path.iterdir()) == []

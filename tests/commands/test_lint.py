@@ -52,7 +52,7 @@ def test_rules_are_listed_and_explained(sdyscope):
     done = sdyscope("lint", "--explain", "gathered-in-loop", columns=80)
     assert done.status == 0
     assert done.out.startswith("gathered-in-loop\n")
-    assert "FSDP is not found" in done.out
+    assert "FSDP is not reported" in done.out
     document = sdyscope("lint", "--rules", "--select", "not-*", "--json").document("lint")
     assert document["name"] is None
     assert [one["name"] for one in document["rules"]] == [

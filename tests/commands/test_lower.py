@@ -62,7 +62,9 @@ def test_json_has_the_text_that_no_file_has(sdyscope):
 
 def test_what_does_not_work(sdyscope, tmp_path):
     sdyscope("lower", "mlp", "--bytecode").said("Bytecode is not for the terminal.")
-    sdyscope("lower", "mlp", "-o", tmp_path / "x.mlir").said("2 modules don't go into one file")
+    sdyscope("lower", "mlp", "-o", tmp_path / "x.mlir").said(
+        "2 modules can't be written to one file"
+    )
     missing = tmp_path / "no" / "x.mlir"
     sdyscope("lower", "mlp", "--partitioner", "shardy", "-o", missing).said("cannot write")
     assert list(tmp_path.iterdir()) == []

@@ -166,7 +166,7 @@ def test_the_text_of_a_compiled_program(sdyscope, text, columns):
     assert "compiled for 8 devices" in words
     assert "3 left out by --top" in words
     assert "argument x [donation-unused]" in words
-    assert "says nothing of temporaries" in words
+    assert "has neither temporaries" in words
 
 
 def test_the_document_of_a_text(sdyscope, text):

@@ -117,7 +117,7 @@ def test_pictures_are_written_to_a_folder(sdyscope, target, tmp_path):
 
 
 def test_pictures_need_a_folder(sdyscope, target):
-    sdyscope("report", target, "--no-compile", "--format", "svg").said("several pictures", "-o")
+    sdyscope("report", target, "--no-compile", "--format", "svg").said("several files", "-o")
 
 
 def test_two_targets_are_a_page_of_differences(sdyscope, target, tmp_path, monkeypatch):
@@ -144,7 +144,7 @@ def test_two_kinds_of_hardware_are_a_page_of_differences(sdyscope, target, tmp_p
     done = sdyscope("report", target, "--on", "cpu", "--on", "cpu:8", "-o", page)
     assert done.status == 0
     assert "small: cpu → cpu:8" in page.read_text()
-    sdyscope("report", target, *["--on", "cpu:8"] * 3).said("each of two sides")
+    sdyscope("report", target, *["--on", "cpu:8"] * 3).said("one value per side")
 
 
 def test_one_tensor_is_one_picture(sdyscope, target, tmp_path):

@@ -71,7 +71,7 @@ def test_nothing_better_is_said(sdyscope):
         (["--axes", "data,data"], ["'data,data' is not a list"]),
         (["--max-memory", "16"], ["'16' is not a size", "16GiB"]),
         (["--bandwidth", "90GB/s"], ["AXIS=RATE"]),
-        (["--bandwidth", "data=90"], ["no bandwidth"]),
+        (["--bandwidth", "data=90"], ["not a bandwidth"]),
         (["--bandwidth", "fsdp=9GB/s"], ["no axis 'fsdp'"]),
         (["--mesh", "data=1,model=1"], ["no axis to place"]),
         (["--on", "toaster"], ["names no hardware"]),

@@ -135,7 +135,7 @@ def test_missing_and_unused_are_reported(sdyscope, target, golden):
     done = sdyscope("snapshot", "mlp", "-o", golden, "--check")
     assert done.status == 1
     assert "mlp: missing from" in done.out
-    assert "step: unused; " in done.out
+    assert "step: unused: " in done.out
     done = sdyscope("snapshot", "mlp", "-o", golden, "--update")
     assert done.status == 0
     assert [one.name for one in read_snapshots(golden.read_text())] == ["mlp", "step"]
@@ -246,7 +246,7 @@ def test_two_files_of_other_stages(sdyscope, target, golden, tmp_path):
 
 def test_a_snapshot_and_something_else(sdyscope, golden):
     sdyscope("diff", golden).said("is one snapshot", "sdyscope snapshot TARGET --check")
-    sdyscope("diff", "mlp", golden).said("and mlp is none", "sdyscope snapshot mlp --check -o")
+    sdyscope("diff", "mlp", golden).said("and mlp is not", "sdyscope snapshot mlp --check -o")
     sdyscope("diff", golden, golden, "--at", "propagated").said("Leave --at out")
 
 

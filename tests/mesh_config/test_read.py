@@ -189,7 +189,7 @@ def test_wrong_yaml_is_one_sentence_with_its_place(written):
         read_mesh_config(written("axes: {data: -1\nmodel: ]", "mesh.yml"))
     with pytest.raises(TargetError, match="has no table"):
         read_mesh_config(written("- 1\n- 2\n", "mesh.yml"))
-    with pytest.raises(TargetError, match=r"no YAML: expected a single document.*, but found"):
+    with pytest.raises(TargetError, match=r"not YAML: expected a single document.*, but found"):
         read_mesh_config(written("axes: {}\n---\naxes: {}\n", "mesh.yml"))
 
 

@@ -29,7 +29,7 @@ def test_a_collective_is_told_with_its_line_and_why(mlp):
         assert_no_collectives(mlp, kind="all-reduce", axis="model")
     said = str(caught.value)
     assert "expected no all-reduce over model in mlp, found 1" in said
-    assert "a device sends 160 B a step" in said  # f32[4,10], twice half of it
+    assert "a device sends 160 B per step" in said  # f32[4,10], twice half of it
     assert "mlp.py:101" in said
     assert "because it sums over model" in said
 
@@ -65,5 +65,5 @@ def test_replicas_and_what_is_sent(mlp):
         assert_max_bytes(mlp, sent=0)
     with pytest.raises(TargetError, match="Nothing is limited"):
         assert_max_bytes(mlp)
-    with pytest.raises(TargetError, match="no size in bytes"):
+    with pytest.raises(TargetError, match="not a size in bytes"):
         assert_max_bytes(mlp, sent="much")
