@@ -92,7 +92,7 @@ def test_just_as_much_as_is_allowed_is_well(found, allowed, errors):
     assert (spent.used, spent.allowed, len(spent.findings)) == (OVER_B, allowed, errors)
     for finding in map(told, spent.findings):
         assert (finding.rule, finding.severity) == ("over-communication", "error")
-        assert finding.message == "A device sends 16 bytes in a step, and 15 are allowed."
+        assert finding.message == "A device sends 16 bytes in a step; 15 are allowed."
         assert finding.found.startswith("16 bytes: all-gather")
 
 

@@ -156,7 +156,7 @@ def test_two_kinds_of_hardware(sdyscope):
 def test_what_one_partitioner_refuses_is_told(sdyscope, program):
     done = sdyscope("diff", f"{program}:unreduced", "--at", "compiled")
     assert done.status == 1
-    assert done.out.startswith("unreduced: compiles under shardy, and not under gspmd\n")
+    assert done.out.startswith("unreduced: compiles under shardy, not under gspmd\n")
     assert "unreduced" in done.out.partition("gspmd: ")[2]
     (one,) = sdyscope("diff", f"{program}:unreduced", "--at", "compiled", "--json").document(
         "diff"
@@ -178,7 +178,7 @@ def test_a_compiler_that_fails_on_one_side_is_a_difference(sdyscope, monkeypatch
     monkeypatch.setattr(Staged, "compiled", refuses)
     done = sdyscope("diff", "mlp", "--at", "compiled")
     assert done.status == 1
-    assert done.out.splitlines()[0] == "mlp: compiles under shardy, and not under gspmd"
+    assert done.out.splitlines()[0] == "mlp: compiles under shardy, not under gspmd"
     assert "gspmd: XLA aborted on it." in done.out
     sdyscope("diff", "mlp", "mlp", "--partitioner", "gspmd", "--at", "compiled").said(
         "XLA aborted on it."

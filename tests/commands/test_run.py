@@ -168,7 +168,7 @@ def test_what_aborts_under_one_partitioner_is_run_under_the_other(programs):
 def test_a_run_alone_has_a_time_as_well(programs):
     done = run(f"{programs}:asleep", "--timeout", 5)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: It has not gone on for 5 s: it was making the inputs.\n")
+    assert done.stderr.startswith("error: It made no progress for 5 s: it was making the inputs.\n")
 
 
 def test_a_file_has_no_values_to_run_on(sdyscope, mlp_files):
