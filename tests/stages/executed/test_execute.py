@@ -94,7 +94,7 @@ def test_inputs_that_do_not_fit_are_said():
     args = (abstract((8, 4), "data"),)
     fun = jax.jit(lambda x: x + 1)
     other = Program("step", fun, args, inputs=lambda: ((np.ones(8), 1), {}))
-    with pytest.raises(TargetError, match="another structure"):
+    with pytest.raises(TargetError, match="differ in structure"):
         Runner(other)
     for value, kind in (
         (np.ones((4, 4)), r"float32\[4, 4\]"),
