@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 import subprocess
 import sys
 
@@ -79,16 +80,43 @@ jax.jit(jax.numpy.tanh, in_shardings=placed).lower(jax.ShapeDtypeStruct((8,), "f
 """
 
 
+FATAL = ["a\\b", "a\x13b", "données"]
+
+
+def ends_the_process(name: str) -> bool:
+    child = subprocess.run([sys.executable, "-c", CHILD, name], capture_output=True)
+    assert child.returncode <= 0, child.stderr
+    return child.returncode < 0
+
+
 @pytest.mark.compiles
-@pytest.mark.parametrize("name", ["a\\b", "a\x13b", "données"])
+@pytest.mark.parametrize("name", FATAL)
 def test_xla_ends_the_process_on_the_fatal_ones(name: str) -> None:
-    assert subprocess.run([sys.executable, "-c", CHILD, name], capture_output=True).returncode < 0
     found = Inspection(program_over(**{name: 8}))
-    assert fatal_axes(found.lowered["shardy"]) == (name,)
-    with pytest.raises(CompilerError, match="XLA aborts on names of mesh axes") as caught:
-        found.compiled("shardy")
-    assert repr(name) in caught.value.message
+    ends = ends_the_process(name)
+    assert fatal_axes(found.lowered["shardy"]) == ((name,) if ends else ())
+    assert ends == (not compat.named_hlo_shardings())
+    if ends:
+        with pytest.raises(CompilerError, match="XLA aborts on names of mesh axes") as caught:
+            found.compiled("shardy")
+        assert repr(name) in caught.value.message
+    else:
+        [sharding] = found.compiled("shardy").parameter_shardings
+        assert str(sharding) == "{devices=[8]<=[8]}"
     assert fatal_axes(found.lowered["gspmd"]) == ()
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("flag", ["true", "false"])
+def test_named_shardings_in_hlo_decide_it(flag: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if compat.version_tuple() < (0, 10):
+        pytest.skip("this XLA has no such flag")
+    flags = os.environ.get("XLA_FLAGS", "")
+    monkeypatch.setenv("XLA_FLAGS", f"{flags} --xla_enable_hlo_sharding_v3={flag}")
+    for name in FATAL:
+        assert ends_the_process(name) == (flag == "false")
+        lowered = lower(program_over(**{name: 8}), "shardy")
+        assert fatal_axes(lowered) == ((name,) if flag == "false" else ())
 
 
 def test_an_axis_is_called_by_its_name() -> None:
