@@ -202,35 +202,54 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     """
     op = op_text(origin.op)
     if origin.kind == "program":
-        return f"explicit in the program: {op}"
+        return f"the program itself calls {op}"
     if origin.not_found:
         return f"{NOT_FOUND}: {_WHY[origin.not_found].format(op=op)}"
     has = [annotation for annotation in origin.annotations if annotation.role == "has"]
     needed = [annotation for annotation in origin.annotations if annotation.role == "needed"]
-    axes = dict.fromkeys(axis_text(axis) for one in has or needed for axis in one.axes)
-    over = " and ".join(axes)
-    if not origin.annotations and origin.kind == "reduction":
-        words = "it sums over a sharded dimension"
-    elif origin.kind == "reduction":
-        words = f"it sums over {over}, from {_listed(has, file)}{_otherwise(origin, file)}"
+    if origin.kind == "reduction":
+        words = f"it sums a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "exchange" and origin.after is None and not needed:
-        reached = f"it reaches into other blocks along {over}, from {_listed(has, file)}"
-        words = f"{reached}{_otherwise(origin, file)}"
+        words = f"it reads neighbouring blocks of a {_sharded_dimension(has, origin, file)}"
     elif origin.kind == "lookup":
-        words = f"it looks up along {over}, from {_listed(has, file)}{_otherwise(origin, file)}"
+        words = f"it indexes a {_sharded_dimension(has, origin, file)}"
     else:
-        words = f"{shown_name(origin.value, '')} {spec_text(origin.before)}".strip()
-        after = spec_text(origin.after)
-        if origin.result:
-            wanted = _listed(needed, file) or f"{origin.result} {after}".strip()
-            words += f" is returned as {wanted}"
-        else:
-            words += f" is needed as {after}" if after else " is needed with another sharding"
-            words += f", for {_listed(needed, file)}" if needed else f" by {op}" if op else ""
-        own = [one for one in has if one.name != origin.value]
+        words = _resharding(origin, needed, file)
+        own = [annotation for annotation in has if annotation.name != origin.value]
         if own:
-            words += f"; it has {over} from {_listed(own, file)}{_otherwise(origin, file)}"
+            words += f"; {_sharded(own, origin, file)}"
     return words + _followed(origin)
+
+
+def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], file: str) -> str:
+    """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`."""
+    name = shown_name(origin.value, "") or "the value"
+    value = f"{name} is {spec_text(origin.before) or 'sharded'}"
+    after = spec_text(origin.after)
+    if origin.result:
+        result = _listed(needed, file) or f"{origin.result} {after}".strip()
+        return f"{value} but is returned as {result}"
+    wanted = after or "another sharding"
+    if needed:
+        names = {annotation_text(annotation) for annotation in needed}
+        verb = "requires" if len(names) == 1 else "require"
+        return f"{value} but {_listed(needed, file)} {verb} {wanted}"
+    op = op_text(origin.op)
+    return f"{value} but {op} requires {wanted}" if op else f"{value} but {wanted} is required"
+
+
+def _sharded_dimension(
+    annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str
+) -> str:
+    if not annotations:
+        return "sharded dimension"
+    return f"dimension {_sharded(annotations, origin, file)}"
+
+
+def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:
+    axes = dict.fromkeys(axis_text(axis) for one in annotations for axis in one.axes)
+    by = f"{_listed(annotations, file)}{_otherwise(origin, file)}"
+    return f"sharded over {' and '.join(axes)} by {by}"
 
 
 def _otherwise(origin: CollectiveOrigin, file: str) -> str:
@@ -239,7 +258,7 @@ def _otherwise(origin: CollectiveOrigin, file: str) -> str:
     if not names:
         return ""
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
-    return f" (or else from {next(iter(names))}{more})"
+    return f" (otherwise by {next(iter(names))}{more})"
 
 
 def _followed(origin: CollectiveOrigin) -> str:

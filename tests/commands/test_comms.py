@@ -263,7 +263,7 @@ def test_why_each_is_there(sdyscope):
     assert done.status == 0
     words = " ".join(done.out.split())
     assert "params['w2'] P('model', None) 1 160 B 160 B" in words
-    assert "because it sums over model, from constraint at" in words
+    assert "because it sums a dimension sharded over model by constraint at" in words
     document = sdyscope("comms", "mlp", "--partitioner", "gspmd", "--json").document("comms")
     (one,) = document["programs"]
     assert one["with_origin"] == 4
@@ -322,8 +322,8 @@ def test_a_cause_is_one_sentence_everywhere(sdyscope, tmp_path):
     origins = [part["origin"] for one in collectives for part in one["parts"]]
     if compat.version_tuple() >= (0, 10):  # before, XLA sends less for it
         assert (
-            "tanh [{a:(1)2}, {}, {b}] is returned as result[0] P(None, None, 'b'); "
-            "it has a:(1)2 from x P('a', None) (op followed)"
+            "tanh is [{a:(1)2}, {}, {b}] but is returned as result[0] P(None, None, 'b'); "
+            "sharded over a:(1)2 by x P('a', None) (op followed)"
         ) in [origin["words"] for origin in origins]
         axes = [one["axes"] for origin in origins for one in origin["annotations"]]
         assert sorted(axes) == [

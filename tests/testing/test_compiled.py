@@ -31,7 +31,7 @@ def test_a_collective_is_told_with_its_line_and_why(mlp):
     assert "expected no all-reduce over model in mlp, found 1" in said
     assert "a device sends 160 B per step" in said  # f32[4,10], twice half of it
     assert "mlp.py:101" in said
-    assert "because it sums over model" in said
+    assert "because it sums a dimension sharded over model" in said
 
 
 def test_a_mistyped_kind_or_axis_is_no_success(mlp):

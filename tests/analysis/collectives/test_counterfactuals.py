@@ -167,7 +167,7 @@ def test_who_else_says_an_axis_is_named(name: str) -> None:
         alone = frozenset(map(name_of, origin.annotations))
         if not program.goes(one, alone):
             assert origin.otherwise, origin_text(origin)
-            assert " (or else from " in origin_text(origin)
+            assert " (otherwise by " in origin_text(origin)
             others += 1
     assert others
 

@@ -275,7 +275,7 @@ def test_the_end_of_an_unreduced_value_is_for_what_says_so() -> None:
     assert (one.kind, origin.kind) == ("all-reduce", "reduction")
     ((annotation,)) = origin.annotations
     assert annotation.kind == "argument"
-    assert "it sums over y, from" in origin_text(origin)
+    assert "it sums a dimension sharded over y by" in origin_text(origin)
     assert "unreduced={'y'}" in origin_text(origin)
 
 
