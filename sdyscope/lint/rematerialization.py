@@ -21,7 +21,7 @@ __all__ = ["full_rematerialization"]
 
 _HINT = (
     "Reshard in steps that XLA supports, with a constraint in between, or make the two "
-    "shardings more alike: change one axis or one dimension at a time."
+    "shardings more similar: change one axis or one dimension at a time."
 )
 
 

@@ -48,7 +48,7 @@ def summary(check: Check) -> str:
     if wrong:
         return f"{start}, {wrong:,} {'disagrees' if wrong == 1 else 'disagree'}"
     worse = [finding for finding in check.findings if finding.severity != "note"]
-    return f"{start}, all agree" + (f"; {counted(len(worse), 'finding')} besides" if worse else "")
+    return f"{start}, all agree" + (f"; {counted(len(worse), 'other finding')}" if worse else "")
 
 
 def _group(findings: Sequence[Finding], tone: Tone) -> Iterator[Paragraph]:
@@ -60,7 +60,7 @@ def _group(findings: Sequence[Finding], tone: Tone) -> Iterator[Paragraph]:
         yield Paragraph("")
         subjects = Counter(map(subject_text, (finding, *others)))
         for subject, times in subjects.items():
-            words = f"{subject} ({times:,} alike)" if times > 1 else subject
+            words = f"{subject} (×{times:,})" if times > 1 else subject
             yield Paragraph(words, plain if tone == "muted" else "heading", 2, 2)
         yield Paragraph(finding.message, plain, 4)
         for label, words in (("expected", finding.expected), ("found", finding.found)):

@@ -53,7 +53,7 @@ def heading(document: CommsDocument) -> Iterator[Paragraph]:
     totals = [_total_words(program) for program in document.programs]
     if len(totals) > 1 and len(set(totals)) == 1:
         both = " and ".join(program.partitioner or "" for program in document.programs)
-        yield Paragraph(f"{both} alike: {totals[0]}", "heading", hang=2)
+        yield Paragraph(f"{both}: {totals[0]}", "heading", hang=2)
     else:
         for one, words in zip(document.programs, totals, strict=True):
             name = f"{one.partitioner}{', predicted' * one.predicted}: " if one.partitioner else ""
@@ -211,7 +211,7 @@ def why_text(group: CollectiveGroup, file: str = "") -> str:
     if not texts:
         return ""
     words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
-    return words + (f"; and {len(texts) - 1:,} more alike" if texts[1:] else "")
+    return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 
 def by_annotation(

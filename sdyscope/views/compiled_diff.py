@@ -225,8 +225,8 @@ def _without_cause(diff: CompiledDiff, count: int) -> str:
         return f"{counted(count, 'difference')}; HLO text does not show where they begin:"
     if diff.causes:
         return (
-            f"{counted(count, 'difference')} where the tensors of the op are sharded alike, or are "
-            "not in both modules:"
+            f"{counted(count, 'difference')} where the op's tensors are sharded the same way, or "
+            "are not in both modules:"
         )
     return f"{counted(count, 'difference')} that could not be traced to a sharding:"
 

@@ -102,10 +102,10 @@ def folded_rows(
         first = each[group.members[0]]
         count = sum(same[each[place]] for place in group.members)
         if group.is_one:
-            suffix = f" ({count:,})" if group.name != first[0] else f" ({count:,} alike)"
+            suffix = f" ({count:,})" if group.name != first[0] else f" (×{count:,})"
             yield (group.name + suffix, *map(_masked, first[1:]))
         else:
-            yield (f"{group.name} ({count:,} alike)" if count > 1 else group.name, *first[1:])
+            yield (f"{group.name} (×{count:,})" if count > 1 else group.name, *first[1:])
 
 
 def _masked(cell: Cell | str) -> Cell | str:

@@ -289,7 +289,7 @@ def folded(findings: Sequence[Finding]) -> Iterator[Finding]:
         names = list(dict.fromkeys(one.tensor for one in rest if one.tensor != first.tensor))
         more = len(names) - _NAMED
         listed = ", ".join(names[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")
-        alike = f" Alike: {listed}." if names else f" {len(rest):,} more are alike."
+        alike = f" Likewise: {listed}." if names else f" Likewise {len(rest):,} more."
         yield replace(first, message=first.message + alike)
 
 

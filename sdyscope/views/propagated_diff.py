@@ -32,7 +32,7 @@ def total(diff: PropagatedDiff) -> Paragraph:
             f"{sides}, from {counted(len(diff.beginnings), 'place')} on"
         )
     else:
-        text = f"{diff.name}: {every}, sharded alike {sides}"
+        text = f"{diff.name}: {every}, sharded the same way {sides}"
     for only, label in ((diff.only_a, diff.a), (diff.only_b, diff.b)):
         if only:
             text += f"; {counted(only, 'value')} only in {label}"

@@ -379,7 +379,7 @@ def footer(run: Run) -> Iterator[Paragraph]:
     verdicts = {there.verdict for there in cells}
     if "as placed" in verdicts:
         yield Paragraph(
-            f"{AGREES}  every shard is on the device, and is the block, that was asked for",
+            f"{AGREES}  every shard is on the device, and is the block, that was requested",
             "muted",
             hang=3,
         )

@@ -271,7 +271,7 @@ def _outcome(search: Search) -> Iterator[Paragraph]:
         one, two = pair
         confirmed = "confirmed" if search.outcome == "confirmed" else "not confirmed"
         needs = (
-            f": a device needs {size(two.total)} in all, and {size(one.total)} as it is"
+            f": a device needs {size(two.total)} in total, and {size(one.total)} as it is"
             if one.total is not None and two.total is not None
             else ""
         )

@@ -48,7 +48,7 @@ def paragraphs(slices: ProgramSlices, hidden: int) -> Iterator[Paragraph]:
         text = f"{count} {unplaced_text(why)}: {_few(list(dict.fromkeys(titles)))}"
         yield Paragraph(text, "muted", 0, 2)
     if any(" (+" in slice_text(part) for tensor in slices.tensors for part in tensor.listed):
-        yield Paragraph("(+8 x4): the same again 8 devices further, 4 times in all", "muted")
+        yield Paragraph("(+8 x4): the same again 8 devices further, 4 times in total", "muted")
     if hidden:
         yield Paragraph(f"{counted(hidden, 'tensor')} left out by the filters", "muted")
 
@@ -62,7 +62,7 @@ def _tensor(first: TensorSlices, titles: Counter[str]) -> Iterator[Paragraph]:
     assert first.shape is not None
     assert first.sharding is not None
     name, *others = [
-        f"{title} ({times:,} alike)" if times > 1 else title for title, times in titles.items()
+        f"{title} (×{times:,})" if times > 1 else title for title, times in titles.items()
     ]
     yield Paragraph(
         f"{name}  {shape(first.shape, first.dtype)}  {short(first.sharding)}", "heading", 0, 2

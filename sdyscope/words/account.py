@@ -54,7 +54,7 @@ def unknown_text(unknown: Unknown) -> str:
     under = " and ".join(unknown.partitioners)
     label = f"{where} under {under}" if where and under else where or under
     if unknown.count > 1:
-        label = f"{label} ({unknown.count:,} alike)".lstrip()
+        label = f"{label} (×{unknown.count:,})".lstrip()
     sentence = unknown_clause(unknown)
     return f"{label}: {sentence}" if label else sentence
 

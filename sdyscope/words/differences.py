@@ -130,7 +130,7 @@ def inputs_text(inputs: Iterable[tuple[str, Sharded]]) -> str:
         inputs: names and shardings, which both sides have alike.
     """
     sources = "; ".join(f"{name} {short(sharding)}" for name, sharding in inputs)
-    return f"computed from values sharded alike: {sources}" if sources else ""
+    return f"computed from values sharded the same way: {sources}" if sources else ""
 
 
 def extent_text(values: int, whole: int, held: tuple[int, int], where: tuple[str, str]) -> str:
@@ -284,7 +284,7 @@ def compiled_remarks(diff: _CompiledDiff) -> Iterator[str]:
         verb = "is" if diff.moved == 1 else "are"
         yield (
             f"{counted(diff.moved, 'tensor')} {verb} communicated for ops of other scopes, from "
-            "the same lines and otherwise alike"
+            "the same lines, with no other difference"
         )
     if diff.is_memory_compared is False:
         yield "memory is not compared: a text does not say how it stores its parameters"

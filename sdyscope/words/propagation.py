@@ -132,10 +132,10 @@ def stopped_alike(count: int) -> str:
 # --- What allowed a move --------------------------------------------------------------------------
 
 _DATA_FLOW: Final[Mapping[str, str]] = {
-    "while": "what a loop starts with, carries, yields and returns is sharded alike",
+    "while": "what a loop starts with, carries, yields and returns is sharded the same way",
     "case": "what each branch yields is sharded as the result is",
     "if": "what each branch yields is sharded as the result is",
-    "optimization_barrier": "a barrier's operand and its result are sharded alike",
+    "optimization_barrier": "a barrier's operand and its result are sharded the same way",
     "manual_computation": "the boundary of the shard_map passes on what it is not manual on",
     "named_computation": "the operands and results of a called function are those inside it",
     "call": "the operands and results of a called function are those inside it",
@@ -158,7 +158,7 @@ def allowed_text(rule: Allowed) -> str:
     """Why an axis could move: ``dim 0 of the operand is dim 0 of the result (factor i ...)``."""
     match rule:
         case ByGroup():
-            return "both are in one sharding group, whose values are sharded alike"
+            return "both are in one sharding group, whose values are sharded the same way"
         case ByConstraint():
             return "the constraint is applied to the value that it constrains"
         case ByDataFlow(op):

@@ -83,7 +83,7 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     "not partitioned": "XLA does not partition the program as it is: {said}",
     "not compiled": "The program as it is can't be compiled: {said}",
     "refused": "The compiler refuses it: {said}",
-    "over the limit": "With what the compiler needs besides, it holds more than the limit.",
+    "over the limit": "Including what else the compiler needs, it exceeds the limit.",
     "costs no less": "Compiled, it costs no less than the program as it is.",
 }
 

@@ -95,7 +95,9 @@ def test_the_total_comes_first_then_kinds_and_the_largest(sdyscope, columns):
     assert columns is None or max(map(len, lines)) <= columns
     words = " ".join(done.out.split())
     assert words.startswith("mlp; data=4 x model=2, 8 devices; compiled for cpu:8 shardy and gspmd")
-    assert "alike: 2 collectives per step for 4 tensors; a device sends 103.7 KiB" in words
+    assert (
+        "shardy and gspmd: 2 collectives per step for 4 tensors; a device sends 103.7 KiB" in words
+    )
     assert "forward 166 B, backward 103.5 KiB" in words
     assert "all-reduce data=4 1 3 69.0 KiB 103.5 KiB" in words
     assert "mlp.py:99" in "".join(done.out.split()) or " 99" in words
@@ -138,7 +140,7 @@ def test_a_rematerialization_is_told_at_its_line(sdyscope, program):
 def test_a_program_that_sends_nothing(sdyscope, program):
     done = sdyscope("comms", f"{program}:alone")
     assert done.status == 0
-    assert "shardy and gspmd alike: no collectives, nothing is sent" in done.out
+    assert "shardy and gspmd: no collectives, nothing is sent" in done.out
     assert "collective  " not in done.out
 
 

@@ -128,7 +128,7 @@ def test_propagated_under_both_partitioners(sdyscope):
     done = sdyscope("diff", "mlp", "--at", "propagated")
     assert done.status == 0
     first, shardy, gspmd, *_ = done.out.splitlines()
-    assert first == "mlp: 131 values, sharded alike under shardy and gspmd"
+    assert first == "mlp: 131 values, sharded the same way under shardy and gspmd"
     assert shardy.startswith("shardy: exact, ")
     assert gspmd == "gspmd: exact, XLA's dump of a compile for 8 CPU devices"
 

@@ -109,7 +109,7 @@ def test_what_if(sdyscope):
     assert re.search(r"mlp under shardy: \d+ of \d+ values are sharded differently", done.out)
     assert "after   P('data', 'model')" in done.out
     same = sdyscope("propagate", "mlp", "--set-sharding", "params['w1']=P(None, 'model')")
-    assert "values, sharded alike before and after" in same.out
+    assert "values, sharded the same way before and after" in same.out
     found = sdyscope(
         "propagate", "mlp", "--set-sharding", "batch['x']=P()", "--conservative", "--json"
     ).document("propagate")

@@ -81,7 +81,7 @@ def test_propagate_folds_scopes_and_where_axes_come_from(layered):
     headings = [row.text for row in made.rows if isinstance(row, Heading)]
     assert any(text.startswith("jvp(layer{0..3})/attention (4 times ") for text in headings)
     rows = [" ".join(cell.text for cell in row) for row in made.cells]
-    assert any("(4 alike)" in row and "params['layers'][*]['wq']" in row for row in rows)
+    assert any("(×4)" in row and "params['layers'][*]['wq']" in row for row in rows)
     every = propagate.table(found, everything=True)
     assert len(made.cells) < len(every.cells) / 4
     assert "[*]" not in str(every.cells)

@@ -72,7 +72,7 @@ def test_a_request_that_was_not_kept_is_shown_and_counted(mlp):
 
 def test_rows_that_say_the_same_are_one(mlp):
     names = [row[0].text for row in propagate.table(mlp).cells]
-    assert any(name.endswith(" (4 alike)") for name in names)
+    assert any(name.endswith(" (×4)") for name in names)
     headings = [row.text for row in propagate.table(mlp).rows if isinstance(row, Heading)]
     # The count is of values, not of rows; an einsum is no scope of its own.
     assert "jvp(block0) (5) in models/mlp.py" in headings

@@ -29,7 +29,7 @@ def test_the_total_is_first_and_says_where(found):
     named = replace(found, a="one.mlir", b="two.mlir", across="programs")
     assert " differently in one.mlir and two.mlir, from " in propagated_diff.total(named).text
     partitioners = replace(found, a="shardy", b="gspmd", across="partitioners", beginnings=())
-    assert propagated_diff.total(partitioners).text.endswith("alike under shardy and gspmd")
+    assert propagated_diff.total(partitioners).text.endswith("the same way under shardy and gspmd")
 
 
 def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):
@@ -44,7 +44,7 @@ def test_a_beginning_has_both_sides_its_inputs_and_what_follows(found):
         == "after   P('data', 'model'): dim 0 split 4 ways over data, dim 1 split 2 ways over model"
     )
     assert "more values follow from it; all " in lines[at + 3]
-    assert any(line.startswith("computed from values sharded alike: ") for line in lines)
+    assert any(line.startswith("computed from values sharded the same way: ") for line in lines)
     assert not any("under before" in line for line in lines)
 
 

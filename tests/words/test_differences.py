@@ -118,8 +118,8 @@ def test_entries():
         (
             {"moved": 1, "is_memory_compared": True},
             [
-                "1 tensor is communicated for ops of other scopes, from the same lines and "
-                "otherwise alike"
+                "1 tensor is communicated for ops of other scopes, from the same lines, with "
+                "no other difference"
             ],
         ),
         (

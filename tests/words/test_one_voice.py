@@ -318,7 +318,7 @@ def test_propagated_differences(said):
                 f"{one['name']} {one['sharding']['short']}" for one in beginning["inputs"]
             )
             assert said.printed(inputs, command), inputs
-            whole = f"computed from values sharded alike: {inputs}" if inputs else ""
+            whole = f"computed from values sharded the same way: {inputs}" if inputs else ""
             assert said.in_page(whole, "differences"), whole
 
 

@@ -72,8 +72,8 @@ function program(one, labels, all, state) {
   const found = one.changes;
   const shown = all ? found : found.slice(0, SHOWN);
   const same = one.different
-    ? `${count(one.different, "difference")}, ${whole(one.same)} alike`
-    : "all alike";
+    ? `${count(one.different, "difference")}, ${whole(one.same)} unchanged`
+    : "no differences";
   return el(
     "section",
     {},

@@ -113,7 +113,7 @@ function stageItems(data, labels) {
   return [
     stage("lowered", lowered, () => {
       const all = lowered.sameTensors + lowered.tensors.length;
-      if (lowered.same) return `${count(all, "tensor")}, all alike`;
+      if (lowered.same) return `${count(all, "tensor")}, no differences`;
       const parts = [
         lowered.tensors.length &&
           `${whole(lowered.tensors.length)} of ${count(all, "tensor")} differ`,
@@ -129,7 +129,7 @@ function stageItems(data, labels) {
       );
       return propagated.differentValues
         ? `${whole(propagated.differentValues)} of ${count(all, "value")} differ, from ${count(propagated.beginnings.length, "place")} on${only.join("")}`
-        : `${count(all, "value")}, all alike${only.join("")}`;
+        : `${count(all, "value")}, no differences${only.join("")}`;
     }),
     stage("compiled", compiled, () => {
       const failed = [compiled.a, compiled.b].find((side) => side.failure);

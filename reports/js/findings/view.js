@@ -120,7 +120,7 @@ function item(finding, shared, state) {
     ),
     el("p.finding-message", { dir: "auto" }, finding.message),
     finding.expected || finding.found
-      ? el("dl.pairs", {}, pair("asked for", finding.expected), pair("found", finding.found))
+      ? el("dl.pairs", {}, pair("expected", finding.expected), pair("found", finding.found))
       : null,
   );
 }

@@ -37,7 +37,7 @@ function groupFacts(item, { model, values }, actions, isOpen) {
   const kinds = {
     lane: "a pass of the program",
     scope: "a scope",
-    repeated: `${whole(model.childrenOf.get(item).length)} scopes that are called alike`,
+    repeated: `${whole(model.childrenOf.get(item).length)} scopes with the same name`,
     tensor: "what is done for one leaf of the parameters",
     call: "a function that is called here",
     region: "an op with a program of its own inside",

@@ -25,7 +25,7 @@ export function labels(model, values, item, partitioner) {
     if (inside?.moves[item]) marks.push(["moves", `⇄ ${whole(inside.moves[item])}`]);
     if (values.different[item]) marks.push(["differs", `≠ ${whole(values.different[item])}`]);
     const count = model.childrenOf.get(item).length;
-    if (model.groupKind(item) === "repeated") lines[0] = `${whole(count)} alike · ${lines[0]}`;
+    if (model.groupKind(item) === "repeated") lines[0] = `${whole(count)} × ${lines[0]}`;
     return { form, title, lines, marks, spec: null };
   }
   const sharding = values.sharding(node, 0, partitioner);

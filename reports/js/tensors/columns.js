@@ -41,7 +41,7 @@ export function columns(rows, totals, worst) {
     made.push({
       name: "requested",
       title: "requested",
-      hint: "What the program's author asked for",
+      hint: "What the program requests",
       chars,
       least: Math.max(Math.min(chars, NEEDED), 10),
       priority: 3,
