@@ -19,10 +19,10 @@ def test_what_is_said_of_several_tensors_is_said_once():
         ]
     )
     assert one.tensor == "p['a'][0].w"
-    assert one.message == "result[0]['a'][0].w has 12 bytes. Alike: p['a'][1].w."
+    assert one.message == "result[0]['a'][0].w has 12 bytes. Likewise: p['a'][1].w."
     assert (other.tensor, different.tensor, op.tensor) == ("p['b']", "p['c']", "layer0/dot")
 
 
 def test_no_more_than_three_others_are_named():
     (one,) = folded([finding(f"p[{k}]", f"p[{k}] is whole.") for k in range(6)])
-    assert one.message == "p[0] is whole. Alike: p[1], p[2], p[3] and 2 more."
+    assert one.message == "p[0] is whole. Likewise: p[1], p[2], p[3] and 2 more."
