@@ -50,6 +50,9 @@ __all__ = ["with_origins"]
 
 _REDUCTIONS: Final = ("all-reduce", "reduce-scatter")
 
+#: Ops whose sums XLA may split over devices that would do the same work.
+_PRODUCTS: Final = ("dot_general", "dot", "convolution")
+
 
 def with_origins(
     collectives: Collectives,
@@ -191,6 +194,8 @@ class _Search:
                 collective_origin := self.one_element(ops, axes, part)
             ):
                 return collective_origin
+            if collective.kind in _REDUCTIONS and self.is_split_by_xla(ops, axes):
+                return _unknown(part, ops, axes)
             for near in filter(None, (ops, makers, users)):
                 finding = [self.resharding, self.reduction]
                 for find in finding[:: -1 if collective.kind in _REDUCTIONS else 1]:
@@ -254,6 +259,16 @@ class _Search:
                 together=self.together(sharded, axes),
             )
         return None
+
+    def is_split_by_xla(self, ops: list[Op], axes: tuple[AxisPart, ...]) -> bool:
+        """Whether it sums a product that XLA splits over axes that none of its tensors has."""
+        if not ops or any(kind_of(op) not in _PRODUCTS for op in ops):
+            return False
+        values = [value for op in ops for value in (*self.around.operands(op), (op.id, 0))]
+        return not any(
+            self.decided.sharding(value) is None or self.around.carried(value, axes)
+            for value in values
+        )
 
     # Reshardings.
 
