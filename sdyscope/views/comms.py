@@ -13,7 +13,7 @@ from sdyscope.terminal.table import Cell, Column, Heading, Note, Row, Table, fit
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_words_of, over_text
 from sdyscope.words.origins import NOT_FOUND, OP_FOLLOWED, annotation_text, origin_text
-from sdyscope.words.places import source_text
+from sdyscope.words.places import callers_text, source_text
 from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import NONE
 from sdyscope.words.types import shapes_text
@@ -207,10 +207,13 @@ def why_text(group: CollectiveGroup, file: str = "") -> str:
         group: the collectives.
         file: the file whose name need not be repeated.
     """
+    callers = f"called at {callers_text(group.callers)}" if group.callers else ""
     texts = list(dict.fromkeys(origin_text(origin, file) for origin in group.origins))
     if not texts:
-        return ""
+        return callers
     words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
+    if callers:
+        words = f"{callers}; {words}"
     return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
 
 

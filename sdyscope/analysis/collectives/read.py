@@ -251,7 +251,7 @@ class _Reader:
             op_name = purpose.said[0].op_name if purpose.said else ""
             scope, primitive = scope_of(op_name)
             sent, received = wire_bytes(kind, shape.bytes, group_size)
-            lines = map(self.module.source, purpose.said)
+            said = next((one for one in purpose.said if self.module.source(one)), None)
             made.append(
                 Part(
                     shape=shape,
@@ -261,7 +261,8 @@ class _Reader:
                     scope=scope,
                     primitive=primitive,
                     phase=phase_of(op_name, self.differentiated),
-                    source=next((line for line in lines if line is not None), None),
+                    source=None if said is None else self.module.source(said),
+                    callers=() if said is None else self.module.callers(said),
                     tags=purpose.tags,
                     makers=purpose.makers,
                     argument=purpose.argument,
