@@ -158,11 +158,16 @@ class OpGraph:
 
     def keyed_edges(self) -> Iterator[tuple[int, int, int | str, Edge]]:
         """As `edges`, each with the key that tells it from others between the same two nodes."""
-        ops, use = self.ops, self._use
+        ops, use, numbers = self.ops, self._use, self.operand_numbers
         for node, values in enumerate(self.operand_values):
             if values:
                 user = ops[node]
-                for number, value in zip(self._numbers(node), values, strict=True):
+                numbered = (
+                    zip(numbers[node], values, strict=True)
+                    if node in numbers
+                    else enumerate(values)
+                )
+                for number, value in numbered:
                     yield value[0], node, number, use(user, number, value)
         yield from self._boundaries
 

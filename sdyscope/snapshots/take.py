@@ -11,10 +11,8 @@ from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
 from sdyscope.snapshots.cells import cells_of
-from sdyscope.snapshots.communicated import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
 from sdyscope.snapshots.reduced import counted
-from sdyscope.snapshots.stored import stored
 from sdyscope.snapshots.values import KINDS, NOTHING, STAGES, Cell, Item, Key, Kind, Snapshot, Stage
 from sdyscope.staged import Staged
 from sdyscope.values.convert import to_placement, unspecified_dims
@@ -76,6 +74,10 @@ def take(
         )
     hardware = ""
     if "compiled" in chosen:
+        # Not above: all that names collectives comes with them, and every command gets here.
+        from sdyscope.snapshots.communicated import communicated
+        from sdyscope.snapshots.stored import stored
+
         made = {partitioner: staged.compiled(partitioner, on) for partitioner in partitioners}
         hardware = str(next(iter(made.values())).hardware)
         found += communicated(made, taken.meshes)

@@ -9,15 +9,16 @@ can be where the others have it from; Shardy keeps the first alone.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import NamedTuple
-
-from networkx.utils import UnionFind
+from typing import TYPE_CHECKING, NamedTuple
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.factors import identity_rule, on_factors
 from sdyscope.analysis.propagation.flow import CONSTRAINTS, Flow, Ref, Slot
 from sdyscope.graph import Op
 from sdyscope.values.sharding_rule import OpShardingRule
+
+if TYPE_CHECKING:
+    from networkx.utils import UnionFind
 
 __all__ = ["AxisComponents", "HeldAxis"]
 
@@ -38,6 +39,9 @@ class AxisComponents:
     """
 
     def __init__(self, pairs: Iterable[tuple[HeldAxis, HeldAxis]]) -> None:
+        # Not above: importing NetworkX takes long, and nearly every command gets to this module.
+        from networkx.utils import UnionFind
+
         self._sets: UnionFind[HeldAxis] = UnionFind()
         for one, other in pairs:
             self._sets.union(one, other)

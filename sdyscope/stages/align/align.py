@@ -243,6 +243,8 @@ class _Aligner:
             if other.kind == op.kind and same_types(op.types, other.types):
                 return other.id
         known = {operand for operand in operands if operand is not None}
+        if not tagged and not known:
+            return None
         typed: list[int] = []
         if path:
             # Those of the very call come first; without looking at those of all other calls.
@@ -300,7 +302,7 @@ class _Aligner:
             return []
         nodes = [
             node
-            for node in self.target.consumers.get(first, ())
+            for node in self.target.consumers(first)
             if same_types(op.types, self.target.graph.ops[node].types)
             and self.does_the_same(op, operands, known, node)
         ]
@@ -402,7 +404,7 @@ class _Aligner:
         """
         if loop is None or value is None:
             return value
-        for node in self.target.consumers.get(value, ()):
+        for node in self.target.consumers(value):
             op = self.target.graph.ops[node]
             tags = self.target.tags.get(node, ())
             of_user = any(is_identity(self.lowered.ops[tag]) for tag in tags)
