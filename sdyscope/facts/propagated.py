@@ -90,8 +90,7 @@ def _whole(rank: int) -> Placement:
     return Placement(1, ((),) * rank)
 
 
-@dataclass(frozen=True, slots=True)
-class PropagationStep:
+class PropagationStep(NamedTuple):
     """One move of one axis: in step ``number``, from a value to others, through an op.
 
     Attributes:

@@ -20,7 +20,7 @@ from sdyscope.graph import OpGraph
 from sdyscope.hlo import read_hlo
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["Explained", "compiled_collectives"]
+__all__ = ["Explained", "compiled_collectives", "explained", "read_collectives"]
 
 
 class Explained(Protocol):
@@ -49,11 +49,36 @@ def compiled_collectives(
     Raises:
         SdyscopeError: the program can't be read.
     """
+    return explained(read_collectives(made, meshes), made, compiled)
+
+
+def read_collectives(made: Compiled, meshes: Iterable[Mesh]) -> Collectives:
+    """The collectives of a compiled program, without origins.
+
+    Args:
+        made: the program.
+        meshes: meshes to name axes of.
+
+    Raises:
+        SdyscopeError: the program can't be read.
+    """
     module = read_hlo(made.hlo)
-    collectives = replace(
+    return replace(
         collectives_of(made, module, meshes),
         rematerializations=rematerializations(made.rematerializations, module),
     )
+
+
+def explained(
+    collectives: Collectives, made: Compiled, compiled: Explained | None = None
+) -> Collectives:
+    """The same collectives with their origins, or why there are none.
+
+    Args:
+        collectives: those of the program.
+        made: the program.
+        compiled: the module that it was compiled from; without it no origins are looked for.
+    """
     if compiled is None and made.recorded_by is not None:
         return replace(collectives, origins_missing=Remark("not told"))
     if compiled is None:

@@ -68,10 +68,10 @@ def aligned_values(
         if not there or value in alignment.not_partitioned:
             chosen[value] = None
             continue
-        place = chosen[value] = there[0]
-        same = together.get(place)
+        at = chosen[value] = there[0]
+        same = together.get(at)
         if same is None:
-            together[place] = [value]
+            together[at] = [value]
         else:
             same.append(value)
         if value[0] in copies:
