@@ -206,7 +206,9 @@ class OpGraph:
         The results of main are in no region.
         """
         node = op if isinstance(op, int) else op.id
-        inside = self._children.get(node, [])
+        inside = self._children.get(node)
+        if inside is None:
+            return []
         return [self.ops[i] for i in inside if region is None or self.ops[i].region == region]
 
     def callee(self, op: Op | int) -> Function | None:
