@@ -8,7 +8,7 @@ that are sharded on it, to the nearest annotation with it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple, TypeAlias
 
@@ -94,6 +94,7 @@ class AnnotatedAxes:
             if annotation.kind not in ("argument", "result"):
                 self._on_ops.setdefault(annotation.op, one)
         self._nearest: dict[AxisPart, dict[_Dim, Written]] = {}
+        self._dims_on: dict[AxisPart, dict[int, list[int]]] = {}
 
     def of_value(self, value: ValueId, part: AxisPart) -> tuple[AnnotatedAxis, ...]:
         """Where an axis of a value comes from; nothing where none was found."""
@@ -189,9 +190,9 @@ class AnnotatedAxes:
         for value, others in self._neighbours.items():
             for dim, own in enumerate(self.decided.axes(value)):
                 for part in own:
-                    held = HeldAxis(value, dim, part.name)
+                    held, dims = HeldAxis(value, dim, part.name), self._on(part)
                     for other, alone in others:
-                        for beside in self._dims(other, part):
+                        for beside in dims(other):
                             if alone or self._same_size(value, dim, other, beside):
                                 yield held, HeldAxis(other, beside, part.name)
 
@@ -218,18 +219,19 @@ class AnnotatedAxes:
             return self._nearest[part]
         found: dict[_Dim, Written] = {}
         queue: deque[_Dim] = deque()
+        dims = self._on(part)
         for one in self._written:
             if not _has(one.axes, part):
                 continue
             for value in self._annotated_values(one.annotation):
-                for dim in self._dims(value, part):
+                for dim in dims(value):
                     if (value, dim) not in found:
                         found[value, dim] = one
                         queue.append((value, dim))
         while queue:
             value, dim = queue.popleft()
             for other, alone in self._neighbours.get(value, ()):
-                for beside in self._dims(other, part):
+                for beside in dims(other):
                     key = (other, beside)
                     if key not in found and (alone or self._same_size(value, dim, *key)):
                         found[key] = found[value, dim]
@@ -239,11 +241,25 @@ class AnnotatedAxes:
 
     def _dims(self, value: ValueId, part: AxisPart) -> list[int]:
         """The dimensions of a value that are sharded on an axis."""
-        return [
-            dim
-            for dim, own in enumerate(self.decided.axes(value))
-            if any(one.shared(part) is not None for one in own)
-        ]
+        return self._on(part)(value)
+
+    def _on(self, part: AxisPart) -> Callable[[ValueId], list[int]]:
+        """``_dims`` of one axis."""
+        # By identity: values that are sharded alike have the same axes, which are kept.
+        known = self._dims_on.setdefault(part, {})
+
+        def dims(value: ValueId) -> list[int]:
+            axes = self.decided.axes(value)
+            found = known.get(id(axes))
+            if found is None:
+                found = known[id(axes)] = [
+                    dim
+                    for dim, own in enumerate(axes)
+                    if any(one.shared(part) is not None for one in own)
+                ]
+            return found
+
+        return dims
 
     def _same_size(self, value: ValueId, dim: int, other: ValueId, beside: int) -> bool:
         """Whether two dimensions of an op's tensors can be the same: they are as large."""

@@ -112,7 +112,8 @@ def collectives_under(
     made = program.compiled(partitioner, on)
     which = (made.partitioner, made.hardware, made.recorded_by)
     read = program.once(
-        (read_collectives, *which), lambda: read_collectives(made, program.meshes.values())
+        (read_collectives, *which),
+        lambda: read_collectives(made, program.hlo(partitioner, on), program.meshes.values()),
     )
     if not origins:
         return explained(read, made)

@@ -17,7 +17,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.remarks import Remark
 from sdyscope.graph import OpGraph
-from sdyscope.hlo import read_hlo
+from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.values.mesh import Mesh
 
 __all__ = ["Explained", "compiled_collectives", "explained", "read_collectives"]
@@ -49,20 +49,20 @@ def compiled_collectives(
     Raises:
         SdyscopeError: the program can't be read.
     """
-    return explained(read_collectives(made, meshes), made, compiled)
+    return explained(read_collectives(made, read_hlo(made.hlo), meshes), made, compiled)
 
 
-def read_collectives(made: Compiled, meshes: Iterable[Mesh]) -> Collectives:
+def read_collectives(made: Compiled, module: HloModule, meshes: Iterable[Mesh]) -> Collectives:
     """The collectives of a compiled program, without origins.
 
     Args:
         made: the program.
+        module: its text.
         meshes: meshes to name axes of.
 
     Raises:
         SdyscopeError: the program can't be read.
     """
-    module = read_hlo(made.hlo)
     return replace(
         collectives_of(made, module, meshes),
         rematerializations=rematerializations(made.rematerializations, module),

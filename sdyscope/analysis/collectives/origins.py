@@ -35,12 +35,14 @@ from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import (
+    NOBODY,
     CollectiveOrigin,
     NotFound,
     OriginAnnotation,
     OriginKind,
     OriginRole,
     Spec,
+    Together,
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
@@ -92,7 +94,7 @@ class _Search:
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
         self.around = Needs(decided, annotated)
-        self._together: dict[object, tuple[OriginAnnotation, ...]] = {}
+        self._together: dict[object, Together] = {}
 
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
@@ -344,9 +346,7 @@ class _Search:
         )
         return list(self.grouped(found, role))
 
-    def together(
-        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]
-    ) -> tuple[OriginAnnotation, ...]:
+    def together(self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]) -> Together:
         """All annotations that can be where the axes of values come from."""
         components = frozenset(
             component
@@ -356,7 +356,7 @@ class _Search:
         )
         if components not in self._together:
             found = [one for component in components for one in self.annotated.together(*component)]
-            self._together[components] = tuple(self.grouped(found, "has"))
+            self._together[components] = Together(tuple(self.grouped(found, "has")))
         return self._together[components]
 
     def grouped(
@@ -412,7 +412,7 @@ def _origin(
     before: Spec | None = None,
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
-    together: tuple[OriginAnnotation, ...] = (),
+    together: Together = NOBODY,
     result: str = "",
 ) -> CollectiveOrigin:
     return CollectiveOrigin(

@@ -36,7 +36,7 @@ class PropagatedAxes:
         self.graph = graph
         self.propagated = propagated
         self.mesh = mesh
-        # By identity: values share shardings and placements, which the propagation keeps.
+        # By identity: values share shardings, placements and types, which are kept.
         self._forms: dict[tuple[int, int, int], tuple[TensorSharding | None, AxesByDim]] = {}
 
     def sharding(self, value: ValueId) -> TensorSharding | None:
@@ -48,11 +48,11 @@ class PropagatedAxes:
         found = self.propagated.values.get(value)
         if found is None:
             return None, ()
-        rank = self.rank(value)
-        key = (id(found.sharding), id(found.placement), rank)
+        types = self.graph.ops[value[0]].types
+        key = (id(found.sharding), id(found.placement), id(types[value[1]]))
         form = self._forms.get(key)
         if form is None:
-            meshes = self.propagated.graph.meshes
+            rank, meshes = self.rank(value), self.propagated.graph.meshes
             sharding = _shardy_form(found.sharding, found.placement, rank, self.mesh, meshes)
             form = self._forms[key] = sharding, axes_in(sharding, self.mesh)
         return form

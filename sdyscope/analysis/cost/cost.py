@@ -29,7 +29,7 @@ from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
 from sdyscope.hardware.specs import Chip, chip_of
-from sdyscope.hlo import read_hlo
+from sdyscope.hlo import HloModule, read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
@@ -383,8 +383,8 @@ def cost_of(
     given = read_given(bandwidths or {}, latencies or {})
     meshes = program.meshes.values()
     check_given(given, meshes)
-    counted = collectives_under(program, partitioner, on, origins=False)
-    return cost(program.compiled(partitioner, on), meshes, given, counted)
+    read = program.hlo(partitioner, on), collectives_under(program, partitioner, on, origins=False)
+    return cost(program.compiled(partitioner, on), meshes, given, read)
 
 
 def read_given(
@@ -418,7 +418,7 @@ def cost(
     compiled: Compiled,
     meshes: Iterable[Mesh],
     given: Given | None = None,
-    counted: Collectives | None = None,
+    read: tuple[HloModule, Collectives] | None = None,
 ) -> Cost:
     """What a step of a compiled program costs.
 
@@ -426,7 +426,7 @@ def cost(
         compiled: the program.
         meshes: its meshes, of which the axes are named of one that fits.
         given: bandwidths and latencies of mesh axes, where the user knows better.
-        counted: its collectives, where they were read before.
+        read: its text and its collectives, where they were read before.
 
     Raises:
         TargetError: a bandwidth is given for an axis that the mesh does not have; or none is given
@@ -441,8 +441,10 @@ def cost(
         )
     chip = chip_of(compiled.device_kind)
     topology = compiled.topology
-    module = read_hlo(compiled.hlo)
-    found = collectives_of(compiled, module, meshes) if counted is None else counted
+    if read is None:
+        module = read_hlo(compiled.hlo)
+        read = module, collectives_of(compiled, module, meshes)
+    module, found = read
     mesh = found.mesh
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)
