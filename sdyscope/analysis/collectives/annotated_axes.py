@@ -214,7 +214,11 @@ class AnnotatedAxes:
     # Following.
 
     def _followed(self, part: AxisPart) -> dict[_Dim, Written]:
-        """The nearest annotation with an axis, for each dimension that is sharded on it."""
+        """The nearest annotation with an axis, for each dimension that is sharded on it.
+
+        By hand: NetworkX takes twice as long (benchmarks/walks.py), most of it to make the graph of
+        dimensions, which is another for each axis.
+        """
         if part in self._nearest:
             return self._nearest[part]
         found: dict[_Dim, Written] = {}

@@ -4,40 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
 
 from sdyscope.analysis.collectives.origins import with_origins
 from sdyscope.analysis.collectives.rematerializations import rematerializations
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collectives
-from sdyscope.annotations import Annotation
+from sdyscope.analysis.propagation.explain import Explainer
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.compiled import Compiled
-from sdyscope.facts.program import Partitioner
-from sdyscope.facts.propagated import Propagated
 from sdyscope.facts.remarks import Remark
-from sdyscope.graph import OpGraph
 from sdyscope.hlo import HloModule, read_hlo
+from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 
-__all__ = ["Explained", "compiled_collectives", "explained", "read_collectives"]
-
-
-class Explained(Protocol):
-    """The module that was compiled, and what there is to know about it."""
-
-    def graph(self, partitioner: Partitioner | None = None) -> OpGraph:
-        """Its op graph."""
-
-    def propagated(self, partitioner: Partitioner | None = None) -> Propagated:
-        """Its propagation."""
-
-    def annotations(self, partitioner: Partitioner | None = None) -> tuple[Annotation, ...]:
-        """What is written in it."""
+__all__ = ["compiled_collectives", "explained", "read_collectives"]
 
 
 def compiled_collectives(
-    made: Compiled, meshes: Iterable[Mesh], compiled: Explained | None = None
+    made: Compiled, meshes: Iterable[Mesh], compiled: Staged | None = None
 ) -> Collectives:
     """The collectives of a compiled program, each with its origin.
 
@@ -70,7 +54,7 @@ def read_collectives(made: Compiled, module: HloModule, meshes: Iterable[Mesh]) 
 
 
 def explained(
-    collectives: Collectives, made: Compiled, compiled: Explained | None = None
+    collectives: Collectives, made: Compiled, compiled: Staged | None = None
 ) -> Collectives:
     """The same collectives with their origins, or why there are none.
 
@@ -91,5 +75,8 @@ def explained(
         propagated = compiled.propagated(made.partitioner)
     except SdyscopeError as error:
         return replace(collectives, origins_missing=Remark("not propagated", error.message))
+    pointers = None
+    if propagated.partitioner == "shardy" and propagated.steps:
+        pointers = Explainer.of(compiled, made.partitioner).pointers
     graph, annotations = compiled.graph(made.partitioner), compiled.annotations(made.partitioner)
-    return with_origins(collectives, graph, propagated, annotations)
+    return with_origins(collectives, graph, propagated, annotations, pointers)

@@ -30,7 +30,6 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
@@ -58,6 +57,7 @@ def with_origins(
     graph: OpGraph,
     propagated: Propagated,
     annotations: tuple[Annotation, ...],
+    pointers: Pointers | None = None,
 ) -> Collectives:
     """The same collectives, each of their tensors with its origin and with a source line.
 
@@ -66,12 +66,11 @@ def with_origins(
         graph: op graph of the lowered module that was compiled.
         propagated: its propagation, under the partitioner that it was compiled with.
         annotations: what is written in it.
+        pointers: where axes come from, as Shardy recorded it; None under GSPMD.
     """
     if collectives.mesh is None:
         return collectives
     decided = PropagatedAxes(graph, propagated, collectives.mesh)
-    recorded = propagated.partitioner == "shardy" and propagated.steps
-    pointers = Pointers(Flow(propagated, graph), annotations) if recorded else None
     search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
     return replace(
         collectives,

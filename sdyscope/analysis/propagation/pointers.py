@@ -292,6 +292,11 @@ class Pointers:
         return state, nearest
 
     def _find(self, at: Ref, part: AxisPart, before: int | None) -> _Nearest:
+        """The nearest step or annotation along values that are alike without a step.
+
+        By hand: NetworkX takes twice as long (benchmarks/walks.py), as all links have to be made
+        for it, of which few are looked at.
+        """
         came: dict[Ref, tuple[Ref, _Link] | None] = {at: None}
         queue = deque([at])
         while queue:
