@@ -216,7 +216,7 @@ class AnnotatedAxes:
     def _followed(self, part: AxisPart) -> dict[_Dim, Written]:
         """The nearest annotation with an axis, for each dimension that is sharded on it.
 
-        By hand: NetworkX takes twice as long (benchmarks/walks.py), most of it to make the graph of
+        By hand: NetworkX takes 2.5 times as long (benchmarks/walks.py), most of it to make the graph of
         dimensions, which is another for each axis.
         """
         if part in self._nearest:

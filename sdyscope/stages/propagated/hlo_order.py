@@ -290,7 +290,7 @@ def _captures(block: Any, found: dict[int, None]) -> None:
 def _post_order(operands: list[list[int]], uses: list[int], inlined: list[bool]) -> list[int]:
     """Every op behind its operands, from the ops that nobody uses, as they come in XLA.
 
-    By hand: NetworkX's `dfs_postorder_nodes` takes 1.7 times as long (benchmarks/walks.py), and 6
+    By hand: NetworkX's `dfs_postorder_nodes` takes 1.8 times as long (benchmarks/walks.py), and 6
     times with the making of its graph.
     """
     visited = bytearray(len(operands))
