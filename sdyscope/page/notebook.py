@@ -18,8 +18,8 @@ from sdyscope.values.convert import AnySharding, to_placement
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.sharding import NamedSharding, TensorSharding
 from sdyscope.values.tiling import HloSharding
-from sdyscope.views import check
 from sdyscope.words.counts import size
+from sdyscope.words.findings import check_summary
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.sharding import NONE, placement_text, short
 
@@ -72,7 +72,7 @@ def _inspection(inspection: Inspection) -> str:
         shown=program,
         meshes=mesh_words_of(program.meshes),
         mark="✓" if checked.passed else "✗",
-        summary=check.summary(checked),
+        summary=check_summary(checked),
         rows=rows,
         more=len(tensors) - len(rows),
     )

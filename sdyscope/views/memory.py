@@ -11,9 +11,9 @@ from sdyscope.analysis.memory.options import saved_together
 from sdyscope.analysis.memory.predicted import PredictedMemory
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
+from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
-from sdyscope.views.check import finding_paragraphs
 from sdyscope.views.show import REPLICAS
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told as told_finding

@@ -16,9 +16,9 @@ from sdyscope.analysis.run.values import (
     Verdict,
 )
 from sdyscope.facts.execution import Reference
+from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape
-from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
 from sdyscope.words.mesh import mesh_text, sizes_words
