@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from sdyscope.facts.execution import Extent, Process
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, Written
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits
@@ -254,10 +255,10 @@ class RequestNote:
     """What there is to know of a request.
 
     Attributes:
-        text: one sentence.
+        remark: that.
     """
 
-    text: str
+    remark: Remark
 
 
 @dataclass(frozen=True, slots=True)

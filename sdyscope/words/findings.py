@@ -71,6 +71,7 @@ from sdyscope.words.counts import counted
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.remarks import remark_text
 from sdyscope.words.run import counterpart_text, inside_text
 from sdyscope.words.sharding import LEFT, dims_text, manual_text, open_text, placed_text
 from sdyscope.words.types import type_text
@@ -368,8 +369,8 @@ def _tensor(fact: TensorFact) -> _Words:
             return _Words(
                 "The program does not use it, so jit drops it and the module has no such argument."
             )
-        case RequestNote(text):
-            return _Words(text)
+        case RequestNote(remark):
+            return _Words(remark_text(remark))
         case NotDivisible(dim, size, blocks, padding, requested):
             return _Words(
                 f"Dimension {dim} of size {size} does not divide into {blocks}: blocks of "
