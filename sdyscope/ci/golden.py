@@ -15,11 +15,11 @@ from sdyscope.ci.document import Outcome
 from sdyscope.ci.places import Found
 from sdyscope.errors import TargetError
 from sdyscope.snapshots import (
-    Change,
     Comparison,
     Item,
     Key,
     Snapshot,
+    TensorChange,
     compare,
     read_snapshots,
     take,
@@ -28,19 +28,19 @@ from sdyscope.snapshots import (
 )
 from sdyscope.snapshots.blocks import Blocks
 from sdyscope.snapshots.inside import scope_name
-from sdyscope.snapshots.read import Section, read_file, read_sections
+from sdyscope.snapshots.read import ProgramSection, read_file, read_sections
 from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import Finding
 
-__all__ = ["Golden", "GoldenFile", "golden", "golden_files"]
+__all__ = ["GoldenCheck", "GoldenFile", "golden", "golden_files"]
 
 _UPDATE = "If this is intended, write it with sdyscope ci --update and have the file reviewed."
 
 
 @dataclass(frozen=True)
-class Golden:
+class GoldenCheck:
     """What came of the comparison.
 
     Attributes:
@@ -54,7 +54,7 @@ class Golden:
     text: str
 
 
-def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
+def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
     """Compares a program with its golden file, which is not written.
 
     Args:
@@ -96,10 +96,10 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> Golden:
             kind="program",
             hint="Write it with sdyscope ci --update, and commit the file.",
         )
-        return Golden(_words(now), (_at(target.place, finding),), made)
+        return GoldenCheck(_words(now), (_at(target.place, finding),), made)
     comparison = compare(section.snapshot, now)
     lines = _Lines(staged, str(wanted.path), text, section)
-    return Golden(_words(now), tuple(_found(comparison, lines)), made)
+    return GoldenCheck(_words(now), tuple(_found(comparison, lines)), made)
 
 
 def _words(snapshot: Snapshot) -> str:
@@ -154,7 +154,7 @@ def _at(place: SourceLocation, finding: Finding) -> Found:
     return Found("snapshot", finding, place, place)
 
 
-def _finding(change: Change) -> Finding:
+def _finding(change: TensorChange) -> Finding:
     key = change.key
     type_ = key.type if change.type_after == key.type else f"{key.type} -> {change.type_after}"
     over = f"{key.over} in" if key.over else ""
@@ -177,7 +177,7 @@ def _finding(change: Change) -> Finding:
     )
 
 
-def _told(change: Change) -> tuple[str, str]:
+def _told(change: TensorChange) -> tuple[str, str]:
     """What the snapshot says and what is so now, without what both say."""
     if max(len(change.before), len(change.after)) == 1:
         before, after = _stages(change.before), _stages(change.after)
@@ -212,7 +212,7 @@ def _item(item: Item) -> str:
 class _Lines:
     """Where what differs is written: in the program, else in the golden file."""
 
-    def __init__(self, staged: Staged, path: str, text: str, section: Section) -> None:
+    def __init__(self, staged: Staged, path: str, text: str, section: ProgramSection) -> None:
         self.staged = staged
         self.path = path
         self.section = section
@@ -229,7 +229,7 @@ class _Lines:
                 return SourceLocation(self.path, _line(self._text, at + len(block.comments)))
         return self.head
 
-    def source(self, change: Change) -> SourceLocation | None:
+    def source(self, change: TensorChange) -> SourceLocation | None:
         """The line of the program that makes what changed; None for arguments and results."""
         if change.key.kind in ("argument", "result") or change.what == "removed":
             return None
@@ -264,7 +264,7 @@ def _sources(staged: Staged) -> dict[tuple[str, str], SourceLocation]:
     return found
 
 
-def _program_line(text: str, section: Section) -> int:
+def _program_line(text: str, section: ProgramSection) -> int:
     """The line of a snapshot file that a program begins on."""
     return _line(text, text.index(section.text) + len(section.comments))
 

@@ -16,8 +16,8 @@ __all__ = [
     "HostBlock",
     "Machine",
     "OtherOnOneDevice",
-    "Part",
     "Process",
+    "ProcessTimes",
     "Reference",
     "Shard",
     "UnequalCopy",
@@ -151,7 +151,7 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ProcessTimes:
     """What one of several processes measured of an execution.
 
     Attributes:
@@ -198,7 +198,7 @@ class Execution:
     step_seconds: tuple[float, ...] = ()
     memory: DeviceMemory = DeviceMemory()
     notes: tuple[Remark, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[ProcessTimes, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

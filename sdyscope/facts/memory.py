@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from sdyscope.values.entry_layout import Memory
+from sdyscope.values.entry_layout import MemorySpace
 
 __all__ = ["GroupName", "MemoryPart", "Redundant", "Sureness", "TensorTotal"]
 
@@ -32,7 +32,7 @@ class GroupName:
     """
 
     name: str
-    memory: Memory
+    memory: MemorySpace
 
 
 @dataclass(frozen=True, slots=True)

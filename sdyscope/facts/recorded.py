@@ -27,10 +27,10 @@ __all__ = [
     "PROCESSES",
     "SCHEMA",
     "Line",
-    "Process",
     "Record",
+    "RecordedProcess",
     "RecordedProgram",
-    "Run",
+    "RecordedRun",
     "is_recorded",
     "read_record",
 ]
@@ -58,7 +58,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RecordedRun:
     """A command that was recorded.
 
     Attributes:
@@ -79,7 +79,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Process:
+class RecordedProcess:
     """A process in which JAX lowered or compiled something.
 
     Attributes:
@@ -212,8 +212,8 @@ class Record:
     """
 
     schema: Literal["sdyscope.record/1"] = SCHEMA
-    runs: tuple[Run, ...] = ()
-    processes: tuple[Process, ...] = ()
+    runs: tuple[RecordedRun, ...] = ()
+    processes: tuple[RecordedProcess, ...] = ()
     programs: tuple[RecordedProgram, ...] = ()
     problems: tuple[str, ...] = ()
 
@@ -391,21 +391,21 @@ def _lines(path: Path, problems: list[str]) -> list[_AnyLine]:
     return found
 
 
-def _runs(lines: Sequence[_AnyLine]) -> list[Run]:
-    runs: list[Run] = []
+def _runs(lines: Sequence[_AnyLine]) -> list[RecordedRun]:
+    runs: list[RecordedRun] = []
     for line in lines:
         if isinstance(line, _Run):
-            runs.append(Run(line.command, line.directory, line.partitioner, line.at))
+            runs.append(RecordedRun(line.command, line.directory, line.partitioner, line.at))
         elif isinstance(line, _Ended) and runs:
             runs[-1] = replace(runs[-1], ended=line.at, status=line.status)
     return runs
 
 
-def _process(name: str, lines: Sequence[_AnyLine]) -> Process | None:
+def _process(name: str, lines: Sequence[_AnyLine]) -> RecordedProcess | None:
     for line in lines:
         if isinstance(line, _Process):
             index = next((line.index for line in lines if isinstance(line, _Compiled)), None)
-            return Process(
+            return RecordedProcess(
                 name,
                 line.host,
                 line.pid,

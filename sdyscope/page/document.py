@@ -25,11 +25,11 @@ from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
 from sdyscope.lint.document import Lint, lint_document
 from sdyscope.page.headlines import Headline, headlines
-from sdyscope.page.stages import Stage, StageName, Unavailable, stages
+from sdyscope.page.stages import Stage, StageName, UnavailableStage, stages
 from sdyscope.words.findings import Check, Finding, folded, told
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
-__all__ = ["Report", "Unavailable", "document"]
+__all__ = ["Report", "UnavailableStage", "document"]
 
 Notify: TypeAlias = Callable[[str, int, int], None]
 
@@ -83,7 +83,7 @@ class Report:
     memory: MemoryDocument | None
     comms: CommsDocument | None
     run: Run | None
-    unavailable: tuple[Unavailable, ...]
+    unavailable: tuple[UnavailableStage, ...]
     account: Account
 
     @property
@@ -126,17 +126,17 @@ def document(
     from importlib.metadata import version
 
     steps = (4 if compiled else 2) + (run is not None)
-    missing: list[Unavailable] = []
+    missing: list[UnavailableStage] = []
     notify("lowering", 0, steps)
     shown = shown_program(inspection)
     refused = failures(inspection.failures)
     checked = inspection.check()
-    missing += [Unavailable("lowered", f.partitioner, True, f.reason) for f in refused]
+    missing += [UnavailableStage("lowered", f.partitioner, True, f.reason) for f in refused]
     notify("propagating", 1, steps)
     decided = _or_missing(missing, "propagated", lambda: propagate_document(inspection))
     if decided is not None:
         missing += [
-            Unavailable("propagated", f.partitioner, True, f.reason)
+            UnavailableStage("propagated", f.partitioner, True, f.reason)
             for f in decided.failures
             if f not in refused
         ]
@@ -148,7 +148,7 @@ def document(
         sent = _comms(inspection, on, missing)
     else:
         reason = "Not compiled, because of --no-compile."
-        missing.append(Unavailable("compiled", None, False, reason))
+        missing.append(UnavailableStage("compiled", None, False, reason))
     ran = None
     if run is not None:
         notify("running", steps - 1, steps)
@@ -180,7 +180,7 @@ def document(
     return report
 
 
-def _is_told(one: Unavailable, missing: Sequence[Unavailable]) -> bool:
+def _is_told(one: UnavailableStage, missing: Sequence[UnavailableStage]) -> bool:
     """Whether another says the same, and of which partitioner."""
     return one.partitioner is None and any(
         other.partitioner and (other.stage, other.reason) == (one.stage, one.reason)
@@ -197,24 +197,24 @@ def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> Lint
 
 
 def _or_missing(
-    missing: list[Unavailable], stage: StageName, make: Callable[[], _Made]
+    missing: list[UnavailableStage], stage: StageName, make: Callable[[], _Made]
 ) -> _Made | None:
     try:
         return make()
     except SdyscopeError as error:
-        why = Unavailable(stage, None, True, str(error))
+        why = UnavailableStage(stage, None, True, str(error))
         if why not in missing:
             missing.append(why)
         return None
 
 
 def _comms(
-    inspection: Inspection, on: Hardware | None, missing: list[Unavailable]
+    inspection: Inspection, on: Hardware | None, missing: list[UnavailableStage]
 ) -> CommsDocument | None:
     """The collectives; where there are none under a partitioner, says why."""
     made = _or_missing(missing, "compiled", lambda: comms_document(inspection, on))
     missing += [
-        Unavailable("compiled", partitioner, True, str(compiled))
+        UnavailableStage("compiled", partitioner, True, str(compiled))
         for partitioner, compiled in inspection.compilations()
         if isinstance(compiled, CompilerError)
     ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from sdyscope.facts.program import Partitioner
-from sdyscope.snapshots.values import STAGES, Cell, Stage
+from sdyscope.snapshots.values import STAGES, Stage, StageText
 
 __all__ = ["ALIKE", "Texts", "cells_of", "texts_of"]
 
@@ -16,9 +16,9 @@ Texts = Mapping[Stage, Mapping[Partitioner, str]]
 """What each stage says under each partitioner."""
 
 
-def cells_of(texts: Texts) -> tuple[Cell, ...]:
+def cells_of(texts: Texts) -> tuple[StageText, ...]:
     """The cells of a tensor; a stage of ``texts`` that says nothing of it has none."""
-    cells: list[Cell] = []
+    cells: list[StageText] = []
     for number, stage in enumerate(STAGES):
         before = texts.get(STAGES[number - 1], {}) if number else {}
         said = {
@@ -26,13 +26,13 @@ def cells_of(texts: Texts) -> tuple[Cell, ...]:
             for partitioner, text in texts.get(stage, {}).items()
         }
         if len(set(said.values())) == 1 and len(said) == max(map(len, texts.values())):
-            cells.append(Cell(stage, next(iter(said.values()))))
+            cells.append(StageText(stage, next(iter(said.values()))))
         else:
-            cells += [Cell(stage, text, partitioner) for partitioner, text in said.items()]
+            cells += [StageText(stage, text, partitioner) for partitioner, text in said.items()]
     return tuple(cells)
 
 
-def texts_of(cells: Sequence[Cell], partitioners: Sequence[Partitioner]) -> Texts:
+def texts_of(cells: Sequence[StageText], partitioners: Sequence[Partitioner]) -> Texts:
     """What was said, in full."""
     texts: dict[Stage, dict[Partitioner, str]] = {}
     for cell in cells:

@@ -10,7 +10,7 @@ from sdyscope.analysis.collectives.totals import Collective, Part, Tally
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.inside import scope_name
-from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.snapshots.values import Item, Key, StageText
 from sdyscope.values.mesh import AxisRef, Mesh
 
 __all__ = ["communicated"]
@@ -38,16 +38,16 @@ def communicated(
                 found[key][partitioner] = tally.with_part(collective, part, True)
         if count := collectives.not_understood_count:
             text = f"{count:,} {'line' if count == 1 else 'lines'} of the compiled program"
-            cell = Cell("compiled", text, partitioner)
+            cell = StageText("compiled", text, partitioner)
             yield Key("not understood", "compiled program"), Item((cell,))
     for key, by_partitioner in found.items():
         texts = {one: _words(tally) for one, tally in by_partitioner.items()}
         if len(texts) == len(made) and len(set(texts.values())) == 1:
-            yield key, Item((Cell("compiled", next(iter(texts.values()))),))
+            yield key, Item((StageText("compiled", next(iter(texts.values()))),))
             continue
         yield (
             key,
-            Item(tuple(Cell("compiled", text, one) for one, text in texts.items())),
+            Item(tuple(StageText("compiled", text, one) for one, text in texts.items())),
         )
 
 

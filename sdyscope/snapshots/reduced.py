@@ -7,14 +7,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from sdyscope.snapshots.cells import cells_of, texts_of
-from sdyscope.snapshots.values import Cell, Item, Key, Snapshot, Stage
+from sdyscope.snapshots.values import Item, Key, Snapshot, Stage, StageText
 
 __all__ = ["counted", "reduced"]
 
 
 def counted(items: Iterable[Item]) -> tuple[Item, ...]:
     """Items with the same cells as one; sorted."""
-    found: Counter[tuple[Cell, ...]] = Counter()
+    found: Counter[tuple[StageText, ...]] = Counter()
     for item in items:
         found[item.cells] += item.count
     made = (Item(cells, count) for cells, count in found.items())

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from sdyscope.analysis.memory.memory import Group, memory
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.program import Partitioner
-from sdyscope.snapshots.values import Cell, Item, Key
+from sdyscope.snapshots.values import Item, Key, StageText
 from sdyscope.staged import Staged
 
 __all__ = ["stored"]
@@ -33,9 +33,9 @@ def stored(staged: Staged, made: Mapping[Partitioner, Compiled]) -> Iterator[tup
             texts.setdefault(key, {})[partitioner] = _words(group)
     for key, by_partitioner in texts.items():
         if len(by_partitioner) == len(made) and len(set(by_partitioner.values())) == 1:
-            yield key, Item((Cell("compiled", next(iter(by_partitioner.values()))),))
+            yield key, Item((StageText("compiled", next(iter(by_partitioner.values()))),))
         else:
-            cells = tuple(Cell("compiled", text, one) for one, text in by_partitioner.items())
+            cells = tuple(StageText("compiled", text, one) for one, text in by_partitioner.items())
             yield key, Item(cells)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from sdyscope.analysis.recompiles import Recompile
 from sdyscope.analysis.show import Show, ShownProgram
-from sdyscope.facts.recorded import Line, Record, RecordedProgram, Run
+from sdyscope.facts.recorded import Line, Record, RecordedProgram, RecordedRun
 from sdyscope.process.compiler_log import signal_name
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, fitted, number
@@ -32,7 +32,7 @@ def totals(record: Record) -> str:
     return "; ".join(parts)
 
 
-def ended(run: Run) -> str:
+def ended(run: RecordedRun) -> str:
     """How a run ended, where that is worth a sentence."""
     if run.status is None:
         return "It has not ended, or its recording was killed."
@@ -41,7 +41,7 @@ def ended(run: Run) -> str:
     return f"The script ended with exit status {run.status}." if run.status else ""
 
 
-def summary(record: Record, folder: str, run: Run) -> Iterator[Paragraph]:
+def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph]:
     """What a run that was just recorded left, for its end."""
     if sentence := ended(run):
         yield Paragraph(sentence, "warning")

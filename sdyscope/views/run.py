@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from sdyscope.analysis.run.numerics import Numeric
 from sdyscope.analysis.run.values import (
-    Checked,
     Executed,
     ExecutedTensor,
     MeshComparison,
     MeshRun,
     PartitionerRun,
+    ProcessResult,
     Run,
     Verdict,
 )
@@ -274,7 +274,7 @@ def _span(devices: Sequence[str]) -> str:
     return f"{len(devices)} from {devices[0]}"
 
 
-def _checked(checked: Checked) -> Cell | str:
+def _checked(checked: ProcessResult) -> Cell | str:
     if not checked.shards:
         return Cell(NONE, "muted")
     more = "" if checked.step is None else f", {time_text(checked.step.median)}"

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
-from sdyscope.snapshots import Change, Comparison, Item
-from sdyscope.snapshots.blocks import Block, BlockChange, Blocks, NamedTensors
+from sdyscope.snapshots import Comparison, Item, TensorChange
+from sdyscope.snapshots.blocks import BlockChange, Blocks, DeviceBlock, NamedTensors
 from sdyscope.snapshots.document import SnapshotDocument
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.words.counts import counted, size
@@ -158,7 +158,7 @@ def _named(tensors: Sequence[NamedTensors]) -> str:
     return ", ".join(words)
 
 
-def _shape(block: Block) -> str:
+def _shape(block: DeviceBlock) -> str:
     return f"[{','.join(map(str, block.shape))}]"
 
 
@@ -176,7 +176,7 @@ def _tensors(number: int) -> str:
     )
 
 
-def _change(change: Change, sides: Sides) -> Iterator[Paragraph]:
+def _change(change: TensorChange, sides: Sides) -> Iterator[Paragraph]:
     type_ = change.type_before
     if change.type_after != type_:
         type_ += f" -> {change.type_after}"

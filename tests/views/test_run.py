@@ -10,8 +10,8 @@ from sdyscope.facts.execution import (
     ExecutedArray,
     Execution,
     Machine,
-    Part,
     Process,
+    ProcessTimes,
     Reference,
     Shard,
 )
@@ -99,7 +99,7 @@ def test_a_row_a_mesh():
 
 def test_a_row_a_process():
     members = (Process(0, "vm", 7, (0,)), Process(1, "vm", 8, (1,)))
-    parts = (Part(1.0, (0.001,), None), Part(2.0, (0.003, 0.002), 4096))
+    parts = (ProcessTimes(1.0, (0.001,), None), ProcessTimes(2.0, (0.003, 0.002), 4096))
     shards = tuple(Shard(device, ((0, 4),), (4,), device) for device in (0, 1))
     array = ExecutedArray("argument", 0, (4,), "{replicated}", 1, shards)
     document = made(

@@ -14,7 +14,7 @@ from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.facts.origins import CollectiveOrigin, OriginAnnotation
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
-from sdyscope.hlo import NotUnderstood, Shape
+from sdyscope.hlo import Shape, UnreadLine
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.source import SourceLocation
 
@@ -275,7 +275,7 @@ class Collectives:
     devices: int
     mesh: Mesh | None
     differentiated: bool
-    not_understood: tuple[NotUnderstood, ...] = ()
+    not_understood: tuple[UnreadLine, ...] = ()
     not_understood_count: int = 0
     predicted: bool = False
     rematerializations: tuple[Rematerialization, ...] = ()

@@ -17,8 +17,8 @@ from sdyscope.facts.execution import (
     Execution,
     Extent,
     Machine,
-    Part,
     Process,
+    ProcessTimes,
     Reference,
 )
 from sdyscope.facts.findings import DependsOnMesh, Inside, Observation, OtherNumbers
@@ -30,13 +30,13 @@ from sdyscope.values.mesh import Mesh
 from sdyscope.values.placement import Placement
 
 __all__ = [
-    "Block",
-    "Checked",
     "Executed",
     "ExecutedTensor",
+    "HeldBlock",
     "MeshComparison",
     "MeshRun",
     "PartitionerRun",
+    "ProcessResult",
     "ProcessRun",
     "Run",
     "StepTime",
@@ -73,7 +73,7 @@ class StepTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class ProcessResult:
     """What one process checked and measured under one partitioner.
 
     Attributes:
@@ -108,7 +108,7 @@ class ProcessRun:
     host: str
     pid: int
     devices: tuple[str, ...]
-    checked: dict[Partitioner, Checked]
+    checked: dict[Partitioner, ProcessResult]
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +193,7 @@ class MeshRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class HeldBlock:
     """A block of an array, and the devices that hold it.
 
     Attributes:
@@ -221,7 +221,7 @@ class Executed:
 
     verdict: Verdict
     sharding: Sharded | None
-    blocks: tuple[Block, ...]
+    blocks: tuple[HeldBlock, ...]
 
 
 @dataclass(frozen=True)
@@ -321,12 +321,12 @@ class ExecutedTensor:
         return Sharded(None, self.arrays[partitioner].shape, self.dtype, place, self.mesh)
 
 
-def _blocks(array: ExecutedArray | None) -> tuple[Block, ...]:
+def _blocks(array: ExecutedArray | None) -> tuple[HeldBlock, ...]:
     """The shards of an array, those that are the same block together."""
     devices: dict[tuple[tuple[Extent, ...], tuple[int, ...]], list[int]] = {}
     for shard in array.shards if array is not None else ():
         devices.setdefault((shard.index, shard.shape), []).append(shard.device)
-    return tuple(Block(index, shape, tuple(held)) for (index, shape), held in devices.items())
+    return tuple(HeldBlock(index, shape, tuple(held)) for (index, shape), held in devices.items())
 
 
 @dataclass(frozen=True)
@@ -419,8 +419,10 @@ class Run:
         own, checked = set(process.devices), {}
         for partitioner, execution in self.executions.items():
             # There are none where it did not run.
-            part = execution.parts[process.number] if execution.parts else Part(None, (), None)
-            checked[partitioner] = Checked(
+            part = (
+                execution.parts[process.number] if execution.parts else ProcessTimes(None, (), None)
+            )
+            checked[partitioner] = ProcessResult(
                 sum(shard.device in own for array in execution.arrays for shard in array.shards),
                 sum(
                     device in own

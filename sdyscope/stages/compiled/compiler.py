@@ -21,7 +21,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.graph import Argument, OpGraph, Result, build
 from sdyscope.hardware.names import LARGEST_CPU, Hardware
-from sdyscope.hardware.topology import Digit, Topology
+from sdyscope.hardware.topology import DeviceDigit, Topology
 from sdyscope.process.compiler_log import last_words, signal_name
 from sdyscope.process.python import python
 from sdyscope.process.scratch import scratch_folder
@@ -198,7 +198,7 @@ def _mismatches(on: Hardware) -> Iterator[Remark]:
 
 
 def _topology(digits: list[list[Any]] | None) -> Topology | None:
-    return None if digits is None else Topology(tuple(Digit(*digit) for digit in digits))
+    return None if digits is None else Topology(tuple(DeviceDigit(*digit) for digit in digits))
 
 
 def _found(lowered: LoweredModule) -> Partitioner:

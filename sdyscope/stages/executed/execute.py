@@ -33,7 +33,7 @@ from sdyscope.stages.executed.held import (
     on_host,
     peak_bytes,
 )
-from sdyscope.stages.executed.processes import ALONE, Group, NotTogether
+from sdyscope.stages.executed.processes import ALONE, NotTogether, ProcessGroup
 from sdyscope.stages.lowered import inputs
 from sdyscope.stages.lowered.lower import LoweredModule, NotLowerable, lower, trace
 from sdyscope.stages.stderr import captured_stderr
@@ -92,7 +92,7 @@ class Runner:
         devices: Sequence[Any] | None = None,
         steps: int = 10,
         notify: Notify | None = None,
-        group: Group = ALONE,
+        group: ProcessGroup = ALONE,
         alone: Callable[[], Program] | None = None,
         function: Callable[..., Any] | None = None,
         values: Sequence[Any] | None = None,

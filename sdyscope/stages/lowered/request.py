@@ -19,7 +19,7 @@ from sdyscope.facts.program import Kind, Program, RequestedTensor
 from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
 from sdyscope.stages.lowered.boundaries import Boundary, boundaries
-from sdyscope.stages.lowered.signature import Argument, Result, ShardMap
+from sdyscope.stages.lowered.signature import ShardMap, SignatureArgument, SignatureResult
 from sdyscope.values.sharding import UNCONSTRAINED, NamedSharding, PartitionSpec, SpecEntry
 
 __all__ = ["argument_axes", "from_jax_sharding", "requested"]
@@ -152,7 +152,9 @@ def _tensor(
     )
 
 
-def _argument(argument: Argument, index: int, fallback: str, dropped: bool) -> RequestedTensor:
+def _argument(
+    argument: SignatureArgument, index: int, fallback: str, dropped: bool
+) -> RequestedTensor:
     notes = []
     given, asked = argument.given, argument.asked
     if argument.layout:
@@ -180,7 +182,7 @@ def _spec_of(sharding: Any) -> str:
     return str(getattr(sharding, "spec", sharding))
 
 
-def _result(result: Result, index: int) -> RequestedTensor:
+def _result(result: SignatureResult, index: int) -> RequestedTensor:
     notes = []
     if result.layout:
         notes.append(Remark("out_shardings layout"))
