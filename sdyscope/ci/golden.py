@@ -16,7 +16,6 @@ from sdyscope.ci.places import Found
 from sdyscope.errors import TargetError
 from sdyscope.snapshots import (
     Comparison,
-    Item,
     Key,
     Snapshot,
     TensorChange,
@@ -33,6 +32,7 @@ from sdyscope.staged import Staged
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
 from sdyscope.words.findings import Finding
+from sdyscope.words.snapshots import item_text, snapshot_name, stage_texts, things_text
 
 __all__ = ["GoldenCheck", "GoldenFile", "golden", "golden_files"]
 
@@ -96,15 +96,10 @@ def golden(staged: Staged, target: Target, wanted: SnapshotFile) -> GoldenCheck:
             kind="program",
             hint="Write it with sdyscope ci --update, and commit the file.",
         )
-        return GoldenCheck(_words(now), (_at(target.place, finding),), made)
+        return GoldenCheck(things_text(now.count), (_at(target.place, finding),), made)
     comparison = compare(section.snapshot, now)
     lines = _Lines(staged, str(wanted.path), text, section)
-    return GoldenCheck(_words(now), tuple(_found(comparison, lines)), made)
-
-
-def _words(snapshot: Snapshot) -> str:
-    count = snapshot.count
-    return f"{count:,} tensor{'' if count == 1 else 's'} or collective{'' if count == 1 else 's'}"
+    return GoldenCheck(things_text(now.count), tuple(_found(comparison, lines)), made)
 
 
 def _found(comparison: Comparison, lines: _Lines) -> Iterator[Found]:
@@ -158,7 +153,7 @@ def _finding(change: TensorChange) -> Finding:
     key = change.key
     type_ = key.type if change.type_after == key.type else f"{key.type} -> {change.type_after}"
     over = f"{key.over} in" if key.over else ""
-    name = "the top of the program" if change.name == "." else change.name
+    name = snapshot_name(change.name)
     messages = {
         "changed": "It differs from the snapshot.",
         "removed": "The snapshot has it, and the program does not.",
@@ -180,33 +175,16 @@ def _finding(change: TensorChange) -> Finding:
 def _told(change: TensorChange) -> tuple[str, str]:
     """What the snapshot says and what is so now, without what both say."""
     if max(len(change.before), len(change.after)) == 1:
-        before, after = _stages(change.before), _stages(change.after)
+        before, after = stage_texts(change.before), stage_texts(change.after)
         shared = before.items() & after.items()
         return (
             "; ".join(f"{key} {text}" for key, text in before.items() if (key, text) not in shared),
             "; ".join(f"{key} {text}" for key, text in after.items() if (key, text) not in shared),
         )
     return (
-        "; ".join(_item(item) for item in change.before if item not in change.after),
-        "; ".join(_item(item) for item in change.after if item not in change.before),
+        "; ".join(item_text(item) for item in change.before if item not in change.after),
+        "; ".join(item_text(item) for item in change.after if item not in change.before),
     )
-
-
-def _stages(items: tuple[Item, ...]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for item in items:
-        count = f"×{item.count} " if item.count > 1 else ""
-        for cell in item.cells:
-            key = f"{cell.stage} {cell.partitioner}:" if cell.partitioner else cell.stage
-            found[key] = count + cell.text
-    return found
-
-
-def _item(item: Item) -> str:
-    told = ", ".join(
-        f"{stage} {text}" for stage, text in _stages((replace(item, count=1),)).items()
-    )
-    return f"×{item.count} {told}" if item.count > 1 else told
 
 
 class _Lines:

@@ -15,11 +15,11 @@ class MemoryPart(Enum):
 
     ARGUMENTS = "arguments"
     RESULTS = "results"
+    ALIASES = "aliases"
     TEMPORARIES = "temporaries"
     CODE = "generated_code"
     TOTAL = "total"
     HOST = "host"
-    ALIASES = "aliases"
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,11 +41,11 @@ NOT_COMPILED = (
 PARTS: Final[Mapping[MemoryPart, str]] = {
     MemoryPart.ARGUMENTS: "arguments",
     MemoryPart.RESULTS: "results",
+    MemoryPart.ALIASES: "results in donated buffers",
     MemoryPart.TEMPORARIES: "temporaries",
     MemoryPart.CODE: "code",
     MemoryPart.TOTAL: "total",
     MemoryPart.HOST: "in host memory",
-    MemoryPart.ALIASES: "results in donated buffers",
 }
 
 

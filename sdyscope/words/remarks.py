@@ -52,8 +52,8 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
         "Its large constants were not recorded: it can be looked at, but not compiled."
     ),
     "layout": "Requested with the layout {said}.",
-    "in_shardings layout": "jit's in_shardings ask for a layout too.",
-    "out_shardings layout": "jit's out_shardings ask for a layout too.",
+    "in_shardings layout": "The in_shardings of jit ask for a layout too.",
+    "out_shardings layout": "The out_shardings of jit ask for a layout too.",
     "no mesh axes": "Given as {said}, which names no mesh axes: {other}.",
     "memory kind": 'Requested in memory "{said}".',
     "reduction": "Unreduced by {said}.",

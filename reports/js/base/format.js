@@ -16,13 +16,6 @@ export function size(bytes) {
   return `${value.toFixed(1)} ${UNITS[unit]}`;
 }
 
-/** "1.5 MiB less (2.0 MiB, not 3.5 MiB)"; "640 B more (of 1.5 MiB)" where both read the same. */
-export function moreOrLess(before, after) {
-  const [one, two] = [size(before ?? 0), size(after ?? 0)];
-  const by = `${size(Math.abs((after ?? 0) - (before ?? 0)))} ${after > before ? "more" : "less"}`;
-  return one === two ? `${by} (of ${one})` : `${by} (${two}, not ${one})`;
-}
-
 /** "1 tensor", "2,000 tensors". */
 export function count(number, one, many = `${one}s`) {
   return `${whole(number)} ${number === 1 ? one : many}`;

@@ -169,7 +169,7 @@ export function loweredPart(lowered, context) {
   if (lowered.tensors.length) made.push(tensorTable(lowered.tensors, context));
   if (lowered.ops.length) made.push(opTable(lowered.ops, context));
   if (!made.length) {
-    made.push(el("p.muted", {}, `${count(lowered.sameTensors, "tensor")}, no differences.`));
+    made.push(el("p.muted", { dir: "auto" }, lowered.words));
   }
   made.push(...lowered.notes.map((words) => el("p.muted", { dir: "auto" }, words)));
   return made;

@@ -1,7 +1,15 @@
 // What a device holds: in all, by group, and what other devices could hold.
 
 import { el, remarks } from "../base/dom.js";
-import { count, memoryPart, memoryParts, partitionerName, size, type, whole } from "../base/format.js";
+import {
+  count,
+  memoryPart,
+  memoryParts,
+  partitionerName,
+  size,
+  type,
+  whole,
+} from "../base/format.js";
 import { link } from "../base/link.js";
 import { spec } from "../base/spec.js";
 
@@ -178,12 +186,7 @@ function groups(one, state) {
         el("tbody", {}, section("argument", "arguments"), section("result", "results")),
       ),
     ),
-    el(
-      "p.muted.groups-words",
-      {},
-      el("span.redundant-key", {}),
-      one.legend.join(" "),
-    ),
+    el("p.muted.groups-words", {}, el("span.redundant-key", {}), one.legend.join(" ")),
   ];
 }
 

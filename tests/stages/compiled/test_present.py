@@ -29,7 +29,7 @@ def there(monkeypatch):
 @pytest.mark.parametrize("word", ["devices", "gpu", "cuda", "gpu:4", "devices:4"])
 def test_gpus_that_are_enough(there, word):
     there(H200)
-    assert present.resolved(parse_hardware(word), 4) == (Hardware("cuda", 4), "")
+    assert present.resolved(parse_hardware(word), 4) == (Hardware("cuda", 4), None)
 
 
 def test_fewer_than_there_are_will_do(there):

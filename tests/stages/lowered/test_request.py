@@ -512,7 +512,7 @@ def test_what_is_no_named_sharding():
     single = jax.sharding.SingleDeviceSharding(jax.devices()[0])
     found, (note,) = from_jax_sharding(single, 2)
     assert found is None
-    assert note.startswith("Given as SingleDeviceSharding")
+    assert remark_text(note).startswith("Given as SingleDeviceSharding")
 
 
 def test_unreduced_and_reduced_axes():
