@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.check import agrees
@@ -284,37 +284,35 @@ def _filter(
     return wanted
 
 
-#: Titles of the groups, in the order in which the table shows them.
-SECTIONS = (
-    "arguments",
-    "results",
-    "constraints and shard_map boundaries",
-    "constraints that JAX wrote",
-    "arguments and results of inner functions",
-    "other ops with a sharding",
-)
+TensorSection: TypeAlias = Literal[
+    "arguments", "results", "boundaries", "by JAX", "of inner functions", "other ops"
+]
+"""A group of tensors. ``boundaries``: constraints, and what enters and leaves a ``shard_map``;
+``by JAX``: constraints that JAX wrote on its own."""
 
 
-def sections(tensors: Sequence[ShownTensor]) -> Iterator[tuple[str, list[ShownTensor]]]:
-    """The tensors in groups, each with its title."""
+def sections(
+    tensors: Sequence[ShownTensor],
+) -> Iterator[tuple[TensorSection, list[ShownTensor]]]:
+    """The tensors in groups, in the order in which they are shown."""
     # In a file, nobody knows who wrote what.
     known = any(tensor.by_author for tensor in tensors)
-    groups: dict[str, list[ShownTensor]] = {}
+    groups: dict[TensorSection, list[ShownTensor]] = {}
     for tensor in tensors:
         groups.setdefault(_section(tensor, known), []).append(tensor)
-    for title in SECTIONS:
-        if title in groups:
-            yield title, groups[title]
+    for section in get_args(TensorSection):
+        if section in groups:
+            yield section, groups[section]
 
 
-def _section(tensor: ShownTensor, author_known: bool) -> str:
+def _section(tensor: ShownTensor, author_known: bool) -> TensorSection:
     match tensor.kind:
         case "argument":
-            return SECTIONS[0]
+            return "arguments"
         case "result":
-            return SECTIONS[1]
+            return "results"
         case "inner argument" | "inner result":
-            return SECTIONS[4]
+            return "of inner functions"
         case "op":
-            return SECTIONS[5]
-    return SECTIONS[3] if author_known and not tensor.by_author else SECTIONS[2]
+            return "other ops"
+    return "by JAX" if author_known and not tensor.by_author else "boundaries"

@@ -14,6 +14,7 @@ __all__ = [
     "ExecutedArray",
     "Execution",
     "HostBlock",
+    "InputSource",
     "Machine",
     "OtherOnOneDevice",
     "Process",
@@ -299,6 +300,21 @@ class Process:
     host: str
     pid: int
     devices: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class InputSource:
+    """Where the values that a program ran on came from.
+
+    Attributes:
+      kind: The program's own ``inputs``, the arrays among its arguments, or values that were made.
+      seed: Of made ones the seed.
+      deviation: The standard deviation of made floats.
+    """
+
+    kind: Literal["inputs", "arguments", "made"]
+    seed: int = 0
+    deviation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

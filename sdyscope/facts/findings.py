@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 from sdyscope.facts.execution import Extent, Process
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.remarks import Remark
@@ -636,13 +637,13 @@ class OverMemory:
         limit: of what.
         used: how many.
         allowed: how many may be.
-        parts: what they are for, as far as that is known: names and bytes.
+        parts: what they are for, as far as that is known: tensors, or parts of a total, and bytes.
     """
 
     limit: MemoryLimit
     used: int
     allowed: int
-    parts: tuple[tuple[str, int], ...]
+    parts: tuple[tuple[str | MemoryPart, int], ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,13 +115,9 @@ def nodes_of(graph: OpGraph) -> Nodes:
     if main is not None:
         returned = builder.block(graph.children(main.op), {}, None, (), None)
         for result, value in zip(main.results, returned, strict=False):
-            name = result.name or f"result {result.index}"
             source = builder.made.nodes[value[0]]
-            builder.add(
-                PictureNode(
-                    source.op, "result", name, source.path, source.lane, source.owner, [value], 0
-                )
-            )
+            place = source.path, source.lane, source.owner
+            builder.add(PictureNode(source.op, "result", result.label, *place, [value], 0))
     return builder.made
 
 
@@ -134,7 +130,7 @@ class _Builder:
         self.made = Nodes()
         self.differentiated = any("transpose(" in op.scope for op in graph.ops)
         self.names = {
-            argument.node: argument.name or f"argument {argument.index}"
+            argument.node: argument.label
             for argument in (graph.main.arguments if graph.main is not None else ())
         }
         self.most = _GROWTH * len(graph.ops) + 1000

@@ -27,6 +27,7 @@ from sdyscope.words.remarks import remark_texts
 from sdyscope.words.run import (
     ERROR,
     compared_with,
+    inputs_text,
     meshes_text,
     random_numbers_text,
     reference_text,
@@ -392,7 +393,7 @@ def footer(run: Run) -> Iterator[Paragraph]:
     if run.meshes:
         base = next((mesh.mesh for mesh in run.meshes if mesh.is_base), None)
         yield Paragraph(meshes_text(run.reference, base), "muted")
-    yield Paragraph(f"Values: {run.inputs}.", "muted")
+    yield Paragraph(f"Values: {inputs_text(run.inputs)}.", "muted")
     for note in filter(None, (*remark_texts(run.notes), random_numbers_text(run.reference))):
         yield Paragraph(note, "muted")
     yield from finding_paragraphs(tuple(map(told, run.findings)))

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, sections
+from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, TensorSection, sections
 from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
@@ -29,6 +29,17 @@ _OPEN = "UNCONSTRAINED"
 
 #: Header of the number of replicas where there is no room for the word.
 REPLICAS = "x"
+
+
+#: What stands above each group of tensors.
+_TITLES: Mapping[TensorSection, str] = {
+    "arguments": "arguments",
+    "results": "results",
+    "boundaries": "constraints and shard_map boundaries",
+    "by JAX": "constraints that JAX wrote",
+    "of inner functions": "arguments and results of inner functions",
+    "other ops": "other ops with a sharding",
+}
 
 
 def heading(program: ShownProgram) -> str:
@@ -86,7 +97,8 @@ def _table(program: ShownProgram, written: bool, everything: bool, *, brief: boo
             number(REPLICAS if brief else "replicas"),
         ]
     rows: list[Row] = []
-    for title, group in sections(program.tensors):
+    for section, group in sections(program.tensors):
+        title = _TITLES[section]
         file = _common_file(group) if brief else ""
         rows.append(Heading(f"{title} ({len(group):,})" + (f" in {file}" if file else "")))
         of_group: list[Cells] = []

@@ -68,6 +68,7 @@ from sdyscope.values.placement import Digits
 from sdyscope.values.sharding import NamedSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted
+from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import axis_text, mesh_text
 from sdyscope.words.origins import annotation_text
 from sdyscope.words.places import shown_name, source_text
@@ -615,7 +616,10 @@ def _spent(fact: OverBudget) -> tuple[str, list[str], str]:
         case OverMemory(limit, used, _, parts):
             # The parts of a total are few, and all of them are worth knowing.
             named = parts if limit == "total" else parts[:_NAMED]
-            found = [f"{size:,} bytes: {what}" for what, size in named]
+            found = [
+                f"{size:,} bytes: {what if isinstance(what, str) else part_text(what)}"
+                for what, size in named
+            ]
             message = f"A device needs {used:,} bytes{_LIMITS[limit]}"
             return message, found, "memory has every argument"
 

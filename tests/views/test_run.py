@@ -9,6 +9,7 @@ from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
     Execution,
+    InputSource,
     Machine,
     Process,
     ProcessTimes,
@@ -25,7 +26,7 @@ RAN = Execution("shardy", compile_seconds=1.5, step_seconds=(0.002, 0.001, 0.004
 
 
 def made(*executions, machine=CPU, reference=Reference()):  # noqa: B008 - frozen
-    return judge("step", machine, "made", TensorTable(()), executions, reference)
+    return judge("step", machine, InputSource("made"), TensorTable(()), executions, reference)
 
 
 def facts(document):

@@ -330,7 +330,7 @@ class _Search:
         main = self.graph.main
         if main is None or index is None or index >= len(main.results):
             return ""
-        return main.results[index].name or f"result {index}"
+        return main.results[index].label
 
     def annotations(
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole

@@ -16,6 +16,7 @@ from sdyscope.facts.execution import (
     ExecutedArray,
     Execution,
     Extent,
+    InputSource,
     Machine,
     Process,
     ProcessTimes,
@@ -340,7 +341,7 @@ class Run:
         machine: what it ran on.
         processes: the processes that ran it together; empty for one alone.
         mesh: the mesh of its arguments and results; None for none or several.
-        inputs: where the values came from, in words.
+        inputs: where the values came from.
         partitioners: what was measured under each.
         executions: that as it was measured, by partitioner.
         reference: the same step on one device.
@@ -356,7 +357,7 @@ class Run:
     name: str
     machine: Machine
     mesh: Mesh | None
-    inputs: str
+    inputs: InputSource
     tensors: tuple[ExecutedTensor, ...]
     executions: Mapping[Partitioner, Execution]
     reference: Reference

@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, TypeVar
 import jax
 
 from sdyscope.errors import CompilerError, SdyscopeError, TargetError
-from sdyscope.facts.execution import Execution, Machine, Process, Reference
+from sdyscope.facts.execution import Execution, InputSource, Machine, Process, Reference
 from sdyscope.facts.program import Partitioner, Program
 from sdyscope.stages import compat
 from sdyscope.stages.executed import one_device
@@ -125,7 +125,7 @@ class Runner:
         if values is None:
             self.values, self.inputs = inputs.concrete_arguments(program, self.traced)
         else:
-            self.values, self.inputs = list(values), ""
+            self.values, self.inputs = list(values), InputSource("arguments")
 
     def _members(self) -> list[Process]:
         """The processes, with their devices."""
