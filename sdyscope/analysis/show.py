@@ -13,8 +13,10 @@ from sdyscope.analysis.recompiles import Recompile, recompiles
 from sdyscope.analysis.slices import ProgramSlices, program_slices
 from sdyscope.annotations import AnnotationKind
 from sdyscope.facts.account import Account
+from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner, Versions
 from sdyscope.facts.recorded import Record
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, byte_count, requested_sharding
 from sdyscope.facts.tensors import Tensor
 from sdyscope.staged import Staged
@@ -65,7 +67,7 @@ class ShownTensor:
     agrees: dict[Partitioner, bool]
     dropped: bool
     donated: bool
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
     @property
     def placement(self) -> Sharded | None:
@@ -82,29 +84,6 @@ class ShownTensor:
         if self.placement is not None:
             return ""
         return next((there.problem for there in self.lowered.values() if there.problem), "")
-
-
-@dataclass(frozen=True, slots=True)
-class Total:
-    """What all arguments, or all results, take.
-
-    Attributes:
-      tensors: how many there are, without the dropped ones.
-      bytes: bytes of all that are known.
-      bytes_per_device: bytes that a device holds; a tensor without a sharding counts as
-        replicated.
-      unplaced: how many have no sharding.
-      impossible: how many have a sharding that can't be read or can't be; of these a device holds
-        nobody knows how much, and they are not counted.
-      unknown: how many have no known number of bytes, and are not counted.
-    """
-
-    tensors: int
-    bytes: int
-    bytes_per_device: int
-    unplaced: int
-    impossible: int
-    unknown: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,12 +113,12 @@ class ShownProgram:
     meshes: dict[str, Mesh]
     partitioners: tuple[Partitioner, ...]
     ops: dict[Partitioner, int]
-    arguments: Total
-    results: Total
+    arguments: TensorTotal
+    results: TensorTotal
     tensors: tuple[ShownTensor, ...]
     hidden: int
     account: Account
-    notes: tuple[str, ...]
+    notes: tuple[Remark, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +250,7 @@ def _tensor(program: Staged, row: Tensor, mesh: Mesh | None) -> ShownTensor:
     )
 
 
-def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
+def _total(rows: Sequence[ShownTensor], kind: str) -> TensorTotal:
     count = whole = local = unplaced = impossible = unknown = 0
     for row in rows:
         if row.kind != kind or row.dropped:
@@ -289,7 +268,7 @@ def _total(rows: Sequence[ShownTensor], kind: str) -> Total:
         else:
             unplaced += 1
             local += row.bytes
-    return Total(count, whole, local, unplaced, impossible, unknown)
+    return TensorTotal(count, whole, local, unplaced, impossible, unknown)
 
 
 def _filter(

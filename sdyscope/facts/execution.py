@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from sdyscope.facts.program import Partitioner
+from sdyscope.facts.remarks import Remark
 
 __all__ = [
     "BlockDifference",
@@ -181,7 +182,7 @@ class Execution:
       compile_seconds: How long XLA took.
       step_seconds: How long each step took after the warm-up, until all results were there.
       memory: What it needs on one device.
-      notes: What else is worth knowing, one sentence each.
+      notes: What else is worth knowing.
       parts: What each process measured, in order, once their runs are put together; empty for one
         process alone.
     """
@@ -196,7 +197,7 @@ class Execution:
     compile_seconds: float | None = None
     step_seconds: tuple[float, ...] = ()
     memory: DeviceMemory = DeviceMemory()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()
     parts: tuple[Part, ...] = ()
 
 

@@ -11,6 +11,7 @@ from typing import Literal, TypeAlias
 from sdyscope.facts.execution import Extent, Process
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, Written
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import Digits
@@ -254,10 +255,10 @@ class RequestNote:
     """What there is to know of a request.
 
     Attributes:
-        text: one sentence.
+        remark: that.
     """
 
-    text: str
+    remark: Remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -710,6 +711,9 @@ class ReadBack:
     hint: str
 
 
+ModuleFact: TypeAlias = NothingLowered | MixedAttributes | SilentFallback | UnreadAttribute
+"""What `check` may find of a module."""
+
 TensorFact: TypeAlias = (
     NotAligned
     | NoPlacement
@@ -727,33 +731,32 @@ TensorFact: TypeAlias = (
     | RequestNote
     | NotDivisible
 )
-"""What `check` may find of a tensor."""
+"""What it may find of a tensor."""
 
-Fact: TypeAlias = (
-    NothingLowered
-    | MixedAttributes
-    | SilentFallback
-    | UnreadAttribute
-    | TensorFact
-    | OtherBytes
-    | DonationUnused
-    | DonationDropped
-    | NotExecuted
+MemoryFact: TypeAlias = OtherBytes | DonationUnused | DonationDropped
+"""What `memory` may find."""
+
+ExecutionFact: TypeAlias = (
+    NotExecuted
     | NoReference
     | NotOnMesh
     | DependsOnMesh
     | OtherBlocks
     | UnequalReplicas
     | OtherNumbers
-    | OverCommunication
-    | OverReplication
-    | OverMemory
-    | CountedOnce
-    | OverUnknownAxes
-    | UnreadLines
-    | NoSuchTensor
-    | NoMemoryAnalysis
-    | ReadBack
+)
+"""What `run` may find."""
+
+OverBudget: TypeAlias = OverCommunication | OverReplication | OverMemory
+"""More than a budget allows."""
+
+BudgetDoubt: TypeAlias = (
+    CountedOnce | OverUnknownAxes | UnreadLines | NoSuchTensor | NoMemoryAnalysis
+)
+"""Why it is not certain that a budget is kept."""
+
+Fact: TypeAlias = (
+    ModuleFact | TensorFact | MemoryFact | ExecutionFact | OverBudget | BudgetDoubt | ReadBack
 )
 """What may be found."""
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
+    from sdyscope.facts.remarks import Remark
     from sdyscope.values.sharding import NamedSharding
     from sdyscope.values.source import SourceLocation
 
@@ -105,7 +106,7 @@ class RequestedTensor:
         lambda, and of all else.
       priorities: Shardy's user priority of each dimension of a constraint, None where there is
         none; empty for none at all. JAX has no words for it: a primitive of one's own has.
-      notes: What else is worth knowing, one sentence each.
+      notes: What else is worth knowing.
     """
 
     kind: Kind
@@ -121,4 +122,4 @@ class RequestedTensor:
     manual_axes: tuple[str, ...] = ()
     mapped: str = ""
     priorities: tuple[int | None, ...] = ()
-    notes: tuple[str, ...] = ()
+    notes: tuple[Remark, ...] = ()

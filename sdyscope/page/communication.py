@@ -21,13 +21,12 @@ from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
 from sdyscope.page.communication_cost import estimates
 from sdyscope.page.document import Report
-from sdyscope.terminal.table import Tone
-from sdyscope.views.comms import SENT, tensor_text, uncertain, why_text
-from sdyscope.words.counts import sentence
 from sdyscope.words.mesh import axis_text, over_text
-from sdyscope.words.origins import FOLLOWED, ROLES, origin_text, spec_text
-from sdyscope.words.partitioners import partitioner_name, sends_sentence
-from sdyscope.words.types import shapes_text
+from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
+from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
+from sdyscope.words.remarks import remark_texts
+from sdyscope.words.tone import Tone
+from sdyscope.words.types import largest_text, shapes_text
 
 #: What tells the layers of a model apart in a scope, and in a pytree path.
 _NUMBER = re.compile(r"\d+")
@@ -81,8 +80,8 @@ def _program(collectives: Collectives, partitioners: Sequence[Partitioner]) -> d
 def _notes(collectives: Collectives) -> Iterator[tuple[str, Tone]]:
     """What is not certain, each with its tone."""
     name = partitioner_name(collectives.partitioner)
-    for words in uncertain(collectives):
-        yield (f"{name}: {sentence(words)}" if name else sentence(words)), "warning"
+    for text in remark_texts(collectives.remarks):
+        yield (f"{name}: {text}" if name else text), "warning"
 
 
 # --- bars -----------------------------------------------------------------------------------------
@@ -190,9 +189,9 @@ def _rows(
             "sent": group.sent,
             "scope": group.scope,
             "source": pool.source(first.largest.source),
-            "tensor": tensor_text(first),
+            "tensor": largest_text(first.largest.shapes, len(first.parts)),
             "labels": {name: list(label) for name, label in labels.items()},
-            "why": why_text(group),
+            "why": causes_text(group.origins),
             "of": len(group.members),
             "members": [_member(member, pool, tensors) for member in group.members[:MEMBERS]],
         }

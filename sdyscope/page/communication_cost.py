@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from sdyscope.analysis.cost.cost import Cost, cost_document
+from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.errors import SdyscopeError
 from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.document import Report
-from sdyscope.views.cost import basis, limits, uncertain
+from sdyscope.words.cost import limit_texts
 from sdyscope.words.rates import time_text
-from sdyscope.words.remarks import remark_text
+from sdyscope.words.remarks import remark_text, remark_texts
 
 
 def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
@@ -35,7 +36,7 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
 def _program(cost: Cost) -> dict[str, Any]:
     return {
         "partitioner": cost.partitioner,
-        "words": limits(cost),
+        "words": limit_texts(limits(cost)),
         "roofs": [
             {
                 "name": roof.axis or roof.resource,
@@ -45,5 +46,5 @@ def _program(cost: Cost) -> dict[str, Any]:
             }
             for roof in cost.roofs
         ],
-        "notes": [] if cost.limit is None else [*uncertain(cost), *basis(cost)],
+        "notes": [] if cost.limit is None else remark_texts((*doubts(cost), *basis(cost))),
     }

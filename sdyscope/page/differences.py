@@ -13,6 +13,7 @@ from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicate
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
 from sdyscope.analysis.diff.entries import Entries
 from sdyscope.analysis.diff.lowered import LoweredDiff, TensorDifference, TensorSide
+from sdyscope.analysis.diff.memory import MemoryRow, aliases
 from sdyscope.analysis.diff.propagated import DifferingValue, Divergence, PropagatedDiff
 from sdyscope.analysis.diff.sides import (
     both_partitioners,
@@ -23,6 +24,7 @@ from sdyscope.analysis.diff.sides import (
     propagated_between,
 )
 from sdyscope.errors import SdyscopeError
+from sdyscope.facts.memory import MemoryPart
 from sdyscope.hardware.names import Hardware, parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool, table
@@ -45,6 +47,7 @@ from sdyscope.words.differences import (
     not_compared_entries_text,
     not_compared_text,
 )
+from sdyscope.words.memory import part_text
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import shown_name
 from sdyscope.words.sharding import open_text, placed_text, placement_text, short
@@ -287,12 +290,18 @@ def _compiled(diff: CompiledDiff, pool: Pool) -> dict[str, Any]:
             (axis.kind, compared_over_text(axis.axes, axis.group_size, meshes), axis.a, axis.b)
             for axis in diff.by_kind_and_axes
         ],
-        "memory": [(row.kind, row.name, row.a, row.b) for row in diff.memory],
+        "memory": [_memory_row(row, aliases(diff.memory)) for row in diff.memory],
         "causes": [_cause(cause, diff, pool) for cause in diff.causes],
         "collectives": [_collective(collective, diff, pool) for collective in diff.collectives],
         "entries": None if diff.entries is None else _entries(diff.entries),
         "notes": list(map(sentence, compiled_remarks(diff))),
     }
+
+
+def _memory_row(row: MemoryRow, donated: int) -> tuple[str, str, str, int | None, int | None]:
+    """Its kind, its part, what it is called, and bytes on both sides."""
+    part = row.name.value if isinstance(row.name, MemoryPart) else ""
+    return row.kind, part, part_text(row.name, donated), row.a, row.b
 
 
 def _entries(entries: Entries) -> dict[str, Any]:

@@ -23,10 +23,10 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.hardware.names import Hardware
 from sdyscope.inspection import Inspection
 from sdyscope.lint import linted
+from sdyscope.lint.document import Lint, lint_document
 from sdyscope.page.headlines import Headline, headlines
 from sdyscope.page.stages import Stage, StageName, Unavailable, stages
-from sdyscope.views import lint
-from sdyscope.words.findings import Check, Finding, told
+from sdyscope.words.findings import Check, Finding, folded, told
 from sdyscope.words.mesh import MeshDocument, mesh_documents
 
 __all__ = ["Report", "Unavailable", "document"]
@@ -78,7 +78,7 @@ class Report:
     headlines: tuple[Headline, ...]
     show: ShownProgram
     check: Check
-    lint: lint.Lint
+    lint: Lint
     propagate: PropagateDocument | None
     memory: MemoryDocument | None
     comms: CommsDocument | None
@@ -90,7 +90,7 @@ class Report:
     def findings(self) -> tuple[Finding, ...]:
         """Every finding of any stage, each once, the most severe first."""
         rules = {rule.name for rule in self.lint.rules}
-        found = dict.fromkeys(lint.folded(self.lint.findings))
+        found = dict.fromkeys(folded(self.lint.findings))
         # The rules have what check and memory find, said once for both partitioners.
         found |= dict.fromkeys(
             finding for finding in self.check.findings if finding.rule not in rules
@@ -188,12 +188,12 @@ def _is_told(one: Unavailable, missing: Sequence[Unavailable]) -> bool:
     )
 
 
-def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> lint.Lint:
+def _linted(inspection: Inspection, on: Hardware | None, compiled: bool) -> Lint:
     try:
         found = linted(inspection, compiled=compiled, on=on)
     except TargetError:  # no such hardware here: what is missing says so
         found = linted(inspection, compiled=False)
-    return lint.document(inspection.name, found, inspection.account)
+    return lint_document(inspection.name, found, inspection.account)
 
 
 def _or_missing(

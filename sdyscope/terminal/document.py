@@ -21,6 +21,7 @@ from sdyscope.facts.account import Why
 from sdyscope.facts.decided import AxisOrigin, ExplanationNote
 from sdyscope.facts.differences import LoneMesh, Uncompared
 from sdyscope.facts.findings import Observation
+from sdyscope.facts.memory import GroupName, MemoryPart
 from sdyscope.facts.moves import (
     Absence,
     Beginning,
@@ -45,6 +46,7 @@ from sdyscope.values.tiling import HloSharding, NamedHloSharding, TupleSharding
 from sdyscope.words.account import reason_text
 from sdyscope.words.differences import lone_mesh_text, uncompared_text
 from sdyscope.words.findings import Finding, told
+from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import MeshForm, axis_text, mesh_form
 from sdyscope.words.origins import (
     OriginAnnotationDocument,
@@ -169,6 +171,7 @@ _FORMS: Mapping[type, tuple[Callable[[Any], Any], type]] = {
     **dict.fromkeys((ByRule, ByDataFlow, ByGroup, ByConstraint), (allowed_text, str)),
     Observation: (told, Finding),
     Why: (reason_text, str),
+    **dict.fromkeys((GroupName, MemoryPart), (part_text, str)),
     CollectiveOrigin: (origin_document, OriginDocument),
     OriginAnnotation: (origin_annotation_document, OriginAnnotationDocument),
     **dict.fromkeys(

@@ -9,6 +9,7 @@ from typing import TypeAlias
 from sdyscope.analysis.diff.causes import Cause
 from sdyscope.analysis.diff.collectives import CollectiveDifference, Communicated
 from sdyscope.analysis.diff.compiled import CompiledDiff, CompiledSide
+from sdyscope.analysis.diff.memory import aliases
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, number
 from sdyscope.views.propagated_diff import title
@@ -24,6 +25,7 @@ from sdyscope.words.differences import (
     follows_text,
     not_compared_entries_text,
 )
+from sdyscope.words.memory import part_text
 from sdyscope.words.mesh import mesh_words_of
 from sdyscope.words.origins import origin_text
 from sdyscope.words.places import shortened, shown_name, source_text
@@ -311,7 +313,8 @@ def _totals(diff: CompiledDiff) -> Table:
     differs = [row for row in diff.memory if row.differs]
     if differs:
         rows.append(Heading("memory"))
-        rows += [_sizes(row.name, row.a, row.b) for row in differs]
+        donated = aliases(diff.memory)
+        rows += [_sizes(part_text(row.name, donated), row.a, row.b) for row in differs]
     columns = (
         Column("per device", fold=False),
         *map(number, _short_labels(diff)),

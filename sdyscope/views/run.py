@@ -16,13 +16,14 @@ from sdyscope.analysis.run.values import (
     Verdict,
 )
 from sdyscope.facts.execution import Reference
+from sdyscope.terminal.findings import finding_paragraphs
 from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, number, shape
-from sdyscope.views.check import finding_paragraphs
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import told
 from sdyscope.words.mesh import mesh_text, sizes_words
 from sdyscope.words.rates import time_text
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.run import (
     ERROR,
     compared_with,
@@ -392,6 +393,6 @@ def footer(run: Run) -> Iterator[Paragraph]:
         base = next((mesh.mesh for mesh in run.meshes if mesh.is_base), None)
         yield Paragraph(meshes_text(run.reference, base), "muted")
     yield Paragraph(f"Values: {run.inputs}.", "muted")
-    for note in filter(None, (*run.notes, random_numbers_text(run.reference))):
+    for note in filter(None, (*remark_texts(run.notes), random_numbers_text(run.reference))):
         yield Paragraph(note, "muted")
     yield from finding_paragraphs(tuple(map(told, run.findings)))

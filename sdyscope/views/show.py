@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, Total, sections
+from sdyscope.analysis.show import Show, ShownProgram, ShownTensor, sections
+from sdyscope.facts.memory import TensorTotal
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.sharded import Sharded
 from sdyscope.terminal.account import account_paragraphs
@@ -13,8 +14,10 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Heading, Row, Table, Tone, fitted, number, shape
 from sdyscope.views.layers import Cells, folded_rows
 from sdyscope.words.counts import counted, size
+from sdyscope.words.memory import apart_text
 from sdyscope.words.mesh import mesh_texts, mesh_words_of
 from sdyscope.words.places import shown_name, source_text
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE, UNKNOWN, short
 
 #: What stands in a cell that says what was requested.
@@ -227,28 +230,14 @@ def _footer(program: ShownProgram, made: Table) -> Iterator[tuple[str, Tone]]:
         )
     if program.hidden:
         yield f"{counted(program.hidden, 'tensor')} left out by the filters", "muted"
-    for note in program.notes:
+    for note in remark_texts(program.notes):
         yield note, "muted"
 
 
-def _total(what: str, total: Total) -> str:
+def _total(what: str, total: TensorTotal) -> str:
     text = f"{what}: {size(total.bytes)}, a device holds {size(total.bytes_per_device)}"
     apart = apart_text(total)
     return f"{text} ({apart})" if apart else text
-
-
-def apart_text(total: Total) -> str:
-    """What of a total is counted otherwise, or not at all; empty for nothing."""
-    words = []
-    if total.unplaced:
-        without = counted(total.unplaced, "tensor")
-        words.append(f"{without} without a sharding, counted as replicated")
-    if total.impossible:
-        wrong = counted(total.impossible, "tensor")
-        words.append(f"{wrong} with a sharding that can't be, not counted")
-    if total.unknown:
-        words.append(f"{counted(total.unknown, 'tensor')} of unknown size, not counted")
-    return "; ".join(words)
 
 
 def overview(show: Show, columns: int | None = None) -> Table:

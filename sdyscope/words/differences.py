@@ -22,7 +22,7 @@ from sdyscope.values.placement import Placement
 from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import axis_text, mesh_document, mesh_words
 from sdyscope.words.origins import annotation_text
-from sdyscope.words.remarks import remark_text
+from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.sharding import placement_text, short
 from sdyscope.words.types import type_text
 
@@ -247,7 +247,7 @@ def not_compared_entries_text(entries: _Entries, labels: tuple[str, str] = ("A",
 
 class _CompiledSide(Protocol):
     @property
-    def notes(self) -> Sequence[str]: ...
+    def notes(self) -> Sequence[Remark]: ...
     @property
     def unread(self) -> int: ...
     @property
@@ -258,9 +258,9 @@ class _CompiledSide(Protocol):
 
 def compiled_notes(side: _CompiledSide) -> Iterator[str]:
     """What else there is to know of one side that was compiled, in sentences."""
-    yield from side.notes
+    yield from remark_texts(side.notes)
     if side.origins_missing:
-        yield f"The origins of collectives are not known: {remark_text(side.origins_missing)}"
+        yield remark_text(side.origins_missing)
     if side.memory_missing:
         yield side.memory_missing
     if side.unread:

@@ -46,13 +46,15 @@ export function dims(shape) {
   return shape ? `[${shape.join(",")}]` : "[?]";
 }
 
-/** The parts of what a device needs, and what they are called. */
-export const MEMORY_PARTS = [
-  ["arguments", "arguments"],
-  ["outputs", "results"],
-  ["temporaries", "temporaries"],
-  ["code", "code"],
-];
+/** The parts of what a device needs under some partitioner: their names and what they are called. */
+export function memoryParts(needs) {
+  return [...new Map(needs.flatMap(({ parts }) => parts.map(([name, words]) => [name, words])))];
+}
+
+/** The bytes of one part. */
+export function memoryPart({ parts }, name) {
+  return parts.find(([part]) => part === name)?.[2] ?? 0;
+}
 
 /** What people call a partitioner. */
 export function partitionerName(partitioner) {

@@ -86,8 +86,8 @@ function title(data, labels) {
     const [one, two] = [compiled.a.total.sent, compiled.b.total.sent];
     if (one !== two) words.push(`sends ${moreOrLess(one, two)}`);
     const total = compiled.memory.find(([kind]) => kind === "total");
-    if (total && total[2] !== total[3])
-      words.push(`${compiled.verb} ${moreOrLess(total[2], total[3])}`);
+    if (total && total[3] !== total[4])
+      words.push(`${compiled.verb} ${moreOrLess(total[3], total[4])}`);
   }
   if (words.length) {
     const than = where.charAt(0).toUpperCase() + where.slice(1);

@@ -360,6 +360,24 @@ class Collectives:
         return tuple(AnnotationTally(*entry) for entry in _largest_first(found).items())
 
     @property
+    def remarks(self) -> tuple[Remark | str, ...]:
+        """What is not certain of them, and no part of the account; then the notes."""
+        tensors, remade = self.tensors, self.rematerializations
+        cut = sum(one.is_cut for one in remade)
+        remarks: list[Remark | str] = []
+        if self.mesh is None and self.collectives:
+            remarks.append(Remark("no fitting mesh"))
+        if missing := tensors - self.with_source:
+            remarks.append(Remark("no source lines", count=missing, of=tensors))
+        if cut:
+            remarks.append(Remark("log cut", count=cut, of=len(remade)))
+        if self.origins_missing:
+            remarks.append(self.origins_missing)
+        elif (missing := tensors - self.with_origin) and not self.predicted:
+            remarks.append(Remark("some without origin", count=missing, of=tensors))
+        return (*remarks, *self.notes)
+
+    @property
     def with_source(self) -> int:
         """How many of the tensors have a source line."""
         return sum(

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from sdyscope.analysis.memory.held import Held, HeldKind
 from sdyscope.facts.compiled import Compiled
 from sdyscope.facts.findings import Observation, OtherBytes
+from sdyscope.facts.memory import GroupName
 from sdyscope.values.dtypes import num_bytes
 from sdyscope.values.entry_layout import EntryLayout, Memory, StoredArray
 
@@ -43,9 +44,9 @@ class Group:
     shared: int
 
     @property
-    def title(self) -> str:
-        """The name, and where it is when that is not the device: `opt_state, on the host`."""
-        return self.name if self.memory == "device" else f"{self.name}, on the host"
+    def title(self) -> GroupName:
+        """The name, and where it is."""
+        return GroupName(self.name, self.memory)
 
 
 def groups(held: Iterable[Held]) -> tuple[Group, ...]:

@@ -23,6 +23,7 @@ from sdyscope.facts.execution import (
 )
 from sdyscope.facts.findings import DependsOnMesh, Inside, Observation, OtherNumbers
 from sdyscope.facts.program import Partitioner, RequestedTensor
+from sdyscope.facts.remarks import Remark
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor
 from sdyscope.values.mesh import Mesh
@@ -348,7 +349,7 @@ class Run:
         meshes: the program on several meshes; empty where it was run on its own alone.
         inside: for a result that differs, the first value inside that does, or why it is not known.
         findings: what was found, errors first.
-        notes: what else the runs say, one sentence each.
+        notes: what else the runs say.
         account: what is not known of the program.
     """
 
@@ -399,7 +400,7 @@ class Run:
         return all(finding.severity == "note" for finding in self.findings)
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Remark, ...]:
         """What else the runs say, each once."""
         every = (note for execution in self.executions.values() for note in execution.notes)
         return tuple(dict.fromkeys(every))

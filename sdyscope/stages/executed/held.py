@@ -19,6 +19,7 @@ from sdyscope.facts.execution import (
     Shard,
     UnequalCopy,
 )
+from sdyscope.facts.remarks import Remark
 from sdyscope.stages import compat
 
 __all__ = [
@@ -55,8 +56,8 @@ def on_host(value: Any) -> Any:
 
 def fetched(
     results: Sequence[Any], names: Sequence[str], devices: Sequence[Any]
-) -> tuple[list[tuple[HostBlock, ...] | None], list[str]]:
-    """Results on the host, as far as this process holds them, and a sentence on what can't be.
+) -> tuple[list[tuple[HostBlock, ...] | None], list[Remark]]:
+    """Results on the host, as far as this process holds them, and a remark on what can't be.
 
     Args:
       results: arrays.
@@ -77,9 +78,7 @@ def fetched(
         except (RuntimeError, ValueError, TypeError, NotImplementedError) as error:
             # Partial results that nothing reduced.
             outputs.append(None)
-            notes.append(
-                f"{name} can't be fetched whole, so it is not compared: {first_line(error)}"
-            )
+            notes.append(Remark("not fetched", name, other=first_line(error)))
     return outputs, notes
 
 
