@@ -383,6 +383,7 @@ def _recorded(
     from dataclasses import replace
 
     from sdyscope.facts.recorded import read_record
+    from sdyscope.words.remarks import remark_text
 
     record = read_record(folder)
     chosen = record.programs if module is None else _named(word, record, module)
@@ -391,7 +392,7 @@ def _recorded(
         raise TargetError(
             "No program was recorded in this directory.",
             file=word,
-            hint=record.problems[0] if record.problems else "Did the script use JAX?",
+            hint=remark_text(record.problems[0]) if record.problems else "Did the script use JAX?",
         )
     if not kept:
         raise TargetError(

@@ -86,6 +86,11 @@ RemarkKind: TypeAlias = Literal[
     "figures",
     # of a comparison of directories
     "JAX's own",
+    # of a recorded run
+    "unreadable lines",
+    "file outside",
+    "module gone",
+    "compiled program gone",
     # of a run
     "not fetched",
     # of a search

@@ -15,6 +15,7 @@ from sdyscope.words.counts import counted, size
 from sdyscope.words.mesh import mesh_texts
 from sdyscope.words.places import source_text
 from sdyscope.words.recompiles import advice, cause, cause_key
+from sdyscope.words.remarks import remark_texts
 from sdyscope.words.sharding import NONE
 
 #: How many programs, and how many lines that call one, are listed.
@@ -54,7 +55,7 @@ def summary(record: Record, folder: str, run: RecordedRun) -> Iterator[Paragraph
             "warning",
             hang=2,
         )
-    for problem in record.problems:
+    for problem in remark_texts(record.problems):
         yield Paragraph(problem, "warning", hang=2)
 
 
@@ -202,7 +203,7 @@ def overview_footer(show: Show, record: Record, *, everything: bool) -> Iterator
             yield Paragraph(
                 f"{program.label}: nothing under {partitioner}: {why}", "warning", hang=3
             )
-    yield from (Paragraph(problem, "bad", hang=3) for problem in record.problems)
+    yield from (Paragraph(problem, "bad", hang=3) for problem in remark_texts(record.problems))
     for unread in show.unread:
         yield Paragraph(f"could not be read: {unread.error}", "bad", hang=3)
 

@@ -77,6 +77,10 @@ _REMARKS: Final[Mapping[RemarkKind, str]] = {
     ),
     "no cost analysis": "XLA has no cost analysis of this module: {said}",
     "compiled in a recorded run": "{said} compiled it for {other} in the recorded run.",
+    "unreadable lines": "{count} of the lines of {said} can't be read, the first of them {of}.",
+    "file outside": "{said} is left out: {other} is outside this directory.",
+    "module gone": "{said} has no module for {names} any more: {other} is gone.",
+    "compiled program gone": "The compiled {said} is gone: {other}.",
     "not fetched": "{said} can't be fetched whole, so it is not compared: {other}",
     "simplified before": (
         "This is what XLA's CPU compiler propagates; that of {said} may simplify the program first."

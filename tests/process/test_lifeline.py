@@ -37,9 +37,7 @@ IN_C = pytest.mark.skipif(sys.platform != "linux", reason="it ends when the C fu
 
 @pytest.mark.parametrize("code", [WAITS, pytest.param(HOLDS_THE_INTERPRETER, marks=IN_C)])
 def test_a_child_ends_with_a_parent_that_is_killed(code):
-    parent = subprocess.Popen(
-        python(PARENT.format(code=code)), stdout=subprocess.PIPE, text=True
-    )
+    parent = subprocess.Popen(python(PARENT.format(code=code)), stdout=subprocess.PIPE, text=True)
     words = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
     (pid,) = (int(word) for word in words if word != "1")
     assert is_running(pid)
