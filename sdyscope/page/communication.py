@@ -13,18 +13,22 @@ from typing import Any
 
 from sdyscope.analysis.collectives.groups import collective_groups
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
+from sdyscope.analysis.cost.cost import Cost, cost_document
+from sdyscope.analysis.cost.remarks import basis, doubts, limits
 from sdyscope.analysis.naming.scopes import folded_scopes
 from sdyscope.errors import SdyscopeError
 from sdyscope.facts.origins import OriginAnnotation
 from sdyscope.facts.program import Partitioner
+from sdyscope.hardware.names import parse_hardware
 from sdyscope.inspection import Inspection
 from sdyscope.page.columns import Pool
-from sdyscope.page.communication_cost import estimates
 from sdyscope.page.document import Report
+from sdyscope.words.cost import limit_texts
 from sdyscope.words.mesh import axis_text, over_text
 from sdyscope.words.origins import FOLLOWED, ROLES, causes_text, origin_text, spec_text
 from sdyscope.words.partitioners import SENT, partitioner_name, sends_sentence
-from sdyscope.words.remarks import remark_texts
+from sdyscope.words.rates import time_text
+from sdyscope.words.remarks import remark_text, remark_texts
 from sdyscope.words.tone import Tone
 from sdyscope.words.types import largest_text, shapes_text
 
@@ -246,3 +250,41 @@ def _tensor_keys(report: Report) -> dict[str, list[str]]:
         name = "/".join(filter(None, (value.name, value.primitive)))
         found[name].append(value.ssa or value.name)
     return found
+
+
+# --- estimates ------------------------------------------------------------------------------------
+
+
+def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
+    """Seconds by resource, mesh axis and kind, or why there are none.
+
+    Args:
+      report: the inspection as a document; says what was compiled for.
+      inspection: the program.
+    """
+    try:
+        hardware = parse_hardware(report.hardware) if report.hardware else None
+        found = cost_document(inspection, hardware)
+    except SdyscopeError as error:
+        return {"unavailable": str(error)}
+    return {
+        "words": remark_text(found.estimate),
+        "programs": list(map(_cost, found.programs)),
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return {
+        "partitioner": cost.partitioner,
+        "words": limit_texts(limits(cost)),
+        "roofs": [
+            {
+                "name": roof.axis or roof.resource,
+                "axis": bool(roof.axis),
+                "seconds": roof.seconds,
+                "time": time_text(roof.seconds),
+            }
+            for roof in cost.roofs
+        ],
+        "notes": [] if cost.limit is None else remark_texts((*doubts(cost), *basis(cost))),
+    }

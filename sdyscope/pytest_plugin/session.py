@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sdyscope.errors import SdyscopeError
-from sdyscope.pytest_plugin.collected import Collected
+from sdyscope.pytest_plugin.unused_snapshots import Collected
 
 if TYPE_CHECKING:
     from sdyscope.pytest_plugin.comparing import SnapshotOfTest

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from sdyscope.snapshots.blocks import Blocks, blocks_between
 from sdyscope.snapshots.folding import fold, size
-from sdyscope.snapshots.reduced import reduced
+from sdyscope.snapshots.items import reduced
 from sdyscope.snapshots.values import STAGES, Item, Key, Kind, Snapshot, Stage
 from sdyscope.snapshots.write import template_text
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from sdyscope.errors import SyntaxTextError, TargetError
 from sdyscope.facts.program import Partitioner
 from sdyscope.snapshots.folding import MOST, Range, Template, expanded, size
-from sdyscope.snapshots.reduced import counted
+from sdyscope.snapshots.items import counted
 from sdyscope.snapshots.values import KINDS, STAGES, Item, Key, Kind, Snapshot, Stage, StageText
 from sdyscope.snapshots.write import EMPTY, MARK, VERSION
 from sdyscope.words.mesh import axis_text

@@ -10,11 +10,10 @@ from sdyscope.errors import ConversionError, TargetError
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.tensors import Tensor
 from sdyscope.hardware.names import Hardware
-from sdyscope.snapshots.cells import cells_of
-from sdyscope.snapshots.communicated import communicated
+from sdyscope.snapshots.collectives import communicated
 from sdyscope.snapshots.inside import Decided, scope_name, type_text, values_inside
-from sdyscope.snapshots.reduced import counted
-from sdyscope.snapshots.stored import stored
+from sdyscope.snapshots.items import cells_of, counted
+from sdyscope.snapshots.memory import stored
 from sdyscope.snapshots.values import (
     KINDS,
     NOTHING,

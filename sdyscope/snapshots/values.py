@@ -187,6 +187,6 @@ class Snapshot:
 
     def at(self, stages: tuple[Stage, ...]) -> Snapshot:
         """The same with some of its stages only."""
-        from sdyscope.snapshots.reduced import reduced
+        from sdyscope.snapshots.items import reduced
 
         return reduced(self, stages)

@@ -21,8 +21,8 @@ from sdyscope.snapshots import (
     write,
 )
 from sdyscope.snapshots.folding import expanded, fold
+from sdyscope.snapshots.items import counted
 from sdyscope.snapshots.read import read_file, read_sections
-from sdyscope.snapshots.reduced import counted
 from sdyscope.snapshots.values import KINDS
 from sdyscope.snapshots.write import MARK
 

@@ -11,7 +11,7 @@ import jax
 import numpy as np
 
 from sdyscope.facts.execution import Extent, Reference, UnequalCopy
-from sdyscope.stages.executed.held import digest, extents, is_key
+from sdyscope.stages.executed.device_arrays import digest, extents, is_key
 from sdyscope.stages.executed.processes import ProcessGroup
 
 __all__ = ["firsts_results", "unequal_copies"]

@@ -16,11 +16,10 @@ from typing import Any, TypeVar, cast
 import jax
 import msgspec
 
-from sdyscope.errors import CompilerError, SdyscopeError, TargetError
+from sdyscope.errors import CompilerError, SdyscopeError, TargetError, first_line
 from sdyscope.facts.execution import Process
 from sdyscope.facts.program import Partitioner
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 
 __all__ = ["ALONE", "NotTogether", "ProcessGroup", "alone", "join"]
 

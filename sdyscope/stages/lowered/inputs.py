@@ -10,11 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from sdyscope.errors import SdyscopeError, TargetError
+from sdyscope.errors import SdyscopeError, TargetError, first_line
 from sdyscope.facts.execution import InputSource
 from sdyscope.facts.program import Program
 from sdyscope.stages import compat
-from sdyscope.stages.executed.held import first_line
 from sdyscope.values.source import PACKAGE, innermost_line
 
 __all__ = ["SEED", "concrete_arguments"]

@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import multihost_utils
 
+from sdyscope.errors import first_line
 from sdyscope.facts.execution import (
     DeviceMemory,
     ExecutedArray,
@@ -28,7 +29,6 @@ __all__ = [
     "digest",
     "extents",
     "fetched",
-    "first_line",
     "is_key",
     "on_host",
     "peak_bytes",
@@ -201,13 +201,3 @@ def device_memory(compiled: Any, devices: Sequence[Any], before: int | None) -> 
         peak,
         peak is not None and peak == before,
     )
-
-
-def first_line(error: Exception) -> str:
-    """What an error says, in a line; of an error in a callback, what the callback raised."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    if not lines:
-        return "no message"
-    first, traceback, _ = lines[0].partition(": Traceback (most recent call last)")
-    # What a callback raised is in the last line.
-    return f"{first}: {lines[-1]}" if traceback else first
