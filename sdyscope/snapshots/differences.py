@@ -76,7 +76,7 @@ class DiffDocument:
     def same(self) -> bool:
         """Whether there is no difference at all."""
         return (
-            all(one.same for one in self.every)
+            all(difference.same for difference in self.every)
             and all(snapshot.is_same for snapshot in self.snapshots)
             and not (self.only_a or self.only_b or self.unread)
         )

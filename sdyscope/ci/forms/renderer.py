@@ -32,5 +32,5 @@ class Reader:
 class Renderer(Protocol):
     """Makes one form of what was found."""
 
-    def __call__(self, found: Ci, reader: Reader) -> bytes:
+    def __call__(self, document: Ci, reader: Reader) -> bytes:
         """The form, as it is written to a file or a stream."""
