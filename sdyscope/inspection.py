@@ -62,7 +62,7 @@ class Inspection(Staged, Displayed):
         """Requested against lowered, and the partitioners against each other; errors first."""
         checked = checking.check(self.tensors, self._of_modules())
         findings = sorted(
-            map(told, checked.observations), key=lambda one: SEVERITIES.index(one.severity)
+            map(told, checked.observations), key=lambda finding: SEVERITIES.index(finding.severity)
         )
         return Check(
             name=self.name,
@@ -253,7 +253,7 @@ class Inspection(Staged, Displayed):
         chosen = self.chosen(partitioner)
         named = resolve_value(self.graph(chosen), value)
         explainer = self.explainer(chosen, conservative=conservative)
-        return tuple(explainer.explain(one) for one in named)
+        return tuple(explainer.explain(value) for value in named)
 
     def propagated_diff(
         self, other: Inspection | None = None, partitioner: Partitioner | None = None

@@ -61,7 +61,9 @@ class Recording(Sequence[RecordedInspection]):
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {', '.join(one.name for one in self) or 'nothing'}>"
+        return (
+            f"<{type(self).__name__} of {', '.join(program.name for program in self) or 'nothing'}>"
+        )
 
     def __len__(self) -> int:
         return len(self._programs)
@@ -113,7 +115,7 @@ class Recording(Sequence[RecordedInspection]):
         with self._lock:
             # The same object is one that JAX had in a cache, for shardings that mean the same.
             if id(module) in self._compiled or any(
-                one[0] is key[0] and one[1:] == key[1:] for one in self._seen
+                seen[0] is key[0] and seen[1:] == key[1:] for seen in self._seen
             ):
                 return
         program = RecordedInspection(_source(event), event)
@@ -162,9 +164,9 @@ def recording() -> Iterator[Recording]:
     """
     from sdyscope.stages.recorder import hearing
 
-    made = Recording()
-    hearing.add(made)
+    recording_ = Recording()
+    hearing.add(recording_)
     try:
-        yield made
+        yield recording_
     finally:
-        hearing.remove(made)
+        hearing.remove(recording_)

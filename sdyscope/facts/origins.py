@@ -112,10 +112,10 @@ class CollectiveOrigin:
     def otherwise(self) -> Iterator[OriginAnnotation]:
         """Where the axes of the value come from without the annotations that are named."""
         named = {annotation.key for annotation in self.annotations if annotation.role == "has"}
-        for one in self.together:
-            if one.key not in named:
-                named.add(one.key)
-                yield one
+        for annotation in self.together:
+            if annotation.key not in named:
+                named.add(annotation.key)
+                yield annotation
 
     @property
     def is_known(self) -> bool:

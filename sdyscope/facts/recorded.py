@@ -325,7 +325,7 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     files = sorted((folder / PROCESSES).glob("*.jsonl"))
     written = [(file.stem, _lines(file, problems)) for file in files]
     runs = [run for _, lines in written for run in _runs(lines)]
-    processes = [found for name, lines in written if (found := _process(name, lines))]
+    processes = [process for name, lines in written if (process := _process(name, lines))]
     events = [(line, name) for name, lines in written for line in lines]
     events.sort(key=lambda pair: pair[0].at)
     problems += [line.what for line, _ in events if isinstance(line, _Problem)]
@@ -374,20 +374,20 @@ def _lines(path: Path, problems: list[Remark | str]) -> list[_AnyLine]:
         data = path.read_bytes()
     except OSError as error:
         raise TargetError(f"It can't be read: {error.strerror}.", file=path) from error
-    found: list[_AnyLine] = []
+    events: list[_AnyLine] = []
     bad: list[int] = []
     # What is after the last newline was cut off when the process was killed.
     for number, text in enumerate(data.split(b"\n")[:-1], 1):
         try:
-            found.append(_DECODER.decode(text))
+            events.append(_DECODER.decode(text))
         except _UNREADABLE:
             bad.append(number)
-    for line in found:
+    for line in events:
         if isinstance(line, _Run | _Process):
             _check_schema(line.schema, path)
     if bad:
         problems.append(Remark("unreadable lines", path.name, len(bad), bad[0]))
-    return found
+    return events
 
 
 def _runs(lines: Sequence[_AnyLine]) -> list[RecordedRun]:
@@ -439,16 +439,22 @@ def _programs(
         if outside:
             problems.append(Remark("file outside", program.name, other=outside[0][:_NAMED]))
             continue
-        there = {one: file for one, file in program.modules.items() if (folder / file).is_file()}
-        for one, file in program.modules.items():
-            if one not in there:
-                problems.append(Remark("module gone", program.name, names=((one, 0),), other=file))
-        made = program.compiled
-        if made is not None and not (folder / made.file).is_file():
-            problems.append(Remark("compiled program gone", program.name, other=made.file))
-            made = None
+        there = {
+            partitioner: file
+            for partitioner, file in program.modules.items()
+            if (folder / file).is_file()
+        }
+        for partitioner, file in program.modules.items():
+            if partitioner not in there:
+                problems.append(
+                    Remark("module gone", program.name, names=((partitioner, 0),), other=file)
+                )
+        compiled = program.compiled
+        if compiled is not None and not (folder / compiled.file).is_file():
+            problems.append(Remark("compiled program gone", program.name, other=compiled.file))
+            compiled = None
         if program.partitioner in there:
-            programs.append(replace(program, modules=there, compiled=made))
+            programs.append(replace(program, modules=there, compiled=compiled))
     return programs
 
 
@@ -496,8 +502,10 @@ def _program(
         by_jax=bool(known and known.by_jax),
         called=tuple(Line(*place) for place in called),
         partitioner=first.partitioner,
-        modules={one: f"{MODULES}/{file}.mlir" for one, file in files.items()},
-        failures={one: why for one, why in failures.items() if one not in files},
+        modules={partitioner: f"{MODULES}/{file}.mlir" for partitioner, file in files.items()},
+        failures={
+            partitioner: why for partitioner, why in failures.items() if partitioner not in files
+        },
         devices=compiled[0].devices if compiled else None,
         lowerings=len(lowered),
         compiles=len(compiled),

@@ -76,7 +76,7 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
       TargetError: a name that is no setting of `owner`, or a value that does not fit.
     """
     by_name = {setting.name: setting for setting in known}
-    found = {}
+    coerced_values = {}
     for name, value in values.items():
         if name not in by_name:
             close = difflib.get_close_matches(name, by_name, n=1)
@@ -85,8 +85,8 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
                 f"{owner} has no setting {name!r}.",
                 hint=(f"Did you mean {close[0]}? " if close else "") + f"Its settings: {listed}.",
             )
-        found[name] = _value(by_name[name], value, owner)
-    return found
+        coerced_values[name] = _value(by_name[name], value, owner)
+    return coerced_values
 
 
 def _value(setting: Setting, value: object, owner: str) -> Any:

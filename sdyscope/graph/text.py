@@ -128,7 +128,7 @@ class _Assembly:
         return tensor_type
 
     def attributes(self, texts: Mapping[str, str], op: int) -> Mapping[str, AttributeValue]:
-        found: dict[str, AttributeValue] = {}
+        attributes: dict[str, AttributeValue] = {}
         for name, text in texts.items():
             try:
                 value = self.values.get(text)
@@ -139,8 +139,8 @@ class _Assembly:
                 value = Unparsed(text)
                 error = "brackets nested too deep to read"
                 self.not_understood.append(NotUnderstood(op, name, text[:KEPT], error))
-            found[name] = self.texts.read_in(name, value, op)
-        return Dictionary(found) if found else NO_ATTRIBUTES
+            attributes[name] = self.texts.read_in(name, value, op)
+        return Dictionary(attributes) if attributes else NO_ATTRIBUTES
 
     def add_uses(self, graph: OpGraph, record: OpRecord) -> None:
         values: list[ValueId] = []

@@ -252,12 +252,12 @@ class HloModule:
     @cached_property
     def sites(self) -> Sites:
         """Which lines of the program tell its instructions apart, read once."""
-        found = {
+        frames = {
             (match[1], _ONLY_SHARDS.search(instruction.rest) is not None)
             for instruction in self.instructions()
             if (match := _FRAME.search(instruction.rest)) is not None
         }
-        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(found))
+        stacks = ((self.stack_frames.stack(int(frame)), only) for frame, only in sorted(frames))
         return sites_of(stacks)
 
     def stack(self, instruction: Instruction) -> tuple[SourceLocation, ...]:

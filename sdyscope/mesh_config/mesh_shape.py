@@ -226,20 +226,20 @@ def _checked(names: tuple[str, ...], sizes: object, kind: str) -> tuple[int, ...
             f"{counted(len(given), f'{kind}size')}.",
             hint=f"The axes are {', '.join(names)}.",
         )
-    found = tuple(check_size(name, size, kind) for name, size in zip(names, given, strict=True))
-    if math.prod(abs(size) for size in found) > MOST_DEVICES:
+    checked = tuple(check_size(name, size, kind) for name, size in zip(names, given, strict=True))
+    if math.prod(abs(size) for size in checked) > MOST_DEVICES:
         raise TargetError(
             f"The {kind}sizes make a mesh of more than {MOST_DEVICES:,} devices, "
             "and JAX numbers no more.",
             hint="Make an axis smaller.",
         )
-    unknown = [name for name, size in zip(names, found, strict=True) if size == -1]
+    unknown = [name for name, size in zip(names, checked, strict=True) if size == -1]
     if len(unknown) > 1:
         raise TargetError(
             f"The {kind}sizes of {listed(unknown)} are -1, and only one can be inferred.",
             hint=f"Give all but one of them a size, such as {unknown[-1]}=1.",
         )
-    return found
+    return checked
 
 
 def check_size(name: str, size: object, kind: str = "") -> int:

@@ -28,18 +28,18 @@ def read_run(file: Path) -> Run:
       TargetError: there is no such file, or something else is in it.
     """
     try:
-        told: Any = json.loads(file.read_bytes())
+        parsed: Any = json.loads(file.read_bytes())
     except OSError as error:
         raise TargetError(f"cannot read: {error.strerror}", file=file) from error
     except ValueError as error:
         raise TargetError(f"This is not JSON: {error}", file=file, hint=_HINT) from error
-    _numbers_that_json_has_no_form_for(told)
+    _numbers_that_json_has_no_form_for(parsed)
     try:
-        run: Any = document.read(Run, told)
+        run: Any = document.read(Run, parsed)
     except msgspec.ValidationError as error:
         raise TargetError(f"This is not a run document: {error}", file=file, hint=_HINT) from error
-    made: Run = msgspec.structs.replace(run, findings=tuple(map(observed, run.findings)))
-    return made
+    whole: Run = msgspec.structs.replace(run, findings=tuple(map(observed, run.findings)))
+    return whole
 
 
 def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:

@@ -157,17 +157,21 @@ def tensor_svg(inspection: Inspection, name: str) -> str:
             return placement_svg(place, mesh, f"{tensor.name} {form}")
     graph = inspection.graph()
     value, *_ = resolve_value(graph, name)
-    found = inspection.propagated().values.get(value.id)
-    if found is None or found.placement is None:
+    propagated = inspection.propagated().values.get(value.id)
+    if propagated is None or propagated.placement is None:
         raise TargetError(
             f"{value.name} has no placement"
-            + (f": it is {found.fate}." if found is not None and found.fate != "kept" else "."),
+            + (
+                f": it is {propagated.fate}."
+                if propagated is not None and propagated.fate != "kept"
+                else "."
+            ),
             hint="`sdyscope show` lists what has one.",
         )
     kind = graph.ops[value.id[0]].types[value.id[1]]
-    sizes = None if kind.shape is None else [one for one in kind.shape if one is not None]
+    sizes = None if kind.shape is None else [size_ for size_ in kind.shape if size_ is not None]
     form = "" if sizes is None or kind.num_elements is None else shape(sizes, kind.dtype)
-    return placement_svg(found.placement, mesh, f"{value.name} {value.ssa} {form}")
+    return placement_svg(propagated.placement, mesh, f"{value.name} {value.ssa} {form}")
 
 
 def _placement(tensor: Tensor) -> Placement | None:

@@ -175,5 +175,5 @@ def axis_text(axis: object) -> str:
     """A mesh axis, or anything that is written with axes: `a:(1)2` for `"a":(1)2`."""
     text = str(axis)
     if "\\" in text:
-        text = _QUOTED.sub(lambda found: label(unescape(found[0])), text)
+        text = _QUOTED.sub(lambda match: label(unescape(match[0])), text)
     return text.replace('"', "")

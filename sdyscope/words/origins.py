@@ -262,14 +262,14 @@ def _sharded_dimension(
 
 
 def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:
-    axes = dict.fromkeys(axis_text(axis) for one in annotations for axis in one.axes)
+    axes = dict.fromkeys(axis_text(axis) for annotation in annotations for axis in annotation.axes)
     by = f"{_listed(annotations, file)}{_otherwise(origin, file)}"
     return f"sharded over {' and '.join(axes)} by {by}"
 
 
 def _otherwise(origin: CollectiveOrigin, file: str) -> str:
     """Who else says the axes: one by name, and how many more."""
-    names = dict.fromkeys(annotation_name(one, file) for one in origin.otherwise)
+    names = dict.fromkeys(annotation_name(annotation, file) for annotation in origin.otherwise)
     if not names:
         return ""
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""

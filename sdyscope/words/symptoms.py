@@ -98,11 +98,11 @@ def searched(
     count = dict.fromkeys(seen, 0)
     for number, line in enumerate(lines, 1):
         text = line.lower()
-        for one in symptoms:
-            if _is_seen(one, text, words):
-                count[one.title] += 1
-                if len(seen[one.title]) < _TOLD:
-                    seen[one.title].append(Seen(number, line.strip()))
+        for symptom in symptoms:
+            if _is_seen(symptom, text, words):
+                count[symptom.title] += 1
+                if len(seen[symptom.title]) < _TOLD:
+                    seen[symptom.title].append(Seen(number, line.strip()))
     return tuple(
         Symptom(
             symptom.title,
@@ -122,5 +122,5 @@ def _is_seen(symptom: Symptom, text: str, words: bool) -> bool:
     if any(phrase in text for phrase in phrases):
         return True
     asked = set(re.findall(r"\w{3,}", text)) if words else set()
-    told = re.findall(r"\w+", " ".join((symptom.title.lower(), *phrases)))
-    return bool(asked) and all(any(word in one for one in told) for word in asked)
+    known = re.findall(r"\w+", " ".join((symptom.title.lower(), *phrases)))
+    return bool(asked) and all(any(word in name for name in known) for word in asked)
