@@ -54,7 +54,7 @@ def folded(
     places: dict[Hashable, dict[str, list[int]]] = {}
     for place, (name, look) in enumerate(zip(names, looks, strict=True)):
         places.setdefault(look, {}).setdefault(name, []).append(place)
-    found: list[Folded] = []
+    rows: list[Folded] = []
     for of_look in places.values():
         counts = {Key(kind, name): len(there) for name, there in of_look.items()}
         left = dict(of_look)
@@ -65,10 +65,10 @@ def folded(
             own = [key.name] if size(template) == 1 else _names(template, left)
             members = sorted(place for name in own for place in left.pop(name))
             name = key.name if len(own) == 1 else template_text(template)
-            found.append(Folded(name, tuple(members), True))
+            rows.append(Folded(name, tuple(members), True))
         for name, there in left.items():
-            found += [Folded(name, (place,), False) for place in there]
-    return sorted(found, key=lambda one: one.members[0])
+            rows += [Folded(name, (place,), False) for place in there]
+    return sorted(rows, key=lambda row: row.members[0])
 
 
 def _names(template: tuple[str | tuple[int, ...], ...], known: dict[str, list[int]]) -> list[str]:

@@ -75,9 +75,9 @@ def split_location(location: Any) -> tuple[tuple[str, ...], str, Any]:
 
 def named_hlo_shardings() -> bool:
     """Whether XLA writes shardings with the names of axes in HLO (version 3): JAX 0.11.2 does."""
-    found = re.findall(r"--xla_enable_hlo_sharding_v3(?:=(\w+))?", os.environ.get("XLA_FLAGS", ""))
-    if found:
-        return found[-1].lower() not in ("false", "0")
+    flags = re.findall(r"--xla_enable_hlo_sharding_v3(?:=(\w+))?", os.environ.get("XLA_FLAGS", ""))
+    if flags:
+        return flags[-1].lower() not in ("false", "0")
     return version_tuple() >= (0, 11, 2)
 
 

@@ -140,18 +140,18 @@ class _Walk:
             )
 
     def shard_map(self, equation: Any, scope: str) -> Iterator[Boundary]:
-        found = compat.shard_map_parameters(equation.params)
+        parameters = compat.shard_map_parameters(equation.params)
         yield Boundary(
             "shard_map",
             scope,
             compat.user_frame(equation),
             tuple(atom.aval for atom in equation.invars),
-            shard_map=found,
+            shard_map=parameters,
             out_avals=tuple(variable.aval for variable in equation.outvars),
             manual_axes=self.manual_axes,
         )
-        outside, self.manual_axes = self.manual_axes, self.manual_axes + found.manual_axes
-        yield from self.jaxpr(found.jaxpr, scope)
+        outside, self.manual_axes = self.manual_axes, self.manual_axes + parameters.manual_axes
+        yield from self.jaxpr(parameters.jaxpr, scope)
         self.manual_axes = outside
 
     def jit(self, equation: Any, scope: str) -> Iterator[Boundary]:

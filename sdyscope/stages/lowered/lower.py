@@ -293,7 +293,7 @@ def lower(
             lowered = _lower(stage, name, partitioner, platforms, written, devices)
         arguments = compat.lowering_arguments(lowered)
         module: Any = lowered.compiler_ir(dialect="stablehlo")
-    made = LoweredModule(
+    lowered_module = LoweredModule(
         name=name,
         module=module,
         context=module.context,
@@ -306,13 +306,13 @@ def lower(
         stderr=written(),
         lowered=lowered,
     )
-    if lowered is stage and made.found not in (partitioner, "none"):
+    if lowered is stage and lowered_module.found not in (partitioner, "none"):
         raise NotLowerable(
-            f"{name} was lowered already, under {made.found}, not under {partitioner}.",
+            f"{name} was lowered already, under {lowered_module.found}, not under {partitioner}.",
             partitioner=partitioner,
             hint="Give `jitted.trace(...)` instead of `jitted.lower(...)` to have both.",
         )
-    return made
+    return lowered_module
 
 
 def _lower(
@@ -391,7 +391,7 @@ def _not_lowerable(
     elif stage is not None and _INDIVISIBLE.search(reason):
         hint = _indivisible(stage)
     line = innermost_line(error, (Path(jax.__file__).parent, PACKAGE))
-    found = NotLowerable(
+    refusal = NotLowerable(
         f"{name} can't be {verb}: {type(error).__name__}: {first or 'no message'}",
         reason=reason,
         partitioner=partitioner,
@@ -400,5 +400,5 @@ def _not_lowerable(
         line=line.line if line else None,
         hint=hint,
     )
-    found.rest = rest
-    return found
+    refusal.rest = rest
+    return refusal
