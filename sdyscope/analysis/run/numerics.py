@@ -163,10 +163,10 @@ def relative_error(here: Any, there: Any) -> float:
     Infinite where just one of two elements is not finite, and where all of the second is zero and
     the first is not.
     """
-    found = difference(HostBlock.whole(here), there)
-    if not found.distance:
+    apart = difference(HostBlock.whole(here), there)
+    if not apart.distance:
         return 0.0
-    return found.distance / found.norm if found.norm else math.inf
+    return apart.distance / apart.norm if apart.norm else math.inf
 
 
 def whole_ratio(here: Any, there: Any, allowed: float) -> float | None:
@@ -178,13 +178,13 @@ def whole_ratio(here: Any, there: Any, allowed: float) -> float | None:
       allowed: the relative error that rounding explains.
     """
     wide = np.complex128 if np.iscomplexobj(here) else np.float64
-    one, two = (np.asarray(each).astype(wide) for each in (here, there))
+    actual, expected = (np.asarray(each).astype(wide) for each in (here, there))
     with np.errstate(all="ignore"):
-        own, norm = float(np.linalg.norm(one)), float(np.linalg.norm(two))
+        own, norm = float(np.linalg.norm(actual)), float(np.linalg.norm(expected))
         if not (norm and own and math.isfinite(own / norm)):
             return None
         times = own / norm
-        is_same = float(np.linalg.norm(one - times * two)) <= allowed * own
+        is_same = float(np.linalg.norm(actual - times * expected)) <= allowed * own
     is_whole = is_same and times > 1.5 and abs(times - round(times)) < _WHOLE
     return float(round(times)) if is_whole else None
 
@@ -198,21 +198,21 @@ def numeric(
 ) -> Numeric:
     """One result, of which every block was compared; of copies of a block the worst counts."""
     blocks: dict[tuple[Extent, ...], BlockDifference] = {}
-    for found in differences:
-        before = blocks.get(found.index)
-        if before is None or (found.distance, found.largest) > (before.distance, before.largest):
-            blocks[found.index] = found
+    for block in differences:
+        before = blocks.get(block.index)
+        if before is None or (block.distance, block.largest) > (before.distance, before.largest):
+            blocks[block.index] = block
     distance = math.hypot(*(block.distance for block in blocks.values()))
     norm = math.hypot(*(block.norm for block in blocks.values()))
     worst = max(blocks.values(), key=lambda block: block.largest)
     differs = distance > 0 or worst.where is not None
     error = (distance / norm if norm else math.inf) if differs else 0.0
     rounded = coarsest(dtype, computed_in)
-    wrong = [found.distance > tolerance(rounded) * found.norm for found in differences]
+    wrong = [block.distance > tolerance(rounded) * block.norm for block in differences]
     held = [
-        (found.device, is_wrong)
-        for found, is_wrong in zip(differences, wrong, strict=True)
-        if found.device is not None
+        (block.device, is_wrong)
+        for block, is_wrong in zip(differences, wrong, strict=True)
+        if block.device is not None
     ]
     return Numeric(
         path,
@@ -240,11 +240,13 @@ def difference(actual: HostBlock, expected: Any) -> BlockDifference:
     flat_actual, flat_expected = actual.values.reshape(-1), block.reshape(-1)
     norm, distance, largest, where = 0.0, 0.0, 0.0, None
     for start in range(0, flat_actual.size, _BLOCK):
-        one, two = (_wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected))
+        ours, theirs = (
+            _wide(part[start : start + _BLOCK]) for part in (flat_actual, flat_expected)
+        )
         with np.errstate(invalid="ignore", over="ignore"):
-            magnitude = np.abs(two)
-            apart = np.abs(one - two)
-        same = (one == two) | (np.isnan(one) & np.isnan(two))
+            magnitude = np.abs(theirs)
+            apart = np.abs(ours - theirs)
+        same = (ours == theirs) | (np.isnan(ours) & np.isnan(theirs))
         apart = np.where(same, 0.0, np.where(np.isfinite(apart), apart, np.inf))
         # hypot and a scaled norm: squares of large numbers are not numbers any more.
         norm = math.hypot(norm, _norm(np.where(np.isfinite(magnitude), magnitude, 0.0)))
