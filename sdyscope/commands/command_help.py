@@ -114,13 +114,13 @@ class CommandGroup(click.Group):
         """Writes the subcommands, a line each, in columns that all sections share."""
         width = max(map(len, self.list_commands(ctx)))
         for title, names in self.sections.items():
-            found = {name: self.get_command(ctx, name) for name in names}
+            commands = {name: self.get_command(ctx, name) for name in names}
             with formatter.section(title):
                 formatter.write_dl(
                     [
-                        (name.ljust(width), one.get_short_help_str(formatter.width))
-                        for name, one in found.items()
-                        if one is not None
+                        (name.ljust(width), command.get_short_help_str(formatter.width))
+                        for name, command in commands.items()
+                        if command is not None
                     ]
                 )
 

@@ -88,16 +88,16 @@ def command(
         as_module=True,
     )
     chosen = inspection.partitioners[0]
-    made = inspection.graph(chosen, at=at)
+    op_graph = inspection.graph(chosen, at=at)
     account = inspection.account
-    content = graph.encoded(made, form, account)
+    content = graph.encoded(op_graph, form, account)
     if path is None:
         output.answers().write_bytes(content)
     else:
         output.write_atomically(path, content)
         # With --json the document is in the file, and standard output has nothing to say.
         output.say(f"{path}: {len(content):,} bytes")
-    output.say(graph.statistics(made, inspection.name, chosen))
+    output.say(graph.statistics(op_graph, inspection.name, chosen))
     for line in (account_title(account), *account_lines(account)) if account else ():
         output.say(line)
     return 1 if strict and account else 0

@@ -62,19 +62,19 @@ def command(
         module=module,
         as_module=True,
     )
-    found = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
+    modules = lower.document(inspection, locations=not no_locations, bytecode=bytecode)
     if target_path is not None:
-        found = lower.write(found, inspection, target_path)
+        modules = lower.write(modules, inspection, target_path)
     answer = output.answers()
     if as_json:
-        answer.write_bytes(document.encode(found))
+        answer.write_bytes(document.encode(modules))
         return 0
-    for one in found.modules:
-        if one.text is None:
-            answer.write(lower.written(one))
+    for each in modules.modules:
+        if each.text is None:
+            answer.write(lower.written(each))
         else:
-            answer.write(lower.header(found, one))
-            answer.write(one.text)
-    for failure in found.failures:
+            answer.write(lower.header(modules, each))
+            answer.write(each.text)
+    for failure in modules.failures:
         output.say(f"nothing under {failure.partitioner}: {failure.reason}")
     return 0

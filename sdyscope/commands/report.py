@@ -157,20 +157,20 @@ def command(
         from sdyscope.page import svg as report_svg
 
         return _written(path, report_svg.tensor_svg(inspection, tensor).encode())
-    told = None if ran is None else _read(ran, inspection)
-    made = report.document(
+    read_back = None if ran is None else _read(ran, inspection)
+    whole = report.document(
         inspection,
         target,
         on=on[0] if on else None,
         compiled=not no_compile,
-        run=(lambda: told or _run(inspection)) if run or told else None,
+        run=(lambda: read_back or _run(inspection)) if run or read_back else None,
         notify=progress.step,
     )
     if chosen == "svg" and _is_picture(path):
-        return _written(path, _communication(made))
+        return _written(path, _communication(whole))
     if chosen == "svg" and path is not None:
-        return _pictures(path, made, inspection)
-    content = _content(chosen, made, inspection)
+        return _pictures(path, whole, inspection)
+    content = _content(chosen, whole, inspection)
     return _written(path or (Path(FORMATS[chosen]) if FORMATS[chosen] else None), content)
 
 

@@ -21,10 +21,10 @@ def of_snapshots(first: str, second: str | None) -> bytes | None:
     """
     from sdyscope.page import page as report_page
 
-    found = snapshot_diff.between(first, second, at="lowered")
-    if found is None or second is None:
+    difference = snapshot_diff.between(first, second, at="lowered")
+    if difference is None or second is None:
         return None
-    return report_page.snapshots_page(found, (first, second)).encode()
+    return report_page.snapshots_page(difference, (first, second)).encode()
 
 
 def page(
@@ -60,8 +60,8 @@ def page(
 
     why = "Not compiled, because of --no-compile."
     first, second = words
-    one = opened(first)
+    inspection = opened(first)
     two = None if second is None else opened(second)
     other = on[1] if len(on) > 1 else None
     what = (on[0] if on else None) if compiled else why
-    return report_page.differences_page(one, two, what, other).encode()
+    return report_page.differences_page(inspection, two, what, other).encode()

@@ -216,7 +216,7 @@ def _optional_packages() -> Iterator[Capability]:
     mismatches, jax = _mismatches(), _version("jax")
     for name, purpose, install in _OPTIONAL:
         try:
-            found = metadata.version(name)
+            version = metadata.version(name)
         except metadata.PackageNotFoundError:
             yield Capability(
                 "optional",
@@ -229,9 +229,9 @@ def _optional_packages() -> Iterator[Capability]:
         else:
             mismatch = mismatches.get(name)
             if mismatch is None:
-                yield Capability("optional", name, "ok", False, found)
+                yield Capability("optional", name, "ok", False, version)
             else:
-                words = f"{found}, JAX {mismatch.jax} asks for {mismatch.wanted}"
+                words = f"{version}, JAX {mismatch.jax} asks for {mismatch.wanted}"
                 yield Capability("optional", name, "warning", False, words, mismatch.advice)
 
 
@@ -248,8 +248,8 @@ def _mismatches() -> dict[str, Mismatch]:
         from sdyscope.stages.compiled.topology import mismatched_plugin
     except ImportError:  # no JAX, which is told elsewhere
         return {}
-    found = [mismatched_plugin(platform) for platform in ("tpu", "cuda")]
-    return {one.distribution: one for one in found if one is not None}
+    mismatches = [mismatched_plugin(platform) for platform in ("tpu", "cuda")]
+    return {mismatch.distribution: mismatch for mismatch in mismatches if mismatch is not None}
 
 
 def _first_line(error: Exception) -> str:

@@ -190,14 +190,14 @@ def device_memory(compiled: Any, devices: Sequence[Any], before: int | None) -> 
       before: `peak_bytes` before it ran.
     """
     peak = peak_bytes(devices)
-    told = compiled.memory_analysis()
-    if told is None:
+    analysis = compiled.memory_analysis()
+    if analysis is None:
         return DeviceMemory(peak=peak, peak_is_bound=peak == before)
     return DeviceMemory(
-        told.argument_size_in_bytes,
-        told.output_size_in_bytes,
-        told.alias_size_in_bytes,
-        told.temp_size_in_bytes,
+        analysis.argument_size_in_bytes,
+        analysis.output_size_in_bytes,
+        analysis.alias_size_in_bytes,
+        analysis.temp_size_in_bytes,
         peak,
         peak is not None and peak == before,
     )

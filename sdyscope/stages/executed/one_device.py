@@ -74,8 +74,8 @@ def unsharded(traced: Any) -> Callable[..., Sequence[Any]]:
     closed = traced.jaxpr
     consts = [*map(on_one, closed.consts)]
     plain = closed.replace(jaxpr=stripped(closed.jaxpr, around(traced)), consts=consts)
-    made: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(plain)
-    return made
+    function: Callable[..., Sequence[Any]] = core.jaxpr_as_fun(plain)
+    return function
 
 
 def around(traced: Any) -> Around:
@@ -267,8 +267,8 @@ def _joined(value: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> An
 
 def has_shard_maps(traced: Any) -> bool:
     """Whether there is a shard_map, whose body may depend on the mesh."""
-    found = compat.equations(traced.jaxpr)
-    return any(equation.primitive.name == "shard_map" for equation in found)
+    equations = compat.equations(traced.jaxpr)
+    return any(equation.primitive.name == "shard_map" for equation in equations)
 
 
 def draws_random_numbers(traced: Any) -> bool:
@@ -286,15 +286,15 @@ def compute_dtypes(traced: Any, platform: str) -> tuple[str, ...]:
       platform: `cpu`, `gpu` or `tpu`. GPUs round the operands of f32 matrix products to TF32, TPUs
         to bf16, unless a higher precision is asked for.
     """
-    found: set[str] = set()
+    dtypes: set[str] = set()
     for equation in compat.equations(traced.jaxpr):
         for variable in equation.outvars:
             dtype = getattr(variable.aval, "dtype", None)
             if dtype is not None and jnp.issubdtype(dtype, jnp.inexact):
-                found.add(compat.dtype_name(dtype))
+                dtypes.add(compat.dtype_name(dtype))
         if equation.primitive.name in ("dot_general", "conv_general_dilated"):
-            found.update(_products(equation, platform))
-    return tuple(sorted(found))
+            dtypes.update(_products(equation, platform))
+    return tuple(sorted(dtypes))
 
 
 def _products(equation: Any, platform: str) -> set[str]:

@@ -137,11 +137,11 @@ class ProcessGroup:
             what,
             tuple[str, str | None, str | None, int | None] | None,
         )
-        failed = [number for number, one in enumerate(said) if one]
+        failed = [number for number, failure in enumerate(said) if failure]
         if not failed:
             return cast("_Result", result)
         self.agreed = True
-        if error is not None and all(one == said[0] for one in said):
+        if error is not None and all(failure == said[0] for failure in said):
             raise error
         message, hint, file, line = said[failed[0]]
         raise TargetError(

@@ -105,14 +105,14 @@ def _check_like(results: Any, traced: Any, program: Program, name: str) -> None:
             f"The reference {name} returns {_arrays(len(its))}, and {program.name} {len(own):,}.",
             hint=hint,
         )
-    for (keys, one), (other_keys, other) in zip(own, its, strict=True):
+    for (keys, result), (other_keys, other) in zip(own, its, strict=True):
         if path(keys) != path(other_keys):
             raise TargetError(
                 f"The reference {name} returns {path(other_keys)} where {program.name} returns "
                 f"{path(keys)}.",
                 hint=hint,
             )
-        here, there = _type(one), _type(other)
+        here, there = _type(result), _type(other)
         if here != there:
             raise TargetError(
                 f"{path(keys)} of the reference {name} is {there}, and that of {program.name} "
