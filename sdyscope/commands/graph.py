@@ -74,8 +74,8 @@ def command(
     """
     from sdyscope.errors import TargetError
     from sdyscope.process import output
+    from sdyscope.terminal.account import say_account
     from sdyscope.views import graph
-    from sdyscope.words.account import account_lines, account_title
 
     if as_json and form != "json":
         raise TargetError(f"--json and --format {form} exclude each other.", hint="Leave one out.")
@@ -98,6 +98,5 @@ def command(
         # With --json the document is in the file, and standard output has nothing to say.
         output.say(f"{path}: {len(content):,} bytes")
     output.say(graph.statistics(op_graph, inspection.name, chosen))
-    for line in (account_title(account), *account_lines(account)) if account else ():
-        output.say(line)
+    say_account(account)
     return 1 if strict and account else 0

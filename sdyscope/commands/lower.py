@@ -31,6 +31,7 @@ from sdyscope.facts.program import Partitioner
 )
 @click.option("--bytecode", is_flag=True, help="Write MLIR bytecode. Needs --output.")
 @click.option("--no-locations", is_flag=True, help="Leave source locations out of the text.")
+@options.strict
 @options.json("views.lower:Lower")
 def command(
     target: str,
@@ -41,6 +42,7 @@ def command(
     target_path: Path | None,
     bytecode: bool,
     no_locations: bool,
+    strict: bool,
     as_json: bool,
 ) -> int:
     """Print or write the modules that JAX hands to XLA.
@@ -50,6 +52,7 @@ def command(
     from sdyscope.errors import TargetError
     from sdyscope.process import output
     from sdyscope.terminal import document
+    from sdyscope.terminal.account import say_account
     from sdyscope.views import lower
 
     if bytecode and target_path is None:
@@ -68,7 +71,7 @@ def command(
     answer = output.answers()
     if as_json:
         answer.write_bytes(document.encode(modules))
-        return 0
+        return 1 if strict and modules.account else 0
     for each in modules.modules:
         if each.text is None:
             answer.write(lower.written(each))
@@ -77,4 +80,5 @@ def command(
             answer.write(each.text)
     for failure in modules.failures:
         output.say(f"nothing under {failure.partitioner}: {failure.reason}")
-    return 0
+    say_account(modules.account)
+    return 1 if strict and modules.account else 0

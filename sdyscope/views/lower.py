@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from sdyscope.errors import TargetError
+from sdyscope.facts.account import Account
 from sdyscope.facts.failures import Failure, failures
 from sdyscope.facts.program import Partitioner
 from sdyscope.inspection import Inspection
@@ -48,6 +49,7 @@ class Lower:
       jax_version: version of JAX that lowered or read it.
       modules: the module under each partitioner.
       failures: for which partitioners there is none, and why.
+      account: what is not known of the modules.
     """
 
     schema: Literal["sdyscope.lower/1"] = "sdyscope.lower/1"
@@ -55,6 +57,7 @@ class Lower:
     jax_version: str
     modules: tuple[Module, ...]
     failures: tuple[Failure, ...]
+    account: Account
 
 
 def document(inspection: Inspection, *, locations: bool = True, bytecode: bool = False) -> Lower:
@@ -83,6 +86,7 @@ def document(inspection: Inspection, *, locations: bool = True, bytecode: bool =
         jax_version=version,
         modules=tuple(modules),
         failures=failures(inspection.failures),
+        account=inspection.account,
     )
 
 
