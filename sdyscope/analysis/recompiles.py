@@ -44,16 +44,16 @@ class ArgumentChange:
     """An argument, or a result, that is not what it was before.
 
     Attributes:
-      kind: `argument` or `result`.
-      name: its pytree path; its number where JAX has no name for it.
-      was_type: element type and shape before; empty where it was not there.
-      type: the same in the program that was compiled again; empty where it is not there any more.
-      was: its sharding before; null where its type changed, or it has none.
-      now: its sharding afterwards; null likewise.
-      moved: whether its blocks lie on other devices; null where its type changed or a placement is
-        not known.
-      returned_as: the result of the program before that is its next value and lies where it lies
-        now; empty where there is none.
+        kind: `argument` or `result`.
+        name: its pytree path; its number where JAX has no name for it.
+        was_type: element type and shape before; empty where it was not there.
+        type: the same in the program that was compiled again; empty where it is not there any more.
+        was: its sharding before; null where its type changed, or it has none.
+        now: its sharding afterwards; null likewise.
+        moved: whether its blocks lie on other devices; null where its type changed or a placement
+            is not known.
+        returned_as: the result of the program before that is its next value and lies where it lies
+            now; empty where there is none.
     """
 
     kind: str
@@ -71,13 +71,13 @@ class OpChange:
     """The first op that is not what it was before.
 
     Attributes:
-      was: its kind before; empty where there were fewer ops.
-      now: its kind now; empty where there are fewer ops.
-      attribute: which of its attributes differs, `type` for what it results in; empty where it is
-        another op.
-      was_text: that attribute before.
-      now_text: that attribute now.
-      source: the line of user code.
+        was: its kind before; empty where there were fewer ops.
+        now: its kind now; empty where there are fewer ops.
+        attribute: which of its attributes differs, `type` for what it results in; empty where it is
+            another op.
+        was_text: that attribute before.
+        now_text: that attribute now.
+        source: the line of user code.
     """
 
     was: str
@@ -93,18 +93,18 @@ class Recompile:
     """A function that was compiled again.
 
     Attributes:
-      name: its name.
-      defined: where it stands; null when not known.
-      program: label of the program that it was compiled to.
-      before: label of the earlier program that it is most like; the same label where JAX lowered
-        an identical module again.
-      times: how often it was lowered for that; more than once in several processes, too.
-      lowering_seconds: how long that took; of an identical module by its share of all.
-      compile_seconds: how long compiling it took, likewise.
-      called: the lines of the program that led to it.
-      arguments: the arguments that changed, and the results, whose shardings were asked for.
-      meshes: whether they are on other meshes.
-      op: the first op that differs; null where the ops are the same, and where types differ.
+        name: its name.
+        defined: where it stands; null when not known.
+        program: label of the program that it was compiled to.
+        before: label of the earlier program that it is most like; the same label where JAX lowered
+            an identical module again.
+        times: how often it was lowered for that; more than once in several processes, too.
+        lowering_seconds: how long that took; of an identical module by its share of all.
+        compile_seconds: how long compiling it took, likewise.
+        called: the lines of the program that led to it.
+        arguments: the arguments that changed, and the results, whose shardings were asked for.
+        meshes: whether they are on other meshes.
+        op: the first op that differs; null where the ops are the same, and where types differ.
     """
 
     name: str
@@ -124,8 +124,8 @@ def recompiles(record: Record, programs: Sequence[Staged]) -> tuple[Recompile, .
     """What was compiled again, in the order in which that happened; functions of JAX left out.
 
     Args:
-      record: what was recorded.
-      programs: its programs, called by their labels; what can't be read is not told of.
+        record: what was recorded.
+        programs: its programs, called by their labels; what can't be read is not told of.
     """
     staged = {program.name: program for program in programs}
     functions: dict[tuple[str, Line | None], list[_Program]] = {}

@@ -17,7 +17,7 @@ def bandwidths(otherwise: str) -> Callable[[_Function], _Function]:
     """`--bandwidth AXIS=RATE`, repeatable; the parameter `bandwidths` is bytes a second, by axis.
 
     Args:
-      otherwise: what counts without it, for the option's help.
+        otherwise: what counts without it, for the option's help.
     """
     return click.option(
         "--bandwidth",

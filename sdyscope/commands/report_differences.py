@@ -17,7 +17,7 @@ def of_snapshots(first: str, second: str | None) -> bytes | None:
     """The page of two snapshot files; None where neither is one.
 
     Raises:
-      SdyscopeError: only one of them is a snapshot, or one is damaged.
+        SdyscopeError: only one of them is a snapshot, or one is damaged.
     """
     from sdyscope.page import page as report_page
 
@@ -40,16 +40,16 @@ def page(
     """The page of two targets, or of one on two kinds of hardware.
 
     Args:
-      words: the TARGETs.
-      mesh: axes of the mesh, for programs.
-      settings: settings of reference models.
-      partitioners: which to lower under.
-      module: which module of a directory.
-      on: what to compile for; two for each its own.
-      compiled: whether to compile.
+        words: the TARGETs.
+        mesh: axes of the mesh, for programs.
+        settings: settings of reference models.
+        partitioners: which to lower under.
+        module: which module of a directory.
+        on: what to compile for; two for each its own.
+        compiled: whether to compile.
 
     Raises:
-      SdyscopeError: one of them can't be opened or lowered.
+        SdyscopeError: one of them can't be opened or lowered.
     """
     from sdyscope.page import page as report_page
 

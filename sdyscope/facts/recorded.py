@@ -47,8 +47,8 @@ class Line:
     """A line of a source file.
 
     Attributes:
-      file: its path, as Python knows it.
-      line: from 1.
+        file: its path, as Python knows it.
+        line: from 1.
     """
 
     file: str
@@ -63,12 +63,12 @@ class RecordedRun:
     """A command that was recorded.
 
     Attributes:
-      command: its words.
-      directory: where it was started.
-      partitioner: what `--partitioner` asked for; empty for the program's own setting alone.
-      started: seconds since 1970.
-      ended: likewise; null while it runs, or when the recording itself was killed.
-      status: its exit status, negative when a signal ended it; null likewise.
+        command: its words.
+        directory: where it was started.
+        partitioner: what `--partitioner` asked for; empty for the program's own setting alone.
+        started: seconds since 1970.
+        ended: likewise; null while it runs, or when the recording itself was killed.
+        status: its exit status, negative when a signal ended it; null likewise.
     """
 
     command: tuple[str, ...]
@@ -84,15 +84,15 @@ class RecordedProcess:
     """A process in which JAX lowered or compiled something.
 
     Attributes:
-      name: host, process number and start, as its file is called.
-      host: the host's name.
-      pid: number of the process.
-      parent: number of its parent.
-      index: which of the processes of a JAX program it is; null when it compiled nothing.
-      arguments: its command line.
-      jax: version of JAX.
-      jaxlib: version of jaxlib; empty where it was not recorded.
-      python: version of Python.
+        name: host, process number and start, as its file is called.
+        host: the host's name.
+        pid: number of the process.
+        parent: number of its parent.
+        index: which of the processes of a JAX program it is; null when it compiled nothing.
+        arguments: its command line.
+        jax: version of JAX.
+        jaxlib: version of jaxlib; empty where it was not recorded.
+        python: version of Python.
     """
 
     name: str
@@ -116,11 +116,11 @@ class RecordedCompile:
     """What the run's own compiler made of a program, the last time.
 
     Attributes:
-      file: its HLO text, in the folder.
-      versions: the JAX that had it compiled.
-      platform: what it is for: `cpu`, `gpu`, `tpu`.
-      results: HLO sharding of each result; none where that is not known.
-      memory: XLA's memory statistics, in bytes, by their names; null where it has none.
+        file: its HLO text, in the folder.
+        versions: the JAX that had it compiled.
+        platform: what it is for: `cpu`, `gpu`, `tpu`.
+        results: HLO sharding of each result; none where that is not known.
+        memory: XLA's memory statistics, in bytes, by their names; null where it has none.
     """
 
     file: str
@@ -135,30 +135,30 @@ class RecordedProgram:
     """One program: a module, however often and in however many processes it was made.
 
     Attributes:
-      label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
-        programs have one name.
-      name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
-      module: name of the module.
-      arguments: element type and shape of each flat argument, unused ones included; null when only
-        its compilation was seen.
-      paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
-      results: element type and shape of each flat result; null likewise.
-      defined: where the function stands; null when not known.
-      by_jax: whether that is in JAX, as of `jnp.where` or of a single primitive.
-      called: the lines of the program that led to it, without those of JAX.
-      partitioner: what JAX was set to partition it with.
-      modules: file of its module, in the folder, for its own partitioner first, and under the
-        other one where that was asked for.
-      failures: why there is no module under a partitioner.
-      devices: for how many devices it was compiled; null when it was not.
-      lowerings: how often JAX lowered it.
-      compiles: how often JAX had it compiled, or found it in its cache on disk.
-      refused: what the compiler said, where it refused.
-      lowering_seconds: how long all lowerings took.
-      compile_seconds: how long all compilations took.
-      processes: names of the processes it was seen in.
-      versions: the JAX that lowered it.
-      compiled: what its own compiler made of it; null where that was not recorded.
+        label: what to call it in this folder, such as `train_step`, or `train_step.2` where several
+            programs have one name.
+        name: name of the module without `jit_`: that of the function, in letters that MLIR allows.
+        module: name of the module.
+        arguments: element type and shape of each flat argument, unused ones included; null when
+            only its compilation was seen.
+        paths: JAX's names for them, such as `params['w']`; null likewise, or where it has none.
+        results: element type and shape of each flat result; null likewise.
+        defined: where the function stands; null when not known.
+        by_jax: whether that is in JAX, as of `jnp.where` or of a single primitive.
+        called: the lines of the program that led to it, without those of JAX.
+        partitioner: what JAX was set to partition it with.
+        modules: file of its module, in the folder, for its own partitioner first, and under the
+            other one where that was asked for.
+        failures: why there is no module under a partitioner.
+        devices: for how many devices it was compiled; null when it was not.
+        lowerings: how often JAX lowered it.
+        compiles: how often JAX had it compiled, or found it in its cache on disk.
+        refused: what the compiler said, where it refused.
+        lowering_seconds: how long all lowerings took.
+        compile_seconds: how long all compilations took.
+        processes: names of the processes it was seen in.
+        versions: the JAX that lowered it.
+        compiled: what its own compiler made of it; null where that was not recorded.
     """
 
     label: str
@@ -205,11 +205,11 @@ class Record:
     """The document of `sdyscope record --json`, and of `record.json` in the folder that it fills.
 
     Attributes:
-      schema: name and version of this form.
-      runs: the commands that were recorded, one unless `--add` added others.
-      processes: the processes in which JAX compiled something, in the order in which they did.
-      programs: every program, in the order in which they were first seen.
-      problems: what could not be recorded or read.
+        schema: name and version of this form.
+        runs: the commands that were recorded, one unless `--add` added others.
+        processes: the processes in which JAX compiled something, in the order in which they did.
+        programs: every program, in the order in which they were first seen.
+        problems: what could not be recorded or read.
     """
 
     schema: Literal["sdyscope.record/1"] = SCHEMA
@@ -313,11 +313,11 @@ def read_record(folder: Path, *, trust_index: bool = True) -> Record:
     """Merges what the processes wrote.
 
     Args:
-      folder: the folder.
-      trust_index: whether an index that is not one, or is newer, is an error.
+        folder: the folder.
+        trust_index: whether an index that is not one, or is newer, is an error.
 
     Raises:
-      TargetError: the folder can't be read, or a newer sdyscope wrote it.
+        TargetError: the folder can't be read, or a newer sdyscope wrote it.
     """
     if trust_index:
         _check_index(folder / INDEX)

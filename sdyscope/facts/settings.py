@@ -33,11 +33,11 @@ class Setting:
     """One thing that can be set.
 
     Attributes:
-      name: What to write before the `=`.
-      type: The Python type of its values.
-      default: Its value unless set; `inspect.Parameter.empty` when it must be set.
-      help: What it is for.
-      choices: The only values allowed; empty for any.
+        name: what to write before the `=`.
+        type: the Python type of its values.
+        default: its value unless set; `inspect.Parameter.empty` when it must be set.
+        help: what it is for.
+        choices: the only values allowed; empty for any.
     """
 
     name: str
@@ -73,7 +73,7 @@ def coerced(known: Sequence[Setting], values: Mapping[str, object], owner: str) 
     """`values`, each as the type that its setting has. Text is read, anything else is checked.
 
     Raises:
-      TargetError: a name that is no setting of `owner`, or a value that does not fit.
+        TargetError: a name that is no setting of `owner`, or a value that does not fit.
     """
     by_name = {setting.name: setting for setting in known}
     coerced_values = {}

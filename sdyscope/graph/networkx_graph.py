@@ -26,7 +26,7 @@ class NodeData(dict[str, Any]):
     when the dictionary is first looked into: most nodes of a large module never are.
 
     Attributes:
-      op: the op, block argument or result of main; None of a node that somebody else added.
+        op: the op, block argument or result of main; None of a node that somebody else added.
     """
 
     __slots__ = ("_write", "op")

@@ -51,8 +51,8 @@ def read_text(text: str, *, parsers: Parsers | None = None) -> OpGraph:
     `graph.not_understood`, with their numbers. A text without a module is in one without a name.
 
     Args:
-      text: The text.
-      parsers: Parsers of the sharding languages, to replace sdyscope's own.
+        text: the text.
+        parsers: parsers of the sharding languages, to replace sdyscope's own.
     """
     with no_collection():
         structure = StructureReader(text)

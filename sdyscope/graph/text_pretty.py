@@ -18,8 +18,8 @@ def pretty_attributes(statement: Statement, named: dict[str, str]) -> dict[str, 
     """Attributes of a statement in the pretty form, as texts of the generic form by their names.
 
     Args:
-      statement: the statement.
-      named: texts of what it says as `name = text` outside of a dictionary.
+        statement: the statement.
+        named: texts of what it says as `name = text` outside of a dictionary.
     """
     dialect, _, kind = statement.kind.partition(".")
     if dialect not in ("stablehlo", "mhlo") and statement.kind != "sdy.constant":

@@ -67,8 +67,8 @@ class Statement:
     """A statement, complete or up to a region that it opens.
 
     Attributes:
-      source: The whole text that the tokens are of.
-      tokens: Its tokens, with one of kind `region` for each region.
+        source: the whole text that the tokens are of.
+        tokens: its tokens, with one of kind `region` for each region.
     """
 
     source: str

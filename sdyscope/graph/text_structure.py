@@ -29,10 +29,10 @@ class StructureReader:
     """Reads a text once, from its beginning to its end.
 
     Attributes:
-      records: The ops and block arguments in program order; the first is the module.
-      location_aliases: `#loc3` -> `loc(...)`.
-      attribute_aliases: Other `#name` -> text.
-      not_understood: What made no sense.
+        records: the ops and block arguments in program order; the first is the module.
+        location_aliases: `#loc3` -> `loc(...)`.
+        attribute_aliases: other `#name` -> text.
+        not_understood: what made no sense.
     """
 
     def __init__(self, text: str) -> None:

@@ -40,7 +40,7 @@ def column(values: Iterable[Any]) -> dict[str, Any]:
     """One column: its values as they are, or numbers of distinct values where many repeat.
 
     Args:
-      values: anything that JSON can say: numbers, texts, tuples of them, or lists.
+        values: anything that JSON can say: numbers, texts, tuples of them, or lists.
     """
     listed = list(values)
     kinds = set(map(type, listed))
@@ -86,8 +86,8 @@ class Pool:
     """What many rows share: each distinct sharding and source line once, with a number.
 
     Args:
-      meshes: the meshes of the program by symbol.
-      num_devices: how many devices there are.
+        meshes: the meshes of the program by symbol.
+        num_devices: how many devices there are.
     """
 
     meshes: Mapping[str, Mesh]

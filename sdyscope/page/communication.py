@@ -44,12 +44,12 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The bars and the collectives; `reports/js/communication/view.js` shows them.
 
     Args:
-      report: the inspection as a document.
-      pool: takes the source lines.
-      inspection: the program, for the estimate.
+        report: the inspection as a document.
+        pool: takes the source lines.
+        inspection: the program, for the estimate.
 
     Raises:
-      SdyscopeError: nothing was compiled.
+        SdyscopeError: nothing was compiled.
     """
     if report.comms is None:
         reasons = [missing.reason for missing in report.unavailable if missing.stage == "compiled"]
@@ -97,7 +97,7 @@ def bars(programs: Sequence[Collectives]) -> dict[str, list[dict[str, Any]]]:
     What comes from several annotations counts with each of them.
 
     Args:
-      programs: one a partitioner.
+        programs: one a partitioner.
     """
     folds = _folds(programs)
     bars_by_name: dict[str, dict[str, list[list[int]]]] = defaultdict(dict)
@@ -259,8 +259,8 @@ def estimates(report: Report, inspection: Inspection) -> dict[str, Any]:
     """Seconds by resource, mesh axis and kind, or why there are none.
 
     Args:
-      report: the inspection as a document; says what was compiled for.
-      inspection: the program.
+        report: the inspection as a document; says what was compiled for.
+        inspection: the program.
     """
     try:
         hardware = parse_hardware(report.hardware) if report.hardware else None

@@ -13,8 +13,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The findings; `reports/js/findings/view.js` shows them.
 
     Args:
-      report: the inspection.
-      pool: takes the source lines.
+        report: the inspection.
+        pool: takes the source lines.
     """
     return {
         "findings": [

@@ -27,12 +27,12 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The columns of the graph; `reports/js/graph/model.js` reads them.
 
     Args:
-      report: the inspection.
-      pool: takes source lines.
-      inspection: the program.
+        report: the inspection.
+        pool: takes source lines.
+        inspection: the program.
 
     Raises:
-      TargetError: the module has no function to draw.
+        TargetError: the module has no function to draw.
     """
     first = next(iter(inspection.lowered))
     graph = inspection.graph(first)

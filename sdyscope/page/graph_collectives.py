@@ -22,11 +22,11 @@ def sent_by_node(
     """For each partitioner the tensors of collectives, a row each; none where nothing was compiled.
 
     Args:
-      report: the inspection.
-      inspection: the program.
-      nodes: the nodes. Tags are those of the module that is drawn, so other partitioners' are found
-        by scope and line only, and are left to their own view where they are not.
-      notes: takes what could not be placed.
+        report: the inspection.
+        inspection: the program.
+        nodes: the nodes. Tags are those of the module that is drawn, so other partitioners' are
+            found by scope and line only, and are left to their own view where they are not.
+        notes: takes what could not be placed.
     """
     if report.comms is None:
         return {}

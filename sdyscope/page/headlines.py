@@ -33,11 +33,11 @@ class Headline:
     """One thing worth knowing.
 
     Attributes:
-      tone: how it is to be taken.
-      words: it, in a sentence.
-      detail: what stands behind it, or what to do; empty where nothing is to be added.
-      view: the view of the report that shows it.
-      query: what to show there, as the address says it; empty for all.
+        tone: how it is to be taken.
+        words: it, in a sentence.
+        detail: what stands behind it, or what to do; empty where nothing is to be added.
+        view: the view of the report that shows it.
+        query: what to show there, as the address says it; empty for all.
     """
 
     tone: Tone

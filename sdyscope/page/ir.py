@@ -32,9 +32,9 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The text under each partitioner; `reports/js/ir/view.js` shows it.
 
     Args:
-      report: not needed.
-      pool: takes the source lines.
-      inspection: the program.
+        report: not needed.
+        pool: takes the source lines.
+        inspection: the program.
     """
     return {
         "modules": [
@@ -48,9 +48,9 @@ def later(report: Report, pool: Pool, inspection: Inspection) -> dict[str, dict[
     """The text after propagation under each partitioner, read when it is first asked for.
 
     Args:
-      report: what was propagated.
-      pool: takes the source lines.
-      inspection: the program.
+        report: what was propagated.
+        pool: takes the source lines.
+        inspection: the program.
     """
     parts = {}
     for name in inspection.lowered if report.propagate is not None else ():
@@ -146,8 +146,8 @@ class _Compared:
     """A propagated module beside the lowered one: which values became which, and what was written.
 
     Attributes:
-      graph: op graph of the lowered module.
-      before: for each value after propagation, those of the lowered module that became it.
+        graph: op graph of the lowered module.
+        before: for each value after propagation, those of the lowered module that became it.
     """
 
     def __init__(self, graph: OpGraph, propagated: Propagated) -> None:

@@ -50,13 +50,13 @@ class IrLine:
     """A line of a module's text.
 
     Attributes:
-      text: it, as the compiler writes it.
-      source: the source line that its op comes from.
-      scope: its op's scope, without the program's own name.
-      names: SSA names, in the first lowered module, of the values that it defines.
-      is_copy: whether it is one of several lines that these became, and not the one that is shown
-        elsewhere.
-      changes: for each sharding that is written in it, what propagation did there.
+        text: it, as the compiler writes it.
+        source: the source line that its op comes from.
+        scope: its op's scope, without the program's own name.
+        names: SSA names, in the first lowered module, of the values that it defines.
+        is_copy: whether it is one of several lines that these became, and not the one that is shown
+            elsewhere.
+        changes: for each sharding that is written in it, what propagation did there.
     """
 
     text: str
@@ -71,8 +71,8 @@ def text_part(pool: Pool, lines: Iterable[IrLine]) -> dict[str, Any]:
     """The columns of a text, a row a piece of a line; `reports/js/ir/lines.js` reads them.
 
     Args:
-      pool: takes the source lines.
-      lines: its lines.
+        pool: takes the source lines.
+        lines: its lines.
     """
     text: list[str] = []
     wrapped: list[int] = []

@@ -18,8 +18,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The numbers of the cards; `reports/js/overview/view.js` shows them.
 
     Args:
-      report: the inspection.
-      pool: not needed.
+        report: the inspection.
+        pool: not needed.
     """
     shown = report.show
     return {

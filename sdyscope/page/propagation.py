@@ -56,12 +56,12 @@ def part(report: Report, pool: Pool, inspection: Inspection) -> dict[str, Any]:
     """The data of the view; `reports/js/propagation/data.js` reads it.
 
     Args:
-      report: the inspection as a document.
-      pool: takes source lines.
-      inspection: the program.
+        report: the inspection as a document.
+        pool: takes source lines.
+        inspection: the program.
 
     Raises:
-      SdyscopeError: Shardy did not propagate it, or no axis moved.
+        SdyscopeError: Shardy did not propagate it, or no axis moved.
     """
     propagate = report.propagate
     known = () if propagate is None else propagate.propagations
@@ -77,9 +77,9 @@ class _Part:
     """Makes the data.
 
     Args:
-      pool: takes source lines.
-      inspection: the program.
-      listed: the rows of the tensors' table.
+        pool: takes source lines.
+        inspection: the program.
+        listed: the rows of the tensors' table.
     """
 
     def __init__(

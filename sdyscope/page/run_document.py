@@ -25,7 +25,7 @@ def read_run(file: Path) -> Run:
     """The document in a file, as ``document.read`` gives it, with what was found as in a run.
 
     Raises:
-      TargetError: there is no such file, or something else is in it.
+        TargetError: there is no such file, or something else is in it.
     """
     try:
         parsed: Any = json.loads(file.read_bytes())
@@ -46,13 +46,13 @@ def check_run_of(run: Run, name: str, table: TensorTable, file: Path) -> None:
     """Checks that a run is one of a program, on the same mesh.
 
     Args:
-      run: the run.
-      name: the program's name.
-      table: what was requested and lowered.
-      file: where the run was read from.
+        run: the run.
+        name: the program's name.
+        table: what was requested and lowered.
+        file: where the run was read from.
 
     Raises:
-      TargetError: it is another one's.
+        TargetError: it is another one's.
     """
     ran = {
         (tensor.kind, tensor.index): (

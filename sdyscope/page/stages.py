@@ -29,10 +29,10 @@ class UnavailableStage:
     """A part of the inspection that is not there.
 
     Attributes:
-      stage: the stage that could not be computed, or was not asked for.
-      partitioner: under which; null for all.
-      asked: whether it was asked for, and failed.
-      reason: why it is not there, in a sentence.
+        stage: the stage that could not be computed, or was not asked for.
+        partitioner: under which; null for all.
+        asked: whether it was asked for, and failed.
+        reason: why it is not there, in a sentence.
     """
 
     stage: StageName
@@ -46,10 +46,10 @@ class Stage:
     """What there is to say about one stage.
 
     Attributes:
-      name: which.
-      state: good, warning, bad, or unknown where it was not computed.
-      verdict: in a few words.
-      words: in a sentence or two.
+        name: which.
+        state: good, warning, bad, or unknown where it was not computed.
+        verdict: in a few words.
+        words: in a sentence or two.
     """
 
     name: StageName
@@ -70,13 +70,13 @@ def stages(
     """The five, in order.
 
     Args:
-      shown: the tensors.
-      checked: what `check` found.
-      decided: every value after propagation, if it was propagated.
-      held: what a device holds, if it was compiled.
-      sent: what a device sends, likewise.
-      ran: what it did on devices, if it was run.
-      missing: what is not there.
+        shown: the tensors.
+        checked: what `check` found.
+        decided: every value after propagation, if it was propagated.
+        held: what a device holds, if it was compiled.
+        sent: what a device sends, likewise.
+        ran: what it did on devices, if it was run.
+        missing: what is not there.
     """
     return (
         _requested(shown),

@@ -59,8 +59,8 @@ def part(report: Report, pool: Pool) -> dict[str, Any]:
     """The columns of the table; `reports/js/tensors/view.js` shows them.
 
     Args:
-      report: the inspection.
-      pool: takes the shardings and source lines.
+        report: the inspection.
+        pool: takes the shardings and source lines.
     """
     listed = list(rows(report))
     lowered = {

@@ -90,7 +90,7 @@ def shown(name: str) -> Iterator[None]:
     """Shows what is being done while the block runs; on a terminal nothing is left of it.
 
     Args:
-      name: what a line in a log begins with, such as `sdyscope show`.
+        name: what a line in a log begins with, such as `sdyscope show`.
     """
     if sys.stderr is None or _shown or os.environ.get("SDYSCOPE_PROGRESS") == "0":
         yield

@@ -32,7 +32,7 @@ def scratch_folder() -> Iterator[str]:
     """A folder that is removed at the end, or by the next `sweep` when the process was killed.
 
     Raises:
-      TargetError: there is no place for one.
+        TargetError: there is no place for one.
     """
     try:
         folder = tempfile.TemporaryDirectory(prefix=_PREFIX)
@@ -47,7 +47,7 @@ def scratch_file() -> BinaryIO:
     """A file without a name, which goes away when it is closed, or with its process.
 
     Raises:
-      TargetError: there is no place for one.
+        TargetError: there is no place for one.
     """
     try:
         return tempfile.TemporaryFile()

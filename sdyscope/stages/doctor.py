@@ -46,12 +46,12 @@ class Capability:
     """One thing that this environment can or cannot do.
 
     Attributes:
-      area: the group that it is listed under.
-      name: what it is.
-      state: `ok`; `warning` when it is there but not as tested; `missing` when it is not there.
-      needed: whether commands other than `run` fail without it.
-      found: the version, the devices or the error that was met.
-      advice: what to do about it; empty when there is nothing to do.
+        area: the group that it is listed under.
+        name: what it is.
+        state: `ok`; `warning` when it is there but not as tested; `missing` when it is not there.
+        needed: whether commands other than `run` fail without it.
+        found: the version, the devices or the error that was met.
+        advice: what to do about it; empty when there is nothing to do.
     """
 
     area: Area

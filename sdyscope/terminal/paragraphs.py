@@ -18,10 +18,10 @@ class Paragraph:
     """A text of one or more lines.
 
     Attributes:
-      text: the text; empty for a blank line.
-      tone: what its reader should feel.
-      indent: the column that it begins in.
-      hang: how many columns further in it goes on.
+        text: the text; empty for a blank line.
+        tone: what its reader should feel.
+        indent: the column that it begins in.
+        hang: how many columns further in it goes on.
     """
 
     text: str

@@ -31,9 +31,9 @@ class Folded:
     """Some items that look the same but for the numbers of layers.
 
     Attributes:
-      name: what to call them: of several names the text that stands for all.
-      members: which they are, by their places among all; in their order.
-      is_one: whether they are told as one.
+        name: what to call them: of several names the text that stands for all.
+        members: which they are, by their places among all; in their order.
+        is_one: whether they are told as one.
     """
 
     name: str
@@ -47,9 +47,9 @@ def folded(
     """Items with equal looks whose names differ in numbers of layers alone, in their order.
 
     Args:
-      names: what each is called.
-      looks: what it looks like, numbers of layers left out.
-      kind: `argument` where names are pytree paths, `value` where they are scopes.
+        names: what each is called.
+        looks: what it looks like, numbers of layers left out.
+        kind: `argument` where names are pytree paths, `value` where they are scopes.
     """
     places: dict[Hashable, dict[str, list[int]]] = {}
     for place, (name, look) in enumerate(zip(names, looks, strict=True)):
@@ -86,9 +86,9 @@ def folded_rows(
     """Rows, those that are the same as one, and those of repeated layers as one.
 
     Args:
-      rows: each with its name first.
-      kind: what the names are; see ``folded``.
-      everything: whether repeated layers have a row each.
+        rows: each with its name first.
+        kind: what the names are; see ``folded``.
+        everything: whether repeated layers have a row each.
     """
     same = Counter(rows)
     each = list(same)

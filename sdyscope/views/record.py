@@ -84,10 +84,10 @@ def overview(
     """A row a program, and what was recorded of each.
 
     Args:
-      show: the document of its modules.
-      record: what was recorded.
-      everything: whether to list JAX's own functions as well.
-      columns: the width to keep to.
+        show: the document of its modules.
+        record: what was recorded.
+        everything: whether to list JAX's own functions as well.
+        columns: the width to keep to.
     """
     return fitted(lambda brief: _overview(show, record, everything, brief=brief), columns)
 

@@ -67,13 +67,13 @@ def table(
     """A row a tensor, in groups.
 
     Args:
-      program: the document.
-      written: whether to show shardings as they are written in each module, in place of whether
-        they are what was requested and of what a device holds.
-      everything: whether the tensors of repeated layers have a row each.
-      columns: the width to keep to. Where the table is wider, the columns of partitioners are left
-        out that would only say that every tensor is as requested, and a file that a whole group is
-        from is only named once.
+        program: the document.
+        written: whether to show shardings as they are written in each module, in place of whether
+            they are what was requested and of what a device holds.
+        everything: whether the tensors of repeated layers have a row each.
+        columns: the width to keep to. Where the table is wider, the columns of partitioners are
+            left out that would only say that every tensor is as requested, and a file that a whole
+            group is from is only named once.
     """
     return fitted(lambda brief: _table(program, written, everything, brief=brief), columns)
 
@@ -197,8 +197,8 @@ def footer(program: ShownProgram, table: Table) -> Iterator[Paragraph]:
     """The totals, what the signs stand for, and all that the table leaves out.
 
     Args:
-      program: the document.
-      table: its table.
+        program: the document.
+        table: its table.
     """
     for text, tone in _footer(program, table):
         yield Paragraph(text, tone, hang=3)
@@ -256,9 +256,9 @@ def overview(show: Show, columns: int | None = None) -> Table:
     """A row a module of a directory of dumps.
 
     Args:
-      show: the document.
-      columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
-        the module's, which most of them repeat.
+        show: the document.
+        columns: the width to keep to. Where the table is wider, a file's name has an asterisk for
+            the module's, which most of them repeat.
     """
     return fitted(lambda brief: _overview(show, brief=brief), columns)
 

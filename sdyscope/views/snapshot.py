@@ -18,9 +18,9 @@ class Sides:
     """What the two sides of a comparison are called.
 
     Attributes:
-      removed: what stands before a tensor that only the first has.
-      added: before one that only the second has.
-      same: what is said of what both have alike.
+        removed: what stands before a tensor that only the first has.
+        added: before one that only the second has.
+        same: what is said of what both have alike.
     """
 
     removed: str

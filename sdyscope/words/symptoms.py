@@ -23,8 +23,8 @@ class Seen:
     """A line in which a symptom is seen.
 
     Attributes:
-      line: its number, from 1.
-      text: the line.
+        line: its number, from 1.
+        text: the line.
     """
 
     line: int
@@ -36,12 +36,12 @@ class Symptom:
     """One symptom.
 
     Attributes:
-      title: what it is.
-      seen_as: what messages of JAX and XLA, and people, say of it.
-      commands: the command lines that find the reason, with TARGET for the program.
-      about: what is said of it, in Markdown.
-      seen: the first lines in which it is seen.
-      lines: in how many lines it is seen; 0 where nothing was searched.
+        title: what it is.
+        seen_as: what messages of JAX and XLA, and people, say of it.
+        commands: the command lines that find the reason, with TARGET for the program.
+        about: what is said of it, in Markdown.
+        seen: the first lines in which it is seen.
+        lines: in how many lines it is seen; 0 where nothing was searched.
     """
 
     title: str
@@ -57,9 +57,9 @@ class Symptoms:
     """The document of `sdyscope symptoms --json`.
 
     Attributes:
-      schema: name and version of this form.
-      source: the file that was searched, or the words; null where all symptoms are listed.
-      symptoms: those that are seen in it, or all.
+        schema: name and version of this form.
+        source: the file that was searched, or the words; null where all symptoms are listed.
+        symptoms: those that are seen in it, or all.
     """
 
     schema: Literal["sdyscope.symptoms/1"] = "sdyscope.symptoms/1"
@@ -90,9 +90,9 @@ def searched(
     """Those of the symptoms that are seen in a log, or that a person's words name.
 
     Args:
-      symptoms: all of them.
-      lines: the lines of the log, or the words as one.
-      words: whether a person wrote them: then a word of a title is enough.
+        symptoms: all of them.
+        lines: the lines of the log, or the words as one.
+        words: whether a person wrote them: then a word of a title is enough.
     """
     seen: dict[str, list[Seen]] = {symptom.title: [] for symptom in symptoms}
     count = dict.fromkeys(seen, 0)

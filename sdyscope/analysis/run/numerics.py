@@ -55,22 +55,22 @@ class Numeric:
     """One result under one partitioner against the same result on one device.
 
     Attributes:
-      path: The result's pytree path.
-      index: Its flat index.
-      dtype: MLIR element type.
-      coarsest: The floating point dtype whose rounding the tolerance allows for; the result's own,
-        or a narrower one that the step computes in; empty where results must be the same.
-      error: Norm of the difference over the norm of the result on one device; infinite where just
-        one of the two is not finite, and where all of the result should be zero and is not.
-      tolerance: Largest error allowed; 0 for the very same.
-      within: Whether the error is one that rounding explains.
-      max_abs: Largest absolute difference of an element; infinite where just one is not finite.
-      where: Position of that element; None when there is no difference.
-      device: Position of the first device that holds it; None where that is not known.
-      pair: The element as it is there, and on one device; empty when there is no difference.
-      wrong: Positions of the devices whose own blocks exceed the tolerance; empty where the result
-        was compared in one piece.
-      right: Those whose blocks do not.
+        path: the result's pytree path.
+        index: its flat index.
+        dtype: MLIR element type.
+        coarsest: the floating point dtype whose rounding the tolerance allows for; the result's
+            own, or a narrower one that the step computes in; empty where results must be the same.
+        error: norm of the difference over the norm of the result on one device; infinite where just
+            one of the two is not finite, and where all of the result should be zero and is not.
+        tolerance: largest error allowed; 0 for the very same.
+        within: whether the error is one that rounding explains.
+        max_abs: largest absolute difference of an element; infinite where just one is not finite.
+        where: position of that element; None when there is no difference.
+        device: position of the first device that holds it; None where that is not known.
+        pair: the element as it is there, and on one device; empty when there is no difference.
+        wrong: positions of the devices whose own blocks exceed the tolerance; empty where the
+            result was compared in one piece.
+        right: those whose blocks do not.
     """
 
     path: str
@@ -118,11 +118,11 @@ def coarsest(dtype: str, computed_in: Iterable[str]) -> str:
     """The dtype whose rounding shows in results of `dtype`.
 
     Args:
-      dtype: MLIR element type of the result.
-      computed_in: element types that the step computes in.
+        dtype: MLIR element type of the result.
+        computed_in: element types that the step computes in.
 
     Returns:
-      Empty for integers and booleans, which must be the same.
+        Empty for integers and booleans, which must be the same.
     """
     own = element_dtype(dtype)
     if not own:
@@ -144,11 +144,11 @@ def other_on_one_device(
     """How a result is not what the program computes on a mesh of one device; None where it is.
 
     Args:
-      index: which result.
-      here: its values, as an array.
-      alone: what they are on one device.
-      dtype: MLIR element type.
-      computed_in: element types that the step computes in.
+        index: which result.
+        here: its values, as an array.
+        alone: what they are on one device.
+        dtype: MLIR element type.
+        computed_in: element types that the step computes in.
     """
     allowed = tolerance(coarsest(dtype, computed_in))
     error = relative_error(here, alone)
@@ -173,9 +173,9 @@ def whole_ratio(here: Any, there: Any, allowed: float) -> float | None:
     """How many times as large all of an array is as another; None where it is no whole number.
 
     Args:
-      here: an array.
-      there: one of the same shape.
-      allowed: the relative error that rounding explains.
+        here: an array.
+        there: one of the same shape.
+        allowed: the relative error that rounding explains.
     """
     wide = np.complex128 if np.iscomplexobj(here) else np.float64
     actual, expected = (np.asarray(each).astype(wide) for each in (here, there))

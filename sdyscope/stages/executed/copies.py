@@ -31,13 +31,13 @@ def unequal_copies(
     """The copies on this process's devices that are not, bit by bit, what the first holder has.
 
     Args:
-      results: arrays; every process must give the same ones.
-      devices: those that the program runs on, in order.
-      group: the processes.
+        results: arrays; every process must give the same ones.
+        devices: those that the program runs on, in order.
+        group: the processes.
 
     Returns:
-      For each result the copies, by device. The first holder may be another process's: of the
-      others only digests are sent, and what differs.
+        For each result the copies, by device. The first holder may be another process's: of the
+        others only digests are sent, and what differs.
     """
     positions = {device: position for position, device in enumerate(devices)}
     held = [_held(result, positions) for result in results]
@@ -123,11 +123,11 @@ def firsts_results(reference: Reference, group: ProcessGroup) -> Reference:
     """A step on one device, with process 0's results where this process has others.
 
     Args:
-      reference: what this process has computed; every process must give its own.
-      group: the processes.
+        reference: what this process has computed; every process must give its own.
+        group: the processes.
 
     Raises:
-      CompilerError: another process has none.
+        CompilerError: another process has none.
     """
     if group.count == 1:
         return reference

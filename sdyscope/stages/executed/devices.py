@@ -49,12 +49,12 @@ def find_devices(
     Where there are several processes, each gives as many as the others, or one fewer.
 
     Args:
-      needed: how many the program is for.
-      platform: `cpu`, `gpu` or `tpu`; None for the best that has enough.
-      at_most: how many of each process may be used; None for all.
+        needed: how many the program is for.
+        platform: `cpu`, `gpu` or `tpu`; None for the best that has enough.
+        at_most: how many of each process may be used; None for all.
 
     Raises:
-      TargetError: there are not enough, or too few for every process to have one.
+        TargetError: there are not enough, or too few for every process to have one.
     """
     try:
         processes = _by_process(platform, at_most)
@@ -95,8 +95,8 @@ def too_few(needed: int, processes: Sequence[Sequence[Any]]) -> TargetError:
     """The error that there are not enough devices.
 
     Args:
-      needed: how many the program is for.
-      processes: those of each process.
+        needed: how many the program is for.
+        processes: those of each process.
     """
     platform, have = processes[0][0].platform, _count(processes)
     are = f"there is {have}" if have == 1 else f"there are {have}"

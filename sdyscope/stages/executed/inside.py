@@ -72,10 +72,10 @@ class Insides:
     """The values inside of a program as it runs under a partitioner, and those of its counterpart.
 
     Args:
-      runner: runs the program.
-      partitioner: under which.
-      other: the counterpart's `jax.stages.Traced`, with arguments of the same shapes; None for the
-        program's own jaxpr without shardings.
+        runner: runs the program.
+        partitioner: under which.
+        other: the counterpart's `jax.stages.Traced`, with arguments of the same shapes; None for
+            the program's own jaxpr without shardings.
     """
 
     def __init__(self, runner: Runner, partitioner: Partitioner, other: Any = None) -> None:
@@ -87,10 +87,10 @@ class Insides:
         """The values of a body.
 
         Args:
-          entered: the equation whose body it is; empty for the program itself.
+            entered: the equation whose body it is; empty for the program itself.
 
         Raises:
-          OtherOps: the counterpart has other ops there.
+            OtherOps: the counterpart has other ops there.
         """
         return _level(self._traced, self._other, entered)
 
@@ -140,12 +140,12 @@ def _level(traced: Any, other: Any, entered: tuple[int, ...]) -> InnerLevel:
     """The values of a body in a program.
 
     Args:
-      traced: the program's `jax.stages.Traced`.
-      other: that of its counterpart; the same one where that is the jaxpr without shardings.
-      entered: the equation whose body it is; empty for the program itself.
+        traced: the program's `jax.stages.Traced`.
+        other: that of its counterpart; the same one where that is the jaxpr without shardings.
+        entered: the equation whose body it is; empty for the program itself.
 
     Raises:
-      OtherOps: the counterpart has other ops there.
+        OtherOps: the counterpart has other ops there.
     """
     values, results = _values(traced, entered)
     if other is not traced:
@@ -272,9 +272,9 @@ def _with_values(
     """The program's function on flat arguments, with values inside behind its own results.
 
     Args:
-      traced: its `jax.stages.Traced`.
-      places: the values, in order.
-      sharded: whether it is run on its mesh; else its shardings are taken out, as in `unsharded`.
+        traced: its `jax.stages.Traced`.
+        places: the values, in order.
+        sharded: whether it is run on its mesh; else its shardings are taken out, as in `unsharded`.
     """
     wanted = tuple(places)
     evaluation = _Evaluation(wanted, sharded=sharded)

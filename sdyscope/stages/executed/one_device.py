@@ -52,8 +52,8 @@ class Around(NamedTuple):
     """What is around an equation.
 
     Attributes:
-      axes: sizes of the mesh axes that are manual.
-      typed: whether types say how values are sharded, as they do on Explicit axes.
+        axes: sizes of the mesh axes that are manual.
+        typed: whether types say how values are sharded, as they do on Explicit axes.
     """
 
     axes: Mapping[str, int]
@@ -187,9 +187,9 @@ def mapped(shard_map: ShardMap, body: Callable[..., Sequence[Any]]) -> Callable[
     """A function of blocks, mapped over those of a shard_map's arguments.
 
     Args:
-      shard_map: says how arguments are cut into blocks, and results put together.
-      body: the function. What it returns behind the results of the shard_map is not put together:
-        it has a dimension in front for each manual axis.
+        shard_map: says how arguments are cut into blocks, and results put together.
+        body: the function. What it returns behind the results of the shard_map is not put together:
+            it has a dimension in front for each manual axis.
     """
     sizes = _sizes(shard_map)
     ins = [_dims(spec, sizes) for spec in shard_map.in_specs]
@@ -282,9 +282,9 @@ def compute_dtypes(traced: Any, platform: str) -> tuple[str, ...]:
     """Floating point dtypes (MLIR's names) that results are rounded to on the way.
 
     Args:
-      traced: a `jax.stages.Traced`.
-      platform: `cpu`, `gpu` or `tpu`. GPUs round the operands of f32 matrix products to TF32, TPUs
-        to bf16, unless a higher precision is asked for.
+        traced: a `jax.stages.Traced`.
+        platform: `cpu`, `gpu` or `tpu`. GPUs round the operands of f32 matrix products to TF32,
+            TPUs to bf16, unless a higher precision is asked for.
     """
     dtypes: set[str] = set()
     for equation in compat.equations(traced.jaxpr):

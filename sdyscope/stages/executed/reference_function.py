@@ -34,18 +34,18 @@ def called(
     """The results of a function on the program's own arguments, whole, on one device.
 
     Args:
-      function: what to call, as the program's own function is called, static arguments included.
-      program: the program.
-      traced: its `jax.stages.Traced`.
-      values: its flat arguments.
-      device: where to put them.
+        function: what to call, as the program's own function is called, static arguments included.
+        program: the program.
+        traced: its `jax.stages.Traced`.
+        values: its flat arguments.
+        device: where to put them.
 
     Returns:
-      The flat results on the host, keys as their words, and the seconds that the call took.
+        The flat results on the host, keys as their words, and the seconds that the call took.
 
     Raises:
-      TargetError: it raises, or its results are not like the program's: other in number, structure,
-        shape or dtype.
+        TargetError: it raises, or its results are not like the program's: other in number,
+            structure, shape or dtype.
     """
     name = function_name(function)
     with jax.default_device(device):

@@ -33,7 +33,7 @@ def concrete_arguments(program: Program, traced: Any) -> tuple[list[Any], InputS
     then in range), fair booleans, fresh PRNG keys, all from one fixed seed.
 
     Raises:
-      TargetError: `inputs` raises, or what it returns does not fit the arguments.
+        TargetError: `inputs` raises, or what it returns does not fit the arguments.
     """
     avals = traced.jaxpr.in_avals
     if program.inputs is not None:

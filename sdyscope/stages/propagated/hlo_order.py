@@ -106,8 +106,8 @@ def inline_calls(module: Any, keep: Callable[[str, Any], bool]) -> None:
     """Replaces every call in the module by the ops of what it calls.
 
     Args:
-      module: an ``ir.Module`` whose functions do not call themselves; changed in place.
-      keep: whether to leave a call alone, given the name that it calls and the call.
+        module: an ``ir.Module`` whose functions do not call themselves; changed in place.
+        keep: whether to leave a call alone, given the name that it calls and the call.
     """
     inliner = _Inliner(module, keep)
     for function in inliner.functions.values():

@@ -29,10 +29,10 @@ def propagation_passes(
     """The passes of Shardy's propagation pipeline, as texts to be joined by commas.
 
     Args:
-      context: an MLIR context that knows Shardy.
-      conservative: only let axes go where nothing else could want to go.
-      steps: have the steps written into the module.
-      origins: have the origins written into the module.
+        context: an MLIR context that knows Shardy.
+        conservative: only let axes go where nothing else could want to go.
+        steps: have the steps written into the module.
+        origins: have the origins written into the module.
     """
     with context:
         text = str(compat.passmanager.PassManager.parse("builtin.module(sdy-propagation-pipeline)"))
@@ -69,7 +69,7 @@ def run(module: Any, *passes: str) -> None:
     """Runs passes over a module, in place.
 
     Raises:
-      CompilerError: a pass failed; with the compiler's message, and the op it names.
+        CompilerError: a pass failed; with the compiler's message, and the op it names.
     """
     with module.context, captured_stderr() as written:
         try:

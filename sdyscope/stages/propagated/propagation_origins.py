@@ -26,9 +26,9 @@ class OriginReader:
     """The user's annotations that the axes on values of a propagated module come from.
 
     Args:
-      graph: op graph of that module.
-      marked: what Shardy wrote down of it.
-      lowered: that of the module that it was made of, whose ops its tags name.
+        graph: op graph of that module.
+        marked: what Shardy wrote down of it.
+        lowered: that of the module that it was made of, whose ops its tags name.
     """
 
     def __init__(self, graph: OpGraph, marked: Marked, lowered: OpGraph) -> None:

@@ -48,13 +48,13 @@ def import_module(module: Any, *, open_captures: bool = True) -> None:
     """Turns a module as `compat.through_hlo` returns it into what XLA propagates on, in place.
 
     Args:
-      module: the module.
-      open_captures: whether what loops capture is opened inside them (``open_free_variables``).
-        Which values that are depends on the shardings of arguments, so who changes those opens
-        them afterwards.
+        module: the module.
+        open_captures: whether what loops capture is opened inside them (``open_free_variables``).
+            Which values that are depends on the shardings of arguments, so who changes those opens
+            them afterwards.
 
     Raises:
-      CompilerError: the module holds something that can't be imported.
+        CompilerError: the module holds something that can't be imported.
     """
     with module.context, compat.ir.Location.unknown():
         inline_calls(module, lambda name, _: name.startswith(BODY))
@@ -322,8 +322,8 @@ def open_free_variables(function: Any, loops: Sequence[Any] | None = None) -> No
     """Lets values that loops capture be sharded further inside, whatever they are outside.
 
     Args:
-      function: the function.
-      loops: its loops where they are known, each before those inside it.
+        function: the function.
+        loops: its loops where they are known, each before those inside it.
     """
     if loops is None:
         loops = by_name(function, _LOOP)[_LOOP]
