@@ -7,17 +7,20 @@ and what Shardy alone can say (axes pinned as replicated, priorities).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sdyscope.annotations import Annotation
+from sdyscope.errors import CompilerError
 from sdyscope.facts.findings import (
     ArgumentDropped,
     DroppedAxes,
     Fact,
+    MixedAttributes,
     NoPlacement,
     NotAligned,
     NotDivisible,
+    NothingLowered,
     NotRequested,
     Observation,
     OtherManualAxes,
@@ -30,10 +33,13 @@ from sdyscope.facts.findings import (
     RequestNote,
     Severity,
     ShardingDropped,
+    SilentFallback,
+    UnreadAttribute,
 )
 from sdyscope.facts.program import Partitioner, RequestedTensor
 from sdyscope.facts.sharded import Sharded, requested_sharding
 from sdyscope.facts.tensors import Tensor, TensorTable
+from sdyscope.graph import OpGraph
 from sdyscope.values.convert import unspecified_dims
 from sdyscope.values.mesh import AxisRef, Mesh
 from sdyscope.values.placement import axes_digits
@@ -292,3 +298,56 @@ def _about_tensor(tensor: Tensor) -> Iterator[Observation]:
         if padding:
             fact = NotDivisible(dim, asked.shape[dim], place.shards[dim], padding, requested)
             yield _observed(tensor, "not-divisible", fact, severity="warning")
+
+
+# --- whole modules --------------------------------------------------------------------------------
+
+
+def not_lowerable(
+    failures: Mapping[Partitioner, CompilerError], *, alone: bool
+) -> Iterator[Observation]:
+    """Why there is no module under a partitioner.
+
+    Args:
+        failures: what JAX said.
+        alone: there is no module under any other one either.
+    """
+    for partitioner, error in failures.items():
+        yield Observation(
+            "not-lowerable",
+            "error" if alone else "note",
+            NothingLowered(partitioner, error.message, error.hint or ""),
+            partitioner=partitioner,
+        )
+
+
+def fallback(partitioner: Partitioner, found: str) -> Iterator[Observation]:
+    """Annotations that are not, or not only, the partitioner's.
+
+    Args:
+        partitioner: whose were asked for.
+        found: whose there are: a partitioner's, ``both`` or ``none``.
+    """
+    if found == "both":
+        yield Observation("mixed-attributes", "error", MixedAttributes(), partitioner=partitioner)
+    elif found not in ("none", partitioner):
+        fact = SilentFallback(partitioner, found)
+        yield Observation("silent-fallback", "error", fact, partitioner=partitioner)
+
+
+def not_understood(
+    partitioner: Partitioner, graph: OpGraph, annotations: Iterable[Annotation]
+) -> Iterator[Observation]:
+    """What could not be read in a module, but for shardings, each of which has a finding."""
+    shardings = {annotation.text for annotation in annotations if annotation.is_unreadable}
+    for item in graph.not_understood:
+        if item.text in shardings:
+            continue
+        yield Observation(
+            "not-understood",
+            "warning",
+            UnreadAttribute(item.attribute, item.text, item.error),
+            kind="op",
+            source=None if item.op is None else graph.ops[item.op].source,
+            partitioner=partitioner,
+        )

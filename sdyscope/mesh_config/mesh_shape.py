@@ -5,9 +5,10 @@ from __future__ import annotations
 import difflib
 import math
 import operator
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 from sdyscope.errors import TargetError
 from sdyscope.values.mesh import IotaTile, Mesh, MeshAxis
@@ -307,3 +308,23 @@ def _inferred(
             hint="Change one of these sizes, or the number of devices.",
         )
     return tuple(total // known if size == -1 else size for size in sizes)
+
+
+def parse_mesh_shape(text: str) -> MeshShape:
+    """The shape of ``data=4,model=-1``, as the command line and ``[tool.sdyscope]`` take it.
+
+    Raises:
+        TargetError: it has another form, or what it says can't be.
+    """
+    names: list[str] = []
+    sizes: list[Any] = []
+    for word in text.split(","):
+        name, equals, size = (part.strip() for part in word.partition("="))
+        if not (name and equals and size):
+            raise TargetError(
+                f"{word.strip()!r} does not have the form axis=size, such as data=4,model=2."
+            )
+        names.append(name)
+        # What is no number is refused by the shape, in its words.
+        sizes.append(int(size) if re.fullmatch(r"-?[0-9]{1,18}", size) else size)
+    return MeshShape(tuple(names), tuple(sizes))
