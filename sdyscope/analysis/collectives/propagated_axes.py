@@ -45,15 +45,15 @@ class PropagatedAxes:
 
     def _form(self, value: ValueId) -> tuple[TensorSharding | None, AxesByDim]:
         """The sharding of a value, and the axes of each dimension."""
-        found = self.propagated.values.get(value)
-        if found is None:
+        decided = self.propagated.values.get(value)
+        if decided is None:
             return None, ()
         types = self.graph.ops[value[0]].types
-        key = (id(found.sharding), id(found.placement), id(types[value[1]]))
+        key = (id(decided.sharding), id(decided.placement), id(types[value[1]]))
         form = self._forms.get(key)
         if form is None:
             rank, meshes = self.rank(value), self.propagated.graph.meshes
-            sharding = _shardy_form(found.sharding, found.placement, rank, self.mesh, meshes)
+            sharding = _shardy_form(decided.sharding, decided.placement, rank, self.mesh, meshes)
             form = self._forms[key] = sharding, axes_in(sharding, self.mesh)
         return form
 
