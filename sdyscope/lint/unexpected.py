@@ -46,7 +46,7 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
     Raises:
         NotApplicable: there is no batch, or it is not sharded.
     """
-    found: set[str] = set()
+    axes: set[str] = set()
     for batch in batches(subject):
         if batch.placement is None:
             continue
@@ -54,10 +54,10 @@ def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
             by_dim = axes_of(batch.placement, subject.mesh)
         except ConversionError:
             continue
-        found.update(axis for dim in (by_dim[:1] if leading else by_dim) for axis in dim)
-    if not found:
+        axes.update(axis for dim in (by_dim[:1] if leading else by_dim) for axis in dim)
+    if not axes:
         raise NotApplicable("No argument of the program is recognizably a sharded batch.")
-    return frozenset(found)
+    return frozenset(axes)
 
 
 def _axes(collective: Collective) -> frozenset[str]:
@@ -99,7 +99,7 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
         for argument in subject.arguments
         if argument.name not in told_batches and len(argument.shape) > 1
     }
-    found: dict[tuple[str, tuple[str, ...]], list[tuple[Collective, Part]]] = {}
+    gathered: dict[tuple[str, tuple[str, ...]], list[tuple[Collective, Part]]] = {}
     by_name: dict[str, Placed] = {}
 
     def is_candidate(collective: Collective) -> bool:
@@ -109,14 +109,14 @@ def parameter_gathered(subject: Subject) -> Iterator[Message]:
             and not _axes(collective) & batch_axes
         )
 
-    for one in _explained(subject, is_candidate):
-        for part in one.parts:
+    for collective in _explained(subject, is_candidate):
+        for part in collective.parts:
             argument = _moved(subject, part, arguments)
-            if argument is not None and _is_whole(argument, one, part, subject):
+            if argument is not None and _is_whole(argument, collective, part, subject):
                 by_name[argument.name] = argument
-                key = (argument.name, tuple(axis.name for axis in one.axes or ()))
-                found.setdefault(key, []).append((one, part))
-    for (name, axes), gathers in found.items():
+                key = (argument.name, tuple(axis.name for axis in collective.axes or ()))
+                gathered.setdefault(key, []).append((collective, part))
+    for (name, axes), gathers in gathered.items():
         yield _gathered_finding(subject, by_name[name], axes, gathers)
 
 
@@ -220,8 +220,8 @@ def _gathered_finding(
     axes: Sequence[str],
     gathers: Sequence[tuple[Collective, Part]],
 ) -> Message:
-    sent = sum(one.count * part.sent for one, part in gathers)
-    times = sum(one.count for one, _ in gathers)
+    sent = sum(collective.count * part.sent for collective, part in gathers)
+    times = sum(collective.count for collective, _ in gathers)
     passes = sorted({part.phase for _, part in gathers} - {"other"}, reverse=True)
     within = (
         f" in the {listed(passes)} pass" if passes and subject.collectives.differentiated else ""
@@ -274,7 +274,7 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
     """
     batch_axes = _batch_axes(subject, leading=True)
     is_batch = {batch.name for batch in batches(subject)}
-    found: dict[object, list[tuple[Collective, Part]]] = {}
+    groups: dict[object, list[tuple[Collective, Part]]] = {}
 
     def is_candidate(collective: Collective) -> bool:
         if (
@@ -288,12 +288,14 @@ def batch_sharding_lost(subject: Subject) -> Iterator[Message]:
             for part in collective.parts
         )
 
-    for one in _explained(subject, is_candidate):
-        for part in one.parts:
+    for collective in _explained(subject, is_candidate):
+        for part in collective.parts:
             if part.phase != "backward" and _is_lost(part, batch_axes, is_batch):
                 key = part.source or (part.scope, part.primitive)
-                found.setdefault((key, _axes(one) & batch_axes), []).append((one, part))
-    for members in found.values():
+                groups.setdefault((key, _axes(collective) & batch_axes), []).append(
+                    (collective, part)
+                )
+    for members in groups.values():
         yield _lost_finding(subject.partitioner, batch_axes, members)
 
 
@@ -317,9 +319,9 @@ def _lost_finding(
     batch_axes: frozenset[str],
     members: Sequence[tuple[Collective, Part]],
 ) -> Message:
-    one, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
+    collective, part = max(members, key=lambda pair: pair[0].count * pair[1].sent)
     sent = sum(each.count * of.sent for each, of in members)
-    axes = listed([repr(axis.name) for axis in one.axes or () if axis.name in batch_axes])
+    axes = listed([repr(axis.name) for axis in collective.axes or () if axis.name in batch_axes])
     origin = part.origin
     assert origin is not None
     causes = dict.fromkeys(
@@ -330,7 +332,7 @@ def _lost_finding(
         "examples are not sharded there, and the axis splits what is summed, as it splits the "
         "parameter. A "
         f"device sends {sent:,} bytes per step for it.",
-        tensor=f"{part.scope}/{part.primitive}".strip("/") or one.name,
+        tensor=f"{part.scope}/{part.primitive}".strip("/") or collective.name,
         kind="op",
         source=part.source or origin.source,
         partitioner=partitioner,

@@ -66,19 +66,19 @@ class Obstacles:
             value: the value.
             rivals: whether to follow what is in the way to its annotation.
         """
-        found: dict[tuple[object, ...], Absence] = {}
+        absences: dict[tuple[object, ...], Absence] = {}
         ref = self.flow.root(value)
         for beside in self._beside(ref):
             for absence, rival in self._absences(ref, beside):
                 key = (absence.dimension, absence.axis, absence.reason)
-                before = found.get(key)
+                before = absences.get(key)
                 if before is not None:
-                    found[key] = replace(before, repeated=before.repeated + 1)
+                    absences[key] = replace(before, repeated=before.repeated + 1)
                 elif rival is not None and rivals:
-                    found[key] = replace(absence, rival=self.pointers.chain(rival))
+                    absences[key] = replace(absence, rival=self.pointers.chain(rival))
                 else:
-                    found[key] = absence
-        return tuple(found.values())
+                    absences[key] = absence
+        return tuple(absences.values())
 
     # What is beside a value.
 

@@ -187,7 +187,9 @@ class Pointers:
 
     def _cut(self, root: Ref, part: AxisPart) -> list[AxisPart]:
         own = [
-            shared for one in self.beginnings.own(root) if (shared := one.shared(part)) is not None
+            shared
+            for start in self.beginnings.own(root)
+            if (shared := start.shared(part)) is not None
         ]
         brought = [
             shared
@@ -196,7 +198,7 @@ class Pointers:
         ]
         # The longest first, so that what several steps brought alike is one piece.
         pieces: list[AxisPart] = []
-        for piece in [*own, *sorted(brought, key=lambda one: -one.size)]:
+        for piece in [*own, *sorted(brought, key=lambda axis_part: -axis_part.size)]:
             pieces += piece.without(pieces)
         return sorted([*pieces, *part.without(pieces)])
 
@@ -296,7 +298,7 @@ class Pointers:
         queue = deque([at])
         while queue:
             here = queue.popleft()
-            own = any(part.shared(one) == part for one in self.beginnings.own(here))
+            own = any(part.shared(start) == part for start in self.beginnings.own(here))
             arrival = None if own else self._arrival(here, part, before)
             start = self.beginnings.at(here, part) if arrival is None else None
             if arrival is not None or start is not None:
@@ -314,15 +316,15 @@ class Pointers:
         return _Nearest(None, [], None)
 
     def _arrival(self, ref: Ref, part: AxisPart, before: int | None) -> Arrival | None:
-        found: Arrival | None = None
+        latest: Arrival | None = None
         largest = 0
         for arrival in self.flow.arrivals(ref):
             shared = arrival.part.shared(part)
             if shared is None or (before is not None and arrival.step.number >= before):
                 continue
             if shared.size > largest:
-                found, largest = arrival, shared.size
-        return found
+                latest, largest = arrival, shared.size
+        return latest
 
     def _links(self, ref: Ref) -> Iterator[_Link]:
         """Values that Shardy keeps sharded alike without a step, and how."""

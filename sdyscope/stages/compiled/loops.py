@@ -62,11 +62,11 @@ def _step(body: Any, index: int) -> int | None:
     grown = owner(_through(_end(body).operands[index]))
     if grown is None or grown.name not in ("stablehlo.add", "stablehlo.subtract"):
         return None
-    one, two = grown.operands
-    if grown.name == "stablehlo.add" and _number(one) is not None:
-        one, two = two, one
-    size = _number(two)
-    if size is None or _argument(one, body) != index:
+    left, right = grown.operands
+    if grown.name == "stablehlo.add" and _number(left) is not None:
+        left, right = right, left
+    size = _number(right)
+    if size is None or _argument(left, body) != index:
         return None
     return size if grown.name == "stablehlo.add" else -size
 
