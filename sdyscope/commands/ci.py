@@ -206,11 +206,15 @@ def _answer(config: Config, target: Target, *, updating: bool) -> int:
 
     from sdyscope.ci import Outcome
     from sdyscope.ci.judge import unjudged
+    from sdyscope.ci.places import Places
     from sdyscope.process import output
+    from sdyscope.words.places import paths_from
 
     start = time.perf_counter()
     try:
-        outcome = _judged(config, target, updating)
+        # This process is in the configuration's folder, its reader need not be.
+        with paths_from(str(Places(config.file).root)):
+            outcome = _judged(config, target, updating)
     except SdyscopeError as error:
         outcome = Outcome(unjudged(config, target, error=error))
     seconds = time.perf_counter() - start

@@ -79,6 +79,8 @@ class CollectiveOrigin:
         value: the value that is moved, or of a reduction the one whose pieces are summed: pytree
             path of an argument or result, else the scope of the op that makes it; empty where it
             was not found.
+        form: the op that gives it the form in which it is moved (``transpose``); empty where it
+            is moved as it is.
         before: sharding that the value has; None where it is not known.
         after: sharding that it is needed with; None likewise, and of a reduction.
         op: the op that needs it, by JAX's primitive or else by its name in StableHLO; `return` for
@@ -105,6 +107,7 @@ class CollectiveOrigin:
     annotations: tuple[OriginAnnotation, ...]
     together: tuple[OriginAnnotation, ...] = ()
     result: str = ""
+    form: str = ""
     not_found: NotFound = ""
     followed: bool = False
 
