@@ -138,13 +138,13 @@ class OpGraph:
         """Consumer and edge of each SSA use of `op`'s results (or of the one given)."""
         node = op if isinstance(op, int) else op.id
         results = range(len(self.ops[node].types)) if result is None else (result,)
-        found = [(*use, (node, result)) for result in results for use in self.users((node, result))]
+        uses = [(*use, (node, result)) for result in results for use in self.users((node, result))]
         if len(results) > 1:
-            found.sort()
-        users = [self.ops[consumer] for consumer, _, _ in found]
+            uses.sort()
+        users = [self.ops[consumer] for consumer, _, _ in uses]
         return [
             (user, self._use(user, number, value))
-            for user, (_, number, value) in zip(users, found, strict=True)
+            for user, (_, number, value) in zip(users, uses, strict=True)
         ]
 
     def users(self, value: ValueId) -> Sequence[tuple[int, int]]:
@@ -291,11 +291,11 @@ class OpGraph:
         users: dict[ValueId, list[tuple[int, int]]] = {}
         for node, values in enumerate(self.operand_values):
             for number, value in zip(self._numbers(node), values, strict=True) if values else ():
-                found = users.get(value)
-                if found is None:
+                consumers = users.get(value)
+                if consumers is None:
                     users[value] = [(node, number)]
                 else:
-                    found.append((node, number))
+                    consumers.append((node, number))
         return users
 
     @cached_property

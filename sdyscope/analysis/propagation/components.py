@@ -39,8 +39,8 @@ class AxisComponents:
 
     def __init__(self, pairs: Iterable[tuple[HeldAxis, HeldAxis]]) -> None:
         self._sets: UnionFind[HeldAxis] = UnionFind()
-        for one, other in pairs:
-            self._sets.union(one, other)
+        for value, other in pairs:
+            self._sets.union(value, other)
 
     def of(self, held: HeldAxis) -> HeldAxis:
         """The dimension that stands for all that hold the axis together with this one."""
