@@ -209,6 +209,12 @@ class OpGraph:
         name = (self.ops[op] if isinstance(op, int) else op).callee
         return None if name is None else self.functions.get(name)
 
+    def calls_shard_map_body(self, op: Op) -> bool:
+        """Whether a call is of the body of a `shard_map`, as GSPMD has it: it is given blocks."""
+        return op.callee is not None and any(
+            producer.call_target == "SPMDFullToShardShape" for producer, _ in self.operands(op)
+        )
+
     def scope(self, op: Op | int) -> str:
         """The scope of an op with that of the `shard_map` around it, whose body JAX names anew."""
         at = self.ops[op] if isinstance(op, int) else op

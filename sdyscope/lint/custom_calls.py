@@ -13,27 +13,15 @@ from sdyscope.graph.custom_calls import is_for_partitioner
 from sdyscope.hlo import Computation, HloModule, Instruction
 from sdyscope.lint.rule import Message, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.values.passing import passing
 from sdyscope.values.source import SourceLocation
 
 __all__ = ["collective_before_custom_call", "host_callback_gathers"]
 
 _CALLBACK = re.compile(r"callback|host_compute|xla_python", re.IGNORECASE)
 
-#: HLO ops through which a value passes in another form.
-_FORMS = frozenset(
-    {
-        "bitcast",
-        "convert",
-        "copy",
-        "fusion",
-        "get-tuple-element",
-        "pad",
-        "reshape",
-        "slice",
-        "transpose",
-        "tuple",
-    }
-)
+#: HLO ops that hold a value, or put zeros around it.
+_AROUND = frozenset({"fusion", "get-tuple-element", "pad", "tuple"})
 #: How far back a collective is looked for.
 _STEPS = 8
 
@@ -68,10 +56,7 @@ def _manual_functions(graph: OpGraph) -> frozenset[str]:
     for op in graph.operations():
         if op.callee is None:
             continue
-        shards = any(
-            producer.call_target == "SPMDFullToShardShape" for producer, _ in graph.operands(op)
-        )
-        if shards or op.function in callees or _is_manual(graph, op):
+        if graph.calls_shard_map_body(op) or op.function in callees or _is_manual(graph, op):
             callees.add(op.callee)
     while True:
         more = {op.callee for op in graph.operations() if op.callee and op.function in callees}
@@ -158,7 +143,9 @@ def _behind(computation: Computation, instruction: Instruction) -> Iterator[str]
             yield name
             operand = computation.instructions.get(name)
             if operand is not None and (
-                operand.opcode in _FORMS or operand.opcode.endswith("-done")
+                operand.opcode in _AROUND
+                or operand.opcode.endswith("-done")
+                or passing(operand.opcode) not in (None, "repeated")
             ):
                 further += [behind for behind in operand.operands if behind not in seen]
                 seen.update(operand.operands)

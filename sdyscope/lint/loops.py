@@ -10,6 +10,7 @@ from sdyscope.graph import Op, OpGraph
 from sdyscope.hlo import Computation, HloModule, Instruction, call_sites
 from sdyscope.lint.rule import FEW_BYTES, Message, rule
 from sdyscope.lint.subject import Subject
+from sdyscope.values.passing import passes
 from sdyscope.values.placement import Placement
 
 __all__ = ["gathered_in_loop", "scanned_dimension_sharded"]
@@ -28,7 +29,6 @@ _VARYING = frozenset(
         "while",
     }
 )
-_PASSING = frozenset({"copy", "bitcast", "optimization-barrier"})
 
 
 @rule("gathered-in-loop", "warning", needs="compiled")
@@ -116,7 +116,11 @@ def _is_carried(body: Computation, instruction: Instruction, carried: Sequence[s
 def _element(body: Computation, name: str) -> str | None:
     """Which element of the loop's tuple a value is, passed on as it is; None where it is none."""
     instruction = body.instructions.get(name)
-    while instruction is not None and instruction.opcode in _PASSING and instruction.operands:
+    while (
+        instruction is not None
+        and passes(instruction.opcode, "unchanged", "shape")
+        and instruction.operands
+    ):
         instruction = body.instructions.get(instruction.operands[0])
     if instruction is None or instruction.opcode != "get-tuple-element" or not instruction.operands:
         return None
@@ -168,7 +172,7 @@ def scanned_dimension_sharded(subject: Subject) -> Iterator[Message]:
     graph = subject.graph
     reported: set[str] = set()
     for op in graph.operations():
-        name = op.kind.rpartition(".")[2]
+        name = op.mnemonic
         if name not in ("dynamic_slice", "dynamic_update_slice") or not _in_loop(graph, op):
             continue
         operands = graph.operands(op)

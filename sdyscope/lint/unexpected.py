@@ -22,19 +22,6 @@ __all__ = ["batch_sharding_lost", "parameter_gathered"]
 #: Ops that do more work on each device where their operands are whole.
 _PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
 
-#: Ops whose result is their first operand, or a part of it, in another form.
-_PASSING = frozenset(
-    {
-        "convert",
-        "copy",
-        "dynamic_slice",
-        "reshape",
-        "sharding_constraint",
-        "slice",
-        "transpose",
-    }
-)
-
 
 def _batch_axes(subject: Subject, *, leading: bool = False) -> frozenset[str]:
     """The axes that the batch is on.
@@ -157,7 +144,6 @@ def _argument(graph: OpGraph, path: Sequence[int], number: int) -> int | None:
         if number >= len(operands):
             return None
         producer, edge = operands[number]
-        kind = producer.kind.rpartition(".")[2]
         if producer.is_argument and producer.parent is not None:
             around, number = graph.ops[producer.parent], producer.argument
             if graph.main is not None and around.id == graph.main.op:
@@ -171,14 +157,12 @@ def _argument(graph: OpGraph, path: Sequence[int], number: int) -> int | None:
                 op = above[0]
             else:
                 return None
-        elif kind == "call" and (callee := graph.callee(producer)) is not None:
+        elif producer.mnemonic == "call" and (callee := graph.callee(producer)) is not None:
             # What a function returns: its last op hands it on.
             calls.append(producer)
             op, number = graph.children(callee.op)[-1], edge.result
-        elif kind == "optimization_barrier":
+        elif producer.passing in ("unchanged", "type", "shape", "order", "part"):
             op, number = producer, edge.result
-        elif kind in _PASSING or producer.call_target == "Sharding":
-            op, number = producer, 0
         else:
             return None
     return None

@@ -135,7 +135,7 @@ class _Body:
         if op.is_argument:
             return "unknown"  # of a loop: what its body makes of it is not followed
         inside = [op, *self._inside(op)]
-        if any(op.kind.rpartition(".")[2] in _COLLECTIVES for op in inside):
+        if any(op.mnemonic in _COLLECTIVES for op in inside):
             return "unknown"
         return None
 
@@ -222,7 +222,7 @@ def _has_parts(graph: OpGraph, annotation: Annotation) -> bool:
     operands, uses = graph.operands(annotation.op), graph.uses(annotation.op)
     if uses and all(user.kind == "func.return" for user, _ in uses):
         return False  # the caller gets it so
-    return bool(operands) and operands[0][0].kind.rpartition(".")[2] in _SUMMING
+    return bool(operands) and operands[0][0].mnemonic in _SUMMING
 
 
 def _unreduced(annotation: Annotation) -> tuple[str, ...]:

@@ -20,8 +20,6 @@ __all__ = ["value_pairs"]
 
 _Key: TypeAlias = tuple[object, ...]
 
-_CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
-
 
 #: What was found before: of two modules several views ask.
 _KNOWN: WeakKeyDictionary[
@@ -98,9 +96,7 @@ def _shard_maps(graph: OpGraph) -> dict[str, list[list[ValueId]]]:
         if op.kind == "sdy.manual_computation":
             values = [(child.id, 0) for child in graph.children(op) if child.is_argument]
             values += [(op.id, result) for result in range(len(op.types))]
-        elif op.callee is not None and any(
-            producer.call_target == "SPMDFullToShardShape" for producer, _ in graph.operands(op)
-        ):
+        elif graph.calls_shard_map_body(op):
             values = [*_operands(graph, op), *_leaving(graph, op)]
         else:
             continue
@@ -154,6 +150,6 @@ def _keyed(graph: OpGraph, by_name: bool) -> Iterator[tuple[Op, _Key]]:
 
 
 def _kind(op: Op) -> str:
-    if op.kind in _CONSTRAINTS or op.call_target == "Sharding":
+    if op.is_constraint:
         return "constraint"
     return f"{op.kind} @{op.call_target}" if op.call_target else op.kind

@@ -15,8 +15,9 @@ from networkx.utils import UnionFind
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.factors import identity_rule, on_factors
-from sdyscope.analysis.propagation.flow import CONSTRAINTS, Flow, Ref, Slot
+from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.values.sharding_rule import OpShardingRule
 
 __all__ = ["AxisComponents", "HeldAxis"]

@@ -15,6 +15,7 @@ from typing import TypeAlias
 from sdyscope.analysis.propagation.axis_parts import AxisPart, axes_of, part_of
 from sdyscope.facts.propagated import Propagated, PropagationStep, ValueId
 from sdyscope.graph import Op, OpGraph, Sharding
+from sdyscope.graph.op_kinds import BARRIERS, LOOPS, REGIONS, TERMINATORS
 from sdyscope.graph.tags import is_tag, sids
 from sdyscope.values.mesh import Mesh
 from sdyscope.values.propagation_edges import EdgeNodeType
@@ -28,12 +29,7 @@ Ref: TypeAlias = tuple[int, int]
 Slot: TypeAlias = tuple[EdgeNodeType, int]
 """An operand or result of an op, and which."""
 
-LOOPS = frozenset({"stablehlo.while", "mhlo.while"})
-REGIONS = frozenset({"sdy.manual_computation", "sdy.named_computation"})
-BARRIERS = frozenset({"stablehlo.optimization_barrier", "mhlo.optimization_barrier"})
 EDGE = "sdy.data_flow_edge"
-CONSTRAINTS = frozenset({"sdy.sharding_constraint", "sdy.reshard"})
-TERMINATORS = frozenset({"func.return", "stablehlo.return", "mhlo.return", "sdy.return"})
 
 
 @dataclass(frozen=True, slots=True)

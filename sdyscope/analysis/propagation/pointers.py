@@ -17,18 +17,7 @@ from typing import NamedTuple, TypeAlias
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.axis_parts import AxisPart
 from sdyscope.analysis.propagation.beginnings import Beginnings
-from sdyscope.analysis.propagation.flow import (
-    BARRIERS,
-    CONSTRAINTS,
-    EDGE,
-    LOOPS,
-    REGIONS,
-    TERMINATORS,
-    Arrival,
-    Flow,
-    Ref,
-    Slot,
-)
+from sdyscope.analysis.propagation.flow import EDGE, Arrival, Flow, Ref, Slot
 from sdyscope.annotations import Annotation
 from sdyscope.facts.moves import (
     Allowed,
@@ -43,6 +32,7 @@ from sdyscope.facts.moves import (
 )
 from sdyscope.facts.propagated import PropagatedValue, PropagationStep, ValueId
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import BARRIERS, CONSTRAINTS, LOOPS, REGIONS, TERMINATORS
 
 __all__ = ["Held", "Pointer", "Pointers", "Reached"]
 

@@ -15,6 +15,7 @@ from typing import Any
 from sdyscope.errors import SdyscopeError
 from sdyscope.graph.custom_calls import RAGGED_ALL_TO_ALL, collective_of, sends_nothing
 from sdyscope.graph.locations import Location, LocationReader
+from sdyscope.graph.op_kinds import BRANCHES
 from sdyscope.stages import compat
 from sdyscope.stages.compiled.explicit_collectives import (
     Axes,
@@ -59,9 +60,6 @@ _WRITTEN = frozenset(
     )
 ) | {RAGGED_ALL_TO_ALL}
 _CUSTOM_CALL = "stablehlo.custom_call"
-
-#: Ops whose regions run as often as they do, if at all.
-_BRANCHES = frozenset({"stablehlo.case", "stablehlo.if"})
 
 #: Ops that need no rule: they are not computed, or what is inside them has its own.
 _WITHOUT_RULE = frozenset(
@@ -210,7 +208,7 @@ class _Reader:
                     function.collectives[spared] = replace(spared_one, summed=True)
             elif name == "stablehlo.while":
                 self.loop(operation, function, times)
-            elif name in _BRANCHES:
+            elif name in BRANCHES:
                 self.regions(operation, function, _Times(conditional=True).within(times))
             elif name == "func.call":
                 callee = str(compat.ir.FlatSymbolRefAttr(operation.attributes["callee"]).value)
