@@ -12,12 +12,13 @@ __all__ = ["end_if_orphaned", "end_with"]
 #: Seconds between two looks at the parent.
 _PERIOD = 0.5
 
-_parents: list[int] = []
+#: This process and the parent that it ends with, by their ids; empty for one that goes on.
+_tie: list[tuple[int, int]] = []
 
 
 def end_with(parent: int) -> None:
     """From now on this process ends when its parent, of this process id, is gone."""
-    _parents[:] = [parent]
+    _tie[:] = [(os.getpid(), parent)]
     end_if_orphaned()
     threading.Thread(target=_watch, daemon=True).start()
 
@@ -33,8 +34,5 @@ def _watch() -> None:
 def end_if_orphaned() -> None:
     """Ends this process where its parent is gone: nobody waits for what it would write."""
     # A forked process has another parent than the child that it comes from.
-    if _parents and _children_of == os.getpid() and os.getppid() != _parents[0]:
+    if _tie and _tie[0][0] == os.getpid() and os.getppid() != _tie[0][1]:
         os._exit(2)
-
-
-_children_of = os.getpid()
