@@ -417,7 +417,7 @@ def all_axes(propagated: Propagated) -> dict[ValueId, set[str]]:
 
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_every_axis_has_an_origin(name: str) -> None:
-    graph, propagated = lowered_program(name)[1], propagated_program(name)
+    propagated = propagated_program(name)
     for value in propagated.values.values():
         if isinstance(value.sharding, TensorSharding):
             dims = value.sharding.dim_shardings
@@ -490,7 +490,7 @@ def replayed(propagated: Propagated) -> dict[ValueId, set[str]]:
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_steps_lead_to_the_result(name: str) -> None:
     """Annotations and steps together are where axes are in the end."""
-    graph, propagated = lowered_program(name)[1], propagated_program(name)
+    propagated = propagated_program(name)
     numbers = [step.number for step in propagated.steps]
     assert numbers == sorted(numbers)
     reached = replayed(propagated)
