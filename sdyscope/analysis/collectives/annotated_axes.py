@@ -309,7 +309,7 @@ class AnnotatedAxes:
 
         graph = self.graph
         for op in graph.operations():
-            if op.types and op.kind.rpartition(".")[2] not in _CROSSED:
+            if op.types and op.mnemonic not in _CROSSED:
                 results = ((op.id, result) for result in range(len(op.types)))
                 join([*graph.operand_values[op.id], *results])
         for _, source, target in graph.crossings():

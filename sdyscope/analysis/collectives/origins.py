@@ -240,7 +240,7 @@ class _Search:
             sharded = [
                 value for value in self.around.operands(op) if self.around.carried(value, axes)
             ]
-            if not sharded or (kind == "custom_call" and self.around.is_constraint(op)):
+            if not sharded or (kind == "custom_call" and op.is_constraint):
                 continue
             if kind in LOOKING_UP:
                 sharded = sharded[:1]
@@ -322,7 +322,7 @@ class _Search:
                 needed.append(self.needed(written, axes))
             wanted = self.around.wanted(need.result or 0)
             after = wanted[1] if wanted is not None else None
-        elif self.around.is_constraint(op):
+        elif op.is_constraint:
             written = self.annotated.of_op(op.id)
             if written is not None:
                 needed.append(self.needed(written, axes))

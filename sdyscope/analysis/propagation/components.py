@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from sdyscope.analysis.propagation import rules
 from sdyscope.analysis.propagation.factors import identity_rule, on_factors
-from sdyscope.analysis.propagation.flow import CONSTRAINTS, Flow, Ref, Slot
+from sdyscope.analysis.propagation.flow import Flow, Ref, Slot
 from sdyscope.graph import Op
+from sdyscope.graph.op_kinds import CONSTRAINTS
 from sdyscope.values.sharding_rule import OpShardingRule
 
 if TYPE_CHECKING:
@@ -43,8 +44,8 @@ class AxisComponents:
         from networkx.utils import UnionFind
 
         self._sets: UnionFind[HeldAxis] = UnionFind()
-        for one, other in pairs:
-            self._sets.union(one, other)
+        for value, other in pairs:
+            self._sets.union(value, other)
 
     def of(self, held: HeldAxis) -> HeldAxis:
         """The dimension that stands for all that hold the axis together with this one."""

@@ -106,8 +106,8 @@ def tag_names(module: Any, graph: OpGraph) -> tuple[Any, list[str]]:
             return _with_locations(copied, [node for node, _ in numbered], called), names
         for node, operation in numbered:
             types, name, location = compat.split_location(operation.location)
-            for one in (f"sid{node}/{name or _kind(operation)}", *reversed(types)):
-                location = compat.ir.Location.name(one, childLoc=location)
+            for outer in (f"sid{node}/{name or _kind(operation)}", *reversed(types)):
+                location = compat.ir.Location.name(outer, childLoc=location)
             operation.location = location
     return copied, names
 
@@ -142,10 +142,10 @@ def _without_addresses(operations: Iterable[tuple[int, Any]]) -> None:
 
 def numbered(module: Any) -> list[tuple[int, Any]]:
     """Every op of an ``ir.Module`` with its node in the op graph, but the module itself."""
-    found: list[tuple[int, Any]] = []
+    numbered: list[tuple[int, Any]] = []
     with module.context:
-        _number(module.operation, 0, found)
-    return found
+        _number(module.operation, 0, numbered)
+    return numbered
 
 
 def _number(operation: Any, node: int, numbered: list[tuple[int, Any]]) -> int:

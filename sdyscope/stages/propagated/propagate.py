@@ -199,16 +199,18 @@ def import_from(lowered: LoweredModule, module: Any, *, open_captures: bool = Tr
     module.operation.write_bytecode(file)
     with lowered.context, captured_stderr():
         try:
-            made = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
+            parsed = compat.ir.Module.parse(compat.through_hlo(file.getvalue()))
             attributes = module.operation.attributes
             # The number of partitions is the compiler's, not the computation's: it gets lost.
             if "mhlo.num_partitions" in attributes:
-                made.operation.attributes["mhlo.num_partitions"] = attributes["mhlo.num_partitions"]
-            import_module(made, open_captures=open_captures)
+                parsed.operation.attributes["mhlo.num_partitions"] = attributes[
+                    "mhlo.num_partitions"
+                ]
+            import_module(parsed, open_captures=open_captures)
         except CompilerError:
             raise
         except Exception as error:  # XlaRuntimeError and MLIRError, by several names
             match = _ERROR.search(str(error))
             said = (match[1] if match else str(error).strip().partition("\n")[0]).strip(" .")
             raise CompilerError(f"XLA can't import {lowered.name}: {said}.") from error
-    return made
+    return parsed
