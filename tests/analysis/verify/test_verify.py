@@ -106,7 +106,7 @@ def test_a_value_that_is_shown_otherwise_is_named(looked_at):
         if value.placement is None or not any(value.placement.dims):
             continue
         dims = tuple(() for _ in value.placement.dims)
-        whole = replace(value, placement=replace(value.placement, dims=dims), calls=())
+        whole = value._replace(placement=replace(value.placement, dims=dims), calls=())
         changed = replace(propagated, values={**propagated.values, key: whole})
         found = propagated_stage(graph, changed, read)
         left_out = sum(found.left_out.values()) - sum(right.left_out.values())
