@@ -135,20 +135,20 @@ def callers(
     They tell apart what several layers compute by one function.
 
     Args:
-      stack: A call stack, innermost first.
-      sites: Which lines of the program tell its ops apart.
+        stack: A call stack, innermost first.
+        sites: Which lines of the program tell its ops apart.
     """
     index = _own_index(stack, sites)
     if index is None:
         return ()
-    found: list[SourceLocation] = []
+    lines: list[SourceLocation] = []
     file = stack[index].file
     for place in _own(stack):
         line = stack[place]
         if place > index and line.file != file and not _is_in(line, sites.wrappers):
-            found.append(line)
+            lines.append(line)
             file = line.file
-    return tuple(found[:_CALLERS])
+    return tuple(lines[:_CALLERS])
 
 
 def _own_index(stack: Sequence[SourceLocation], sites: Sites) -> int | None:

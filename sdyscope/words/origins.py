@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,7 +18,7 @@ from sdyscope.facts.origins import (
 from sdyscope.values.sharding import TensorSharding
 from sdyscope.values.source import SourceLocation
 from sdyscope.words.mesh import axis_text
-from sdyscope.words.places import op_text, shown_name, source_text
+from sdyscope.words.places import callers_text, op_text, shown_name, source_text
 from sdyscope.words.sharding import shardy_text
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "OriginAnnotationDocument",
     "OriginDocument",
     "annotation_text",
+    "causes_text",
     "origin_annotation_document",
     "origin_document",
     "origin_text",
@@ -226,6 +227,26 @@ def origin_text(origin: CollectiveOrigin, file: str = "") -> str:
     return words + _followed(origin)
 
 
+def causes_text(
+    origins: Iterable[CollectiveOrigin], file: str = "", callers: Sequence[SourceLocation] = ()
+) -> str:
+    """Why collectives of one row are there: the first cause, and how many others there are.
+
+    Args:
+        origins: those of each of them.
+        file: the file whose name need not be repeated.
+        callers: the lines behind theirs, where their line is reached in several ways.
+    """
+    called = f"called at {callers_text(callers)}" if callers else ""
+    texts = list(dict.fromkeys(origin_text(origin, file) for origin in origins))
+    if not texts:
+        return called
+    words = texts[0] if texts[0].startswith(NOT_FOUND) else f"because {texts[0]}"
+    if called:
+        words = f"{called}; {words}"
+    return words + (f"; and {len(texts) - 1:,} more like this" if texts[1:] else "")
+
+
 def _resharding(origin: CollectiveOrigin, needed: Sequence[OriginAnnotation], file: str) -> str:
     """`params['w'] is P('fsdp') but constraint at line 9 P('data') requires P()`."""
     name = shown_name(origin.value, "") or "the value"
@@ -253,14 +274,14 @@ def _sharded_dimension(
 
 
 def _sharded(annotations: Sequence[OriginAnnotation], origin: CollectiveOrigin, file: str) -> str:
-    axes = dict.fromkeys(axis_text(axis) for one in annotations for axis in one.axes)
+    axes = dict.fromkeys(axis_text(axis) for annotation in annotations for axis in annotation.axes)
     by = f"{_listed(annotations, file)}{_otherwise(origin, file)}"
     return f"sharded over {' and '.join(axes)} by {by}"
 
 
 def _otherwise(origin: CollectiveOrigin, file: str) -> str:
     """Who else says the axes: one by name, and how many more."""
-    names = dict.fromkeys(annotation_name(one, file) for one in origin.otherwise)
+    names = dict.fromkeys(annotation_name(annotation, file) for annotation in origin.otherwise)
     if not names:
         return ""
     more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""

@@ -66,29 +66,29 @@ def collective_groups(collectives: Collectives) -> list[CollectiveGroup]:
     )
     ways: dict[object, set[tuple[SourceLocation, ...]]] = {}
     groups: dict[tuple[object, str], list[Collective]] = {}
-    for one in collectives.collectives:
-        part = one.largest
+    for collective in collectives.collectives:
+        part = collective.largest
         scope = scopes[part.scope] or part.primitive
         key = (
-            one.kind,
-            one.asynchronous,
-            one.unknown_trips,
-            one.conditional,
-            one.axes,
-            one.group_size,
+            collective.kind,
+            collective.asynchronous,
+            collective.unknown_trips,
+            collective.conditional,
+            collective.axes,
+            collective.group_size,
             part.shapes,
-            len(one.parts),
+            len(collective.parts),
             _line(part),
             part.callers,
         )
         ways.setdefault(_line(part), set()).add(part.callers)
-        groups.setdefault((key, scope), []).append(one)
-    told = [
+        groups.setdefault((key, scope), []).append(collective)
+    grouped = [
         CollectiveGroup(tuple(members), scope, part.callers if len(ways[_line(part)]) > 1 else ())
         for (_, scope), members in groups.items()
         for part in [members[0].largest]
     ]
-    return sorted(told, key=lambda group: -group.sent)
+    return sorted(grouped, key=lambda group: -group.sent)
 
 
 def _line(part: Part) -> tuple[str, int] | None:

@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final, TypedDict
 
-from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, Written
+from sdyscope.analysis.collectives.annotated_axes import AnnotatedAxes, AnnotatedAxis, WrittenSpec
 from sdyscope.analysis.collectives.origin_needs import (
     LOOKING_UP,
     NO_FIT,
@@ -30,17 +30,18 @@ from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.naming.names import ValueNames
 from sdyscope.analysis.naming.scopes import scope_of
 from sdyscope.analysis.propagation.axis_parts import AxisPart, part_of
-from sdyscope.analysis.propagation.flow import Flow
 from sdyscope.analysis.propagation.openness import Binding
 from sdyscope.analysis.propagation.pointers import Pointers
 from sdyscope.annotations import Annotation
 from sdyscope.facts.origins import (
+    NOBODY,
     CollectiveOrigin,
     NotFound,
     OriginAnnotation,
     OriginKind,
     OriginRole,
     Spec,
+    Together,
 )
 from sdyscope.facts.propagated import Propagated, ValueId
 from sdyscope.graph import Op, OpGraph
@@ -59,6 +60,7 @@ def with_origins(
     graph: OpGraph,
     propagated: Propagated,
     annotations: tuple[Annotation, ...],
+    pointers: Pointers | None = None,
 ) -> Collectives:
     """The same collectives, each of their tensors with its origin and with a source line.
 
@@ -67,12 +69,11 @@ def with_origins(
         graph: op graph of the lowered module that was compiled.
         propagated: its propagation, under the partitioner that it was compiled with.
         annotations: what is written in it.
+        pointers: where axes come from, as Shardy recorded it; None under GSPMD.
     """
     if collectives.mesh is None:
         return collectives
     decided = PropagatedAxes(graph, propagated, collectives.mesh)
-    recorded = propagated.partitioner == "shardy" and propagated.steps
-    pointers = Pointers(Flow(propagated, graph), annotations) if recorded else None
     search = _Search(decided, AnnotatedAxes(decided, annotations, pointers))
     return replace(
         collectives,
@@ -103,7 +104,7 @@ class _Search:
         self.graph: OpGraph = decided.graph
         self.names = ValueNames(decided.graph)
         self.around = Needs(decided, annotated)
-        self._together: dict[object, tuple[OriginAnnotation, ...]] = {}
+        self._together: dict[object, Together] = {}
 
     def with_origin(self, collective: Collective, part: Part) -> Part:
         """A tensor with its origin; its line is the op's where the compiler kept none."""
@@ -251,7 +252,7 @@ class _Search:
             sharded = [
                 value for value in self.around.operands(op) if self.around.carried(value, axes)
             ]
-            if not sharded or (kind == "custom_call" and self.around.is_constraint(op)):
+            if not sharded or (kind == "custom_call" and op.is_constraint):
                 continue
             if kind in LOOKING_UP:
                 sharded = sharded[:1]
@@ -343,7 +344,7 @@ class _Search:
                 needed.append(self.needed(written, axes))
             wanted = self.around.wanted(need.result or 0)
             after = wanted[1] if wanted is not None else None
-        elif self.around.is_constraint(op):
+        elif op.is_constraint:
             written = self.annotated.of_op(op.id)
             if written is not None:
                 needed.append(self.needed(written, axes))
@@ -385,7 +386,7 @@ class _Search:
         main = self.graph.main
         if main is None or index is None or index >= len(main.results):
             return ""
-        return main.results[index].name or f"result {index}"
+        return main.results[index].label
 
     def annotations(
         self, values: Sequence[ValueId], axes: tuple[AxisPart, ...], role: OriginRole
@@ -399,9 +400,7 @@ class _Search:
         )
         return list(self.grouped(found, role))
 
-    def together(
-        self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]
-    ) -> tuple[OriginAnnotation, ...]:
+    def together(self, values: Sequence[ValueId], axes: tuple[AxisPart, ...]) -> Together:
         """All annotations that can be where the axes of values come from."""
         components = frozenset(
             component
@@ -411,7 +410,7 @@ class _Search:
         )
         if components not in self._together:
             found = [one for component in components for one in self.annotated.together(*component)]
-            self._together[components] = tuple(self.grouped(found, "has"))
+            self._together[components] = Together(tuple(self.grouped(found, "has")))
         return self._together[components]
 
     def grouped(
@@ -448,7 +447,7 @@ class _Search:
             one.kind, one.name, spec or "", named, "needed", one.source, recorded=True
         )
 
-    def needed(self, wanted: Written, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
+    def needed(self, wanted: WrittenSpec, axes: tuple[AxisPart, ...]) -> OriginAnnotation:
         """The annotation of a constraint or result that a value is needed for."""
         one, mesh = wanted.annotation, self.decided.mesh
         named = tuple(axis.axis(mesh) for axis in axes)
@@ -468,7 +467,7 @@ def _origin(
     before: Spec | None = None,
     after: Spec | None = None,
     annotations: Sequence[OriginAnnotation] = (),
-    together: tuple[OriginAnnotation, ...] = (),
+    together: Together = NOBODY,
     result: str = "",
 ) -> CollectiveOrigin:
     return CollectiveOrigin(

@@ -15,6 +15,7 @@ from sdyscope.analysis.verify.causes import causes_stage
 from sdyscope.analysis.verify.compiled import collectives_stage, memory_stage
 from sdyscope.analysis.verify.values import lowered_stage, propagated_stage
 from sdyscope.errors import CompilerError
+from sdyscope.facts.origins import Together
 from sdyscope.facts.program import Program
 from sdyscope.inspection import Inspection
 from sdyscope.models import mlp
@@ -144,7 +145,7 @@ def test_a_value_that_is_shown_otherwise_is_named(looked_at):
         if value.placement is None or not any(value.placement.dims):
             continue
         dims = tuple(() for _ in value.placement.dims)
-        whole = replace(value, placement=replace(value.placement, dims=dims), calls=())
+        whole = value._replace(placement=replace(value.placement, dims=dims), calls=())
         changed = replace(propagated, values={**propagated.values, key: whole})
         found = propagated_stage(graph, changed, read)
         left_out = sum(found.left_out.values()) - sum(right.left_out.values())
@@ -211,15 +212,15 @@ def test_a_cause_that_is_none_is_named():
 
     right = causes_stage(shown, read, program.tensors, without, explained, 4)
     assert (right.compared, right.disagreements) == (2, ())
-    # A moment of the optimizer has nothing to do with the loss.
+    # The labels are sharded over another axis than the sum is over.
     part = shown.collectives[0].largest
-    another = replace(part.origin.annotations[0], kind="argument", name="opt_state[0].mu['w1']")
-    origin = replace(part.origin, annotations=(another,), together=())
+    another = replace(part.origin.annotations[0], kind="argument", name="batch['y']")
+    origin = replace(part.origin, annotations=(another,), together=Together())
     one = replace(shown.collectives[0], parts=(replace(part, origin=origin),))
     alone = replace(shown, collectives=(one,))
     found = causes_stage(alone, read, program.tensors, without, explained, 4)
     (wrong,) = found.disagreements
-    assert wrong.shown == "opt_state[0].mu['w1']"
+    assert wrong.shown == "batch['y']"
     assert "still there" in wrong.found
 
 
