@@ -117,7 +117,7 @@ class Inspection(Staged, Displayed):
         on: Hardware | str | None = None,
         *,
         compiled: bool = True,
-        context: int = 2,
+        context: int = 1,
     ) -> SourceDocument:
         """What each line of the author's files does: shardings, collectives, findings.
 
@@ -132,14 +132,12 @@ class Inspection(Staged, Displayed):
         """
         from sdyscope.lint import linted
         from sdyscope.lint.source import source_document
-        from sdyscope.lint.subject import NOT_COMPILED
 
         return source_document(
             self,
             linted(self, compiled=compiled, on=on),
             on,
             compiled=compiled,
-            not_compiled="" if compiled else NOT_COMPILED,
             context=context,
         )
 

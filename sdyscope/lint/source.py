@@ -37,7 +37,7 @@ class SourceDocument:
         meshes: the meshes that its shardings are on.
         propagations: by whom it was propagated, and how much that is worth.
         failures: which partitioners did not, and why.
-        not_compiled: why nothing is known of collectives, a sentence; empty where it was compiled.
+        not_compiled: why nothing is known of collectives; empty where the program was compiled.
         files: the files that its ops come from, those of libraries last.
         without_line: how many values of the module have no line, arguments and results left out.
         sent_without_line: bytes that a device sends per step for collectives without a line, by
@@ -83,8 +83,7 @@ def source_document(
     on: Hardware | str | None = None,
     *,
     compiled: bool = True,
-    not_compiled: str = "",
-    context: int = 2,
+    context: int = 1,
 ) -> SourceDocument:
     """What each line of the author's files does.
 
@@ -93,7 +92,6 @@ def source_document(
         linted: what the rules found in it.
         on: what to compile for, as ``Staged.compiled`` takes it.
         compiled: whether the program may be compiled, without which no collectives are known.
-        not_compiled: why it may not, a sentence.
         context: how many lines to add above and below each.
 
     Raises:
@@ -102,6 +100,7 @@ def source_document(
     """
     propagated = propagate_document(program)
     comms: CommsDocument | None = None
+    not_compiled = "" if compiled else "the program was not compiled"
     if compiled:
         try:
             comms = comms_document(program, on)

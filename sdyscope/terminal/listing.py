@@ -20,7 +20,7 @@ _AXES: Final = ("cyan", "magenta", "blue", "bright_green", "bright_cyan", "brigh
 _NOTE: Final = "^ "
 
 #: A note is not folded into less than this: then its indent gives way.
-_NARROWEST: Final = 32
+_NARROWEST: Final = 50
 
 #: Characters between the columns of the margin, and between it and the code.
 _GAP: Final = 2

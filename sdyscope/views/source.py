@@ -117,10 +117,7 @@ def _lines(
         notes = (
             *_values(line, everything),
             *_collectives(line, file_text(file.file), [name for side in sides for name in side]),
-            *(
-                ListingNote(finding_text(finding), TONES[finding.severity])
-                for finding in findings.get((file.file, line.line), ())
-            ),
+            *_findings(findings.get((file.file, line.line), ())),
             *_stacks(line, stacks),
         )
         # Of a file that can't be read each line still says which function it is in.
@@ -157,16 +154,26 @@ def _collectives(
         yield ListingNote(f"{words}, {cause}" if cause else words)
 
 
+def _findings(findings: Sequence[Finding]) -> Iterator[ListingNote]:
+    """The first of each rule and severity, errors first, with the number of the others."""
+    alike: dict[tuple[str, str], list[Finding]] = {}
+    for finding in findings:
+        alike.setdefault((finding.rule, finding.severity), []).append(finding)
+    for of_rule in alike.values():
+        yield ListingNote(finding_text(of_rule), TONES[of_rule[0].severity])
+
+
 def _stacks(line: SourceLine, everything: bool) -> Iterator[ListingNote]:
-    if not everything:
-        if line.through:
-            more = f" and {len(line.through) - 1:,} other ways" if len(line.through) > 1 else ""
-            yield ListingNote(f"through {way_text(line.through[0][:1])}{more}", "muted")
+    ways = dict.fromkeys(way_text(way if everything else way[:1]) for way in line.through)
+    if ways and not everything:
+        first, *others = ways
+        more = f" and {counted(len(others), 'other call')}" if others else ""
+        yield ListingNote(f"through {first}{more}", "muted")
         return
-    for way in line.through:
-        yield ListingNote(f"through {way_text(way)}", "muted")
-    for way in line.callers:
-        yield ListingNote(f"called by {way_text(way)}", "muted")
+    for way in ways:
+        yield ListingNote(f"through {way}", "muted")
+    for way in dict.fromkeys(map(way_text, line.callers)) if everything else ():
+        yield ListingNote(f"called by {way}", "muted")
 
 
 def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Paragraph]:
@@ -188,7 +195,10 @@ def footer(document: SourceDocument, *, everything: bool = False) -> Iterator[Pa
             hang=2,
         )
     if document.without_line:
-        yield Paragraph(f"{counted(document.without_line, 'value')} without a line", "muted")
+        verb = "has" if document.without_line == 1 else "have"
+        yield Paragraph(
+            f"{counted(document.without_line, 'value')} {verb} no line in the source", "muted"
+        )
     for partitioner, sent in document.sent_without_line.items():
         if sent:
             yield Paragraph(

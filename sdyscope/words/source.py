@@ -12,7 +12,7 @@ from sdyscope.values.source import SourceLocation
 from sdyscope.words.counts import counted, size
 from sdyscope.words.findings import Finding
 from sdyscope.words.mesh import over_text
-from sdyscope.words.places import file_text, op_text
+from sdyscope.words.places import file_text, op_text, shown_name
 from sdyscope.words.sharding import short
 from sdyscope.words.types import type_text
 
@@ -78,20 +78,20 @@ def unread_text(reason: str) -> str:
 
 
 def values_text(values: _Values) -> str:
-    """`P('data', 'model') f32[16,256] dot_general`, or how many values; of each partitioner.
+    """`f32[16,256] dot_general P('data', 'model')`; where partitioners differ, each one's sharding.
 
     Args:
         values: values of one line that are placed alike.
     """
     type_ = values.dtype if values.shape is None else type_text(values.shape, values.dtype)
-    several = f", {counted(values.count, 'value')}"
-    what = f"{type_}{several if values.count > 1 else f' {op_text(values.op)}'}"
+    several = f"{counted(values.count, 'value')} {type_}"
+    what = several if values.count > 1 else f"{type_} {op_text(values.op)}"
     texts = {by: short(sharding) for by, sharding in values.shardings.items()}
     if values.same is not False:
-        return f"{next(iter(texts.values()))} {what}"
-    sides = " but ".join(f"{by} {text}" for by, text in texts.items())
-    where = "the difference begins here" if values.begins else "follows from a difference before"
-    return f"{sides} {what}: {where}"
+        return f"{what} {next(iter(texts.values()))}"
+    sides = ", ".join(f"{text} under {by}" for by, text in texts.items())
+    where = "the difference begins here" if values.begins else "follows from an earlier difference"
+    return f"{what}: {sides}; {where}"
 
 
 def collectives_text(collectives: _Collectives, partitioners: Sequence[Partitioner] = ()) -> str:
@@ -110,17 +110,23 @@ def collectives_text(collectives: _Collectives, partitioners: Sequence[Partition
     return f"{' and '.join(partitioners)}: {words}" if partitioners else words
 
 
-def finding_text(finding: Finding) -> str:
-    """`warning lonely-gather: message (params['w1'])`."""
-    about = f" ({finding.tensor})" if finding.tensor and finding.tensor not in finding.message else ""
-    return f"{finding.severity} {finding.rule}: {finding.message}{about}"
+def finding_text(findings: Sequence[Finding]) -> str:
+    """`warning RULE of TENSOR: SENTENCE`, and how many others the rule has on the line.
+
+    Args:
+        findings: those of one rule on one line, at least one.
+    """
+    finding, *others = findings
+    tensor = shown_name(finding.tensor, finding.kind)
+    words = f"{finding.severity} {finding.rule}{f' of {tensor}' if tensor else ''}"
+    more = f" And {len(others):,} more of this rule." if others else ""
+    return f"{words}: {finding.message}{more}"
 
 
 def frame_text(frame: SourceLocation) -> str:
     """`Dense.__call__ at flax/linen/linear.py:287`, a frame of a call stack."""
     where = f"{file_text(frame.file)}:{frame.line}"
     return f"{frame.function} at {where}" if frame.function else where
-
 
 
 def way_text(frames: Sequence[SourceLocation]) -> str:

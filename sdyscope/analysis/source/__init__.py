@@ -1,1 +1,1 @@
-"""What each line of the author's files does: its values, its collectives, where partitioners differ."""
+"""What each line of the author's files does: values, collectives, where partitioners differ."""

@@ -228,7 +228,7 @@ def source_files(
     programs: Sequence[Collectives],
     begins: Iterable[ValueId] = (),
     others: Iterable[SourceLocation] = (),
-    context: int = 2,
+    context: int = 1,
 ) -> tuple[SourceFile, ...]:
     """The lines that a program's ops come from, with what they do, those of libraries last.
 
@@ -371,6 +371,8 @@ def _with_text(file: str, lines: Mapping[int, SourceLine], context: int) -> Sour
         for near in range(max(line - context, 1), line + context + 1)
         if near <= len(text)
     }
+    # No blank line begins or ends what stands around a line.
+    wanted = {line for line in wanted if text[line - 1].strip() or {line - 1, line + 1} <= wanted}
     return SourceFile(
         file,
         library,
