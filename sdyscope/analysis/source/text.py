@@ -28,10 +28,10 @@ def read_lines(file: str) -> tuple[str, ...] | Unread:
     """
     if file in linecache.cache:
         return tuple(line.rstrip("\r\n") for line in linecache.getlines(file))
-    path = Path(file)
-    if path.suffix != ".py":
-        return "not Python"
     try:
+        path = Path(file).resolve()  # A link named x.py can lead to any file.
+        if path.suffix != ".py":
+            return "not Python"
         if not path.is_file():
             return "not there"
         if path.stat().st_size > MOST:
