@@ -9,7 +9,7 @@ from typing import Literal
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.comms import CommsDocument, comms_document
 from sdyscope.analysis.diff.sides import propagated_between
-from sdyscope.analysis.propagation.propagate import propagate_document
+from sdyscope.analysis.propagation.propagate import PropagateDocument, propagate_document
 from sdyscope.analysis.source.lines import SourceFile, source_files
 from sdyscope.errors import CompilerError
 from sdyscope.facts.account import Account
@@ -22,7 +22,7 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import Mesh
 from sdyscope.words.findings import Finding
 
-__all__ = ["SourceDocument", "source_document"]
+__all__ = ["SourceDocument", "source_document", "source_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +106,32 @@ def source_document(
             comms = comms_document(program, on)
         except CompilerError as error:
             not_compiled = error.message
+    return source_of(
+        program, propagated, comms, linted.findings, not_compiled=not_compiled, context=context
+    )
+
+
+def source_of(
+    program: Staged,
+    propagated: PropagateDocument,
+    comms: CommsDocument | None,
+    findings: tuple[Finding, ...],
+    *,
+    not_compiled: str = "",
+    context: int = 1,
+    text: bool = True,
+) -> SourceDocument:
+    """The same of documents that are there.
+
+    Args:
+        program: the program.
+        propagated: its values.
+        comms: its collectives; None where it was not compiled.
+        findings: what was found in it.
+        not_compiled: why it was not, a clause.
+        context: how many lines to add above and below each.
+        text: whether the text of the lines may be in it.
+    """
     begins = []
     if len(propagated.propagations) > 1:
         begins = [begun.begins.value.id for begun in propagated_between(program).beginnings]
@@ -123,8 +149,9 @@ def source_document(
             {partitioner: program.graph(partitioner) for partitioner in propagated.partitioners},
             programs,
             begins,
-            (finding.source for finding in linted.findings if finding.source is not None),
+            (finding.source for finding in findings if finding.source is not None),
             context,
+            text,
         ),
         without_line=sum(
             value.source is None and value.section not in ("argument", "result")
@@ -139,6 +166,6 @@ def source_document(
             ).items()
             if not has_line
         },
-        findings=linted.findings,
+        findings=findings,
         account=account_of(program) if comms is None else comms.account,
     )

@@ -33,6 +33,7 @@ _UNREAD: Mapping[str, str] = {
     "not there": "the file is not on this machine",
     "too large": "the file is too large",
     "unreadable": "the file can't be read as Python's text",
+    "left out": "the text is left out",
 }
 
 

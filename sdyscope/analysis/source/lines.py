@@ -229,6 +229,7 @@ def source_files(
     begins: Iterable[ValueId] = (),
     others: Iterable[SourceLocation] = (),
     context: int = 1,
+    text: bool = True,
 ) -> tuple[SourceFile, ...]:
     """The lines that a program's ops come from, with what they do, those of libraries last.
 
@@ -239,6 +240,7 @@ def source_files(
         begins: the values of the first module at which the partitioners' differences begin.
         others: further lines that are to be there, such as those of findings.
         context: how many lines to add above and below each.
+        text: whether to read the files.
     """
     gathered: dict[Place, _Gathered] = {}
     _gather_values(gathered, values, graphs)
@@ -264,7 +266,10 @@ def source_files(
             tuple(filter(None, known.through)),
             tuple(filter(None, known.callers)),
         )
-    found = [_with_text(file, lines, context) for file, lines in files.items()]
+    found = [
+        _with_text(file, lines, read_lines(file) if text else "left out", context)
+        for file, lines in files.items()
+    ]
     return tuple(sorted(found, key=lambda file: (file.library, file.file)))
 
 
@@ -359,9 +364,10 @@ def _line_collectives(
     yield from sorted(rows, key=lambda row: (order.index(row.partitioner), -row.sent))
 
 
-def _with_text(file: str, lines: Mapping[int, SourceLine], context: int) -> SourceFile:
+def _with_text(
+    file: str, lines: Mapping[int, SourceLine], text: tuple[str, ...] | Unread, context: int
+) -> SourceFile:
     """A file with its text, and the lines around those that ops come from."""
-    text = read_lines(file)
     library = is_library(file)
     if isinstance(text, str):
         return SourceFile(file, library, text, False, tuple(lines.values()))
