@@ -437,6 +437,7 @@ class Inspection(Staged, Displayed):
         on_mesh: Callable[[Mapping[str, int]], Program] | None = None,
         meshes: Sequence[Mapping[str, int]] = (),
         reference: Callable[..., Any] | None = None,
+        train: bool = False,
     ) -> Run:
         """Runs the program on real devices under each partitioner, and compares its results.
 
@@ -458,6 +459,8 @@ class Inspection(Staged, Displayed):
             reference: what computes the results that the program should have: called with its
                 arguments, whole and on one device, and compared with instead of the program's own
                 jaxpr without shardings.
+            train: also run as many steps in a row, each on what the one before returned, on the
+                devices and on one, and compare the loss step by step.
 
         Raises:
             CompilerError: the program can't be lowered under any of the partitioners, or another
@@ -465,7 +468,7 @@ class Inspection(Staged, Displayed):
             TargetError: there are too few devices, or this is a module that was read from a file,
                 or processes do not have the same program and inputs; or the reference fails, or its
                 results have another structure, shape or dtype; or there are meshes and no
-                ``on_mesh``.
+                ``on_mesh``; or there is nothing to train, or training in several processes.
         """
         from sdyscope.analysis.run.run import ran
 
@@ -478,6 +481,7 @@ class Inspection(Staged, Displayed):
             on_mesh=on_mesh,
             meshes=meshes,
             reference=reference,
+            train=train,
         )
 
 

@@ -69,6 +69,9 @@ def command(
         here.write("")
         table.print_table(cost.roofs(program))
         here.write("")
+        if program.arguments:
+            table.print_table(cost.arguments(program))
+            here.write("")
         if program.collectives:
             table.print_table(cost.kinds(program))
             here.write("")

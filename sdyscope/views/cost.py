@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from sdyscope.analysis.cost.cost import Cost, CostDocument, TimeTally
 from sdyscope.analysis.cost.links import Level
+from sdyscope.analysis.cost.pipelines import Pipeline
 from sdyscope.analysis.cost.roofline import Roof
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
@@ -13,14 +14,17 @@ from sdyscope.terminal.paragraphs import Paragraph
 from sdyscope.terminal.table import Cell, Column, Row, Table, number
 from sdyscope.words.counts import counted, listed, size
 from sdyscope.words.mesh import mesh_words_of, over_text
+from sdyscope.words.places import source_text
 from sdyscope.words.rates import bandwidth_text, metric_text, time_text
 
 __all__ = [
+    "arguments",
     "basis",
     "footer",
     "heading",
     "kinds",
     "limits",
+    "pipeline_text",
     "roofs",
     "scopes",
     "told",
@@ -43,10 +47,12 @@ def _bare(program: Cost) -> object:
         program.roofs,
         program.compute,
         program.memory,
+        program.arguments,
         program.work,
         program.by_kind_and_axes,
         program.by_phase,
         program.by_scope,
+        program.pipelines,
         sum(collective.collective.unknown_trips for collective in program.collectives),
         program.notes,
     )
@@ -170,6 +176,21 @@ def _unknown(what: str) -> str:
     return f"{what} not known"
 
 
+def arguments(program: Cost) -> Table:
+    """A row a top-level argument: what reading it once takes, the largest first."""
+    columns = (Column("read once"), number("tensors"), number("a device holds"), number("estimate"))
+    rows: list[Row] = [
+        (
+            one.name,
+            f"{one.tensors:,}",
+            size(one.bytes),
+            Cell("-", "muted") if one.seconds is None else time_text(one.seconds),
+        )
+        for one in program.arguments
+    ]
+    return Table(columns, tuple(rows))
+
+
 def kinds(program: Cost) -> Table:
     """A row a kind and axes of collectives, what takes longest first."""
     columns = (
@@ -211,8 +232,21 @@ def footer(program: Cost, top: int) -> Iterator[Paragraph]:
         phases = program.by_phase
         words = ", ".join(f"{phase} {time_text(time.seconds)}" for phase, time in phases.items())
         yield Paragraph(f"communication: {words}")
+    yield from (Paragraph(pipeline_text(one), hang=2) for one in program.pipelines)
     yield from (Paragraph(words, "warning", hang=2) for words in uncertain(program))
     yield from (Paragraph(words, "muted", hang=2) for words in basis(program))
+
+
+def pipeline_text(pipeline: Pipeline) -> str:
+    """The bubble of a loop that hands values on, if it is a pipeline."""
+    n, m = pipeline.stages, pipeline.microbatches
+    at = f" at {source_text(pipeline.source)}" if pipeline.source else ""
+    return (
+        f"pipeline over {pipeline.axis}={n}{at}: each of {pipeline.steps:,} trips of a loop hands "
+        f"{size(pipeline.bytes)} on to the next device; {m:,} microbatches, and a stage is idle in "
+        f"{n - 1:,} of the {pipeline.steps:,} steps, a bubble of {pipeline.bubble:.1%}: "
+        "(n - 1) / (n + m - 1)"
+    )
 
 
 def uncertain(program: Cost) -> Iterator[str]:

@@ -30,6 +30,7 @@ from sdyscope.facts.findings import (
     NotExecuted,
     NothingLowered,
     NotOnMesh,
+    NotTrained,
     NotRequested,
     Observation,
     OtherBlocks,
@@ -40,6 +41,7 @@ from sdyscope.facts.findings import (
     OtherPartitioner,
     OtherPlacement,
     OtherPriorities,
+    OtherTraining,
     OtherType,
     OverCommunication,
     OverMemory,
@@ -213,6 +215,8 @@ def _words(fact: Fact) -> _Words:
             | OtherBlocks()
             | UnequalReplicas()
             | OtherNumbers()
+            | OtherTraining()
+            | NotTrained()
         ):
             return _executed(fact)
         case OtherBytes() | DonationUnused() | DonationDropped():
@@ -439,7 +443,9 @@ def _executed(
     | DependsOnMesh
     | OtherBlocks
     | UnequalReplicas
-    | OtherNumbers,
+    | OtherNumbers
+    | OtherTraining
+    | NotTrained,
 ) -> _Words:
     match fact:
         case NotExecuted(partitioner, is_refused, reason, hint):
@@ -474,6 +480,17 @@ def _executed(
             )
         case OtherNumbers():
             return _numbers(fact)
+        case OtherTraining():
+            return _Words(
+                f"In step {fact.step} of {fact.steps} it is {fact.value:.7g}, and "
+                f"{fact.expected:.7g} on one device: off by {fact.error:.1e}, more than the "
+                f"{fact.tolerance:.1e} that rounding explains.",
+                hint="Compare one step first: `sdyscope run` without --train names the first "
+                "inner value that differs.",
+            )
+        case NotTrained(where, reason):
+            under = "on one device" if where is None else f"under {where}"
+            return _Words(f"The steps of training were not all run {under}: {reason}")
 
 
 def _difference(fact: OtherBlocks) -> str:

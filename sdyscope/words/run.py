@@ -18,6 +18,7 @@ __all__ = [
     "meshes_text",
     "random_numbers_text",
     "reference_text",
+    "training_text",
 ]
 
 #: What an error is.
@@ -50,6 +51,14 @@ def reference_text(reference: Reference, seconds: str = "") -> str:
             if reference.alone_failure:
                 return f"{text}Not compared on a mesh of one device: {reference.alone_failure}."
             return f"{text}On a mesh of one device the program computes something different."
+
+
+def training_text(carried: int, steps: int) -> str:
+    """What steps of training are."""
+    return (
+        f"Training: {counted(steps, 'step')} in a row on the same batch; {counted(carried, 'result')} "
+        "of a step go into the next. Off by: the difference over the value on one device."
+    )
 
 
 def compared_with(reference: Reference) -> str:

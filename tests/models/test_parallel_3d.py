@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, Mesh
 from jax.sharding import PartitionSpec as P
+from model_references import latent_attention_logits
 from xla_flags import QUICK
 
 from sdyscope.errors import TargetError
@@ -301,48 +302,9 @@ def alone():
 
 
 def likeliest(params, tokens, settings):
-    """The next token of each sequence, by numpy and the formulas of the lesson alone."""
-
-    def norm(x, gamma):
-        return x / np.sqrt(np.mean(x * x, -1, keepdims=True) + 1e-6) * gamma
-
-    def turned(y):
-        channels, made = y.shape[-1], np.array(y)
-        for position in range(y.shape[1]):
-            for even in range(0, channels, 2):
-                angle = position * 10_000.0 ** (-even / channels)
-                a, b = y[:, position, ..., even], y[:, position, ..., even + 1]
-                made[:, position, ..., even] = a * np.cos(angle) - b * np.sin(angle)
-                made[:, position, ..., even + 1] = b * np.cos(angle) + a * np.sin(angle)
-        return made
-
-    def dense(x, layer):
-        return x @ layer["kernel"] + layer.get("bias", 0)
-
-    batch, length = tokens.shape
-    x = params["embedding"]["table"][tokens]
-    for number in range(settings.layers):
-        layer = jax.tree.map(lambda leaf, at=number: leaf[at], params["layers"])
-        own, y = layer["attention"], norm(x, layer["norm1"]["gamma"])
-        latent_q, latent = dense(y, own["latent_q"]), dense(y, own["latent_kv"])
-
-        def by_head(y):
-            return y.reshape(batch, length, settings.heads, -1)
-
-        shared = turned(dense(y, own["rotary_k"]))[:, :, None].repeat(settings.heads, 2)
-        rotary = turned(by_head(dense(latent_q, own["rotary_q"])))
-        query = np.concatenate([by_head(dense(latent_q, own["q"])), rotary], -1)
-        key = np.concatenate([by_head(dense(latent, own["k"])), shared], -1)
-        scores = np.einsum("bshd,bthd->bhst", query, key) / np.sqrt(query.shape[-1])
-        scores = np.where(np.tri(length), scores, -np.inf)
-        weights = np.exp(scores - scores.max(-1, keepdims=True))
-        weights /= weights.sum(-1, keepdims=True)
-        mixed = np.einsum("bhst,bthd->bshd", weights, by_head(dense(latent, own["v"])))
-        x = x + dense(mixed.reshape(batch, length, -1), own["out"])
-        hidden = dense(norm(x, layer["norm2"]["gamma"]), layer["mlp"]["up"])
-        x = x + dense(np.asarray(jax.nn.gelu(hidden)), layer["mlp"]["down"])
-    last = norm(x[:, -1], params["embedding"]["norm"]["gamma"])
-    return np.argmax(last @ params["embedding"]["table"].T, -1)
+    """The next token of each sequence, by the formulas of the lesson alone."""
+    logits = latent_attention_logits(params, tokens, settings.heads)
+    return np.argmax(logits[:, -1], -1)
 
 
 @pytest.mark.compiles

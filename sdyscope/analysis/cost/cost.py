@@ -16,11 +16,13 @@ from sdyscope.analysis.collectives.bytes import CollectiveKind
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
+from sdyscope.analysis.cost.pipelines import Pipeline, pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import collective_seconds
 from sdyscope.analysis.cost.work import WorkCount, count_work
+from sdyscope.analysis.memory.memory import memory_of
 from sdyscope.analysis.naming.scopes import PHASES, Phase
-from sdyscope.errors import TargetError
+from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
 from sdyscope.facts.compiled import Compiled, OfCompiled
 from sdyscope.facts.program import Partitioner
@@ -33,6 +35,7 @@ from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
 
 __all__ = [
+    "ArgumentCost",
     "AxesTime",
     "CollectiveCost",
     "Cost",
@@ -141,6 +144,23 @@ class KindAxesTime:
     time: TimeTally
 
 
+@dataclass(frozen=True, slots=True)
+class ArgumentCost:
+    """What it takes at least to read a top-level argument once: the parameters, a cache, a batch.
+
+    Attributes:
+        name: the argument.
+        tensors: how many arrays it has.
+        bytes: bytes that a device stores of it.
+        seconds: to read them once at the memory's bandwidth; None where that is not known.
+    """
+
+    name: str
+    tensors: int
+    bytes: int
+    seconds: float | None
+
+
 @dataclass(frozen=True)
 class Cost(OfCompiled):
     """What a step costs.
@@ -165,7 +185,10 @@ class Cost(OfCompiled):
         work: what a device computes and moves, counted from the program.
         compute: the time of computing.
         memory: the time of reading and writing.
+        arguments: what of it each top-level argument takes at least, which is read once; the most
+            first, and none where the program's text does not say how it stores them.
         communication: all collectives, one after the other.
+        pipelines: loops that hand values on along a mesh axis, as a pipeline does.
         by_axes: times by mesh axes, longest first.
         by_kind_and_axes: times by kind and axes, longest first.
         by_phase: times of the forward and the backward pass, and of the rest.
@@ -185,6 +208,8 @@ class Cost(OfCompiled):
     compute: Arithmetic
     memory: Memory
     axes: Mapping[str, tuple[Level, ...] | None]
+    pipelines: tuple[Pipeline, ...] = ()
+    arguments: tuple[ArgumentCost, ...] = ()
 
     __document__ = (
         "partitioner",
@@ -200,7 +225,9 @@ class Cost(OfCompiled):
         "sequential",
         "compute",
         "memory",
+        "arguments",
         "communication",
+        "pipelines",
         "by_axes",
         "by_kind_and_axes",
         "by_phase",
@@ -382,7 +409,32 @@ def cost_of(
     given = read_given(bandwidths or {}, latencies or {})
     meshes = program.meshes.values()
     check_given(given, meshes)
-    return cost(program.compiled(partitioner, on), meshes, given)
+    found = cost(program.compiled(partitioner, on), meshes, given)
+    return replace(found, arguments=_arguments(program, partitioner, on, found.memory.bandwidth))
+
+
+def _arguments(
+    program: Staged,
+    partitioner: Partitioner | None,
+    on: Hardware | str | None,
+    bandwidth: float | None,
+) -> tuple[ArgumentCost, ...]:
+    """What reading each of the arguments in the device's memory takes at least."""
+    try:
+        held = memory_of(program, partitioner, on).groups
+    except CompilerError:  # The text does not say how it stores its parameters.
+        return ()
+    found = (
+        ArgumentCost(
+            group.name,
+            group.tensors,
+            group.stored,
+            None if bandwidth is None else group.stored / bandwidth,
+        )
+        for group in held
+        if group.kind == "argument" and group.memory == "device"
+    )
+    return tuple(sorted(found, key=lambda one: -one.bytes))
 
 
 def read_given(
@@ -464,6 +516,7 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
             axis.name: linker.levels((AxisRef(axis.name),))
             for axis in (() if mesh is None else mesh.axes)
         },
+        pipelines=pipelines(module, mesh),
     )
 
 
