@@ -194,30 +194,27 @@ def axlearn_transformer(params, batch, heads, capacity, microbatches=1):
             return x + added, balance
         return x + dense(jax.nn.gelu(dense(y, feed["linear1"])), feed["linear2"]), 0
 
+    def track_of(x, layers):
+        balances = 0
+        for number in range(len(layers)):
+            x, balance = layer_of(x, layers[f"layer{number}"])
+            balances = balances + balance
+        return x, balances
+
     def of_microbatch(x):
         balances = 0
         stack = params["blocks"]["block"]["track"]
-        blocks, tracks = stack["layer0"]["norm1"]["scale"].shape[:2]
-        for block in range(blocks):
-            streams = []
-            for track in range(tracks):
-                y = x
-                for number in range(len(stack)):
-                    layer = jax.tree.map(
-                        lambda leaf, at=(block, track): leaf[at], stack[f"layer{number}"]
-                    )
-                    y, balance = layer_of(y, layer)
-                    balances = balances + balance / tracks
-                streams.append(y)
-            x = sum(streams) / tracks
+        for block in range(stack["layer0"]["norm1"]["scale"].shape[0]):
+            tracks = jax.tree.map(lambda leaf, at=block: leaf[at], stack)
+            streams, balance = jax.vmap(track_of, in_axes=(None, 0))(x, tracks)
+            x, balances = jnp.mean(streams, axis=0), balances + jnp.mean(balance)
         return x, balances
 
     table = params["emb"]["weight"]
     x = table[batch["input_ids"]]
     # Which sequences are a microbatch matters to the balance alone.
-    parts = [of_microbatch(x[number::microbatches]) for number in range(microbatches)]
-    stacked = jnp.stack([part for part, _ in parts], axis=1)
-    x = stacked.reshape(x.shape)
+    parts = x.reshape(-1, microbatches, *x.shape[1:])
+    parts, balances = jax.vmap(of_microbatch, in_axes=1, out_axes=(1, 0))(parts)
+    x, balance = parts.reshape(x.shape), jnp.mean(balances)
     logits = rms_norm(x, params["output_norm"]["scale"]) @ table.T
-    balance = sum(balance for _, balance in parts) / microbatches
     return cross_entropy(logits, batch["target_labels"]) + 0.01 * balance

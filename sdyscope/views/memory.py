@@ -9,6 +9,7 @@ from dataclasses import replace
 from sdyscope.analysis.memory.memory import Group, Memory, MemoryDocument
 from sdyscope.analysis.memory.options import saved_together
 from sdyscope.analysis.memory.predicted import PredictedMemory
+from sdyscope.analysis.search.zero import TrainingState
 from sdyscope.facts.program import Partitioner
 from sdyscope.terminal.alike import alike
 from sdyscope.terminal.paragraphs import Paragraph
@@ -189,6 +190,114 @@ def largest(compiled: Memory, top: int) -> Table:
             for tensor in tensors
         ),
     )
+
+
+# --- the state of training ------------------------------------------------------------------------
+
+
+def training(state: TrainingState) -> Table:
+    """A row each of parameters, gradients and optimizer state, and what they come to."""
+    columns = (
+        Column("training state"),
+        number("tensors"),
+        number("whole"),
+        number("per device"),
+        number("bytes a parameter"),
+    )
+    rows: list[Row] = [
+        (
+            one.kind,
+            f"{one.tensors:,}",
+            size(one.bytes),
+            size(one.bytes_per_device),
+            f"{one.bytes / state.parameters:.3g}",
+        )
+        for one in state.kept
+    ]
+    rows.append(
+        (
+            f"total of {counted(state.parameters, 'parameter')}",
+            "",
+            size(sum(one.bytes for one in state.kept)),
+            size(sum(one.bytes_per_device for one in state.kept)),
+            f"{state.bytes_a_parameter:.3g}",
+        )
+    )
+    return Table(columns, tuple(rows))
+
+
+def stages(state: TrainingState) -> Table:
+    """A row a ZeRO stage: what a device would hold of each, and send in a step."""
+    over = " x ".join(state.axes)
+    columns = (
+        Column(f"over {over}={state.devices:,}", fold=False),
+        *(number(one.kind) for one in state.kept),
+        number("held"),
+        number("sent"),
+    )
+    rows: list[Row] = [
+        (
+            stage.name,
+            *(size(stage.kept[one.kind]) for one in state.kept),
+            size(stage.held),
+            Cell("-", "muted") if stage.sent is None else size(stage.sent),
+        )
+        for stage in state.stages
+    ]
+    return Table(columns, tuple(rows))
+
+
+def stages_traffic(state: TrainingState) -> Table:
+    """A row a kind of collective and axes, a column a stage: bytes that a device sends in a step."""
+    named = [stage for stage in state.stages if stage.traffic is not None]
+    keys = dict.fromkeys((one.kind, one.axes) for stage in named for one in stage.traffic or ())
+    columns = (
+        Column("a device sends", fold=False),
+        Column("over"),
+        *(number(stage.name) for stage in named),
+    )
+    rows: list[Row] = []
+    for kind, axes in keys:
+        cells: list[Cell | str] = []
+        for stage in named:
+            found = [one for one in stage.traffic or () if (one.kind, one.axes) == (kind, axes)]
+            cells.append(
+                f"{size(sum(one.sent for one in found))} in {sum(one.count for one in found):,}"
+                if found
+                else Cell("-", "muted")
+            )
+        rows.append((kind, " x ".join(axes) or "?", *cells))
+    return Table(columns, tuple(rows))
+
+
+def training_footer(state: TrainingState) -> Iterator[Paragraph]:
+    """What the figures of the stages are."""
+    yield from (Paragraph(text, tone, hang=3) for text, tone in training_remarks(state))
+
+
+def training_remarks(state: TrainingState) -> Iterator[tuple[str, Tone]]:
+    """What is not known of the stages, and whose figures they are."""
+    yield (
+        "gradients: of the parameters' types, sharded like their optimizer state, or else like the "
+        "parameters",
+        "muted",
+    )
+    if not state.axes:
+        yield "no ZeRO stages: no axis of the mesh carries the batch; --axes names some", "warning"
+        return
+    by = "XLA's partitioner" if state.partitioned else "Shardy's reshards"
+    yield (
+        f"stages: the program's own state sharded so, propagated by Shardy; sent: by {by}, an "
+        "all-reduce of which a device takes its slice counted as a reduce-scatter",
+        "muted",
+    )
+    yield (
+        "ZeRO-1 and ZeRO-2 are one program here: a gradient is a temporary, which the compiler "
+        "reduces into slices or whole",
+        "muted",
+    )
+    for why in dict.fromkeys(stage.why for stage in state.stages if stage.why):
+        yield f"a stage is not known: {why}", "warning"
 
 
 def footer(compiled: Memory, top: int, partitioners: Sequence[Partitioner]) -> Iterator[Paragraph]:

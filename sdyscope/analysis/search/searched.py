@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sdyscope.stages.lowered.lower import LoweredModule
     from sdyscope.stages.propagated.annotate import Change
 
-__all__ = ["searched"]
+__all__ = ["Compiler", "Writer", "searched"]
 
 
 def searched(
@@ -66,7 +66,7 @@ def searched(
                 f"The mesh has no axis {axis!r}.", hint=f"It has {', '.join(mesh.shape)}."
             )
     found = space(program.tensors, chosen, mesh, arguments, axes, tied=tied)
-    writer = _Writer(found.mesh, program.annotations(chosen))
+    writer = Writer(found.mesh, program.annotations(chosen))
     predictor = Predictor(lowered, graph)
     notes: dict[Remark | str, None] = {}
 
@@ -81,7 +81,7 @@ def searched(
             flops=float(made.flops),
         )
 
-    compiler = _Compiler(program, lowered, graph, mesh, on)
+    compiler = Compiler(program, lowered, graph, mesh, on)
     compilable = on is not None or compiler.devices <= LARGEST_CPU
     if not compilable:
         notes[Remark("too many devices", count=LARGEST_CPU)] = None
@@ -113,7 +113,7 @@ def searched(
     )
 
 
-class _Writer:
+class Writer:
     """Turns settings into changes of a module's annotations."""
 
     def __init__(self, mesh: Mesh, annotations: Sequence[Annotation]) -> None:
@@ -125,6 +125,7 @@ class _Writer:
         }
 
     def changes(self, settings: Sequence[Setting]) -> list[Change]:
+        """The changes that write some settings."""
         from sdyscope.stages.propagated.annotate import Change
 
         return [
@@ -133,7 +134,7 @@ class _Writer:
         ]
 
 
-class _Compiler:
+class Compiler:
     """Compiles the program with other shardings, for one kind of hardware."""
 
     def __init__(
@@ -155,7 +156,7 @@ class _Compiler:
             hardware = default_hardware(lowered, graph)
         self._program, self._lowered, self._graph = program, lowered, graph
         self._mesh, self._hardware = mesh, hardware
-        self._writer = _Writer(mesh, program.annotations("shardy"))
+        self._writer = Writer(mesh, program.annotations("shardy"))
         self._as_it_is: Compiled | None = None
 
     def partition(self, settings: Sequence[Setting]) -> tuple[Traffic, ...]:
@@ -188,7 +189,7 @@ class _Compiler:
         if not settings and self._as_it_is is not None:
             return self._as_it_is
         there = self._program.lowered_for(self._hardware.platform, "shardy")
-        changes = _Writer(self._mesh, there.annotations("shardy")).changes(settings)
+        changes = Writer(self._mesh, there.annotations("shardy")).changes(settings)
         changed = annotate(there.lowered["shardy"], there.graph("shardy"), changes)
         made = compile_module(changed, self._hardware, partitioner="shardy")
         found = collectives_of(made, read_hlo(made.hlo), (self._mesh,))
