@@ -300,7 +300,7 @@ class Pipeline(Layer):
 
         def step(held: jax.Array, now: jax.Array) -> tuple[jax.Array, Any]:
             first = waiting[jnp.minimum(now, count - 1)]
-            held = jnp.concatenate([first[None], held[:-1]])
+            held = jnp.roll(held, 1, axis=0).at[0].set(first)
             held = context.constrain(held, context.at("pipeline", BATCH, "seq", None))
             held, aux = run(by_stage, held)
             own = now - jnp.arange(stages)  # the microbatch that each stage is at
