@@ -298,16 +298,18 @@ class Pipeline(Layer):
         waiting = x.reshape(x.shape[0] // count, count, *x.shape[1:]).swapaxes(0, 1)
         waiting = context.constrain(waiting, context.at(None, BATCH, "seq", None))
 
-        def step(held: jax.Array, now: jax.Array) -> tuple[jax.Array, Any]:
-            first = waiting[jnp.minimum(now, count - 1)]
-            held = jnp.roll(held, 1, axis=0).at[0].set(first)
+        def step(held: jax.Array, given: Any) -> tuple[jax.Array, Any]:
+            now, first = given
+            held = jnp.concatenate([first[None], held[:-1]])
             held = context.constrain(held, context.at("pipeline", BATCH, "seq", None))
             held, aux = run(by_stage, held)
             own = now - jnp.arange(stages)  # the microbatch that each stage is at
             return held, (held[-1], jnp.sum(jnp.where((own >= 0) & (own < count), aux, 0)))
 
         start = jnp.zeros((stages, *waiting.shape[1:]), x.dtype)
-        _, (done, aux) = jax.lax.scan(step, start, jnp.arange(stages + count - 1))
+        nothing = jnp.zeros((stages - 1, *waiting.shape[1:]), x.dtype)
+        steps = jnp.arange(stages + count - 1), jnp.concatenate([waiting, nothing])
+        _, (done, aux) = jax.lax.scan(step, start, steps)
         # The first one came out of the last stage in step n - 1.
         done = done[stages - 1 :].swapaxes(0, 1).reshape(x.shape)
         return context.constrain(done, context.at(BATCH, "seq", None)), jnp.sum(aux) / count
