@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sdyscope.analysis.search.cost import Rates
     from sdyscope.analysis.search.search import Search
     from sdyscope.analysis.search.strategy import Budget
+    from sdyscope.analysis.search.zero import TrainingState
     from sdyscope.analysis.verify.audited import VerifyDocument
     from sdyscope.lint import LogicalAxes
     from sdyscope.snapshots import Snapshot, Stage
@@ -155,6 +156,24 @@ class Inspection(Staged, Displayed):
         from sdyscope.analysis.memory.predicted import predicted_memory
 
         return predicted_memory(self, partitioner)
+
+    def training_state(self, axes: Sequence[str] = ()) -> TrainingState:
+        """What a train step keeps of its parameters, and would hold and send by each ZeRO stage.
+
+        The stages are tried on the program: its parameters, its optimizer's state and the results
+        that are their next values are sharded so, and XLA's partitioner says what is sent; on more
+        than 2,048 devices Shardy's reshards do.
+
+        Args:
+            axes: the mesh axes that the stages shard over; by default those that the batch is on.
+
+        Raises:
+            CompilerError: the program can't be propagated.
+            TargetError: it is no train step, or has no mesh or no such axis.
+        """
+        from sdyscope.analysis.search.zero import training_state
+
+        return training_state(self, axes)
 
     def collectives(
         self,

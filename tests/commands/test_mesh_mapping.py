@@ -203,9 +203,9 @@ def test_rules_of_maxtext_drive_a_program_of_flax(sdyscope, tmp_path):
     config.write_text(RULES)
     words = ("show", f"{tmp_path / 'of_maxtext.py'}:program", "--mesh-config", config)
     found = sdyscope(*words, "--devices", "8", "--json").document("show")["programs"][0]
-    assert [axis["size"] for axis in found["meshes"]["mesh"]["axes"]] == [1, 4, 2]
+    assert found["meshes"]["mesh"]["axes"] == {"data": 1, "fsdp": 4, "tensor": 2}
     rows = {row["path"]: row for row in found["tensors"]}
-    kernels = [row["requested"]["spec"] for path, row in rows.items() if "kernel" in path]
+    kernels = [row["requested"]["text"] for path, row in rows.items() if "kernel" in path]
     # fsdp and tensor are taken by mlp: the third rule of embed.
     assert kernels == ["P('data', ('fsdp', 'tensor'))", "P(('fsdp', 'tensor'), 'data')"]
     said = sdyscope("show", "mlp", "--mesh-config", config, "--devices", "8")

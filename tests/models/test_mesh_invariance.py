@@ -110,7 +110,8 @@ CASES = (
         "axlearn-transformer",
         {
             **{"blocks": 2, "repeat": True, "microbatches": 2, "d_model": 8, "heads": 2},
-            **{"head_dim": 4, "d_ff": 8, "vocab": 16, "batch": 8, "sequence": 4, "experts": 2},
+            # With one sequence a microbatch and device GSPMD's gradients are wrong (JAX 0.10.2).
+            **{"head_dim": 4, "d_ff": 8, "vocab": 16, "batch": 16, "sequence": 4, "experts": 2},
             **{"capacity": 0.75, "donate": False},
         },
         ("pipeline", "data", "expert", "fsdp", "seq", "track", "model"),
