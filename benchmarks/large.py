@@ -3,7 +3,7 @@
 Four programs: AXLearn's mesh of 32,768 devices; a 70B model sharded over 256; GPT-2 XL; a token of
 decoding with multi-head latent attention, 131,072 tokens in the caches, on 256. A row is a command
 from a cold start: seconds of the clock, CPU seconds of all its processes, which a busy machine does
-not change, and the largest of its processes. Nothing is compiled but what `cost` asks XLA for.
+not change, and the largest of its processes. Nothing is compiled.
 """
 
 from __future__ import annotations
@@ -49,6 +49,7 @@ COMMANDS = (
     "propagate",
     "comms --predicted",
     "memory --predicted",
+    "cost --predicted",
 )
 
 

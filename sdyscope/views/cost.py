@@ -69,7 +69,10 @@ def heading(
         parts += mesh_words_of({"": program.mesh})
     else:
         parts.append(counted(program.devices, "device"))
-    if program.hardware is None:
+    if program.predicted:
+        chip = f", for {program.hardware}" if program.hardware is not None else ""
+        parts.append(f"predicted by Shardy's propagation{chip}, not compiled")
+    elif program.hardware is None:
         parts.append("compiled for hardware that its text does not name")
     else:
         parts.append(f"compiled for {on} under {' and '.join(partitioners)}")
@@ -94,7 +97,8 @@ def _limit_words(program: Cost) -> str:
     limit = program.limit
     if limit is None:
         if program.chip is None:
-            return f"no times: no rates are known for {program.device_kind}"
+            kind = program.device_kind or "hardware that is not named"
+            return f"no times: no rates are known for {kind}"
         return "no times: the rates they need are not known"
     others = [roof for roof in program.roofs if roof != limit and roof.seconds is not None]
     compute = [roof for roof in others if roof.resource != "axis"]
@@ -139,12 +143,17 @@ def _roof(roof: Roof, program: Cost) -> Row:
             if peak is not None
         ]
         at = ", ".join(peaks) or _unknown("peak")
+        if program.predicted:
+            share = " of matmuls"
+            at = _unknown("peak") if compute.seconds is None else "the peak of bf16"
         return ("compute", time, f"{metric_text(compute.flops, 'FLOP')}{share}", at)
     if roof.resource == "memory":
         memory = program.memory
         words = f"{size(round(memory.bytes))} accessed"
         if memory.hbm < 0.999 * memory.bytes:
             words = f"{size(round(memory.hbm))} in HBM, of {words}"
+        if program.predicted:
+            words = f"{size(round(memory.bytes))} of arguments, read once"
         at = _unknown("bandwidth") if memory.bandwidth is None else bandwidth_text(memory.bandwidth)
         return ("memory", time, words, at)
     over = [axis for axis in program.by_axes if any(a.name == roof.axis for a in axis.axes or ())]
@@ -288,7 +297,12 @@ def uncertain(program: Cost) -> Iterator[str]:
 def basis(program: Cost) -> Iterator[str]:
     """What the numbers rest on."""
     compute = program.compute
-    if compute.by_xla is None:
+    if program.predicted:
+        yield (
+            "predicted: collectives by Shardy's reshards; operations of matmuls alone, at the peak "
+            "of bf16; memory: the arguments read once, nothing in between"
+        )
+    elif compute.by_xla is None:
         yield "operations and bytes are counted by sdyscope: XLA has no cost analysis for this"
     elif compute.flops > 1.0005 * compute.by_xla:
         yield (

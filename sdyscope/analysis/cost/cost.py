@@ -13,14 +13,16 @@ from typing import Literal, TypeVar
 from sdyscope.analysis.account import account_of
 from sdyscope.analysis.collectives.account import collectives_unknowns
 from sdyscope.analysis.collectives.bytes import CollectiveKind
+from sdyscope.analysis.collectives.comms import predicted_collectives
 from sdyscope.analysis.collectives.slices import collectives_of
 from sdyscope.analysis.collectives.totals import Collective, Collectives, Part
 from sdyscope.analysis.cost.links import Level, axes_levels, flat_level
 from sdyscope.analysis.cost.pipelines import Pipeline, pipelines
 from sdyscope.analysis.cost.roofline import Arithmetic, Memory, Roof, arithmetic, memory
 from sdyscope.analysis.cost.time import collective_seconds
-from sdyscope.analysis.cost.work import WorkCount, count_work
-from sdyscope.analysis.memory.memory import memory_of
+from sdyscope.analysis.cost.work import Work, WorkCount, count_work
+from sdyscope.analysis.memory.memory import Group, memory_of
+from sdyscope.analysis.memory.predicted import predicted_memory
 from sdyscope.analysis.naming.scopes import PHASES, Phase
 from sdyscope.errors import CompilerError, TargetError
 from sdyscope.facts.account import Account
@@ -29,7 +31,7 @@ from sdyscope.facts.program import Partitioner
 from sdyscope.facts.remarks import Remark
 from sdyscope.hardware.names import Hardware
 from sdyscope.hardware.rates import parse_bandwidth, parse_latency
-from sdyscope.hardware.specs import Chip, chip_of
+from sdyscope.hardware.specs import Chip, chip_of, chips
 from sdyscope.hlo import read_hlo
 from sdyscope.staged import Staged
 from sdyscope.values.mesh import AxisRef, Mesh
@@ -48,6 +50,7 @@ __all__ = [
     "cost",
     "cost_document",
     "cost_of",
+    "predicted_cost_document",
     "read_given",
 ]
 
@@ -167,6 +170,9 @@ class Cost(OfCompiled):
 
     Attributes:
         compiled: the program.
+        predicted: whether nothing was compiled: collectives are those of Shardy's reshards,
+            operations those of matmuls by the shapes of their blocks, and memory is what it takes
+            to read the arguments once.
         partitioner: under which it was compiled; None for a compiled program's text.
         hardware: what it was compiled for, such as `tpu:v5e:4x4`; None likewise.
         device_kind: what the compiler calls such a device; empty likewise.
@@ -212,6 +218,7 @@ class Cost(OfCompiled):
     arguments: tuple[ArgumentCost, ...] = ()
 
     __document__ = (
+        "predicted",
         "partitioner",
         "hardware",
         "device_kind",
@@ -237,6 +244,11 @@ class Cost(OfCompiled):
         "not_understood_count",
         "notes",
     )
+
+    @property
+    def predicted(self) -> bool:
+        """Whether nothing was compiled."""
+        return self.counted.predicted
 
     @property
     def differentiated(self) -> bool:
@@ -424,6 +436,11 @@ def _arguments(
         held = memory_of(program, partitioner, on).groups
     except CompilerError:  # The text does not say how it stores its parameters.
         return ()
+    return _read_once(held, bandwidth)
+
+
+def _read_once(held: Iterable[Group], bandwidth: float | None) -> tuple[ArgumentCost, ...]:
+    """What it takes to read each argument in the device's memory once."""
     found = (
         ArgumentCost(
             group.name,
@@ -435,6 +452,74 @@ def _arguments(
         if group.kind == "argument" and group.memory == "device"
     )
     return tuple(sorted(found, key=lambda one: -one.bytes))
+
+
+def predicted_cost_document(
+    program: Staged,
+    on: Hardware | None = None,
+    bandwidths: Mapping[str, str | float] | None = None,
+    latencies: Mapping[str, str | float] | None = None,
+) -> CostDocument:
+    """Estimates what a step costs by propagation alone; nothing is compiled.
+
+    Args:
+        program: a program that is lowered for Shardy.
+        on: hardware whose chip's figures to take; where its devices stand is not known without
+            its compiler, so that axes need a bandwidth.
+        bandwidths: as ``cost_of`` takes them.
+        latencies: likewise.
+
+    Raises:
+        CompilerError: the module can't be propagated.
+        TargetError: it has no such mesh axis.
+    """
+    given = read_given(bandwidths or {}, latencies or {})
+    check_given(given, program.meshes.values())
+    made = predicted_collectives(program)
+    found, mesh = made.collectives, made.collectives.mesh
+    chip = chips().get(on.chip) if on is not None and on.chip else None
+    compiled = Compiled(
+        name=program.name,
+        partitioner=found.partitioner,
+        hardware=on,
+        devices=found.devices,
+        device_kind="" if chip is None else chip.name,
+        hlo="",
+        memory=None,
+        cost=None,
+        parameter_shardings=(),
+        result_shardings=(),
+        rematerializations=(),
+        compile_seconds=0.0,
+    )
+    linker = _Linker(compiled, chip, mesh, given)
+    held = predicted_memory(program, found.partitioner).groups
+    read = sum(group.stored for group in held if group.kind == "argument")
+    work = WorkCount(Work(), Work(other=made.flops, bytes=read), 0, 0, 0, {})
+    devices_a_chip = 1 if chip is None else chip.devices
+    reading = memory(work, None, chip, devices_a_chip)
+    program_cost = Cost(
+        compiled=compiled,
+        chip=chip,
+        mesh=mesh,
+        given=given,
+        collectives=tuple(linker.timed(collective) for collective in found.collectives),
+        counted=found,
+        work=work,
+        compute=arithmetic(work, None, chip, devices_a_chip),
+        memory=reading,
+        axes={
+            axis.name: linker.levels((AxisRef(axis.name),))
+            for axis in (() if mesh is None else mesh.axes)
+        },
+        arguments=_read_once(held, reading.bandwidth),
+    )
+    longest = sorted(program_cost.collectives, key=lambda one: -(one.seconds or 0.0))
+    return CostDocument(
+        name=program.name,
+        programs=(replace(program_cost, collectives=tuple(longest)),),
+        account=account_of(program) + Account.of(collectives_unknowns(found)),
+    )
 
 
 def read_given(
@@ -490,15 +575,6 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
     mesh = found.mesh
     check_given(given, () if mesh is None else (mesh,))
     linker = _Linker(compiled, chip, mesh, given)
-    timed = []
-    for collective in found.collectives:
-        levels = linker.levels(collective.axes)
-        each = (
-            None
-            if levels is None
-            else collective_seconds(collective.kind, collective.bytes, levels)
-        )
-        timed.append(CollectiveCost(collective, levels, each))
     work = count_work(module)
     by_xla = compiled.cost or {}
     devices_a_chip = 1 if topology is None else topology.size("core")
@@ -507,7 +583,7 @@ def cost(compiled: Compiled, meshes: Iterable[Mesh], given: Given | None = None)
         chip=chip,
         mesh=mesh,
         given=given,
-        collectives=tuple(timed),
+        collectives=tuple(linker.timed(collective) for collective in found.collectives),
         counted=found,
         work=work,
         compute=arithmetic(work, by_xla.get("flops"), chip, devices_a_chip),
@@ -528,6 +604,16 @@ class _Linker:
     ) -> None:
         self.topology, self.chip, self.mesh, self.given = compiled.topology, chip, mesh, given
         self.known: dict[tuple[AxisRef, ...], tuple[Level, ...] | None] = {}
+
+    def timed(self, collective: Collective) -> CollectiveCost:
+        """A collective with its time."""
+        levels = self.levels(collective.axes)
+        each = (
+            None
+            if levels is None
+            else collective_seconds(collective.kind, collective.bytes, levels)
+        )
+        return CollectiveCost(collective, levels, each)
 
     def levels(self, axes: tuple[AxisRef, ...] | None) -> tuple[Level, ...] | None:
         """The levels, from the inside out; None where they are not known."""
