@@ -250,11 +250,11 @@ def pipeline_text(pipeline: Pipeline) -> str:
     """The bubble of a loop that hands values on, if it is a pipeline."""
     n, m = pipeline.stages, pipeline.microbatches
     at = f" at {source_text(pipeline.source)}" if pipeline.source else ""
+    to = "both neighbours" if pipeline.both_ways else "the next device"
     return (
-        f"pipeline over {pipeline.axis}={n}{at}: each of {pipeline.steps:,} trips of a loop hands "
-        f"{size(pipeline.bytes)} on to the next device; {m:,} microbatches, and a stage is idle in "
-        f"{n - 1:,} of the {pipeline.steps:,} steps, a bubble of {pipeline.bubble:.1%}: "
-        "(n - 1) / (n + m - 1)"
+        f"pipeline over {pipeline.axis}={n}{at}: each of {pipeline.trips:,} trips of a loop hands "
+        f"{size(pipeline.bytes)} on to {to}; with {m:,} microbatches a stage is idle for "
+        f"{n - 1:,} of {n + m - 1:,} steps, a bubble of {pipeline.bubble:.1%}: (n - 1) / (n + m - 1)"
     )
 
 

@@ -18,7 +18,7 @@ from xla_flags import QUICK
 
 from sdyscope.errors import TargetError
 from sdyscope.inspection import Inspection
-from sdyscope.models import parallel_3d
+from sdyscope.models import _pipelines, parallel_3d
 from sdyscope.targets import resolve
 
 TINY = {
@@ -52,7 +52,8 @@ def on_each(function, mesh, in_specs, out_specs):
 @pytest.mark.parametrize(
     ("stages", "microbatches"), [(1, 2), (2, 2), (2, 6), (4, 4), (4, 12), (8, 8), (8, 16)]
 )
-def test_the_schedule_is_right_and_its_bubble_is_the_formulas(stages, microbatches):
+@pytest.mark.parametrize("schedule", [_pipelines.gpipe, _pipelines.one_at_a_time])
+def test_the_schedule_is_right_and_its_bubble_is_the_formulas(schedule, stages, microbatches):
     """Each stage multiplies by its number and adds the microbatch's: no two orders are alike."""
     mesh = mesh_of(1, stages, 1)
     x = np.arange(microbatches * 3.0, dtype=np.float32).reshape(microbatches, 3)
@@ -64,7 +65,7 @@ def test_the_schedule_is_right_and_its_bubble_is_the_formulas(stages, microbatch
             return x * (stage + 1) + number, seen.at[number].add(1)
 
         seen = jnp.zeros(microbatches) + 0 * stage
-        outputs, idle, seen = parallel_3d.pipeline(work, x, False, seen)
+        outputs, idle, seen = schedule(work, x, False, seen)
         return outputs, idle[None], seen
 
     outputs, idle, seen = on_each(body, mesh, P("pp"), (P("pp"), P("pp"), P("pp")))(x)
@@ -72,10 +73,13 @@ def test_the_schedule_is_right_and_its_bubble_is_the_formulas(stages, microbatch
     numbers = np.arange(microbatches)[:, None]
     expected = functools.reduce(lambda x, stage: x * (stage + 1) + numbers, range(stages), x)
     np.testing.assert_allclose(outputs, expected, rtol=1e-6)
-    steps = stages + microbatches - 1
-    assert list(idle) == [stages - 1] * stages
-    ratio = float(np.sum(idle)) / (stages * steps)
-    assert ratio == pytest.approx(parallel_3d.bubble_ratio(stages, microbatches))
+    if schedule is _pipelines.one_at_a_time:  # n steps each, as a batch without microbatches
+        steps, ratio = stages * microbatches, _pipelines.bubble_ratio(stages, 1)
+        assert list(idle) == [microbatches * (stages - 1)] * stages
+    else:
+        steps, ratio = stages + microbatches - 1, _pipelines.bubble_ratio(stages, microbatches)
+        assert list(idle) == [stages - 1] * stages
+    assert float(np.sum(idle)) / (stages * steps) == pytest.approx(ratio)
 
 
 @pytest.mark.parametrize("remat", [True, False])
@@ -87,7 +91,7 @@ def test_nothing_comes_of_what_idle_stages_hold(remat):
         def stage(x, number, _):
             return jnp.sqrt(jnp.where((number >= 0) & (number < 8), 1.0, -1.0)) * x * x, ()
 
-        return jax.lax.psum(jnp.sum(parallel_3d.pipeline(stage, x, remat)[0]), "pp")
+        return jax.lax.psum(jnp.sum(_pipelines.gpipe(stage, x, remat)[0]), "pp")
 
     run = jax.value_and_grad(on_each(body, mesh_of(1, 4, 1), P("pp"), P()))
     value, gradient = run(numbers)

@@ -5,9 +5,13 @@ nothing to do: a bubble of (n - 1) / (n + m - 1). That is GPipe's (Huang et al.,
 1811.06965), and with one microbatch that of a pipeline without any. The backward pass, which takes
 about twice as long, has as many steps and so the same ratio.
 
-What is looked for is a loop whose carried value is moved one device on, all of it, in every trip.
-Whether a stage computes something of use in a step can't be seen in the program: n is the size of
-the axis and n + m - 1 the trips of the loop. A ring of n trips, such as ring attention's, is none.
+What is looked for is a loop whose carried value is moved one device on, all of it, in every trip,
+and computed on one side of that. Whether a stage computes something of use in a step can't be seen
+in the program: n is the size of the axis and n + m - 1 the trips of the loop. Where values go both
+ways, one forward and one backward as in 1F1B (Narayanan et al., 2019, arXiv 1806.03377), the loop
+has m + 2 (n - 1) trips, of which n - 1 at each end are half as long or shorter: the same bubble. A
+ring of n trips, such as ring attention's, is none. Of two stages with several values that are
+handed on nothing is said: there both ways are the same.
 """
 
 from __future__ import annotations
@@ -56,30 +60,41 @@ class Pipeline:
     Attributes:
         axis: the mesh axis.
         stages: devices along it, n.
-        steps: trips of the loop, n + m - 1.
-        microbatches: m, by the number of steps.
-        bubble: the part of the steps in which a stage has nothing to do, (n - 1) / (n + m - 1).
+        trips: trips of the loop.
+        both_ways: whether values go both ways along the axis: forward and backward in one loop.
+        microbatches: m, by the number of trips: n + m - 1, or m + 2 (n - 1) both ways.
+        bubble: the part of the time in which a stage has nothing to do, (n - 1) / (n + m - 1).
         bytes: bytes that a device hands on in a step.
         source: the innermost line of user code of what hands them on; None where there is none.
     """
 
     axis: str
     stages: int
-    steps: int
+    trips: int
+    both_ways: bool
     bytes: int
     source: SourceLocation | None
 
-    __document__ = ("axis", "stages", "steps", "microbatches", "bubble", "bytes", "source")
+    __document__ = (
+        "axis",
+        "stages",
+        "trips",
+        "both_ways",
+        "microbatches",
+        "bubble",
+        "bytes",
+        "source",
+    )
 
     @property
     def microbatches(self) -> int:
-        """How many pass through the stages in that many steps."""
-        return self.steps - self.stages + 1
+        """How many pass through the stages in that many trips."""
+        return self.trips - (2 if self.both_ways else 1) * (self.stages - 1)
 
     @property
     def bubble(self) -> float:
-        """The part of the steps in which a stage has nothing to do."""
-        return (self.stages - 1) / self.steps
+        """The part of the time in which a stage has nothing to do."""
+        return (self.stages - 1) / (self.stages + self.microbatches - 1)
 
 
 def pipelines(module: HloModule, mesh: Mesh | None) -> tuple[Pipeline, ...]:
@@ -91,22 +106,44 @@ def pipelines(module: HloModule, mesh: Mesh | None) -> tuple[Pipeline, ...]:
         for loop in computation.instructions.values():
             if loop.opcode != "while":
                 continue
-            steps = trip_count(module, computation, loop)
-            bodies = [module.computations.get(name) for name in loop.called("body")]
-            for body in bodies:
-                if steps is None or body is None:
+            trips = trip_count(module, computation, loop)
+            for name in loop.called("body"):
+                body = module.computations.get(name)
+                if trips is None or body is None:
                     continue
-                for one in _handed_on(module, body, steps, mesh):
-                    known = found.get((one.axis, one.steps))
+                for one in _of_loop(module, body, trips, mesh):
+                    known = found.get((one.axis, one.trips))
                     if known is None or known.bytes < one.bytes:
-                        found[one.axis, one.steps] = one
+                        found[one.axis, one.trips] = one
     return tuple(sorted(found.values(), key=lambda one: -one.bytes))
 
 
-def _handed_on(
-    module: HloModule, body: Computation, steps: int, mesh: Mesh
+def _of_loop(
+    module: HloModule, body: Computation, trips: int, mesh: Mesh
 ) -> Iterator[Pipeline]:
-    """Of a loop's body, what it hands on along an axis."""
+    """Of each axis along which a loop hands values on, the pipeline that it may be."""
+    by_axis: dict[str, list[tuple[int, Instruction]]] = {}
+    for axis, direction, instruction in _handed_on(module, body, mesh):
+        by_axis.setdefault(axis, []).append((direction, instruction))
+    for axis, handed in by_axis.items():
+        if mesh.shape[axis] == 2 and len(handed) > 1:
+            continue  # Of two devices each is before and behind the other: the ways are not known.
+        largest = max((one for _, one in handed), key=_size)
+        both_ways = len({direction for direction, _ in handed}) > 1
+        source = module.source(largest)
+        made = Pipeline(axis, mesh.shape[axis], trips, both_ways, _size(largest), source)
+        if made.microbatches > 1:
+            yield made
+
+
+def _size(permute: Instruction) -> int:
+    return permute.shape.leaves[0].bytes
+
+
+def _handed_on(
+    module: HloModule, body: Computation, mesh: Mesh
+) -> Iterator[tuple[str, int, Instruction]]:
+    """What a loop's body hands on along an axis, in which of the two directions."""
     carried = _carried(body)
     users = _users(body)
     for instruction in body.instructions.values():
@@ -118,17 +155,15 @@ def _handed_on(
                 instruction.attributes.get("source_target_pairs", "")
             )
         ]
-        axis = _next_along(pairs, mesh)
-        size = instruction.shape.leaves[0].bytes
-        if axis is None or steps < mesh.shape[axis] + 1 or size not in carried.values():
+        along = _next_along(pairs, mesh)
+        if along is None or _size(instruction) not in carried.values():
             continue
-        if _reaches(module, body, instruction, users, carried, size):
-            stages = mesh.shape[axis]
-            yield Pipeline(axis, stages, steps, size, module.source(instruction))
+        if _computed_on_one_side(module, body, instruction, users, carried):
+            yield (*along, instruction)
 
 
-def _next_along(pairs: list[tuple[int, int]], mesh: Mesh) -> str | None:
-    """The axis along which each device sends to its neighbour, all in one direction; None else."""
+def _next_along(pairs: list[tuple[int, int]], mesh: Mesh) -> tuple[str, int] | None:
+    """The axis along which each device sends to its neighbour, and the direction; None else."""
     axes = axes_of_pairs(tuple(pairs), mesh) if pairs else None
     if axes is None or len(axes) != 1 or axes[0].sub_axis_info is not None:
         return None
@@ -139,7 +174,9 @@ def _next_along(pairs: list[tuple[int, int]], mesh: Mesh) -> str | None:
             break
         stride *= axis.size
     turns = {(target // stride - source // stride) % size for source, target in pairs}
-    return name if size > 1 and (turns == {1} or turns == {size - 1}) else None
+    if size < 2 or len(turns) != 1 or not turns <= {1, size - 1}:
+        return None
+    return name, turns.pop()
 
 
 def _carried(body: Computation) -> Mapping[str, int]:
@@ -162,27 +199,25 @@ def _users(body: Computation) -> Mapping[str, list[Instruction]]:
     return found
 
 
-def _reaches(
+def _computed_on_one_side(
     module: HloModule,
     body: Computation,
     permute: Instruction,
     users: Mapping[str, list[Instruction]],
     carried: Mapping[str, int],
-    size: int,
 ) -> bool:
-    """Whether a value is only moved between the permutation and what the loop carries."""
+    """Whether a value is only moved between the permutation and what the loop carries, on one side.
+
+    What is only moved on both sides is a conveyor, that brings stages their microbatches.
+    """
     root = None if body.root is None else body.root.name
     after = _only_moved(module, [permute], lambda one: users.get(one.name, ()))
-    if root in after:
-        return True
     before = _only_moved(
         module,
         [permute],
-        lambda one: [
-            body.instructions[name] for name in one.operands if name in body.instructions
-        ],
+        lambda one: [body.instructions[name] for name in one.operands if name in body.instructions],
     )
-    return any(carried.get(name) == size for name in before)
+    return (root in after) != any(name in carried for name in before)
 
 
 def _only_moved(

@@ -9,6 +9,8 @@ from sdyscope.values.mesh import Mesh
 MESH = Mesh.of({"pp": 4, "tp": 2})
 ONWARDS = "{{0,2},{2,4},{4,6},{6,0},{1,3},{3,5},{5,7},{7,1}}"
 
+BACKWARDS = "{{2,0},{4,2},{6,4},{0,6},{3,1},{5,3},{7,5},{1,7}}"
+
 
 def module(trips, body, pairs=ONWARDS):
     return read_hlo(
@@ -20,7 +22,7 @@ def module(trips, body, pairs=ONWARDS):
   %one = s32[] constant(1)
   %next = s32[] add(%i, %one)
   %x = f32[4,8]{{1,0}} get-tuple-element(%p), index=1
-{body.replace("PAIRS", pairs)}
+{body.replace("PAIRS", pairs).replace("BACK", BACKWARDS)}
   ROOT %t = (s32[], f32[4,8]{{1,0}}) tuple(%next, %out)
 }}
 
@@ -70,8 +72,7 @@ def test_a_loop_that_hands_its_value_on_is_a_pipeline(body, steps, microbatches)
 
 
 def test_the_other_direction_is_as_good():
-    back = "{{2,0},{4,2},{6,4},{0,6},{3,1},{5,3},{7,5},{1,7}}"
-    (found,) = pipelines(module(7, AT_THE_END, back), MESH)
+    (found,) = pipelines(module(7, AT_THE_END, BACKWARDS), MESH)
     assert found.stages == 4
 
 
@@ -80,11 +81,22 @@ def test_pairs_without_the_last_to_the_first_are_as_good():
     assert found.axis == "pp"
 
 
+#: One value onwards, another one backwards: a forward and a backward pass in one loop.
+BOTH = """  %y = f32[4,8]{1,0} tanh(%x)
+  %q = f32[4,8]{1,0} collective-permute(%y), channel_id=1, source_target_pairs=PAIRS
+  %z = f32[4,8]{1,0} negate(%q)
+  %out = f32[4,8]{1,0} collective-permute(%z), channel_id=2, source_target_pairs=BACK"""
+#: Brought along and put back, as a conveyor.
+MOVED = """  %h = f32[4,8]{1,0} copy(%x)
+  %out = f32[4,8]{1,0} collective-permute(%h), channel_id=1, source_target_pairs=PAIRS"""
+
+
 @pytest.mark.parametrize(
     ("steps", "body", "pairs"),
     [
         (4, AT_THE_END, ONWARDS),  # a ring, once around
         (7, HALO, ONWARDS),
+        (7, MOVED, ONWARDS),
         (7, INSIDE, ONWARDS),
         (7, AT_THE_END, "{{0,4},{4,0},{2,6},{6,2},{1,5},{5,1},{3,7},{7,3}}"),  # two further
         (7, AT_THE_END, "{{0,3},{3,0}}"),  # along no axis
