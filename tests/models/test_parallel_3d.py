@@ -176,6 +176,7 @@ def test_specs_are_by_path_and_rank():
         (None, {"features": 62}, "features=62 must be divisible by heads=4"),
         (None, {"features": 60, "cut": "channels"}, "features=60 must be divisible by heads x tp"),
         (None, {"cut": "half"}, "cut=half of parallel-3d must be heads or channels"),
+        (None, {"schedule": "zero"}, "schedule=zero of parallel-3d must be gpipe, naive or 1f1b"),
         ({"dp": 3, "pp": 1, "tp": 1}, {"batch": 3}, "features=64 must be divisible by dp=3"),
         (None, {"latent": 5}, "latent=5 must be divisible by dp=2"),
         (None, {"hidden": 9}, "hidden=9 must be divisible by dp=2"),
@@ -263,43 +264,68 @@ def step(*shape, **settings):
     return float(loss), jax.tree.leaves(moved)
 
 
+@functools.cache
+def alone(tp, *settings):
+    """The same without data or pipeline parallelism, by GPipe."""
+    return step(1, 1, tp, **dict(settings))
+
+
 @pytest.mark.compiles
 @pytest.mark.parametrize(
-    ("shape", "settings"),
+    ("shape", "schedule", "settings"),
     [
-        ((2, 2, 2), {"dropout": 0.3}),
-        ((2, 1, 2), {"cut": "channels"}),
+        ((2, 2, 2), "gpipe", {"dropout": 0.3}),
+        ((2, 2, 2), "1f1b", {"dropout": 0.3}),
+        ((1, 4, 2), "1f1b", {"dropout": 0.3, "microbatches": 8}),
+        ((1, 4, 2), "naive", {"dropout": 0.3}),
+        ((2, 1, 2), "gpipe", {"cut": "channels"}),
     ],
     ids=str,
 )
-def test_data_and_pipeline_parallelism_change_no_gradient(shape, settings):
+def test_data_and_pipeline_parallelism_change_no_gradient(shape, schedule, settings):
     """With the lesson's cut `tp` decides which channels a head has: it is the same in both."""
-    loss, moved = step(*shape, **settings)
-    alone, moved_alone = step(1, 1, shape[-1], **settings)
-    assert loss == pytest.approx(alone, rel=1e-5)
+    loss, moved = step(*shape, **settings, schedule=schedule)
+    expected, moved_alone = alone(shape[-1], *settings.items())
+    assert loss == pytest.approx(expected, rel=1e-5)
     for one, other in zip(moved, moved_alone, strict=True):
         assert np.max(np.abs(one - other)) <= 1e-3 * np.max(np.abs(other)) + 1e-8
 
 
-@pytest.mark.compiles
-@pytest.mark.parametrize("shape", [(1, 1, 2), (2, 2, 1), (1, 2, 2), (2, 1, 1), (1, 4, 1)])
-def test_the_function_does_not_depend_on_the_mesh(shape, alone):
-    loss, moved = step(*shape, remat=shape[1] != 4)
-    assert loss == pytest.approx(alone[0], rel=1e-5)
-    for one, other in zip(moved, alone[1], strict=True):
-        assert np.max(np.abs(one - other)) <= 1e-3 * np.max(np.abs(other)) + 1e-8
+@pytest.mark.parametrize(("stages", "microbatches"), [(2, 2), (4, 4), (4, 8)])
+def test_one_forward_one_backward_is_the_gradient_and_keeps_few(stages, microbatches):
+    """Each stage scales by its own weight: the gradient is that of the product of all of them."""
+    x = np.arange(1.0, microbatches + 1, dtype=np.float32)
+    weights = np.arange(2.0, stages + 2, dtype=np.float32)
+
+    def body(w):
+        place = jax.lax.axis_index("pp")
+        first, last = place == 0, place == jax.lax.axis_size("pp") - 1
+
+        def part(w, given, number):
+            y = jnp.where(first, jnp.asarray(x)[number], given) * w
+            return y, jnp.where(last, jnp.sum(y), 0)
+
+        nothing = jnp.zeros(1) + 0 * place
+        loss, gradients, idle = _pipelines.one_forward_one_backward(
+            part, w + 0 * place, nothing, microbatches, 1.0
+        )
+        return jax.lax.psum(loss, "pp"), gradients, idle[None]
+
+    run = on_each(body, mesh_of(1, stages, 1), P("pp"), (P(), P("pp"), P("pp")))
+    loss, gradients, idle = run(weights)
+    assert loss == pytest.approx(np.prod(weights) * np.sum(x))
+    np.testing.assert_allclose(gradients, np.prod(weights) * np.sum(x) / weights, rtol=1e-5)
+    # m steps forward and m backward, of which those that fall together are one.
+    steps = microbatches + 2 * (stages - 1)
+    together = [max(0, microbatches - 2 * (stages - 1 - stage)) for stage in range(stages)]
+    assert list(idle) == [steps - (2 * microbatches - both) for both in together]
 
 
 @pytest.mark.compiles
-def test_with_the_lesson_s_cut_it_does(alone):
-    assert step(1, 1, 1, cut="channels")[0] == pytest.approx(alone[0], rel=1e-5)
-    assert abs(step(1, 1, 2, cut="channels")[0] / alone[0] - 1) > 1e-4
-
-
-@pytest.fixture(scope="module")
-def alone():
-    """The loss and the gradients of one device."""
-    return step(1, 1, 1)
+def test_with_the_lesson_s_cut_the_function_depends_on_the_mesh():
+    loss, _ = step(1, 1, 1)
+    assert step(1, 1, 1, cut="channels")[0] == pytest.approx(loss, rel=1e-5)
+    assert abs(alone(2, ("cut", "channels"))[0] / loss - 1) > 1e-4
 
 
 # --- inference ------------------------------------------------------------------------------------
@@ -353,11 +379,15 @@ def test_parameters_are_where_training_leaves_them():
 
 
 @pytest.mark.compiles
-def test_caches_are_a_group_of_their_own_and_reused():
-    memory = Inspection(resolve("parallel-3d:decode", settings=TINY)).memory("shardy")
+def test_caches_are_a_group_of_their_own_and_reused_and_read():
+    inspection = Inspection(resolve("parallel-3d:decode", settings=TINY))
+    memory = inspection.memory("shardy")
     (cache,) = [group for group in memory.groups if group.name == "cache"]
     # Of 4 layers, 4 microbatches, 2 sequences and 32 positions 12 channels, on 8 devices.
     assert cache.bytes_per_device == 4 * 4 * 2 * 32 * 12 * 4 // 8 + 4
+    read = {one.name: one.bytes for one in inspection.cost("shardy").arguments}
+    assert read == {group.name: group.stored for group in memory.groups if group.kind == "argument"}
+    assert list(read)[0] == "cache"
 
 
 def test_a_prompt_longer_than_the_caches_is_refused():
