@@ -142,9 +142,7 @@ class Gpt2Attention(eqx.Module):
         mixed, *made = self._causal(x, layer_idx, key=None, inference=True)
         room = (*x.axes[:1], axes.key_position, axes.heads, axes.head_size)
         keys, values = (
-            hax.auto_sharded(
-                hax.zeros(room, own.dtype).updated_slice({"key_position": 0}, own)
-            )
+            hax.auto_sharded(hax.zeros(room, own.dtype).updated_slice({"key_position": 0}, own))
             for own in made
         )
         return mixed, Cache(keys, values)
@@ -349,9 +347,7 @@ class Gpt2Transformer(eqx.Module):
     def prefill(self, x: NamedArray) -> tuple[NamedArray, Cache]:
         """The same of a prompt; see `Gpt2Attention.prefill`."""
 
-        def block(
-            one: Gpt2Block, x: NamedArray, layer_idx: NamedArray
-        ) -> tuple[NamedArray, Cache]:
+        def block(one: Gpt2Block, x: NamedArray, layer_idx: NamedArray) -> tuple[NamedArray, Cache]:
             return one.prefill(x, layer_idx)
 
         x, cache = self.blocks.scan_via(block)(x, hax.arange(self.blocks.Block))

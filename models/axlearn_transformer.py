@@ -46,8 +46,8 @@ of its logits, so the step computes in float32 unless told otherwise.
 **Repeated blocks.** With `repeat` there is one block, whose parameters are stacked as often as it
 is repeated, and a loop over them: the program is as long for twelve blocks as for one.
 
-**A pipeline.** With several devices on `pipeline` the repeated blocks are its stages: their stack is
-on `pipeline`, and a batch passes through them in `microbatches` parts, from stage to stage by a
+**A pipeline.** With several devices on `pipeline` the repeated blocks are its stages: their stack
+is on `pipeline`, and a batch passes through them in `microbatches` parts, from stage to stage by a
 collective-permute. Of n + m - 1 steps a stage is idle in n - 1.
 
 With `seq` a device has part of each sequence, and attention gathers the keys. JAX refuses sizes

@@ -219,7 +219,9 @@ def _made(mesh: AnyMesh, settings: Settings, mapping: MappedMesh | None) -> _Mad
             hint="Install it: pip install 'sdyscope[levanter]'.",
         ) from error
 
-    positive(settings, "layers", "embed", "heads", "mlp_scale", "vocab", "batch", "positions", "prompt")
+    positive(
+        settings, "layers", "embed", "heads", "mlp_scale", "vocab", "batch", "positions", "prompt"
+    )
     one_of("dtype", settings.dtype, DTYPES)
     one_of("parallelism", settings.parallelism, tuple(PARALLELISM))
     if settings.embed % settings.heads:

@@ -492,9 +492,7 @@ def cross_entropy(
     """The mean over this device's tokens, of x [..., batch, sequence, features / tp]."""
     with jax.named_scope("logits"):
         x, count = rms_norm(x, embedding["norm"]["gamma"]), x.ndim
-        x = jax.lax.all_to_all(
-            x, "tp", split_axis=count - 2, concat_axis=count - 1, tiled=True
-        )
+        x = jax.lax.all_to_all(x, "tp", split_axis=count - 2, concat_axis=count - 1, tiled=True)
         logits = jnp.einsum("...bsf,vf->...bsv", x, embedding["table"])
     with jax.named_scope("loss"):
         wanted = jax.nn.one_hot(targets, settings.vocab)

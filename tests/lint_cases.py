@@ -494,9 +494,7 @@ def small_and_not_donated():
 
 @finds("not-donated", "w", severity="note")
 def perhaps_its_next_value():
-    return program(
-        lambda w: w * 2, array((4096, 4096), "data"), out_shardings=on("data")
-    )
+    return program(lambda w: w * 2, array((4096, 4096), "data"), out_shardings=on("data"))
 
 
 @spares("next-value-differs")

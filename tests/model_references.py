@@ -47,7 +47,25 @@ def neighbours(x):
     return rotated(x, range(0, x.shape[-1], 2), range(1, x.shape[-1], 2))
 
 
-# --- Shardy's guide: the MLP ----------------------------------------------------------------------
+# --- Shardy's guide, and random numbers -----------------------------------------------------------
+
+#: Of its examples that compute the same on any mesh: what they return.
+GUIDE = {
+    "in-out-shardings": lambda x, w1, w2: jnp.sin((jnp.tanh(x) @ w1) @ w2),
+    "constraint": lambda x: x,
+    "custom-partitioning-rule": lambda x, y: x @ y,
+    "priorities": lambda tokens, table: jnp.tanh(table[tokens]),
+    "sub-axes": jnp.cos,
+}
+
+
+def matrix_of_rows(key_data, rows, columns):
+    """Gaussians by JAX's Threefry: each row with the key that it has among `rows` keys."""
+    keys = jax.random.split(jax.random.wrap_key_data(key_data), rows)
+    return jnp.stack([jax.random.normal(key, (columns,)) for key in keys])
+
+
+# --- the MLP --------------------------------------------------------------------------------------
 
 
 def mlp(params, batch):

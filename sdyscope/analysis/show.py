@@ -72,7 +72,7 @@ class ShownTensor:
 
     @property
     def placement(self) -> Sharded | None:
-        """Where the tensor is: as requested, as the first module says, as a shard_map returns it."""
+        """Where it is: as requested, as the first module says, or as a shard_map returns it."""
         shardings = (self.requested, *self.lowered.values(), self.returned)
         return next(
             (sharding for sharding in shardings if sharding is not None and sharding.placement),

@@ -56,9 +56,9 @@ def command(
     of the hardware; and thus of a step, with full overlap and with none. It is an estimate,
     not a measurement.
 
-    With --predicted nothing is compiled: collectives are those Shardy's own passes insert, operations
-    those of matmuls, and memory is what it takes to read the arguments once. --on then only names
-    the chip, and axes take their --bandwidth.
+    With --predicted nothing is compiled: collectives are those Shardy's own passes insert,
+    operations those of matmuls, and memory is what it takes to read the arguments once. --on then
+    only names the chip, and axes take their --bandwidth.
     """
     from sdyscope.analysis.cost.cost import cost_document, predicted_cost_document
     from sdyscope.process import output

@@ -47,7 +47,8 @@ _Stage: TypeAlias = Literal["lowered", "propagated", "compiled"]
     metavar="KEY=VALUE",
     callback=options.read_settings,
     shell_complete=completing.settings,
-    help="A setting of B alone, over --set; without B, A is compared with itself so. Can be repeated.",
+    help="A setting of B alone, over --set; without B, A is compared with itself so. Can be "
+    "repeated.",
 )
 @opening.module
 @click.option(

@@ -264,7 +264,6 @@ def with_mapping(
       quiet: whether the command looks at the mappings itself.
     """
     from sdyscope import targets
-
     from sdyscope.mesh_config import MeshRules, read_mesh_config
 
     if config is None or "settings" not in parameters:

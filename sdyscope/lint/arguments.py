@@ -234,7 +234,11 @@ def not_donated(subject: Subject) -> Iterator[Message]:
         if held < _LARGE_STATE:
             continue
         first, alone = members[0], len(members) == 1 and len(members[0].leaf.keys) == 1
-        what = "It is" if len(members) == 1 else f"It and {counted(len(members) - 1, 'more array')} are"
+        what = (
+            "It is"
+            if len(members) == 1
+            else f"It and {counted(len(members) - 1, 'more array')} are"
+        )
         yield Message(
             f"{what} not donated, and a new value is returned: a device holds {held:,} bytes of "
             f"{group} twice."

@@ -51,7 +51,7 @@ class RuleMapping:
         if len(set(logical)) < len(logical):
             what = tensor or f"[{', '.join(logical)}]"
             raise TargetError(
-                f"Two dimensions of {what} have the same logical axis, which no rule can tell apart."
+                f"Two dimensions of {what} have the same logical axis: no rule can tell them apart."
             )
         entries: dict[str, tuple[str, ...]] = {}
         for name, axes in self.given:
@@ -107,7 +107,9 @@ class RuledMesh:
                     raise TargetError(
                         f"logical_axis_rules maps {name!r} to {axis!r}, and mesh_axes has no such "
                         "axis.",
-                        hint=f"Did you mean {close[0]!r}?" if close else f"It has {', '.join(known)}.",
+                        hint=f"Did you mean {close[0]!r}?"
+                        if close
+                        else f"It has {', '.join(known)}.",
                     )
                 if axes.count(axis) > 1:
                     raise TargetError(f"logical_axis_rules maps {name!r} to {axis!r} twice.")
@@ -184,7 +186,7 @@ def _rule(given: Any) -> Rule:
     named = () if axes is None else (axes,) if isinstance(axes, str) else axes
     if not isinstance(named, list | tuple) or not all(isinstance(axis, str) for axis in named):
         raise TargetError(
-            f"logical_axis_rules maps {name!r} to {axes!r}, which is neither a mesh axis nor a list "
-            "of them."
+            f"logical_axis_rules maps {name!r} to {axes!r}, which is neither a mesh axis nor a "
+            "list of them."
         )
     return name, tuple(named)

@@ -254,7 +254,8 @@ def pipeline_text(pipeline: Pipeline) -> str:
     return (
         f"pipeline over {pipeline.axis}={n}{at}: each of {pipeline.trips:,} trips of a loop hands "
         f"{size(pipeline.bytes)} on to {to}; with {m:,} microbatches a stage is idle for "
-        f"{n - 1:,} of {n + m - 1:,} steps, a bubble of {pipeline.bubble:.1%}: (n - 1) / (n + m - 1)"
+        f"{n - 1:,} of {n + m - 1:,} steps, a bubble of {pipeline.bubble:.1%}: "
+        "(n - 1) / (n + m - 1)"
     )
 
 

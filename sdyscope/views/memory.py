@@ -248,7 +248,7 @@ def stages(state: TrainingState) -> Table:
 
 
 def stages_traffic(state: TrainingState) -> Table:
-    """A row a kind of collective and axes, a column a stage: bytes that a device sends in a step."""
+    """A row a kind and axes of collectives, a column a stage: bytes that a device sends."""
     named = [stage for stage in state.stages if stage.traffic is not None]
     keys = dict.fromkeys((one.kind, one.axes) for stage in named for one in stage.traffic or ())
     columns = (

@@ -11,6 +11,7 @@ from sdyscope.mesh_config import LogicalTensor, MappedMesh, mapping_findings, me
 
 BATCH = ("replica_dcn", "replica", "data")
 
+
 def configured(text):
     yaml = pytest.importorskip("yaml")
     return mesh_config_of(yaml.safe_load(text)["trainer"]["mesh"])
@@ -35,7 +36,7 @@ def test_the_default_mesh_and_its_sizes():
 
 
 def test_the_default_behavior_in_one_sentence():
-    """`batch` over all three for compute; `embed` over `data` for parameters, and not for compute."""
+    """`batch` over all three for compute; `embed` over `data` for parameters alone."""
     mesh = MappedMesh()
     assert str(mesh.resolved_compute_mapping.partition_spec(["batch", "embed"])) == (
         "P(('replica_dcn', 'replica', 'data'), None)"
@@ -119,10 +120,13 @@ def test_a_shape_error_names_the_mapping_that_would_do():
     config = MappedMesh(axes={"data": 4, "model": 2})
     weight = LogicalTensor("up", ("embed", "mlp"), (6, 8))
     (found,) = mapping_findings(
-        config, [weight], [LogicalTensor("x", ("batch", "embed"), (8, 6))], sizes=config.over(8).sizes
+        config,
+        [weight],
+        [LogicalTensor("x", ("batch", "embed"), (8, 6))],
+        sizes=config.over(8).sizes,
     )[-1:]
     assert found.message == (
-        "Under param_mapping, dimension 'embed' of up has size 6, which does not divide into 4 over "
-        "data=4."
+        "Under param_mapping, dimension 'embed' of up has size 6, which does not divide into 4 "
+        "over data=4."
     )
     assert "Under compute_mapping it does divide: was that one meant?" in found.hint

@@ -1,4 +1,4 @@
-"""MaxText's mesh axes and logical axis rules: read as its configuration has them, placed as Flax."""
+"""MaxText's mesh axes and logical axis rules: read as it writes them, placed as Flax does."""
 
 import pytest
 from hypothesis import given
@@ -73,7 +73,9 @@ def test_tensors_are_sharded_as_flax_has_it(rules, names):
     theirs = linen.logical_to_mesh_axes(names, written)
     ours = mapping.partition_spec(names).entries
     plain = [entry if isinstance(entry, tuple) else (entry,) if entry else () for entry in theirs]
-    assert [entry if isinstance(entry, tuple) else (entry,) if entry else () for entry in ours] == plain
+    assert [
+        entry if isinstance(entry, tuple) else (entry,) if entry else () for entry in ours
+    ] == plain
 
 
 @pytest.mark.parametrize(

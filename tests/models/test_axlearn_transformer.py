@@ -203,7 +203,11 @@ def test_odd_heads_are_refused():
     ("axes", "settings", "said"),
     [
         ({"pipeline": 2}, {}, "pipeline=2, and only repeated blocks can be its stages"),
-        ({"pipeline": 2}, {"repeat": True, "blocks": 3}, "blocks=3 must be divisible by pipeline=2"),
+        (
+            {"pipeline": 2},
+            {"repeat": True, "blocks": 3},
+            "blocks=3 must be divisible by pipeline=2",
+        ),
         ({}, {"microbatches": 2}, "which only repeated blocks can be"),
         ({}, {"repeat": True, "microbatches": 3}, "batch=8 must be divisible by microbatches=3"),
     ],

@@ -1,4 +1,4 @@
-"""Programs of a few lines from the documents that the reference models come from, as they have them."""
+"""Programs of a few lines from the documents that the reference models come from."""
 
 import jax
 import jax.numpy as jnp
@@ -47,7 +47,11 @@ def gathered_vec_addition(a, b):
         (
             vec_addition,
             P("x", "y"),
-            [f"device {4 * i + j} holds result[{i}:{i + 1}, {j}:{j + 1}]" for i in (0, 1) for j in range(4)],
+            [
+                f"device {4 * i + j} holds result[{i}:{i + 1}, {j}:{j + 1}]"
+                for i in (0, 1)
+                for j in range(4)
+            ],
         ),
         (gathered_vec_addition, P(), ["all 8 devices hold result[:, :]"]),
     ],
@@ -84,7 +88,9 @@ def test_a_result_that_is_computed_with_is_left_to_the_compiler():
 def test_a_matrix_product_by_rows_of_the_batch():
     """Each device has 128 / 8 rows of the inputs and of the outputs; nothing is sent."""
     mesh = mesh_of(data=8)
-    matmul = jax.jit(lambda weights, inputs: inputs @ weights, out_shardings=NamedSharding(mesh, P("data", None)))
+    matmul = jax.jit(
+        lambda weights, inputs: inputs @ weights, out_shardings=NamedSharding(mesh, P("data", None))
+    )
     weights, inputs = array(mesh, (64, 32)), array(mesh, (128, 64), "data", None)
     found = inspect(matmul, weights, inputs, partitioners=("shardy",))
     assert held(found, "argument")[0] == ["all 8 devices hold weights[:, :]"]
@@ -95,7 +101,9 @@ def test_a_matrix_product_by_rows_of_the_batch():
 def test_a_matrix_product_over_a_dimension_in_pieces_is_summed():
     """Weights by rows and inputs by columns, on no axis afterwards: partial products are added."""
     mesh = mesh_of(data=8)
-    matmul = jax.jit(lambda weights, inputs: inputs @ weights, out_shardings=NamedSharding(mesh, P(None, None)))
+    matmul = jax.jit(
+        lambda weights, inputs: inputs @ weights, out_shardings=NamedSharding(mesh, P(None, None))
+    )
     weights, inputs = array(mesh, (4096, 512), "data", None), array(mesh, (256, 4096), None, "data")
     found = inspect(matmul, weights, inputs, partitioners=("shardy",))
     (one,) = found.predicted_collectives().collectives.collectives
@@ -116,7 +124,8 @@ def test_the_same_with_names_and_another_mapping_for_outputs(output, expected):
     mesh = mesh_of(model=4, data=2)
     resources = {"intermediate": "model", "batch": "data"}
     batch, embed, wide = (
-        hax.Axis(name, size) for name, size in (("batch", 128), ("embed", 64), ("intermediate", 512))
+        hax.Axis(name, size)
+        for name, size in (("batch", 128), ("embed", 64), ("intermediate", 512))
     )
 
     def named(*axes):
@@ -127,7 +136,9 @@ def test_the_same_with_names_and_another_mapping_for_outputs(output, expected):
         with jax.sharding.use_abstract_mesh(mesh), hax.axis_mapping(output):
             return hax.auto_sharded(hax.dot(inputs, weights, axis=embed))
 
-    found = inspect(jax.jit(matmul), named(embed, wide), named(batch, embed), partitioners=("shardy",))
+    found = inspect(
+        jax.jit(matmul), named(embed, wide), named(batch, embed), partitioners=("shardy",)
+    )
     rows = {row.kind: row for row in found.tensors.tensors}
     assert str(rows["constraint"].requested.sharding.spec) == expected
     assert str(found.tensors.tensors[0].requested.sharding.spec) == "P(None, 'model')"

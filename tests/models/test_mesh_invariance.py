@@ -1,8 +1,8 @@
 """Every reference model computes the same on any mesh, and what its document's formulas say.
 
 The parameters and the batch are the same everywhere. Losses and gradients are compared with those
-of an implementation for one device (`model_references.py`) that shares no code with the model. Gradients
-are a tenth part's inverse of Adam's first moment after one step: nothing else is rounded.
+of an implementation for one device (`model_references.py`) that shares no code with the model.
+Adam's first moment after one step is a tenth of the gradient, and nothing else is rounded.
 """
 
 import functools
@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import jax
+import model_references as references
 import numpy as np
 import pytest
-import model_references as references
 
 from sdyscope.staged import PARTITIONERS
 from sdyscope.stages import compat
@@ -69,8 +69,16 @@ CASES = (
     Case(
         "fsdp-transformer",
         {
-            **{"layers": 2, "scan": True, "d_model": 8, "heads": 4, "head_dim": 4, "d_ff": 8},
-            **{"vocab": 16, "batch": 8, "sequence": 4, "dtype": "float32"},
+            "layers": 2,
+            "scan": True,
+            "d_model": 8,
+            "heads": 4,
+            "head_dim": 4,
+            "d_ff": 8,
+            "vocab": 16,
+            "batch": 8,
+            "sequence": 4,
+            "dtype": "float32",
         },
         ("data", "fsdp", "model"),
         ((1, 1, 1), (1, 8, 1), (1, 2, 4), (2, 2, 2), (8, 1, 1), (1, 1, 4)),
@@ -81,8 +89,17 @@ CASES = (
     Case(
         "parallel-3d",
         {
-            **{"layers": 4, "microbatches": 4, "batch": 2, "sequence": 4, "features": 16},
-            **{"heads": 4, "latent": 8, "rotary": 8, "hidden": 16, "vocab": 8, "donate": False},
+            "layers": 4,
+            "microbatches": 4,
+            "batch": 2,
+            "sequence": 4,
+            "features": 16,
+            "heads": 4,
+            "latent": 8,
+            "rotary": 8,
+            "hidden": 16,
+            "vocab": 8,
+            "donate": False,
         },
         ("dp", "pp", "tp"),
         ((1, 1, 1), (2, 2, 2), (1, 4, 2), (2, 1, 4), (1, 2, 1), (1, 1, 4), (1, 4, 1)),
@@ -93,8 +110,14 @@ CASES = (
     Case(
         "levanter-gpt2",
         {
-            **{"layers": 2, "embed": 8, "heads": 4, "vocab": 16, "positions": 8, "batch": 8},
-            **{"dtype": "float32", "donate": False},
+            "layers": 2,
+            "embed": 8,
+            "heads": 4,
+            "vocab": 16,
+            "positions": 8,
+            "batch": 8,
+            "dtype": "float32",
+            "donate": False,
         },
         ("replica_dcn", "replica", "data", "context", "model"),
         (
@@ -109,10 +132,20 @@ CASES = (
     Case(
         "axlearn-transformer",
         {
-            **{"blocks": 2, "repeat": True, "microbatches": 2, "d_model": 8, "heads": 2},
+            "blocks": 2,
+            "repeat": True,
+            "microbatches": 2,
+            "d_model": 8,
+            "heads": 2,
             # With one sequence a microbatch and device GSPMD's gradients are wrong (JAX 0.10.2).
-            **{"head_dim": 4, "d_ff": 8, "vocab": 16, "batch": 16, "sequence": 4, "experts": 2},
-            **{"capacity": 0.75, "donate": False},
+            "head_dim": 4,
+            "d_ff": 8,
+            "vocab": 16,
+            "batch": 16,
+            "sequence": 4,
+            "experts": 2,
+            "capacity": 0.75,
+            "donate": False,
         },
         ("pipeline", "data", "expert", "fsdp", "seq", "track", "model"),
         (
@@ -163,3 +196,40 @@ def test_losses_and_gradients_are_the_references_on_every_mesh(number, partition
         for leaf, gradient in zip(leaves, gradients, strict=True):
             error = np.max(np.abs(10 * np.asarray(leaf) - gradient))
             assert error <= GRADIENT * np.max(np.abs(gradient)) + 1e-8, (sizes, partitioner)
+
+
+MESHES = ((1, 1), (8, 1), (1, 8), (4, 2), (2, 4), (2, 2))
+
+
+def results(model, settings, sizes, partitioner):
+    """What a program without parameters returns, and its arguments."""
+    mesh = dict(zip(("data", "model"), sizes, strict=True))
+    with compat.partitioner(partitioner):
+        program = resolve(model, mesh=mesh, settings=settings, devices=jax.devices())
+        args, _ = program.inputs()
+        asked = [getattr(leaf, "sharding", None) for leaf in program.args]
+        placed = [
+            value if sharding is None else jax.device_put(value, sharding)
+            for value, sharding in zip(args, asked, strict=True)
+        ]
+        return np.asarray(program.fun(*placed)), args
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+@pytest.mark.parametrize("example", references.GUIDE)
+def test_the_guides_examples_compute_the_same_on_every_mesh(example, partitioner):
+    for sizes in MESHES:
+        found, args = results("shardy-guide", {"example": example}, sizes, partitioner)
+        wanted = references.GUIDE[example](*map(np.asarray, args))
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4, err_msg=str(sizes))
+
+
+@pytest.mark.compiles
+@pytest.mark.parametrize("partitioner", PARTITIONERS)
+def test_random_numbers_are_the_same_on_every_mesh(partitioner):
+    settings = {"generator": "threefry", "split": True, "rows": 16, "columns": 8}
+    for sizes in MESHES:
+        found, (key_data,) = results("rng-gotcha", settings, sizes, partitioner)
+        wanted = references.matrix_of_rows(key_data, 16, 8)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, err_msg=str(sizes))

@@ -121,7 +121,9 @@ def test_the_guides_text_is_read_as_what_todays_jax_writes(guide, path):
 )
 def test_the_guides_tables_of_shardings(guide, spec, gspmd, shardy):
     rows = [row for row in guide("in-out-shardings").tensors.tensors if row.kind == "argument"]
-    asked = [None if row.requested.sharding is None else row.requested.sharding.spec for row in rows]
+    asked = [
+        None if row.requested.sharding is None else row.requested.sharding.spec for row in rows
+    ]
     row = rows[[str(one) for one in asked].index(str(spec))]
     written = {p: there.sharded({}, None).text for p, there in row.lowered.items()}
     assert written == {"gspmd": gspmd, "shardy": shardy}

@@ -118,9 +118,7 @@ def pipelines(module: HloModule, mesh: Mesh | None) -> tuple[Pipeline, ...]:
     return tuple(sorted(found.values(), key=lambda one: -one.bytes))
 
 
-def _of_loop(
-    module: HloModule, body: Computation, trips: int, mesh: Mesh
-) -> Iterator[Pipeline]:
+def _of_loop(module: HloModule, body: Computation, trips: int, mesh: Mesh) -> Iterator[Pipeline]:
     """Of each axis along which a loop hands values on, the pipeline that it may be."""
     by_axis: dict[str, list[tuple[int, Instruction]]] = {}
     for axis, direction, instruction in _handed_on(module, body, mesh):
@@ -181,9 +179,7 @@ def _next_along(pairs: list[tuple[int, int]], mesh: Mesh) -> tuple[str, int] | N
 
 def _carried(body: Computation) -> Mapping[str, int]:
     """Bytes of what a loop carries, by the instruction that takes it out of the loop's tuple."""
-    parameters = {
-        name for name, one in body.instructions.items() if one.opcode == "parameter"
-    }
+    parameters = {name for name, one in body.instructions.items() if one.opcode == "parameter"}
     return {
         name: one.shape.bytes
         for name, one in body.instructions.items()
@@ -220,9 +216,7 @@ def _computed_on_one_side(
     return (root in after) != any(name in carried for name in before)
 
 
-def _only_moved(
-    module: HloModule, start: list[Instruction], following: _Following
-) -> set[str]:
+def _only_moved(module: HloModule, start: list[Instruction], following: _Following) -> set[str]:
     """What is reached from an instruction through ops that compute no new numbers."""
     seen, waiting = {one.name for one in start}, list(start)
     while waiting:

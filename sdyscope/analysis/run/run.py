@@ -116,9 +116,9 @@ def ran(
         found = replace(found, meshes=rows)
         findings = [*more, *findings]
     if plan is not None:
-        trained_here, more = _trained(plan, steps, lowered, runner, executions)
-        found = replace(found, training=trained_here)
-        findings = [*more, *findings]
+        of_training, more_of_it = _trained(plan, steps, lowered, runner, executions)
+        found = replace(found, training=of_training)
+        findings = [*more_of_it, *findings]
     order = ("error", "warning", "note")
     findings.sort(key=lambda finding: order.index(finding.severity))
     return replace(found, findings=tuple(findings), account=account_of(lowered))

@@ -1,4 +1,4 @@
-"""Steps in a row on a mesh, against the same steps on one device: losses by step, shards at the end.
+"""Steps in a row on a mesh, against the same on one device: losses by step, shards at the end.
 
 What goes from one step to the next is found by path: the result `result[0]['w1']` is the next value
 of `params['w1']`. The batch is the same in every step. What is left of the results and is a single
@@ -20,7 +20,7 @@ from sdyscope.facts.findings import NotTrained, Observation, OtherTraining
 from sdyscope.facts.program import Partitioner
 from sdyscope.facts.tensors import Tensor, TensorTable
 
-__all__ = ["Curve", "Training", "TrainingPlan", "TrainedUnder", "training", "training_plan"]
+__all__ = ["Curve", "TrainedUnder", "Training", "TrainingPlan", "training", "training_plan"]
 
 
 @dataclass(frozen=True)

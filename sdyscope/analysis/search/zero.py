@@ -211,9 +211,7 @@ def training_state(program: Staged, axes: Sequence[str] = ()) -> TrainingState:
             array.row.name: _with(array, over, sizes, array.kind in sharded) for array in arrays
         }
         stages.append(sender.stage(name, arrays, options, now, owners, sharded))
-    return TrainingState(
-        state.parameters, kept, over, devices, sender.partitions, tuple(stages)
-    )
+    return TrainingState(state.parameters, kept, over, devices, sender.partitions, tuple(stages))
 
 
 def _like(kind: KeptKind) -> KeptKind:
@@ -311,9 +309,7 @@ def _over(
     return tuple(named or on)
 
 
-def _with(
-    array: _Array, over: Sequence[str], sizes: Mapping[str, int], sharded: bool
-) -> Option:
+def _with(array: _Array, over: Sequence[str], sizes: Mapping[str, int], sharded: bool) -> Option:
     """An array's axes without those of the batch, or with all of them that divide a dimension."""
     parts = [tuple(axis for axis in part if axis not in over) for part in array.option]
     if not sharded:
@@ -329,9 +325,7 @@ def _with(
         fitting = [dim for dim, block in enumerate(blocks) if block and block % sizes[axis] == 0]
         if fitting:
             # Where the program has it, before a dimension that is whole yet; then the largest.
-            best = max(
-                fitting, key=lambda dim: (axis in before[dim], not parts[dim], blocks[dim])
-            )
+            best = max(fitting, key=lambda dim: (axis in before[dim], not parts[dim], blocks[dim]))
             parts[best] = (*parts[best], axis)
     return tuple(parts)
 

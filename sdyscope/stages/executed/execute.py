@@ -385,9 +385,7 @@ class Runner:
         function = self._function
         if function is None:
             return None
-        return lambda values: called(
-            function, self.program, self.traced, values, self.local[0]
-        )[0]
+        return lambda values: called(function, self.program, self.traced, values, self.local[0])[0]
 
     def _about_the_step(self) -> Reference:
         """What counts when results are compared, whatever they are compared with."""

@@ -208,11 +208,12 @@ def _returned_by_shard_maps(jaxpr: Any) -> dict[int, Any]:
         if equation is None:
             continue
         if equation.primitive.name == "shard_map":
-            found |= {index: at for at in _whole_spec(equation, number)}
+            if (at := _whole_spec(equation, number)) is not None:
+                found[index] = at
         elif equation.primitive.name in ("jit", "pjit", "closed_call"):
             inner = equation.params.get("jaxpr") or equation.params["call_jaxpr"]
-            within = _returned_by_shard_maps(inner)
-            found |= {index: within[number]} if number in within else {}
+            if (at := _returned_by_shard_maps(inner).get(number)) is not None:
+                found[index] = at
     return found
 
 
@@ -220,13 +221,14 @@ def _is_variable(atom: Any) -> bool:
     return not hasattr(atom, "val")  # A literal is not hashable.
 
 
-def _whole_spec(equation: Any, number: int) -> Iterator[Any]:
-    """What a shard_map's out_spec says of a result, if no axis is left to the compiler."""
+def _whole_spec(equation: Any, number: int) -> Any:
+    """What a shard_map's out_spec says of a result; None if an axis is left to the compiler."""
     shard_map = compat.shard_map_parameters(equation.params)
     mesh = shard_map.mesh
     others = set(mesh.axis_names) - set(shard_map.manual_axes)
-    if all(mesh.shape[axis] == 1 for axis in others):
-        yield JaxNamedSharding(mesh, shard_map.out_specs[number])
+    if any(mesh.shape[axis] > 1 for axis in others):
+        return None
+    return JaxNamedSharding(mesh, shard_map.out_specs[number])
 
 
 def _result(result: Result, index: int, returned: Any) -> RequestedTensor:

@@ -66,7 +66,9 @@ def test_losses_that_are_the_same_but_for_rounding():
 def test_the_first_step_that_differs_is_named():
     found, (finding,) = compared((2.0, 1.1, 0.9), (2.0, 1.0, 0.5))
     assert finding.rule == "training-differs"
-    assert finding.message.startswith("In step 2 of 3 it is 1.1, and 1 on one device: off by 1.0e-01")
+    assert finding.message.startswith(
+        "In step 2 of 3 it is 1.1, and 1 on one device: off by 1.0e-01"
+    )
     assert found.partitioners[0].error == pytest.approx(0.8)
 
 

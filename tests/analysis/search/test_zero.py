@@ -76,7 +76,10 @@ def test_without_a_batch_on_an_axis_there_are_no_stages():
 
 def test_gradients_are_where_their_moments_are():
     """ZeRO's second stage, written by hand."""
-    kept = {one.kind: one.bytes_per_device for one in adam(state=("data",), batch=()).training_state().kept}
+    kept = {
+        one.kind: one.bytes_per_device
+        for one in adam(state=("data",), batch=()).training_state().kept
+    }
     assert kept == {
         "parameters": SIZE, "gradients": SIZE // 4, "optimizer state": 2 * SIZE // 4
     }  # fmt: skip
@@ -85,7 +88,9 @@ def test_gradients_are_where_their_moments_are():
 def test_what_can_not_be_is_said():
     with pytest.raises(TargetError, match="has no axis 'pp'"):
         adam().training_state(["pp"])
-    forward = inspect(jax.jit(lambda w, x: jnp.sum(x @ w)), array((64, 64)), array((64, 64), "data"))
+    forward = inspect(
+        jax.jit(lambda w, x: jnp.sum(x @ w)), array((64, 64)), array((64, 64), "data")
+    )
     with pytest.raises(TargetError, match="is no train step"):
         forward.training_state()
 
