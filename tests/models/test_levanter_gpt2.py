@@ -352,14 +352,8 @@ def test_dropout_sends_nothing():
 
 
 @pytest.mark.compiles
-@pytest.mark.parametrize(
-    ("parallelism", "partitioner"), [("context", "shardy"), ("tensor", "gspmd")]
-)
-def test_eight_devices_compute_and_drop_what_one_does(program, parallelism, partitioner):
-    if parallelism == "tensor":
-        tweaks = {"scale_by_inverse_layer_idx": True, "upcast": True}
-        program = make(dropout=0.1, gradient_checkpointing=False, **tweaks)
-    ran = Inspection(program, [partitioner]).run(steps=1)
+def test_eight_devices_compute_and_drop_what_one_does(program):
+    ran = Inspection(program, ["shardy"]).run(steps=1)
     assert ran.passed
     assert {len(one.shards) for run in ran.executions.values() for one in run.arrays} == {8}
 
